@@ -343,7 +343,7 @@ def page(text: str, summary: list[Row]) -> str:
 
 def _write(rows: list[Row], summary: list[Row]) -> None:
     pays = {name: pays_from(summary, name) for name in LATTICES}
-    kept = {"pays from": pays, "status": summary, "rows": rows}
+    kept = {"pays from": pays, "summary": summary, "rows": rows}
     (RESULTS / "applications.json").write_text(json.dumps(kept, separators=(",", ":")) + "\n")
     for name in LATTICES:
         draw(summary, name, RESULTS / f"applications_{name}.png")

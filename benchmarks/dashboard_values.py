@@ -129,7 +129,7 @@ def main() -> None:
     for row in medians:
         print(json.dumps(row))
     command = "python -m benchmarks.dashboard_values"
-    told = {"command": command, "status": medians, "runs": rows}
+    told = {"command": command, "summary": medians, "runs": rows}
     path = arguments.out / "dashboard_values.json"
     path.write_text(json.dumps(told, indent=1) + "\n")
 

@@ -563,7 +563,7 @@ def main() -> None:
     record = {
         "command": "python -m benchmarks.heavy_tails",
         "machine": {"python": platform.python_version(), "numpy": np.__version__},
-        "status": rows,
+        "summary": rows,
     }
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "heavy_tails.json").write_text(json.dumps(record, indent=1))

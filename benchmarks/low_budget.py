@@ -274,7 +274,7 @@ def main() -> None:
         print(table(summarise([row for row in rows if row["part"] == part])), flush=True)
     given.out.mkdir(parents=True, exist_ok=True)
     summary = summarise(rows)
-    record = {"python": platform.python_version(), "status": summary, "runs": rows}
+    record = {"python": platform.python_version(), "summary": summary, "runs": rows}
     (given.out / "low_budget.json").write_text(json.dumps(record, indent=1))
     picture(rows, given.out / "low_budget.png")
     print(table(summary))

@@ -484,7 +484,7 @@ def main() -> None:
     runs = merged(kept, rows)
     summary = summarise(runs)
     print(table(summary))
-    record = {"python": platform.python_version(), "status": summary, "runs": runs}
+    record = {"python": platform.python_version(), "summary": summary, "runs": runs}
     path.write_text(json.dumps(record, indent=1))
     picture(summary, given.out / "map.png")
     if given.write_table:

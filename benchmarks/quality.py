@@ -211,7 +211,7 @@ def written(
     record = {
         "python": platform.python_version(),
         "optima": optima,
-        "status": rows,
+        "summary": rows,
         "runs": [asdict(o) for o in outcomes],
     }
     folder.mkdir(parents=True, exist_ok=True)

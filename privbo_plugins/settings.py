@@ -32,7 +32,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
-from numbers import Integral, Real
+from numbers import Integral, Number, Real
 from typing import (
     Annotated,
     Any,
@@ -86,7 +86,16 @@ class Rule:
             ValueError: If it does not follow the rule; names rule and value.
         """
         if not self.holds(value):
-            raise ValueError(f"{name} must be {self.words}{also}, got {value!r}.")
+            raise ValueError(f"{name} must be {self.words}{also}, got {_quoted(value)}.")
+
+
+def _quoted(value: Any) -> str:
+    """A number, a text or a few of them as they were given; of anything else the type alone."""
+    several = isinstance(value, tuple | list) and len(value) <= 4
+    plain = str | Number | None
+    if isinstance(value, plain) or (several and all(isinstance(x, plain) for x in value)):
+        return repr(value)
+    return f"a {type(value).__name__}"
 
 
 def is_finite(value: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -206,12 +207,14 @@ def altered(result: Row, given: Sequence[Row]) -> bool:
 
 def _shows(told: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     """Whether a row tells of every value of a flattened config, and of nothing else."""
-    same_names = told.keys() == config.keys()  # Tune keeps no order of nested ones
+    flat_ones = ([name for name in row if "/" not in name] for row in (told, config))
+    in_order = operator.eq(*flat_ones)  # Tune keeps no order of nested ones
+    same_names = in_order and told.keys() == config.keys()
     return same_names and all(_alike(told[name], config[name]) for name in config)
 
 
 def _typed(row: Row, given: Sequence[Row]) -> Row:
-    """A row of a table, which has no types and no missing values, as it was given.
+    """A row of a table, which has no types, order or missing values, as it was given.
 
     Only what a table cannot tell apart is taken from a config that was given.
     """

@@ -27,9 +27,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
 from privbo_plugins.algorithms.registry import entry
-from privbo_plugins.privacy.accountant import chosen_mu
 from privbo_plugins.privacy.figures import together
 from privbo_plugins.privacy.guarantee import Guarantee
+from privbo_plugins.privacy.settings import EpsilonSettings
 from privbo_plugins.settings import evolve, fields_of, takes
 from privbo_plugins.store.vault import resolve_url
 from sklearn_search._found import Found, table_of
@@ -161,7 +161,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         task = self._task(given, self._records(given, X, y, X_valid, y_valid, params))
         goes_on = given.load_if_exists and given.study_name is not None
         run = f"{given.storage}/{given.study_name}" if goes_on else uuid.uuid4().hex
-        mu = chosen_mu(given.mu, given.epsilon, given.delta)
+        mu = EpsilonSettings(given.mu, epsilon=given.epsilon, delta=given.delta).mu
         self._fits: dict[str, float] = getattr(self, "_fits", {}) | {run: mu}
         self._keep(_searched(given, task), task)
 

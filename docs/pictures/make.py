@@ -45,7 +45,7 @@ def excess() -> None:
     """What it costs: excess loss of DP-GIBO's default by n mu, from the benchmark of the map."""
     figure, axis = plt.subplots(figsize=(4.8, 3.4))
     found: dict[str, dict[float, float]] = defaultdict(dict)
-    for cell in json.loads(MAP.read_text())["status"]:
+    for cell in json.loads(MAP.read_text())["summary"]:
         if cell["arm"] == "dp-gibo" and cell["part"] in SHOWN:
             found[cell["part"]][round(cell["n"] * cell["mu"])] = max(cell["excess"], 1e-5)
     for part, name in SHOWN.items():

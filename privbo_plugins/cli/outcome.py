@@ -6,10 +6,10 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING
 from typing import Any
 
 import click
+from attrs import NOTHING
 
 from privbo_plugins.errors import (
     FederationError,
@@ -148,7 +148,7 @@ def of_setting(declared: type, name: str) -> dict[str, Any]:
     meaning, default = declaration(declared, name)
     text = meaning.strip().rstrip(".").replace("``", "")
     shown = text[:1].lower() + text[1:]
-    return {"help": shown} | ({"required": True} if default is MISSING else {"default": default})
+    return {"help": shown} | ({"required": True} if default is NOTHING else {"default": default})
 
 
 def check_lasting(url: str) -> None:

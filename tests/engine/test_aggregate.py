@@ -125,7 +125,7 @@ def test_agents_in_threads_end_with_the_same_broadcast() -> None:
 # Who is lost ------------------------------------------------------------------------------------
 
 
-class FailureCounts(Exception):
+class Lost(Exception):
     """An agent's process has died."""
 
 

@@ -384,6 +384,17 @@ def test_a_file_that_is_missing_is_named(folder: Path, capsys: Any) -> None:
     assert "people.csv" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["--epsilon", "--delta"])
+def test_a_release_without_its_privacy_is_refused(folder: Path, name: str, capsys: Any) -> None:
+    given = {"--epsilon": "1", "--delta": "1e-6"}
+    given.pop(name)
+    (rest,) = given.items()
+    command = ["release", str(folder / "people.csv"), *COLUMNS, *rest]
+    assert main([*command, "--out", str(folder / "t.npz")]) == 2
+    assert f"Missing option '{name}'" in capsys.readouterr().err
+    assert not (folder / "t.npz").exists()
+
+
 @pytest.mark.parametrize("text", ["age", "age:1", "age:low:high", ":1"])
 def test_columns_without_bounds_are_refused(text: str, capsys: Any) -> None:
     assert main(["release", "x.csv", "--columns", text]) == 2

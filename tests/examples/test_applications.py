@@ -26,18 +26,18 @@ KEPT = json.loads((RESULTS / "applications.json").read_text())
 
 def test_the_page_shows_what_was_measured() -> None:
     text = PAGE.read_text()
-    assert applications.page(text, KEPT["status"]) == text
-    assert TABLES.read_text() == applications.tables(KEPT["status"])
+    assert applications.page(text, KEPT["summary"]) == text
+    assert TABLES.read_text() == applications.tables(KEPT["summary"])
     for name in LATTICES:
         assert (RESULTS / f"applications_{name}.png").stat().st_size <= 150_000
 
 
 def test_the_summary_is_that_of_the_runs() -> None:
-    assert applications.summarise(KEPT["rows"]) == KEPT["status"]
+    assert applications.summarise(KEPT["rows"]) == KEPT["summary"]
     for name in LATTICES:
         runs = [row for row in KEPT["rows"] if row["application"] == name]
         assert len({(row["split"], row["seed"]) for row in runs}) == len(runs) >= 20
-        assert applications.pays_from(KEPT["status"], name) == KEPT["pays from"][name]
+        assert applications.pays_from(KEPT["summary"], name) == KEPT["pays from"][name]
 
 
 def test_gains_and_costs_are_paired_differences_with_errors_of_splits() -> None:

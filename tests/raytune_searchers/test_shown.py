@@ -334,6 +334,11 @@ def test_any_other_config_than_the_given_one_is_noticed(other: dict[str, Any]) -
     assert altered(flat({"loss": 0.5, "config": {**GIVEN, **other}}), given)
 
 
+def test_another_order_of_parameters_is_noticed() -> None:
+    turned = dict(reversed(GIVEN.items()))
+    assert altered(flat({"loss": 0.5, "config": turned}), [flat(GIVEN)])
+
+
 @pytest.mark.parametrize("name", sorted(GIVEN))
 def test_a_parameter_that_was_removed_is_noticed(name: str) -> None:
     rest = {key: value for key, value in GIVEN.items() if key != name}

@@ -192,7 +192,7 @@ class Taker:
         return float(owner)
 
 
-class FailureCounts(Exception):
+class Lost(Exception):
     """This sender's process was killed."""
 
 
@@ -229,7 +229,7 @@ class Sender:
         self.stood.release()
         self.go.acquire()
         if self.killed:
-            raise FailureCounts
+            raise Lost
 
     def _run(self) -> None:
         self.go.acquire()
@@ -344,7 +344,7 @@ def test_whatever_happens_a_vector_is_kept_exactly_or_not_at_all(
             happen(event, senders, taker, clock)
         assert come_to_an_end(senders)
     for sender in senders:
-        assert isinstance(sender.outcome, float | VaultError | FailureCounts), sender.outcome
+        assert isinstance(sender.outcome, float | VaultError | Lost), sender.outcome
         if sender.outcome == float(sender.owner):
             assert sender.owner in taker.kept
     for owner, kept in taker.kept.items():
