@@ -45,7 +45,7 @@ test: $(STAMP)  ## every check: style, types, architecture, tests
 	$(MAKE) -j 2 lint tests
 
 tests: $(STAMP)
-	$(BIN)/python -m pytest -n 3
+	$(BIN)/python -m pytest -n 4
 
 test-fast: $(STAMP)  ## the tests without the slow ones
 	$(BIN)/python -m pytest -n 3 -m "not slow and not soak"

@@ -638,7 +638,13 @@ def started(folder: Path, *more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
+        preexec_fn=hears_interrupts,
     )  # fmt: skip
+
+
+def hears_interrupts() -> None:
+    """A shell without job control starts what runs in the background deaf to Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def invitation(folder: Path, agent: int) -> str:
