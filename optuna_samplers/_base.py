@@ -699,7 +699,7 @@ class PrivateSampler(StudySampler[_StudyState]):
         space: Mapping[str, Any] | None,
         constants: Mapping[str, Any] | None,
     ) -> Iterator[str]:
-        """Why nothing may be claimed of trials of any state that lie in another space."""
+        """Yields the reasons to claim nothing of trials of any state that lie in another space."""
         if constants is None and self._search_space is not None:
             constants = constants_of(self._search_space)
         for trial in trials:
@@ -711,7 +711,7 @@ class PrivateSampler(StudySampler[_StudyState]):
 
     @staticmethod
     def _explained(own: _StudyState, trials: Sequence[FrozenTrial]) -> _Explained:
-        """What the vault says of trials; of it only what they call for is read."""
+        """Returns what the vault says of trials; of it only what they call for is read."""
         released: Mapping[str, float] = own.told
         labels: Mapping[str, str] = own.labels
         showing = {key_of(t) for t in trials if _shows_something(t)}
@@ -836,11 +836,11 @@ class _Explained(NamedTuple):
         return (*((ROLE_ATTR,) if known else ()), *((RELEASE_ATTR,) if told else ()))
 
     def vouched_for(self, operation: str, trial: FrozenTrial) -> bool:
-        """Whether the caller declared what an operation was given public."""
+        """Checks whether the caller declared what an operation was given public."""
         return "/".join(_mark(operation, key_of(trial))) in self.vouched
 
     def marks_of(self, trial: FrozenTrial) -> Iterator[str]:
-        """What may say of a trial's outputs that they were declared public."""
+        """Yields what may say of a trial's outputs that they were declared public."""
         for operation in outputs_of(trial, self.own(trial)):
             yield "/".join(_mark(operation, key_of(trial)))
 
@@ -853,7 +853,7 @@ def _mark(operation: str, key: str) -> tuple[str, str]:
 
 
 def _label(role: str, step: int) -> str:
-    """What a trial was for, as the engine words it."""
+    """Returns what a trial was for, as the engine words it."""
     return role if step < 0 else f"{role} {step}"
 
 
@@ -880,7 +880,7 @@ def _elsewhere(trials: Sequence[FrozenTrial], session: Session) -> list[str]:
 
 
 def _suspicions(trials: Sequence[FrozenTrial], explained: _Explained) -> Iterator[str]:
-    """Why nothing may be claimed of what trials hold beside their parameters."""
+    """Yields the reasons to claim nothing of what trials hold beside their parameters."""
     for trial in trials:
         for operation in outputs_of(trial, explained.own(trial)):
             if not explained.vouched_for(operation, trial):
@@ -890,7 +890,7 @@ def _suspicions(trials: Sequence[FrozenTrial], explained: _Explained) -> Iterato
 
 
 def _suggested_otherwise(study: Study, name: str, distribution: BaseDistribution) -> bool:
-    """Whether any trial, of whatever state, has suggested a parameter with another range.
+    """Checks whether any trial, of whatever state, has suggested a parameter with another range.
 
     A single value that is stored already is a reason to claim nothing, whatever comes after it.
     """
@@ -901,10 +901,10 @@ def _suggested_otherwise(study: Study, name: str, distribution: BaseDistribution
 
 
 def _shows_something(trial: FrozenTrial) -> bool:
-    """Whether a trial holds what only the vault can explain."""
+    """Checks whether a trial holds what only the vault can explain."""
     return must_be_released(trial) or ROLE_ATTR in trial.user_attrs
 
 
 def _shows(trial: FrozenTrial, released: float | None) -> bool:
-    """Whether a trial's value is the one that was released."""
+    """Checks whether a trial's value is the one that was released."""
     return released is not None and trial.value is not None and same(trial.value, released)

@@ -203,7 +203,7 @@ def attempt_trial(objective: Callable[[Any], Any], trial: GuardedTrial) -> tuple
 
 
 def _from_artifacts(error: BaseException) -> bool:
-    """Whether Optuna has refused to upload a file for a trial that is none of its own."""
+    """Checks whether Optuna has refused to upload a file for a trial that is none of its own."""
     if type(error) is not ValueError:  # another class runs code of its own when it is looked at
         return False
     trace = error.__traceback__

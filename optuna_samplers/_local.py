@@ -158,7 +158,7 @@ def read_evaluations(study: Study, mechanism: LocalMechanism) -> StoredEvaluatio
 
 
 def _suspicions(trial: FrozenTrial) -> list[str]:
-    """Why nothing may be claimed of what one trial holds."""
+    """Returns the reasons to claim nothing of what one trial holds."""
     found, vouched = [], _vouched(trial)
     if any(operation not in vouched for operation in outputs_of(trial, _own(trial))):
         found.append(BESIDE)
@@ -176,7 +176,7 @@ class Suggested:
         self._elsewhere: set[str] = set()
 
     def look(self, trials: Iterable[FrozenTrial]) -> list[str]:
-        """Why nothing may be claimed of trials, and of those that were looked at before.
+        """Returns the reasons to claim nothing of trials, and of those that were looked at before.
 
         A parameter keeps its range in trials of any state. One with a single value is one of
         those that completed trials have, if there are any.
@@ -202,7 +202,7 @@ def _own(trial: FrozenTrial) -> set[str]:
 
 
 def _is_evaluation(trial: FrozenTrial) -> bool:
-    """Whether a trial has the marker of a release, and nothing else in its place."""
+    """Checks whether a trial has the marker of a release, and nothing else in its place."""
     evaluation: Any = trial.user_attrs.get(PLAY_ATTR)
     if not isinstance(evaluation, dict) or set(evaluation) != {*_PARAMETERS, *_NUMBERS, *_FLAGS}:
         return False
@@ -213,7 +213,7 @@ def _is_evaluation(trial: FrozenTrial) -> bool:
 
 
 def _is_finite(value: Any) -> bool:
-    """Whether it is a number as a storage keeps it: a subclass may show another one."""
+    """Checks whether it is a number as a storage keeps it: a subclass may show another one."""
     return type(value) in (int, float) and math.isfinite(value)
 
 
@@ -232,7 +232,7 @@ def _vouched(trial: FrozenTrial) -> list[str]:
 
 
 def _may_come(text: str, trial: FrozenTrial) -> bool:
-    """Whether an operation may have been declared without a trace: a retry drops reports."""
+    """Tells if an operation may have been declared without a trace: a retry drops reports."""
     kind = kind_of(text)
     step = text.removeprefix("report(").removesuffix(")")
     if kind == "report":
@@ -253,7 +253,7 @@ def _count(stored: StoredEvaluations, trial: FrozenTrial) -> None:
 
 
 def shows_release(trial: FrozenTrial) -> bool:
-    """Whether a trial's value is the release that it remembers."""
+    """Checks whether a trial's value is the release that it remembers."""
     if not _is_evaluation(trial) or trial.value is None:
         return False
     return same(trial.value, trial.user_attrs[PLAY_ATTR]["release"])
@@ -518,7 +518,7 @@ class LocalObjective:
             self.guarantee(study)
 
     def _worst(self, study: Study) -> float:
-        """What NaN and infinity count as: the end of the range that nobody wants."""
+        """Returns what NaN and infinity count as: the end of the range that nobody wants."""
         maximize = study.direction == StudyDirection.MAXIMIZE
         return self.mechanism.low if maximize else self.mechanism.high
 
@@ -579,7 +579,7 @@ def _of_ledger(ledger: RewardSession, stored: StoredEvaluations) -> LocalGuarant
 
 
 def _without_ledger(mechanism: LocalMechanism, stored: StoredEvaluations) -> LocalGuarantee:
-    """What the study alone lets claim: nothing of how often a named user was asked."""
+    """Returns what the study alone lets claim: nothing of how often a named user was asked."""
     named = stored.users_named
     claim = local_guarantee(
         mechanism,
@@ -593,7 +593,7 @@ def _without_ledger(mechanism: LocalMechanism, stored: StoredEvaluations) -> Loc
 
 
 def contradict(stored: StoredEvaluations, evaluations: Mapping[str, float]) -> bool:
-    """Whether a ledger that all workers share knows better than the study.
+    """Checks whether a ledger that all workers share knows better than the study.
 
     A copy of a study completes trials that its new ledger does not know; it fails none.
     """

@@ -33,7 +33,7 @@ class _Withholding(logging.Filter):
     """Takes what was returned out of messages about the trial that ends in this thread."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the message is logged at all; the text may become another."""
+        """Checks whether the message is logged at all; the text may become another."""
         number, text = getattr(_ending, "number", None), str(record.msg)
         if number is None or not text.startswith(f"Trial {number} failed with "):
             return True

@@ -41,7 +41,7 @@ class StudyRollbackGuard:
         return Head() if shown is None else Head(int(shown[0]), str(shown[1]))
 
     def places(self) -> list[str]:
-        """Where the vaults of all workers have lain."""
+        """Returns where the vaults of all workers have lain."""
         return [value for name, value in self._attrs().items() if name.startswith(self._place)]
 
     def show(self, head: Head) -> None:

@@ -77,7 +77,7 @@ class StudySampler(BaseSampler, Generic[S]):
 
     @abc.abstractmethod
     def _new_state(self, study: Study) -> S:
-        """What there is to keep of a study that this object has not seen yet."""
+        """Returns what there is to keep of a study that this object has not seen yet."""
 
     # State ----------------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ class StudySampler(BaseSampler, Generic[S]):
 
     @abc.abstractmethod
     def _page(self, study: Study) -> Report:
-        """What a report of a study says."""
+        """Returns what a report of a study says."""
 
     def report(self, study: Study, path: str | Path) -> Path:
         """Writes an HTML page: guarantee, recommendation, what has been released, in pictures.
@@ -269,7 +269,7 @@ class StudySampler(BaseSampler, Generic[S]):
                 )
 
     def _ended(self, study: Study) -> bool:
-        """Whether a plan is used up; a modeler of rows has none."""
+        """Checks whether a plan is used up; a modeler of rows has none."""
         finished = getattr(self, "finished", None)
         return finished is not None and bool(finished(study))
 
@@ -288,7 +288,7 @@ def constants_in(study: Study) -> dict[str, Any]:
 
 
 def has_completed(study: Study) -> bool:
-    """Whether any trial has completed."""
+    """Checks whether any trial has completed."""
     return bool(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
 
 

@@ -108,14 +108,14 @@ def constants_of(distributions: Mapping[str, BaseDistribution]) -> dict[str, Any
 
 
 def holds(known: Mapping[str, Any], constants: Mapping[str, Any]) -> bool:
-    """Whether constants are among those that are known."""
+    """Checks whether constants are among those that are known."""
     return all(known.get(name) == described for name, described in constants.items())
 
 
 def differing(
     known: dict[str, BaseDistribution], distributions: Mapping[str, BaseDistribution]
 ) -> Iterator[str]:
-    """Why nothing may be claimed where a parameter is not what it was in other trials.
+    """Yields the reasons to claim nothing where a parameter is not what it was in other trials.
 
     Args:
         known: The first distribution of each name; those of new names are added.
@@ -130,7 +130,7 @@ def differing(
 
 
 def lies_in(space: Mapping[str, Any], distributions: Mapping[str, BaseDistribution]) -> bool:
-    """Whether all parameters that vary are those of a space, as ``Space.to_dict`` tells it."""
+    """Tells if all parameters that vary are those of a space, as ``Space.to_dict`` tells it."""
     return all(
         distribution.single() or space.get(name) == described(name, distribution)
         for name, distribution in distributions.items()

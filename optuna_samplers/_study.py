@@ -132,7 +132,7 @@ def outputs_of(trial: FrozenTrial, own: Collection[str]) -> list[str]:
 
 
 def is_count(value: object) -> bool:
-    """Whether a value is the number of something, as epochs, agents and rows have."""
+    """Checks whether a value is the number of something, as epochs, agents and rows have."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LARGEST
 
 
@@ -164,14 +164,14 @@ _SYSTEM_FORMS: dict[str, Callable[[object], bool]] = {
 
 
 def _is_odd(name: str, value: object) -> bool:
-    """Whether a system attribute has a name of the plugin's and not what it writes there."""
+    """Tells if a system attribute has a name of the plugin's and not what it writes there."""
     if not name.startswith("privbo:"):
         return False
     return name not in _SYSTEM_FORMS or not _SYSTEM_FORMS[name](value)
 
 
 def must_be_released(trial: FrozenTrial) -> bool:
-    """Whether a trial has a value to compare; storages show one shortly before it is complete."""
+    """Tells if a trial has a value to compare; storages show one shortly before it is complete."""
     shown = bool(trial.values) and trial.state != TrialState.PRUNED
     return shown or trial.state == TrialState.COMPLETE
 
@@ -209,7 +209,7 @@ def _others_note(study: Study) -> list[str]:
 
 
 def _is_own(study: Study, name: str, value: object) -> bool:
-    """Whether an attribute of a study has a name and a form that this package writes."""
+    """Checks whether an attribute of a study has a name and a form that this package writes."""
     try:
         found = _OWN_STUDY_ATTRS.fullmatch(f"{name} {json.dumps(value, sort_keys=True)}")
     except (TypeError, ValueError):  # a storage in memory holds anything
@@ -219,7 +219,7 @@ def _is_own(study: Study, name: str, value: object) -> bool:
 
 
 def own_name(study: Study) -> str:
-    """What tells a study from its copies."""
+    """Returns what tells a study from its copies."""
     return f"{study.study_name}/{study._study_id}"
 
 
@@ -264,7 +264,7 @@ def refuse_search_cv(name: str) -> None:
 
 
 def _of_search_cv(frame: FrameType | None) -> bool:
-    """Whether the innermost loop that a call comes from runs OptunaSearchCV's objective."""
+    """Checks whether the innermost loop that a call comes from runs OptunaSearchCV's objective."""
     while frame is not None:
         module = frame.f_globals.get("__name__")
         if module == _SEARCH_CV:

@@ -261,7 +261,7 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
             )
 
     def _notices(self, study: Study, *, spare: bool) -> list[str]:
-        """What the user should know and has not been told yet."""
+        """Returns what the user should know and has not been told yet."""
         own, found, draws = self._state(study), {}, self._draws(study)
         if draws.stray is not None:
             found["stray"] = (
@@ -302,7 +302,7 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
     # What the study shows -------------------------------------------------------------------
 
     def _draws(self, study: Study) -> SharedScheduler[DUETS]:
-        """Whose the study's draws are, as it was derived last."""
+        """Returns whose the study's draws are, as it was derived last."""
         return cast("SharedScheduler[DUETS]", self._state(study).scheduler)
 
     def _scheduler(self, study: Study, space: Space) -> SharedTranscript[Any]:
@@ -315,7 +315,7 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
         return own.scheduler
 
     def _attempt_of(self, trial: FrozenTrial, mark: Mapping[str, Any] | None) -> Attempt:
-        """What a trial shows to those whose draws have a mark."""
+        """Returns what a trial shows to those whose draws have a mark."""
         held = _draw_of(trial, mark)
         return Attempt(
             trial.number,
@@ -392,7 +392,7 @@ def _read_slot(trial: FrozenTrial, name: str) -> Slot | None:
 
 
 def _mark_of(trial: FrozenTrial) -> dict[str, Any] | None:
-    """What a trial's draw came from; None if that is not known."""
+    """Returns what a trial's draw came from; None if that is not known."""
     stored: Any = trial.system_attrs.get(MARK_ATTR)
     if not isinstance(stored, dict) or set(stored) != {"settings", "space", "key"}:
         return None
@@ -401,7 +401,7 @@ def _mark_of(trial: FrozenTrial) -> dict[str, Any] | None:
 
 
 def _founder(trials: Sequence[FrozenTrial]) -> dict[str, Any] | None:
-    """What the draw of the lowest-numbered trial that holds one came from."""
+    """Returns what the draw of the lowest-numbered trial that holds one came from."""
     marks = (_mark_of(t) for t in trials if _read_slot(t, DRAW_ATTR) is not None)
     return next((mark for mark in marks if mark is not None), None)
 
@@ -437,7 +437,7 @@ def _plain(described: Any) -> Any:
 
 
 def _is_fixed(trial: FrozenTrial, space: Space) -> bool:
-    """Whether some of a trial's parameters are fixed by others, so that it cannot take a draw."""
+    """Tells if some of a trial's parameters are fixed by others, so that it cannot take a draw."""
     return bool(set(trial.system_attrs.get("fixed_params", ())) & set(space))
 
 

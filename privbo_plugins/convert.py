@@ -272,7 +272,7 @@ def _converted(returned: Any) -> Array | None:
 
 
 def _is_sequence(given: Any) -> bool:
-    """Whether it has entries in an order."""
+    """Checks whether it has entries in an order."""
     texts = isinstance(given, str | bytes | bytearray | Mapping)
     return isinstance(given, Sized) and hasattr(type(given), "__getitem__") and not texts
 
@@ -302,7 +302,7 @@ def _row(entry: Any, width: int, convert: Callable[[Any], Any]) -> NDArray[Any]:
 
 
 def _safely(convert: Callable[[Any], T], entry: Any, otherwise: T) -> T:
-    """What one record's entry is converted to, whatever its own code does."""
+    """Returns what one record's entry is converted to, whatever its own code does."""
     try:
         return convert(entry)
     except KeyboardInterrupt:

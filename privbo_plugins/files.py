@@ -40,7 +40,7 @@ class Seen:
 
     @classmethod
     def of(cls, n: Any, digest: Any, places: Any) -> Seen:
-        """What a file says.
+        """Returns what a file says.
 
         Raises:
             ValueError: If it says something else.
@@ -52,7 +52,7 @@ class Seen:
 
 
 def check_no_link(path: Path) -> None:
-    """That a file is reached by its own path.
+    """Checks that a file is reached by its own path.
 
     A replaced link leaves the file behind it as it was, and a link that is followed may lead to
     any file of this user's. So neither is done.
@@ -126,7 +126,7 @@ def _directory(target: Path) -> Iterator[tuple[int | None, Path]]:
 
 
 def _check_name(name: str, folder: int | None, opened: int, target: Path) -> None:
-    """That a name still belongs to the file that was created under it."""
+    """Checks that a name still belongs to the file that was created under it."""
     named, written = os.stat(name, dir_fd=folder, follow_symlinks=False), os.fstat(opened)
     if not os.path.samestat(named, written):
         raise OSError(

@@ -421,7 +421,7 @@ def _check_lengths(y: NDArray[Any], prediction: NDArray[Any]) -> None:
 
 
 def _check_kinds(y: NDArray[Any], name: str, other: NDArray[Any]) -> None:
-    """That no array of numbers is compared with one of texts: then nothing is ever equal.
+    """Checks that no array of numbers is compared with one of texts: then nothing is ever equal.
 
     Lists and arrays of objects have no type, and which kinds they hold a record may decide.
     """

@@ -99,7 +99,7 @@ def _quoted(value: Any) -> str:
 
 
 def is_finite(value: Any) -> bool:
-    """Whether a value is a finite number that fits into a float; True and False are none."""
+    """Tells if a value is a finite number that fits into a float; True and False are none."""
     number = isinstance(value, Real) and not isinstance(value, bool)
     return number and bool(abs(value) <= sys.float_info.max)
 
@@ -128,7 +128,7 @@ def one_of(*names: str) -> Rule:
 
 
 def is_range(value: Any) -> bool:
-    """Whether a value is (low, high), finite and low < high."""
+    """Checks whether a value is (low, high), finite and low < high."""
     pair = isinstance(value, tuple | list) and len(value) == 2 and all(map(is_finite, value))
     return pair and 0 < value[1] - value[0] < math.inf
 
@@ -259,7 +259,7 @@ def fields_of(cls: Any) -> dict[str, Any]:
 
 
 def declaration(cls: type, name: str) -> tuple[str, Any]:
-    """What a setting means, and its default; ``attrs.NOTHING`` if it has none."""
+    """Returns what a setting means, and its default; ``attrs.NOTHING`` if it has none."""
     field = fields_of(cls)[name]
     return field.metadata[_HELP], field.default
 

@@ -285,7 +285,7 @@ class Space(Mapping[str, Dimension]):
 
     @property
     def varies(self) -> bool:
-        """Whether any parameter has more than one value."""
+        """Checks whether any parameter has more than one value."""
         return any(_size(dim) > 1 for dim in self._dims.values())
 
     @property
@@ -345,7 +345,7 @@ class Space(Mapping[str, Dimension]):
         return self.snap_all(self._drawn(lower, upper, n, rng))
 
     def uniform_sets(self, m: int, n: int, rng: np.random.Generator) -> Array:
-        """What m calls of :meth:`uniform` would draw, shape (m, n, D)."""
+        """Returns what m calls of :meth:`uniform` would draw, shape (m, n, D)."""
         lower, upper = np.zeros(len(self)), np.ones(len(self))
         X = np.concatenate([self._drawn(lower, upper, n, rng) for _ in range(m)])
         return self.snap_all(X).reshape(m, n, len(self))

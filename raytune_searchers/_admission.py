@@ -59,7 +59,7 @@ class LedgerSettings:
 
     @property
     def worst(self) -> float:
-        """What NaN and infinity count as: the end of the range that nobody wants."""
+        """Returns what NaN and infinity count as: the end of the range that nobody wants."""
         return self.mechanism.low if self.maximize else self.mechanism.high
 
 

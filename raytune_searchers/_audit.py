@@ -117,7 +117,7 @@ class Stored:
     failed: bool
 
     def comparable(self, given: Sequence[Row]) -> bool:
-        """Whether all that it ever showed can be compared with these configs, and releases."""
+        """Tells if all that it ever showed can be compared with these configs, and releases."""
         return self.whole and all(comparable(row, given) for row in self.rows)
 
 
@@ -192,7 +192,7 @@ def _given(result: Mapping[str, Any], metric: str | None) -> Iterator[str]:
 
 
 def altered(result: Row, given: Sequence[Row]) -> bool:
-    """Whether a row shows another config than its trial was given.
+    """Checks whether a row shows another config than its trial was given.
 
     Values are the same if they are written in the same way, and so of the same type. Of objects
     the types are compared: they come back as copies.
@@ -206,7 +206,7 @@ def altered(result: Row, given: Sequence[Row]) -> bool:
 
 
 def _shows(told: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
-    """Whether a row tells of every value of a flattened config, and of nothing else."""
+    """Checks whether a row tells of every value of a flattened config, and of nothing else."""
     flat_ones = ([name for name in row if "/" not in name] for row in (told, config))
     in_order = operator.eq(*flat_ones)  # Tune keeps no order of nested ones
     same_names = in_order and told.keys() == config.keys()
@@ -228,7 +228,7 @@ def _typed(row: Row, given: Sequence[Row]) -> Row:
 
 
 def _cell(shown: Any, given: Any) -> Any:
-    """What was given, if that is what a table's cell shows."""
+    """Returns what was given, if that is what a table's cell shows."""
     if given is None or _is_nan(given):
         return given if shown is None or _is_nan(shown) else shown
     numbers = isinstance(given, Real) and isinstance(shown, Real)
@@ -236,7 +236,7 @@ def _cell(shown: Any, given: Any) -> Any:
 
 
 def comparable(result: Row, given: Sequence[Row]) -> bool:
-    """Whether it is known of all that a row shows what it should be."""
+    """Checks whether it is known of all that a row shows what it should be."""
     return bool(given) or _config_in(result) is None
 
 
@@ -247,7 +247,7 @@ def _config_in(result: Row) -> dict[str, Any] | None:
 
 
 def _alike(shown: Any, given: Any) -> bool:
-    """Whether a value of a config may be what was given; of objects only the types are known."""
+    """Tells if a value of a config may be what was given; of objects only the types are known."""
     if holds_placeholder({"": given}):
         return True
     if isinstance(given, Mapping):
@@ -298,12 +298,12 @@ def _is_nan(value: Any) -> bool:
 
 
 def same(told: Any, published: float) -> bool:
-    """Whether a value is what was published, and is written like it."""
+    """Checks whether a value is what was published, and is written like it."""
     return type(plain(told)) is float and repr(plain(told)) == repr(float(published))
 
 
 def stored_record(trial: str, report: Mapping[str, Any]) -> TrialRecord:
-    """What a host's report says of a trial."""
+    """Returns what a host's report says of a trial."""
     mark = f"/{trial}"
     vouched = frozenset(v.removesuffix(mark) for v in report["vouched"] if v.endswith(mark))
     entered = trial in report.get("entered", (trial,))

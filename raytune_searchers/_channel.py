@@ -221,7 +221,7 @@ class Channel:
         return upload
 
     def _kept(self, under_way: deque[Callable[[], Reply]]) -> bool:
-        """Whether the host has kept the block that was sent longest ago."""
+        """Checks whether the host has kept the block that was sent longest ago."""
         return bool(self._result(under_way.popleft()()))
 
     def _begun(self, *args: Any) -> Callable[[], Reply]:
@@ -344,7 +344,7 @@ def _pauses() -> Iterator[float]:
 
 
 def _in_trial() -> bool:
-    """Whether this process is one of Ray's own: in a driver nobody else would end anything."""
+    """Tells if this process is one of Ray's own: in a driver nobody else would end anything."""
     return bool(ray.get_runtime_context().worker.mode == ray.WORKER_MODE)
 
 
@@ -374,7 +374,7 @@ def _actor_of_trial(name: str, gone: Gone) -> Any:
 
 
 def objects_known(_sent: bytes) -> int:
-    """How many objects of Ray's store this process knows, while it holds what it was sent.
+    """Counts how many objects of Ray's store this process knows, while it holds what it was sent.
 
     One more than without tells that what it was sent came through the store. The settings do not
     tell: they come from the environment of several processes and from the cluster, and new ones

@@ -141,11 +141,11 @@ class HostedSearch(TuneSearch):
 
     @abc.abstractmethod
     def _settings(self) -> Settings:
-        """What the host must know of the run."""
+        """Returns what the host must know of the run."""
 
     @property
     def _has_host(self) -> bool:
-        """Whether there is anything that needs one."""
+        """Checks whether there is anything that needs one."""
         return True
 
     # State ----------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class HostedSearch(TuneSearch):
         return f"searcher-history-{self._run}.pkl"
 
     def _kept_details(self) -> dict[str, Any]:
-        """What :meth:`_keep` wrote last, and whether the last status goes beyond it."""
+        """Returns what :meth:`_keep` wrote last, and whether the last status goes beyond it."""
         last, (folder, _) = self._last or {}, self._kept
         path = None if folder is None else folder / self._details_name
         wanted = self._handle is None and last.get("partial")
@@ -314,11 +314,11 @@ class HostedSearch(TuneSearch):
 
     @property
     def _parameters(self) -> set[str]:
-        """What a trial's config may hold."""
+        """Returns what a trial's config may hold."""
         return set(self._param_space)
 
     def _shows(self, result: Mapping[str, Any]) -> bool:
-        """Whether a result holds anything that a release or a declaration must account for."""
+        """Tells if a result holds anything that a release or a declaration must account for."""
         told = shown(result, self._metric) is not None
         return told or bool(foreign(result, self._metric, self._parameters))
 

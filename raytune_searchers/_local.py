@@ -95,7 +95,7 @@ class Ledger:
 
     @property
     def _unused(self) -> bool:
-        """Whether Ray has never run, so that no trial can have."""
+        """Checks whether Ray has never run, so that no trial can have."""
         return self._handle is None and self._anchor.may_begin and not ray.is_initialized()
 
     def _connect(self) -> Channel:
@@ -153,7 +153,7 @@ class Ledger:
         return guarantee
 
     def _complaints(self, stored: Stored, report: dict[str, Any]) -> Iterator[str]:
-        """Why nothing may be claimed for an experiment that holds such a trial."""
+        """Yields the reasons to claim nothing for an experiment that holds such a trial."""
         names = {name.split("/")[0] for config in stored.given for name in config}
         record = stored_record(stored.trial, report)
         for row in stored.rows:

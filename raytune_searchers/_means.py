@@ -93,7 +93,7 @@ class MeansSearch(PrivateSearch):
     # What was seen --------------------------------------------------------------------------
 
     def seen(self) -> dict[str, Any]:
-        """Whose run it is, and what was seen of it; all of it public."""
+        """Returns whose run it is, and what was seen of it; all of it public."""
         with suppress(VaultError, PrivacyError):  # the last one stays, and says so when it is read
             self._keep(None)
         return self._seen()
@@ -133,7 +133,7 @@ class MeansSearch(PrivateSearch):
         self._open()
 
     def check(self) -> None:
-        """That every row can still be compared.
+        """Checks that every row can still be compared.
 
         Raises:
             VaultError: If not.
@@ -248,7 +248,7 @@ class ComparingCallback(tune.Callback):  # type: ignore[misc]  # Ray has no type
         self._refused: str | None = None
 
     def get_state(self) -> dict[str, Any]:
-        """Whose run it is, and what was seen of it."""
+        """Returns whose run it is, and what was seen of it."""
         return self._search.seen()
 
     def set_state(self, state: dict[str, Any]) -> None:

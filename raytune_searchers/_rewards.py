@@ -111,7 +111,7 @@ class RewardSearch(HostedSearch):
         return state
 
     def _shown_so_far(self) -> dict[str, Any]:
-        """What the trials have shown, as the algorithm keeps it."""
+        """Returns what the trials have shown, as the algorithm keeps it."""
         return self._scheduler if self._model is None else self._model.algorithm.state_dict()
 
     def _learned(self, space: TuneSpace) -> Scheduler[Any]:
@@ -169,7 +169,7 @@ class RewardSearch(HostedSearch):
         return "ask", evaluation.x
 
     def _evaluation(self, space: TuneSpace) -> Evaluation | None:
-        """What the next trial evaluates, or None to wait."""
+        """Returns what the next trial evaluates, or None to wait."""
         # Of the trials that are out, a restore may have dropped those that have not reported yet.
         may_wait = bool(self._here)
         evaluation = self._learned(space).next(
@@ -180,7 +180,7 @@ class RewardSearch(HostedSearch):
         )
 
     def _out(self, trials: Iterable[str]) -> list[Evaluation]:
-        """What these trials evaluate."""
+        """Returns what these trials evaluate."""
         return [self._evaluations[trial] for trial in trials if trial in self._evaluations]
 
     def _where(self, evaluation: Evaluation, space: TuneSpace) -> Array:
@@ -223,7 +223,7 @@ class RewardSearch(HostedSearch):
         return learnt
 
     def _see_end(self, trial_id: str, result: Mapping[str, Any], error: bool) -> bool:
-        """Whether a trial has run: one that the ledger refused says nothing of its point."""
+        """Tells if a trial has run: one that the ledger refused says nothing of its point."""
         if self.mechanism is None:
             return True
         record = self._audit(trial_id, result)
@@ -376,5 +376,5 @@ class RewardSearch(HostedSearch):
         )
 
     def _summary(self) -> Mapping[str, Any] | None:
-        """Where agents that share the work stand; None where there are none."""
+        """Returns where agents that share the work stand; None where there are none."""
         return None

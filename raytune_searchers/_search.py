@@ -245,7 +245,7 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         return self._suggestion(trial_id)
 
     def _suggestion(self, trial_id: str) -> dict[str, Any]:
-        """What Tune is told of a trial that is out."""
+        """Returns what Tune is told of a trial that is out."""
         return self._ready().suggestion(self._live[trial_id])
 
     def _configs(self, trial_id: str) -> list[dict[str, Any]]:
@@ -288,7 +288,7 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
             warnings.warn(f"{why}, so the search ends. {see}", UtilityWarning, stacklevel=2)
 
     def _told_point(self, result: Mapping[str, Any]) -> Array | None:
-        """Where a trial was that this search did not suggest: one that Tune made anew."""
+        """Returns where a trial was that this search did not suggest: one that Tune made anew."""
         space = self._ready()
         try:
             return space.encode_flat({name: result[f"config/{name}"] for name in space.space})
@@ -324,7 +324,7 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
 
     @abc.abstractmethod
     def _page(self, results: Iterable[Any]) -> Report:
-        """What a report says."""
+        """Returns what a report says."""
 
     def report(self, path: str | Path, results: Iterable[Any] = ()) -> Path:
         """Writes an HTML page: guarantee, recommendation, what has been released, in pictures.

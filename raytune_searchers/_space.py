@@ -217,7 +217,7 @@ def _inside(dim: Float | Int, value: Any) -> bool:
 
 
 def holds_placeholder(value: Any) -> bool:
-    """Whether Tune has put a placeholder somewhere into a value that it does not show."""
+    """Checks whether Tune has put a placeholder somewhere into a value that it does not show."""
     if isinstance(value, Mapping):
         return any(map(holds_placeholder, value.values()))
     if isinstance(value, tuple) and len(value) == 2 and value[0] in _PLACEHOLDERS:
@@ -297,7 +297,7 @@ def _description(choice: Any) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value's repr is the same in every process."""
+    """Checks whether a value's repr is the same in every process."""
     if isinstance(value, Mapping):
         return all(map(_is_plain, (*value, *value.values())))
     if isinstance(value, list | tuple):

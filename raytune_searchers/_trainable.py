@@ -246,7 +246,7 @@ def _callables(trainable: Any) -> tuple[Any, Any]:
 
 
 def check_trainable(trainable: Any, wrapper: str, returned: str) -> None:
-    """That something can be a private trainable.
+    """Checks that something can be a private trainable.
 
     Args:
         trainable: What the user gave.
@@ -299,7 +299,7 @@ def _evaluate(trainable: Trainable, config: dict[str, Any], begin: Begin) -> tup
 
 
 def _left_open(own: Publication) -> PrivacyError | None:
-    """Why the user's function may not run: a way to report that is not closed."""
+    """Returns why the user's function may not run: a way to report that is not closed."""
     try:
         check_closed(own.closed)
     except PrivacyError as error:

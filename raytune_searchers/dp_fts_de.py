@@ -96,7 +96,7 @@ class _AgentHost:
         self.stale, self._changed_at = True, time.monotonic()
 
     def settled(self, status: Status | None) -> bool:
-        """Whether asking again would tell nothing new."""
+        """Checks whether asking again would tell nothing new."""
         known = not self.stale and self._status == status and self._future is None
         return known and time.monotonic() < self.known_at + _AGAIN
 
@@ -380,7 +380,7 @@ class DPFTSDESearch(HostedSearch):
         return not host.stale and host.known_at > self._since.get(trial, 0.0) + _DROPPED
 
     def _over(self) -> bool:
-        """Whether every agent has done its trials, or was left out."""
+        """Checks whether every agent has done its trials, or was left out."""
         done = {
             agent
             for host in self._agent_hosts
@@ -424,7 +424,7 @@ class DPFTSDESearch(HostedSearch):
             self._expose(_MORE, _OUTSIDE)
 
     def _is_more(self, result: Mapping[str, Any]) -> bool:
-        """Whether a result, flattened, holds anything but tags."""
+        """Checks whether a result, flattened, holds anything but tags."""
         names = foreign(result, RELEASED, (AGENT, ROUND)) - {AGENT, ROUND}
         agents = [result[name] for name in (AGENT, f"config/{AGENT}") if name in result]
         known = all(type(agent) in (int, str) and agent in self._names for agent in agents)

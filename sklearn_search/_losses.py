@@ -38,7 +38,7 @@ class RecordLoss:
     labelled: bool
 
     def predicted(self, model: Any, X: Any) -> Any:
-        """What the loss is told of records."""
+        """Returns what the loss is told of records."""
         return getattr(model, self.response)(X)
 
     def __call__(self, model: Any, y: Any, prediction: Any) -> Any:
@@ -49,7 +49,7 @@ class RecordLoss:
 
     @property
     def speaks_of_shapes(self) -> bool:
-        """Whether what it refuses is told in words that quote no record."""
+        """Checks whether what it refuses is told in words that quote no record."""
         return type(self.of).__module__ == losses.__name__  # no subclass from elsewhere
 
 

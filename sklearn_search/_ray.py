@@ -44,7 +44,7 @@ class Holder:
         self._task = ray.put(task)
 
     def task(self) -> list[Any]:
-        """Where the task is: in a list, because Ray would fetch it."""
+        """Returns where the task is: in a list, because Ray would fetch it."""
         return [self._task]
 
 
@@ -113,7 +113,7 @@ def _refuse_resuming(given: Any) -> None:
 
 
 def _limits(given: Any) -> dict[str, Any]:
-    """How many trials run at once, and for how long."""
+    """Returns how many trials run at once, and for how long."""
     tuner = {"metric": _LOSS, "mode": "min"} if given.method != "dp-gibo" else {}
     limits = {"max_concurrent_trials": _at_once(given.n_jobs), "time_budget_s": given.timeout}
     return {**tuner, **limits, "reuse_actors": True}

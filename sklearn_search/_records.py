@@ -100,7 +100,7 @@ def _check_columns(X: Any, X_valid: Any) -> None:
 
 
 def _overlap(X: Any, X_valid: Any) -> bool:
-    """Whether both are the same records in memory, whatever they hold; copies go unseen."""
+    """Checks whether both are the same records in memory, whatever they hold; copies go unseen."""
     if X_valid is X:
         return True
     if not (isinstance(X, np.ndarray) and isinstance(X_valid, np.ndarray)):

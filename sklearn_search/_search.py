@@ -57,7 +57,7 @@ NOTE = (
 
 
 def _delegated(name: str) -> Callable[[Any], bool]:
-    """Whether a search has a method of its estimator's."""
+    """Checks whether a search has a method of its estimator's."""
 
     def check(self: Any) -> bool:
         _check_refit(self, name)
@@ -305,7 +305,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         return int(self.best_estimator_.n_features_in_)
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Whether there is a recommendation."""
+        """Checks whether there is a recommendation."""
         return hasattr(self, "best_params_")
 
     def __sklearn_tags__(self) -> Any:
@@ -321,14 +321,14 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         return tags
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """What goes to the estimator: metadata of ``fit`` and of ``score``."""
+        """Returns what goes to the estimator: metadata of ``fit`` and of ``score``."""
         same = MethodMapping()
         same.add(caller="fit", callee="fit").add(caller="score", callee="score")
         return MetadataRouter(owner=self).add(estimator=self.estimator, method_mapping=same)
 
 
 def _error_of(call: Callable[[], None]) -> BaseException | None:
-    """What a call raises, an interruption too.
+    """Returns what a call raises, an interruption too.
 
     Raised outside, so that it has no context either.
     """

@@ -50,7 +50,7 @@ class Parameters:
 
 
 def is_constant(dim: Dimension) -> bool:
-    """Whether a dimension has one value only."""
+    """Checks whether a dimension has one value only."""
     return len(dim.choices) == 1 if isinstance(dim, Categorical) else dim.low == dim.high
 
 

@@ -101,7 +101,7 @@ def _cells(records: Any) -> NDArray[Any]:
 
 
 def are_numbers(cells: NDArray[Any]) -> bool:
-    """Whether all cells of training records are numbers, or texts of numbers, or missing."""
+    """Tells if all cells of training records are numbers, or texts of numbers, or missing."""
     numbers = as_floats(cells)
     if cells.dtype.kind in NUMBERS or numbers is None or np.isnan(numbers).all():
         return cells.dtype.kind in NUMBERS
@@ -109,7 +109,7 @@ def are_numbers(cells: NDArray[Any]) -> bool:
 
 
 def are_whole(numbers: NDArray[Any]) -> bool:
-    """Whether all are whole numbers that a float can tell apart."""
+    """Checks whether all are whole numbers that a float can tell apart."""
     return bool(np.all((np.abs(numbers) < 2.0**53) & (numbers == np.trunc(numbers))))
 
 

@@ -377,7 +377,7 @@ def _answer_once(
 
 
 def _is_known(y: float, randomised: bool) -> bool:
-    """Whether an outcome can be told: infinity says that there is none, if that stays hidden."""
+    """Tells if an outcome can be told: infinity says that there is none, if that stays hidden."""
     return not math.isnan(y) and (randomised or math.isfinite(y))
 
 

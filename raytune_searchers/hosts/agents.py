@@ -186,7 +186,7 @@ class ServerLink:
 
 @contextmanager
 def _as_the_links() -> Iterator[None]:
-    """What a channel raises, as an agent's link does."""
+    """Yields what a channel raises, as an agent's link does."""
     try:
         yield
     except (VaultError, PrivacyError) as error:
@@ -225,7 +225,7 @@ class Member:
 
     @property
     def over(self) -> bool:
-        """Whether all trials are."""
+        """Checks whether all trials are."""
         return self.history.n_trials >= self._settings.trials
 
     def stand(self, status: Status | None) -> Standing:
@@ -253,7 +253,7 @@ class Member:
 
     @staticmethod
     def _is_lost(receipt: Receipt, status: Status) -> bool:
-        """Whether another server has taken the place of the one that took the vector."""
+        """Checks whether another server has taken the place of the one that took the vector."""
         is_open = receipt.round is not None and receipt.round > status.released
         return is_open and receipt.incarnation != status.incarnation
 
@@ -266,7 +266,7 @@ class Member:
             self._participant.send(*self.history.read(), k)
 
     def point(self, k: int) -> Array:
-        """Where trial k is evaluated, the same for each of its attempts, shape (D,)."""
+        """Returns where trial k is evaluated, the same for each of its attempts, shape (D,)."""
         if self._point is None or self._point[0] != k:
             self.link.number = k
             X, values = self.history.read()
@@ -431,7 +431,7 @@ def _guarded(
 
 
 def _told(failure: BaseException | None) -> Exception:
-    """What ends this process elsewhere, here ends the trial."""
+    """Returns what ends this process elsewhere, here ends the trial."""
     if isinstance(failure, Exception):
         return failure
     return withheld("an exception" if failure is None else type(failure).__name__)

@@ -138,7 +138,7 @@ class Host:
         return vault
 
     def _agree(self, run: Run, given: Any) -> None:
-        """That a driver means the run of this host.
+        """Checks that a driver means the run of this host.
 
         Raises:
             ValueError: If its settings are others.
@@ -207,7 +207,7 @@ class _Cluster:
         return Head() if held is None else Head(*json.loads(held))
 
     def places(self) -> list[str]:
-        """Where the vaults of all these hosts have lain."""
+        """Returns where the vaults of all these hosts have lain."""
         held = kv._internal_kv_list(self._place, namespace=KV)
         return [key.decode().removeprefix(self._place.decode()) for key in held]
 
@@ -246,7 +246,7 @@ class Watch:
         kv._internal_kv_del(self._key(trial), namespace=KV)
 
     def covers(self, trial: str, job: str, attempt: str) -> bool:
-        """Whether the driver of a job does; from now on it does so for this attempt alone.
+        """Checks whether the driver of a job does; from now on it does so for this attempt alone.
 
         A driver that ends without a word may leave one behind, and whoever takes the trial up
         again in its place has to begin it anew.
@@ -275,7 +275,7 @@ def furthest(seen: tuple[int, str], head: tuple[int, str]) -> tuple[int, str]:
 
 
 def in_worker() -> bool:
-    """Whether this process is one of Ray's own, which must not begin a host."""
+    """Checks whether this process is one of Ray's own, which must not begin a host."""
     mode = ray.get_runtime_context().worker.mode if ray.is_initialized() else None
     return bool(mode == ray.WORKER_MODE)
 
@@ -299,7 +299,7 @@ class ActorHandle:
 
     @property
     def over(self) -> bool:
-        """Whether a vault in memory that this process kept has ended."""
+        """Checks whether a vault in memory that this process kept has ended."""
         return self.kept and _kept(self.name) is None
 
     def began(self, actor: Any, *, durable: bool) -> None:
@@ -473,7 +473,7 @@ def _driver_actor(own: ActorHandle, settings: Settings, url: str | None) -> Any:
 
 
 def options_of(name: str, url: str | None) -> dict[str, Any]:
-    """Where a host's actor runs, and what happens when its process ends.
+    """Returns where a host's actor runs, and what happens when its process ends.
 
     Args:
         name: Of the actor.
@@ -498,7 +498,7 @@ def _here() -> str:
 
 
 def _anywhere(url: str | None) -> bool:
-    """Whether a vault can be opened on any node: a file is on the driver's, memory on one."""
+    """Tells if a vault can be opened on any node: a file is on the driver's, memory on one."""
     return url is not None and not url.startswith("sqlite")
 
 

@@ -153,7 +153,7 @@ class VaultHost(Receiving, Host):
         self._session.place(trial, x)
 
     def record(self, trial: str, operations: Collection[str] = ()) -> TrialRecord:
-        """What is known of a trial, and which of some operations it declared public."""
+        """Returns what is known of a trial, and which of some operations it declared public."""
         session, mark = self._session, f"/{trial}"
         head = session.head()
         vouched = session.vouched_among(f"{operation}{mark}" for operation in operations)

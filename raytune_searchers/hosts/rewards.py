@@ -78,7 +78,7 @@ class LedgerHost(Host):
         return ledger.vault.vault_id, ledger.run.marks(UNPROTECTED)
 
     def record(self, trial: str, operations: Collection[str] = ()) -> TrialRecord:
-        """What is known of a trial, and which of some operations it declared public."""
+        """Returns what is known of a trial, and which of some operations it declared public."""
         with self._ledger.run.transaction() as tx:
             value, mark = tx.evaluation(trial), f"/{trial}"
             vouched = tx.those_marked(_VOUCHED_FOR, [f"{name}{mark}" for name in operations])
@@ -167,7 +167,7 @@ class LedgerHost(Host):
         return Admission(self._settings, value, public, self._noise)
 
     def _declared(self, trial: str) -> tuple[str, ...]:
-        """What a trial that is not evaluated again had shown."""
+        """Returns what a trial that is not evaluated again had shown."""
         mark = f"/{trial}"
         with self._ledger.run.transaction() as tx:
             told = tx.marks_ending(_VOUCHED_FOR, mark)
