@@ -711,7 +711,7 @@ class PrivateSampler(StudySampler[_StudyState]):
 
     @staticmethod
     def _explained(own: _StudyState, trials: Sequence[FrozenTrial]) -> _Explained:
-        """Returns what the vault says of trials; of it only what they call for is read."""
+        """Reads from the vault the records that the trials call for, and no others."""
         released: Mapping[str, float] = own.told
         labels: Mapping[str, str] = own.labels
         showing = {key_of(t) for t in trials if _shows_something(t)}
@@ -840,7 +840,7 @@ class _Explained(NamedTuple):
         return "/".join(_mark(operation, key_of(trial))) in self.vouched
 
     def marks_of(self, trial: FrozenTrial) -> Iterator[str]:
-        """Yields what may say of a trial's outputs that they were declared public."""
+        """Yields the marks which may say that a trial's outputs were declared public."""
         for operation in outputs_of(trial, self.own(trial)):
             yield "/".join(_mark(operation, key_of(trial)))
 
@@ -853,7 +853,7 @@ def _mark(operation: str, key: str) -> tuple[str, str]:
 
 
 def _label(role: str, step: int) -> str:
-    """Returns what a trial was for, as the engine words it."""
+    """Returns a trial's purpose in the engine's words."""
     return role if step < 0 else f"{role} {step}"
 
 
@@ -880,7 +880,7 @@ def _elsewhere(trials: Sequence[FrozenTrial], session: Session) -> list[str]:
 
 
 def _suspicions(trials: Sequence[FrozenTrial], explained: _Explained) -> Iterator[str]:
-    """Yields the reasons to claim nothing of what trials hold beside their parameters."""
+    """Yields the reasons to claim nothing of the data that trials hold beside their parameters."""
     for trial in trials:
         for operation in outputs_of(trial, explained.own(trial)):
             if not explained.vouched_for(operation, trial):

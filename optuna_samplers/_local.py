@@ -158,7 +158,7 @@ def read_evaluations(study: Study, mechanism: LocalMechanism) -> StoredEvaluatio
 
 
 def _suspicions(trial: FrozenTrial) -> list[str]:
-    """Returns the reasons to claim nothing of what one trial holds."""
+    """Returns the reasons to claim nothing of the data that one trial holds."""
     found, vouched = [], _vouched(trial)
     if any(operation not in vouched for operation in outputs_of(trial, _own(trial))):
         found.append(BESIDE)
@@ -518,7 +518,7 @@ class LocalObjective:
             self.guarantee(study)
 
     def _worst(self, study: Study) -> float:
-        """Returns what NaN and infinity count as: the end of the range that nobody wants."""
+        """Returns the value that NaN and infinity count as: the worst end of the range."""
         maximize = study.direction == StudyDirection.MAXIMIZE
         return self.mechanism.low if maximize else self.mechanism.high
 

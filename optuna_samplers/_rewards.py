@@ -266,7 +266,7 @@ class RewardSampler(ScheduledSampler[R], Generic[R]):
         return PRIVATISED if guarantee.protected else EXPOSED
 
     def _summary(self, _study: Study) -> Mapping[str, Any] | None:
-        """Returns where agents that share the work stand; None where there are none."""
+        """Returns the progress of agents that share the work; None where there are none."""
         return None
 
     def _unprotected(self, reason: str) -> LocalGuarantee:

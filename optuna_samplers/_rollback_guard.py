@@ -41,7 +41,7 @@ class StudyRollbackGuard:
         return Head() if shown is None else Head(int(shown[0]), str(shown[1]))
 
     def places(self) -> list[str]:
-        """Returns where the vaults of all workers have lain."""
+        """Returns the places of the vaults of all workers, past ones included."""
         return [value for name, value in self._attrs().items() if name.startswith(self._place)]
 
     def show(self, head: Head) -> None:

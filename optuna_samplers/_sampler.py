@@ -77,7 +77,7 @@ class StudySampler(BaseSampler, Generic[S]):
 
     @abc.abstractmethod
     def _new_state(self, study: Study) -> S:
-        """Returns what there is to keep of a study that this object has not seen yet."""
+        """Makes the state to keep of a study that this sampler has not seen yet."""
 
     # State ----------------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ class StudySampler(BaseSampler, Generic[S]):
 
     @abc.abstractmethod
     def _page(self, study: Study) -> Report:
-        """Returns what a report of a study says."""
+        """Makes the content of a study's report."""
 
     def report(self, study: Study, path: str | Path) -> Path:
         """Writes an HTML page: guarantee, recommendation, what has been released, in pictures.

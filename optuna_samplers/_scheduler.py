@@ -73,7 +73,7 @@ class ScheduledSampler(StudySampler[R], Generic[R]):
         """The engine's algorithm, which has been told nothing."""
 
     def _attempt(self, trial: FrozenTrial) -> Attempt:
-        """Returns what a trial shows of what it evaluates."""
+        """Returns the attempt that a trial shows."""
         return Attempt(
             trial.number,
             trial.params,
@@ -118,7 +118,7 @@ class ScheduledSampler(StudySampler[R], Generic[R]):
 
 
 def state_of(trial: FrozenTrial) -> str:
-    """Returns how far a trial is, in the engine's words."""
+    """Returns a trial's state in the engine's words."""
     if trial.state.is_finished():
         return "ended"
     return "running" if trial.state == TrialState.RUNNING else "waiting"

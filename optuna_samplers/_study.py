@@ -182,7 +182,7 @@ def _reported(trial: FrozenTrial) -> bool:
 
 
 def failures_in(trials: Sequence[FrozenTrial]) -> int:
-    """Number of trials that failed or were pruned, whoever ran them."""
+    """Number of trials of any worker that failed or were pruned."""
     return sum(trial.state in (TrialState.FAIL, TrialState.PRUNED) for trial in trials)
 
 
@@ -219,7 +219,7 @@ def _is_own(study: Study, name: str, value: object) -> bool:
 
 
 def own_name(study: Study) -> str:
-    """Returns what tells a study from its copies."""
+    """Returns the name that distinguishes a study from its copies."""
     return f"{study.study_name}/{study._study_id}"
 
 
@@ -298,7 +298,7 @@ def refuse_multi_objective(study: Study, name: str) -> None:
 
 
 def refuse_shared_database(study: Study, vault: Vault) -> None:
-    """A vault in the study's own database would be read by whoever reads the study."""
+    """A vault in the study's own database would be read by every reader of the study."""
     backend = getattr(study._storage, "_backend", study._storage)
     engine = getattr(backend, "engine", None)
     sqlalchemy = sys.modules.get("sqlalchemy")  # not loaded: then no storage has an engine

@@ -261,7 +261,7 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
             )
 
     def _notices(self, study: Study, *, spare: bool) -> list[str]:
-        """Returns what the user should know and has not been told yet."""
+        """Returns the notices that the sampler has not shown to the user yet."""
         own, found, draws = self._state(study), {}, self._draws(study)
         if draws.stray is not None:
             found["stray"] = (
@@ -315,7 +315,7 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
         return own.scheduler
 
     def _attempt_of(self, trial: FrozenTrial, mark: Mapping[str, Any] | None) -> Attempt:
-        """Returns what a trial shows to those whose draws have a mark."""
+        """Returns the attempt that a trial shows to samplers whose draws have this mark."""
         held = _draw_of(trial, mark)
         return Attempt(
             trial.number,
@@ -392,7 +392,7 @@ def _read_slot(trial: FrozenTrial, name: str) -> Slot | None:
 
 
 def _mark_of(trial: FrozenTrial) -> dict[str, Any] | None:
-    """Returns what a trial's draw came from; None if that is not known."""
+    """Returns the mark of a trial's draw; None if it is not known."""
     stored: Any = trial.system_attrs.get(MARK_ATTR)
     if not isinstance(stored, dict) or set(stored) != {"settings", "space", "key"}:
         return None
@@ -401,7 +401,7 @@ def _mark_of(trial: FrozenTrial) -> dict[str, Any] | None:
 
 
 def _founder(trials: Sequence[FrozenTrial]) -> dict[str, Any] | None:
-    """Returns what the draw of the lowest-numbered trial that holds one came from."""
+    """Returns the mark of the lowest-numbered trial that holds a draw."""
     marks = (_mark_of(t) for t in trials if _read_slot(t, DRAW_ATTR) is not None)
     return next((mark for mark in marks if mark is not None), None)
 

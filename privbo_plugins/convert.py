@@ -302,7 +302,7 @@ def _row(entry: Any, width: int, convert: Callable[[Any], Any]) -> NDArray[Any]:
 
 
 def _safely(convert: Callable[[Any], T], entry: Any, otherwise: T) -> T:
-    """Returns what one record's entry is converted to, whatever its own code does."""
+    """Converts one record's entry, and withholds the exceptions of the entry's own code."""
     try:
         return convert(entry)
     except KeyboardInterrupt:

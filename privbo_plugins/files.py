@@ -40,7 +40,7 @@ class Seen:
 
     @classmethod
     def of(cls, n: Any, digest: Any, places: Any) -> Seen:
-        """Returns what a file says.
+        """Parses the content of a file.
 
         Raises:
             ValueError: If it says something else.

@@ -71,9 +71,9 @@ class RewardHistory:
     Attributes:
         values: Released rewards, in order.
         noise: The largest standard deviation of one of them, in reward units.
-        points: Parameters of each that vary; None where nobody knows them.
+        points: Parameters of each that vary; None where they are unknown.
         names: Parameter names, D of them.
-        path: The same in the unit cube, shape (t, D); NaN where nobody knows them.
+        path: The same in the unit cube, shape (t, D); NaN where they are unknown.
     """
 
     values: Sequence[float]
@@ -89,8 +89,8 @@ class RowHistory:
 
     Attributes:
         rows: Numbers of the rows that have an answer, in order.
-        answers: The answers, as they were told.
-        maximize: Whether large ones are wanted; None where nobody knows.
+        answers: The answers, as the curator gave them.
+        maximize: Whether large ones are wanted; None where that is unknown.
         noise: Standard deviation of what randomises an answer; 0 where none are.
         means: Posterior mean of each row's outcome; empty where no model was asked.
         deviations: Its standard deviations; likewise.

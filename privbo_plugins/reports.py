@@ -111,9 +111,9 @@ def row_history(
 
     Args:
         answers: (row, answer), in order.
-        maximize: Whether large answers are wanted; None where nobody knows.
+        maximize: Whether large answers are wanted; None where that is unknown.
         answer_variance: Of what randomises one.
-        model: Who has been told these answers; None for nobody.
+        model: The model that has these answers; None without one.
     """
     rows = [row for row, _ in answers]
     means, deviations = (np.empty(0),) * 2 if model is None or not rows else model.posterior(rows)

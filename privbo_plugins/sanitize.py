@@ -93,7 +93,7 @@ def public_name(error: BaseException) -> str:
 
 
 def withheld(name: str) -> ObjectiveFailedError:
-    """Returns what is raised instead of an objective's own exception.
+    """Makes the error that is raised instead of an objective's own exception.
 
     Args:
         name: Of its type, as :func:`public_name` gives it. The exception is of that type too, so

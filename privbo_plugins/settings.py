@@ -259,7 +259,7 @@ def fields_of(cls: Any) -> dict[str, Any]:
 
 
 def declaration(cls: type, name: str) -> tuple[str, Any]:
-    """Returns what a setting means, and its default; ``attrs.NOTHING`` if it has none."""
+    """Returns the meaning of a setting and its default; ``attrs.NOTHING`` if it has none."""
     field = fields_of(cls)[name]
     return field.metadata[_HELP], field.default
 

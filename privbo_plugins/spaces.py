@@ -345,7 +345,7 @@ class Space(Mapping[str, Dimension]):
         return self.snap_all(self._drawn(lower, upper, n, rng))
 
     def uniform_sets(self, m: int, n: int, rng: np.random.Generator) -> Array:
-        """Returns what m calls of :meth:`uniform` would draw, shape (m, n, D)."""
+        """Returns the draws of m calls of :meth:`uniform`, shape (m, n, D)."""
         lower, upper = np.zeros(len(self)), np.ones(len(self))
         X = np.concatenate([self._drawn(lower, upper, n, rng) for _ in range(m)])
         return self.snap_all(X).reshape(m, n, len(self))

@@ -59,7 +59,7 @@ class LedgerSettings:
 
     @property
     def worst(self) -> float:
-        """Returns what NaN and infinity count as: the end of the range that nobody wants."""
+        """Returns the value that NaN and infinity count as: the worst end of the range."""
         return self.mechanism.low if self.maximize else self.mechanism.high
 
 

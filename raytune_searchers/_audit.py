@@ -228,7 +228,7 @@ def _typed(row: Row, given: Sequence[Row]) -> Row:
 
 
 def _cell(shown: Any, given: Any) -> Any:
-    """Returns what was given, if that is what a table's cell shows."""
+    """Returns the given value if a table's cell shows it."""
     if given is None or _is_nan(given):
         return given if shown is None or _is_nan(shown) else shown
     numbers = isinstance(given, Real) and isinstance(shown, Real)
@@ -303,7 +303,7 @@ def same(told: Any, published: float) -> bool:
 
 
 def stored_record(trial: str, report: Mapping[str, Any]) -> TrialRecord:
-    """Returns what a host's report says of a trial."""
+    """Makes a trial's record from a host's report."""
     mark = f"/{trial}"
     vouched = frozenset(v.removesuffix(mark) for v in report["vouched"] if v.endswith(mark))
     entered = trial in report.get("entered", (trial,))

@@ -344,7 +344,7 @@ def _pauses() -> Iterator[float]:
 
 
 def _in_trial() -> bool:
-    """Tells if this process is one of Ray's own: in a driver nobody else would end anything."""
+    """Checks whether this process is a Ray worker; a driver has to end its actors itself."""
     return bool(ray.get_runtime_context().worker.mode == ray.WORKER_MODE)
 
 

@@ -141,7 +141,7 @@ class HostedSearch(TuneSearch):
 
     @abc.abstractmethod
     def _settings(self) -> Settings:
-        """Returns what the host must know of the run."""
+        """Returns the settings of the run that the host needs."""
 
     @property
     def _has_host(self) -> bool:
@@ -314,7 +314,7 @@ class HostedSearch(TuneSearch):
 
     @property
     def _parameters(self) -> set[str]:
-        """Returns what a trial's config may hold."""
+        """Returns the names that a trial's config may hold."""
         return set(self._param_space)
 
     def _shows(self, result: Mapping[str, Any]) -> bool:

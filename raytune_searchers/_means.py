@@ -93,7 +93,7 @@ class MeansSearch(PrivateSearch):
     # What was seen --------------------------------------------------------------------------
 
     def seen(self) -> dict[str, Any]:
-        """Returns whose run it is, and what was seen of it; all of it public."""
+        """Returns the run's identity and what the callback saw of it; all of it public."""
         with suppress(VaultError, PrivacyError):  # the last one stays, and says so when it is read
             self._keep(None)
         return self._seen()
@@ -248,7 +248,7 @@ class ComparingCallback(tune.Callback):  # type: ignore[misc]  # Ray has no type
         self._refused: str | None = None
 
     def get_state(self) -> dict[str, Any]:
-        """Returns whose run it is, and what was seen of it."""
+        """Returns the run's identity and what the callback saw of it."""
         return self._search.seen()
 
     def set_state(self, state: dict[str, Any]) -> None:

@@ -111,7 +111,7 @@ class RewardSearch(HostedSearch):
         return state
 
     def _shown_so_far(self) -> dict[str, Any]:
-        """Returns what the trials have shown, as the algorithm keeps it."""
+        """Returns the results that the trials have shown, as the algorithm keeps them."""
         return self._scheduler if self._model is None else self._model.algorithm.state_dict()
 
     def _learned(self, space: TuneSpace) -> Scheduler[Any]:
@@ -169,7 +169,7 @@ class RewardSearch(HostedSearch):
         return "ask", evaluation.x
 
     def _evaluation(self, space: TuneSpace) -> Evaluation | None:
-        """Returns what the next trial evaluates, or None to wait."""
+        """Returns the next trial's evaluation, or None to wait."""
         # Of the trials that are out, a restore may have dropped those that have not reported yet.
         may_wait = bool(self._here)
         evaluation = self._learned(space).next(
@@ -180,7 +180,7 @@ class RewardSearch(HostedSearch):
         )
 
     def _out(self, trials: Iterable[str]) -> list[Evaluation]:
-        """Returns what these trials evaluate."""
+        """Returns the evaluations of these trials."""
         return [self._evaluations[trial] for trial in trials if trial in self._evaluations]
 
     def _where(self, evaluation: Evaluation, space: TuneSpace) -> Array:
@@ -376,5 +376,5 @@ class RewardSearch(HostedSearch):
         )
 
     def _summary(self) -> Mapping[str, Any] | None:
-        """Returns where agents that share the work stand; None where there are none."""
+        """Returns the progress of agents that share the work; None where there are none."""
         return None

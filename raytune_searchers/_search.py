@@ -245,7 +245,7 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         return self._suggestion(trial_id)
 
     def _suggestion(self, trial_id: str) -> dict[str, Any]:
-        """Returns what Tune is told of a trial that is out."""
+        """Returns the suggestion that Tune gets for a trial that is out."""
         return self._ready().suggestion(self._live[trial_id])
 
     def _configs(self, trial_id: str) -> list[dict[str, Any]]:
@@ -324,7 +324,7 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
 
     @abc.abstractmethod
     def _page(self, results: Iterable[Any]) -> Report:
-        """Returns what a report says."""
+        """Makes the content of a report."""
 
     def report(self, path: str | Path, results: Iterable[Any] = ()) -> Path:
         """Writes an HTML page: guarantee, recommendation, what has been released, in pictures.

@@ -45,7 +45,7 @@ class DUETSSearch(Published, RewardSearch):
     """Many workers that share one objective and send each other little.
 
     N agents explore by epochs: each evaluates points that its coin draws uniformly from what is
-    left of the space, and after an epoch everybody drops what is certainly not the best. The
+    left of the space, and after an epoch every agent drops what is certainly not the best. The
     trials that run at the same time are the agents: whoever is free takes a draw of the open
     epoch. A draw whose trial fails is evaluated again at the same point, three times at most, and
     then counts as the worst value of its epoch. While the last draws of an epoch are out, and

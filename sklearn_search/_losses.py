@@ -38,7 +38,7 @@ class RecordLoss:
     labelled: bool
 
     def predicted(self, model: Any, X: Any) -> Any:
-        """Returns what the loss is told of records."""
+        """Returns the predictions that the loss gets for the records."""
         return getattr(model, self.response)(X)
 
     def __call__(self, model: Any, y: Any, prediction: Any) -> Any:

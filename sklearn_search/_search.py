@@ -321,14 +321,14 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         return tags
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Returns what goes to the estimator: metadata of ``fit`` and of ``score``."""
+        """Returns the metadata that goes to the estimator: those of ``fit`` and of ``score``."""
         same = MethodMapping()
         same.add(caller="fit", callee="fit").add(caller="score", callee="score")
         return MetadataRouter(owner=self).add(estimator=self.estimator, method_mapping=same)
 
 
 def _error_of(call: Callable[[], None]) -> BaseException | None:
-    """Returns what a call raises, an interruption too.
+    """Returns the exception that a call raises, an interruption too.
 
     Raised outside, so that it has no context either.
     """

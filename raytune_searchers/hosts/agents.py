@@ -186,7 +186,7 @@ class ServerLink:
 
 @contextmanager
 def _as_the_links() -> Iterator[None]:
-    """Yields what a channel raises, as an agent's link does."""
+    """Translates the errors of a channel into those of an agent's link."""
     try:
         yield
     except (VaultError, PrivacyError) as error:
@@ -266,7 +266,7 @@ class Member:
             self._participant.send(*self.history.read(), k)
 
     def point(self, k: int) -> Array:
-        """Returns where trial k is evaluated, the same for each of its attempts, shape (D,)."""
+        """Returns the point of trial k, the same for each of its attempts, shape (D,)."""
         if self._point is None or self._point[0] != k:
             self.link.number = k
             X, values = self.history.read()
@@ -431,7 +431,7 @@ def _guarded(
 
 
 def _told(failure: BaseException | None) -> Exception:
-    """Returns what ends this process elsewhere, here ends the trial."""
+    """Translates an exception that elsewhere ends the process: here it ends the trial."""
     if isinstance(failure, Exception):
         return failure
     return withheld("an exception" if failure is None else type(failure).__name__)

@@ -207,7 +207,7 @@ class _Cluster:
         return Head() if held is None else Head(*json.loads(held))
 
     def places(self) -> list[str]:
-        """Returns where the vaults of all these hosts have lain."""
+        """Returns the places of the vaults of all these hosts, past ones included."""
         held = kv._internal_kv_list(self._place, namespace=KV)
         return [key.decode().removeprefix(self._place.decode()) for key in held]
 

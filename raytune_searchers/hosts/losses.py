@@ -153,7 +153,7 @@ class VaultHost(Receiving, Host):
         self._session.place(trial, x)
 
     def record(self, trial: str, operations: Collection[str] = ()) -> TrialRecord:
-        """Returns what is known of a trial, and which of some operations it declared public."""
+        """Returns the record of a trial, and which of some operations it declared public."""
         session, mark = self._session, f"/{trial}"
         head = session.head()
         vouched = session.vouched_among(f"{operation}{mark}" for operation in operations)
@@ -170,7 +170,7 @@ class VaultHost(Receiving, Host):
         self._watch.begin(trial, job)
 
     def unwatch(self, trial: str) -> None:
-        """Nobody compares what is shown of a trial any more."""
+        """Records that no callback compares a trial's rows any more."""
         self._watch.end(trial)
 
     def compared(self, trial: str) -> None:

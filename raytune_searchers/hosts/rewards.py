@@ -78,7 +78,7 @@ class LedgerHost(Host):
         return ledger.vault.vault_id, ledger.run.marks(UNPROTECTED)
 
     def record(self, trial: str, operations: Collection[str] = ()) -> TrialRecord:
-        """Returns what is known of a trial, and which of some operations it declared public."""
+        """Returns the record of a trial, and which of some operations it declared public."""
         with self._ledger.run.transaction() as tx:
             value, mark = tx.evaluation(trial), f"/{trial}"
             vouched = tx.those_marked(_VOUCHED_FOR, [f"{name}{mark}" for name in operations])
@@ -152,7 +152,7 @@ class LedgerHost(Host):
     # The trials' side -----------------------------------------------------------------------
 
     def enter(self, trial: str, user: User | None) -> Admission:
-        """A trial starts; nobody is charged yet.
+        """Starts a trial; the host charges no user yet.
 
         Raises:
             BudgetExceededError: If its user's budget does not allow another evaluation.

@@ -219,7 +219,7 @@ class ServerHost(Receiving, Host):
         return Receipt(t, self._incarnation)
 
     def broadcasts(self, after: int) -> list[Broadcast]:
-        """Returns what was released after so many rounds."""
+        """Returns the broadcasts released after so many rounds."""
         return _translated(self._server.broadcasts)[after:]
 
     def leave(self, agent: int) -> None:
