@@ -579,7 +579,7 @@ def _of_ledger(ledger: RewardSession, stored: StoredEvaluations) -> LocalGuarant
 
 
 def _without_ledger(mechanism: LocalMechanism, stored: StoredEvaluations) -> LocalGuarantee:
-    """Returns what the study alone lets claim: nothing of how often a named user was asked."""
+    """Returns the study's claim alone, which leaves out how often a named user was asked."""
     named = stored.users_named
     claim = local_guarantee(
         mechanism,

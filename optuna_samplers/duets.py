@@ -302,7 +302,7 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
     # What the study shows -------------------------------------------------------------------
 
     def _draws(self, study: Study) -> SharedScheduler[DUETS]:
-        """Returns whose the study's draws are, as it was derived last."""
+        """Returns the scheduler that assigns the study's draws, as it was derived last."""
         return cast("SharedScheduler[DUETS]", self._state(study).scheduler)
 
     def _scheduler(self, study: Study, space: Space) -> SharedTranscript[Any]:

@@ -302,7 +302,7 @@ def _row(entry: Any, width: int, convert: Callable[[Any], Any]) -> NDArray[Any]:
 
 
 def _safely(convert: Callable[[Any], T], entry: Any, otherwise: T) -> T:
-    """Converts one record's entry, and withholds the exceptions of the entry's own code."""
+    """Converts one record's entry; gives ``otherwise`` if the entry's own code raises."""
     try:
         return convert(entry)
     except KeyboardInterrupt:

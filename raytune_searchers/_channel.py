@@ -344,7 +344,7 @@ def _pauses() -> Iterator[float]:
 
 
 def _in_trial() -> bool:
-    """Checks whether this process is a Ray worker; a driver has to end its actors itself."""
+    """Checks whether this process is a Ray worker: no other process ends a driver's run."""
     return bool(ray.get_runtime_context().worker.mode == ray.WORKER_MODE)
 
 

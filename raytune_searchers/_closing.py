@@ -56,7 +56,7 @@ class _Probe(dict[str, Any]):
 
 
 def session_of_trial() -> Any:
-    """Returns where Ray keeps the trial that this process is running; None outside of one.
+    """Returns Ray's session of the trial that this process is running; None outside of one.
 
     Raises:
         PrivacyError: If this version of Ray keeps it elsewhere.

@@ -288,7 +288,7 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
             warnings.warn(f"{why}, so the search ends. {see}", UtilityWarning, stacklevel=2)
 
     def _told_point(self, result: Mapping[str, Any]) -> Array | None:
-        """Returns where a trial was that this search did not suggest: one that Tune made anew."""
+        """Returns the point of a trial that Tune made anew, not suggested by this search."""
         space = self._ready()
         try:
             return space.encode_flat({name: result[f"config/{name}"] for name in space.space})

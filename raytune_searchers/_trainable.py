@@ -299,7 +299,7 @@ def _evaluate(trainable: Trainable, config: dict[str, Any], begin: Begin) -> tup
 
 
 def _left_open(own: Publication) -> PrivacyError | None:
-    """Returns why the user's function may not run: a way to report that is not closed."""
+    """Returns the error if the user's function may not run: a way to report is not closed."""
     try:
         check_closed(own.closed)
     except PrivacyError as error:

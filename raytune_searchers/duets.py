@@ -135,7 +135,7 @@ class DUETSSearch(Published, RewardSearch):
         return super()._parameters | ({TAG} if self._tagged else set())
 
     def _tag(self, evaluation: Evaluation | None) -> dict[str, Any]:
-        """Returns what Tune shows of a trial; it stays the same if the trial asks again."""
+        """Returns the tag of a trial in Tune; it stays the same if the trial asks again."""
         now = self._duets()
         tag = {"active_share": now.public_state.active.share, "reals": now.communication.per_agent}
         if evaluation is None or evaluation.draw is None:

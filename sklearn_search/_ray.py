@@ -44,7 +44,7 @@ class Holder:
         self._task = ray.put(task)
 
     def task(self) -> list[Any]:
-        """Returns where the task is: in a list, because Ray would fetch it."""
+        """Returns the reference to the task in a list, because Ray would fetch a bare one."""
         return [self._task]
 
 
@@ -113,7 +113,7 @@ def _refuse_resuming(given: Any) -> None:
 
 
 def _limits(given: Any) -> dict[str, Any]:
-    """Returns how many trials run at once, and for how long."""
+    """Returns the limits on concurrent trials and on time."""
     tuner = {"metric": _LOSS, "mode": "min"} if given.method != "dp-gibo" else {}
     limits = {"max_concurrent_trials": _at_once(given.n_jobs), "time_budget_s": given.timeout}
     return {**tuner, **limits, "reuse_actors": True}

@@ -473,7 +473,7 @@ def _driver_actor(own: ActorHandle, settings: Settings, url: str | None) -> Any:
 
 
 def options_of(name: str, url: str | None) -> dict[str, Any]:
-    """Returns where a host's actor runs, and what happens when its process ends.
+    """Returns Ray's options for a host's actor: its node, and its restart when its process ends.
 
     Args:
         name: Of the actor.

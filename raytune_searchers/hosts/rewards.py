@@ -167,7 +167,7 @@ class LedgerHost(Host):
         return Admission(self._settings, value, public, self._noise)
 
     def _declared(self, trial: str) -> tuple[str, ...]:
-        """Returns what a trial that is not evaluated again had shown."""
+        """Returns the declared outputs of a trial that is not evaluated again."""
         mark = f"/{trial}"
         with self._ledger.run.transaction() as tx:
             told = tx.marks_ending(_VOUCHED_FOR, mark)
