@@ -156,7 +156,7 @@ class HostedSearch(TuneSearch):
         return actor_name(self._HOST, where, self._run)
 
     def _attach(self, *, may_begin: bool = False, noise: NoiseSource | None = None) -> None:
-        """What belongs to this process and is never pickled."""
+        """Makes the parts that belong to this process and are never pickled."""
         super()._attach()
         self._anchor = anchor(self._actor_name, self._HOST, may_begin=may_begin, noise=noise)
         self._channel: Channel | None = None
@@ -234,7 +234,7 @@ class HostedSearch(TuneSearch):
         return f"searcher-history-{self._run}.pkl"
 
     def _kept_details(self) -> dict[str, Any]:
-        """Returns what :meth:`_keep` wrote last, and whether the last status goes beyond it."""
+        """Returns the details of the last :meth:`_keep`, and whether the status goes beyond it."""
         last, (folder, _) = self._last or {}, self._kept
         path = None if folder is None else folder / self._details_name
         wanted = self._handle is None and last.get("partial")

@@ -115,7 +115,7 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
     # State ----------------------------------------------------------------------------------
 
     def _attach(self) -> None:
-        """What belongs to this process and is never pickled."""
+        """Makes the parts that belong to this process and are never pickled."""
         _OF_THIS_PROCESS.add(self)
         self._here: set[str] = set()
         self._paused: set[str] = set()
