@@ -427,7 +427,7 @@ def private_trainable(given: _Settings) -> PrivateTrainable:
     ``num_samples=N`` to the Tuner: a trial that begins once they are made is refused.
 
     Give ``tune.RunConfig(callbacks=[private.callback])`` too: it compares every row with the
-    ledger. The vault refuses a trial without the callback before the function runs.
+    ledger. The host refuses a trial without the callback before the function runs.
 
     Call it in the driver. After ``Tuner.restore`` in a new process give the same ``vault=`` and
     ``run_name=`` again.

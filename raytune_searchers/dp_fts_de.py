@@ -92,7 +92,7 @@ class _AgentHost:
         self._asked_at = self._changed_at = 0.0
 
     def change(self) -> None:
-        """What is known is out of date, and so is an answer that is on its way."""
+        """Marks the known status as out of date, and an answer that is on its way too."""
         self.stale, self._changed_at = True, time.monotonic()
 
     def settled(self, status: Status | None) -> bool:
