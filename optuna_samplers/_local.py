@@ -579,7 +579,7 @@ def _of_ledger(ledger: RewardSession, stored: StoredEvaluations) -> LocalGuarant
 
 
 def _without_ledger(mechanism: LocalMechanism, stored: StoredEvaluations) -> LocalGuarantee:
-    """Returns the study's claim alone, which leaves out how often a named user was asked."""
+    """Returns the claim of a study alone, which does not know how often a user was asked."""
     named = stored.users_named
     claim = local_guarantee(
         mechanism,
