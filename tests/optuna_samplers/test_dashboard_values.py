@@ -199,3 +199,28 @@ def test_what_only_looks_like_the_samplers_own_attributes_unprotects() -> None:
             one.optimize(objective, n_trials=1)
             claim = (sampler if one is study else rewards).guarantee(one)
         assert not claim.protected
+
+
+def test_evaluations_that_the_study_never_heard_of_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interrupted between the ledger's commit and the study's own mark."""
+    rewards = ldp_objective(
+        lambda trial: trial.suggest_float("x", 0, 1),
+        epsilon=1.0, bound=1.0, vault=f"sqlite:///{tmp_path}/v.db", user_id="Jane",
+    )  # fmt: skip
+    study = optuna.create_study(direction="maximize")
+    study.optimize(rewards, n_trials=2)
+    kept = optuna.storages.InMemoryStorage.set_trial_user_attr
+
+    def cut(storage: Any, trial: int, name: str, value: Any) -> None:
+        if name == "privbo:play":
+            raise KeyboardInterrupt
+        kept(storage, trial, name, value)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(optuna.storages.InMemoryStorage, "set_trial_user_attr", cut)
+        with pytest.raises(KeyboardInterrupt):
+            study.optimize(rewards, n_trials=1)
+    claim = rewards.guarantee(study)
+    assert (claim.n_evaluations, claim.most_evaluations, claim.epsilon_most) == (3, 3, 3.0)
