@@ -55,6 +55,7 @@ from optuna_samplers._study import (
     trials_of_loop,
     whole,
 )
+from privbo_plugins import sanitize
 from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
 from privbo_plugins.algorithms.registry import entry_of
 from privbo_plugins.convert import fingerprint
@@ -63,7 +64,7 @@ from privbo_plugins.plots import History, Report
 from privbo_plugins.privacy.figures import together
 from privbo_plugins.privacy.guarantee import Guarantee, PrivacyGuarantee
 from privbo_plugins.reports import records_report
-from privbo_plugins.sanitize import attempt, sanitized
+from privbo_plugins.sanitize import sanitized
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.scheduler import FRUITLESS, EarlyStop
 from privbo_plugins.settings import setting, settings, takes
@@ -456,7 +457,7 @@ class PrivateSampler(StudySampler[_StudyState]):
 
     def _paid_and_told(self, trial: optuna.Trial, losses: Any) -> tuple[float, Any]:
         """As :meth:`_tell`, for a trial of an ask-and-tell loop."""
-        _, error = attempt(lambda: self._pay_open(trial), sanitized)
+        _, error = sanitize.call(lambda: self._pay_open(trial), sanitized)
         return (float("nan"), error) if error is not None else self._tell(trial, losses)
 
     def _pay_open(self, trial: optuna.Trial) -> None:

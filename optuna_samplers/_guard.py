@@ -16,13 +16,14 @@ from optuna.exceptions import TrialPruned
 
 from optuna_samplers._space import shown_name
 from optuna_samplers._study import VOUCHABLE, operation_on
+from privbo_plugins import sanitize
 from privbo_plugins.errors import (
     BudgetExceededError,
     PrivacyError,
     SpaceChangedError,
     VaultError,
 )
-from privbo_plugins.sanitize import attempt, sanitized
+from privbo_plugins.sanitize import sanitized
 
 _SUGGESTED: dict[str, Callable[..., BaseDistribution]] = {
     "suggest_float": lambda low, high, *, step=None, log=False: FloatDistribution(
@@ -199,7 +200,7 @@ def attempt_trial(objective: Callable[[Any], Any], trial: GuardedTrial) -> tuple
             return _suggest_failed(error, trial.suggestion)
         return GuardedTrialError("upload_artifact") if _from_artifacts(error) else None
 
-    return attempt(lambda: objective(trial), translate)
+    return sanitize.call(lambda: objective(trial), translate)
 
 
 def _from_artifacts(error: BaseException) -> bool:

@@ -50,6 +50,7 @@ from optuna_samplers._study import (
     show_guarantee,
     whole,
 )
+from privbo_plugins import sanitize
 from privbo_plugins.convert import as_reward
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, VaultError
 from privbo_plugins.privacy.guarantee import LocalGuarantee
@@ -61,7 +62,7 @@ from privbo_plugins.privacy.local import (
 )
 from privbo_plugins.privacy.settings import NoiseSettings, UserSettings
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.sanitize import attempt, of_converting, sanitized
+from privbo_plugins.sanitize import of_converting, sanitized
 from privbo_plugins.sessions.rewards import RewardSession, check_user_budget, local_guarantee
 from privbo_plugins.settings import again, called_with, named, setting, settings
 from privbo_plugins.store.release import TEST_NOISE, is_test
@@ -384,10 +385,10 @@ class LocalObjective:
         user: Any = self._user_id
         if user is None:
             return None, None
-        named, error = attempt(lambda: user(trial) if callable(user) else user, lambda _: None)
+        named, error = sanitize.call(lambda: user(trial) if callable(user) else user)
         if error is not None:
             return None, error
-        return attempt(lambda: user_name(named), lambda _: ValueError(NO_NAME))
+        return sanitize.call(lambda: user_name(named), lambda _: ValueError(NO_NAME))
 
     # One evaluation -------------------------------------------------------------------------
 
@@ -418,7 +419,7 @@ class LocalObjective:
         earlier = frozen.user_attrs[PLAY_ATTR] if _is_evaluation(frozen) else None
         if earlier is not None and self._same_mechanism(earlier):
             session.adopt(key, user, earlier["release"])
-        _, error = attempt(functools.partial(session.check, key, user), sanitized)
+        _, error = sanitize.call(functools.partial(session.check, key, user), sanitized)
         if error is not None:
             return float("nan"), error
         worst = self._worst(study)  # before there is a reward: storage may fail
@@ -450,7 +451,7 @@ class LocalObjective:
         returned, error = attempt_trial(self._objective, guarded)
         if error is not None:
             return float("nan"), error
-        reward, error = attempt(functools.partial(as_reward, returned), of_converting)
+        reward, error = sanitize.call(functools.partial(as_reward, returned), of_converting)
         del returned
         if error is not None or reward is None:
             return float("nan"), error

@@ -20,11 +20,12 @@ from optuna_samplers._base import Objective, PrivateObjective, PrivateSampler
 from optuna_samplers._guard import GuardedTrial
 from optuna_samplers._sampler import StudySampler
 from optuna_samplers._settings import LossRunSettings
+from privbo_plugins import sanitize
 from privbo_plugins.algorithms.protocols import CentralPlan
 from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.plots import History
 from privbo_plugins.privacy.guarantee import Guarantee
-from privbo_plugins.sanitize import attempt, sanitized
+from privbo_plugins.sanitize import sanitized
 from privbo_plugins.settings import again, called_with, named, part, setting, settings
 
 
@@ -74,7 +75,7 @@ class MeansObjective(PrivateObjective):
             ValueError: If the vector is not usable; the trial stays running and can be told
                 again. Also if the study's sampler releases values of its own.
         """
-        _, error = attempt(lambda: _refuse_private_sampler(trial.study), sanitized)
+        _, error = sanitize.call(lambda: _refuse_private_sampler(trial.study), sanitized)
         value = float("nan")
         if error is None:
             value, error = self._sampler._paid_and_told(trial, losses)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import functools
 from collections.abc import Callable
+from contextlib import suppress
 from typing import ParamSpec, TypeVar, cast
 
 from privbo_plugins.errors import (
@@ -44,46 +45,37 @@ A plain ``ValueError`` is the engine's where the engine alone can have raised it
 of the user's own code.
 """
 
-_OWN_WARNINGS = (PrivacyWarning, UtilityWarning)
-"""What a filter may have turned into an error."""
 
-
-def attempt(
-    call: Callable[[], T], translate: Callable[[BaseException], BaseException | None]
+def call(
+    act: Callable[[], T],
+    translate: Callable[[BaseException], BaseException | None] = lambda _: None,
 ) -> tuple[T | None, BaseException | None]:
-    """(result, None), or (None, the exception to raise instead of what the call raised).
+    """Returns (result, None), or (None, the exception to raise instead of what was raised).
 
     The original exception, its text, its traceback and the frames it holds are dropped here; the
     new one must be raised outside of any ``except`` block, so that neither ``__context__`` nor a
     log handler that prints local variables can reach them.
 
     Args:
-        call: The user's code.
-        translate: A replacement that may be told, or None for "withheld". It must not return
+        act: The user's code.
+        translate: Makes a replacement that may be told, or None for "withheld". It must not return
             the exception it is given.
 
     Example:
-        >>> attempt(lambda: int("Jane Doe"), lambda error: None)[1].__class__.__name__
+        >>> call(lambda: int("Jane Doe"))[1].__class__.__name__
         'ObjectiveFailedError'
     """
     try:
-        return call(), None
+        return act(), None
     except KeyboardInterrupt:
         return None, KeyboardInterrupt()
     except SystemExit:
         return None, SystemExit(1)
     except BaseException as error:
-        return None, _translated(error, translate) or withheld(public_name(error))
-
-
-def _translated(
-    error: BaseException, translate: Callable[[BaseException], BaseException | None]
-) -> BaseException | None:
-    """None as well if translating runs into the error's own code, and that raises."""
-    try:
-        return translate(error)
-    except BaseException:
-        return None
+        told = None
+        with suppress(BaseException):  # translating may run into the error's own code
+            told = translate(error)
+        return None, told or withheld(public_name(error))
 
 
 def public_name(error: BaseException) -> str:
@@ -167,41 +159,38 @@ def of_converting(error: BaseException) -> Exception | None:
     return own_words(error) if type(error) in (NotARewardError, NotLossesError) else None
 
 
-def own_error(error: BaseException) -> tuple[str, str]:
-    """Name and text of an engine error; of any other only a type that Python defines.
+def own_error(error: BaseException) -> Exception:
+    """Makes an engine error again; of any other, tells only a type that Python defines.
 
     Example:
         >>> own_error(VaultError("The vault is gone."))
-        ('VaultError', 'The vault is gone.')
+        VaultError('The vault is gone.')
         >>> own_error(IndexError("record 7"))
-        ('PrivacyError', 'A release failed inside the engine (IndexError).')
+        PrivacyError('A release failed inside the engine (IndexError).')
     """
-    told = own_words(error) or PrivacyError(
+    return own_words(error) or PrivacyError(
         f"A release failed inside the engine ({public_name(error)})."
     )
-    return type(told).__name__, str(told)
 
 
 def sanitized(error: BaseException) -> BaseException:
-    """A new exception in the engine's own words, to be raised instead of one that may hold data.
+    """Makes an exception in the engine's own words, to be raised instead of one with data.
 
-    For where the engine alone was at work; the names are those that :func:`own_words` lets pass.
+    For where the engine alone was at work; it keeps interruptions, and warnings of the engine that
+    a filter has turned into errors.
 
     Example:
-        >>> sanitized(VaultError("The vault is gone."))
-        VaultError('The vault is gone.')
         >>> sanitized(UnicodeDecodeError("utf-8", b"Jane", 0, 1, "Jane"))
         PrivacyError('A release failed inside the engine (UnicodeDecodeError).')
     """
     if isinstance(error, KeyboardInterrupt):
         return KeyboardInterrupt()
-    if type(error) in _OWN_WARNINGS:
+    if type(error) in (PrivacyWarning, UtilityWarning):
         return type(error)(str(error))
-    name, text = own_error(error)
-    return OWN_ERRORS[name](text)
+    return own_error(error)
 
 
-def retelling(call: Callable[P, T]) -> Callable[P, T]:
+def retelling(act: Callable[P, T]) -> Callable[P, T]:
     """Lets a function of the engine raise nothing that has seen what it was given.
 
     A traceback holds every frame on the way, and who prints local variables shows a reward or a
@@ -218,9 +207,9 @@ def retelling(call: Callable[P, T]) -> Callable[P, T]:
         privbo_plugins.errors.VaultError: The vault is gone.
     """
 
-    @functools.wraps(call)
+    @functools.wraps(act)
     def sanitized_call(*args: P.args, **kwargs: P.kwargs) -> T:
-        result, error = attempt(functools.partial(call, *args, **kwargs), sanitized)
+        result, error = call(functools.partial(act, *args, **kwargs), sanitized)
         del args, kwargs
         if error is not None:
             raise error

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from privbo_plugins import sanitize
 from privbo_plugins.convert import as_reward
 from privbo_plugins.errors import VaultError
 from privbo_plugins.privacy.local import LocalMechanism
-from privbo_plugins.sanitize import attempt
 from privbo_plugins.store.release import draw_reward
 from privbo_plugins.users import User, user_name
 from raytune_searchers._admission import USERS_LEDGER, Admission
@@ -55,7 +55,7 @@ class RewardTrials:
     def begin(self, config: dict[str, Any]) -> tuple[Publication | None, BaseException | None]:
         """Starts a trial: (how it publishes, None), or (None, an error with nothing private)."""
         trial = trial_id()
-        named, failure = attempt(lambda: self._named(config), lambda _: None)
+        named, failure = sanitize.call(lambda: self._named(config))
         if failure is not None:
             return None, failure
         user = None if self.user_id is None else _checked_name(named)

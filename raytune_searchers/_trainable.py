@@ -22,9 +22,10 @@ import ray.cloudpickle as cloudpickle
 from numpy.typing import NDArray
 from ray import tune
 
+from privbo_plugins import sanitize
 from privbo_plugins.convert import as_losses, index_of
 from privbo_plugins.errors import ANOTHER_POINT, PrivacyError
-from privbo_plugins.sanitize import attempt, of_converting, sanitized
+from privbo_plugins.sanitize import of_converting, sanitized
 from raytune_searchers._audit import RELEASE, REPEATED, VOUCH, flat
 from raytune_searchers._channel import LOSSES, Channel, Entry, Gone, loss_channel
 from raytune_searchers._closing import check_closed, closed_session, session_of_trial
@@ -278,14 +279,14 @@ def _evaluate(trainable: Trainable, config: dict[str, Any], begin: Begin) -> tup
         return None, failure
     if own.value is not None:  # told before a crash: the release is replayed
         public = dict.fromkeys(_names(own.public), NOT_MEASURED)
-        return attempt(functools.partial(_result, own, own.value, public), sanitized)
+        return sanitize.call(functools.partial(_result, own, own.value, public), sanitized)
     running = _Running(own)
     with _closed_reports(running):
         failure = _left_open(own)
         if failure is not None:
             return None, failure
         # A copy: Tune writes the config itself, with whatever is put into it, into every result.
-        returned, failure = attempt(lambda: trainable(copied(config)), _translated)
+        returned, failure = sanitize.call(lambda: trainable(copied(config)), _translated)
         if failure is not None:
             return None, failure
         private, failure = _converted(returned, own.convert)
@@ -295,7 +296,7 @@ def _evaluate(trainable: Trainable, config: dict[str, Any], begin: Begin) -> tup
     del returned, private
     if failure is not None:
         return None, failure
-    return attempt(functools.partial(_result, own, value, running.public), sanitized)
+    return sanitize.call(functools.partial(_result, own, value, running.public), sanitized)
 
 
 def _left_open(own: Publication) -> PrivacyError | None:
@@ -376,7 +377,7 @@ def _losses_and_index(returned: Any) -> tuple[Any, str | None]:
 
 def _converted(returned: Any, convert: Callable[[Any], Any]) -> tuple[Any, BaseException | None]:
     """The private value; converting runs the user's code too: that of the object returned."""
-    return attempt(lambda: convert(returned), of_converting)
+    return sanitize.call(lambda: convert(returned), of_converting)
 
 
 def _released(publication: Publication, private: Any) -> tuple[float, Any]:

@@ -117,7 +117,7 @@ def _carried_out(act: Callable[[], int | None]) -> int:
 
 def said(error: Exception) -> str:
     """Returns an engine error's text; of others only the kind, as a text may quote an entry."""
-    return str(error) if type(error) in _OWN_TEXTS else own_error(error)[1]
+    return str(error) if type(error) in _OWN_TEXTS else str(own_error(error))
 
 
 def _ended(why: str, code: int) -> int:

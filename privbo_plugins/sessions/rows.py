@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from privbo_plugins import sanitize
 from privbo_plugins.algorithms.po_gp_ucb.arguments import (
     Outcomes,
     answer_mechanism,
@@ -60,7 +61,6 @@ from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.privacy.ledger import Charge
 from privbo_plugins.privacy.mechanisms import check_share
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.sanitize import attempt
 from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.sessions.settings import MECHANISMS, ON_EXCESS, CuratorSettings
 from privbo_plugins.settings import takes
@@ -626,7 +626,7 @@ class Curator:
         given = self._outcomes
         if not callable(given):
             return float(given[row])  # type: ignore[index]  # evaluate() has refused None
-        y, failure = attempt(lambda: as_reward(given(row)), lambda _error: None)
+        y, failure = sanitize.call(lambda: as_reward(given(row)))
         if failure is not None:
             if self._answers is not None and isinstance(failure, ObjectiveFailedError):
                 return math.nan  # failing tells of the row as well: it counts as the worst

@@ -24,6 +24,7 @@ import ray.cloudpickle as cloudpickle
 from numpy.typing import NDArray
 from ray.train._internal import session as ray_session
 
+from privbo_plugins import sanitize
 from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig
 from privbo_plugins.convert import as_reward
 from privbo_plugins.errors import (
@@ -34,7 +35,7 @@ from privbo_plugins.errors import (
 from privbo_plugins.federation import Participant
 from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.privacy.guarantee import FederationGuarantee
-from privbo_plugins.sanitize import attempt, of_converting, withheld
+from privbo_plugins.sanitize import of_converting, withheld
 from raytune_searchers._channel import OBJECTS_KNOWN, Channel, Payload, Reply, TrialSender
 from raytune_searchers._closing import check_closed
 from raytune_searchers._search import merged
@@ -344,7 +345,7 @@ class AgentHost(Host):
 
     def load(self, key: str, functions: bytes) -> str | None:
         """Takes the user's functions; why they cannot be loaded, if so."""
-        loaded, failure = attempt(lambda: cloudpickle.loads(functions), lambda _: None)
+        loaded, failure = sanitize.call(lambda: cloudpickle.loads(functions))
         if failure is None and loaded is not None:
             self._functions[key] = loaded
             return None
@@ -422,7 +423,7 @@ def _guarded(
     ray_session._session = _ClosedSession()
     try:
         check_closed(ClosedSessionError)
-        result, failure = attempt(logged, translate)
+        result, failure = sanitize.call(logged, translate)
     except PrivacyError as error:
         return None, error
     finally:

@@ -128,7 +128,8 @@ class Host:
         try:
             return None, method(self, *args)
         except Exception as error:
-            return own_error(error), None
+            told = own_error(error)
+            return (type(told).__name__, str(told)), None
 
     def _open_vault(self) -> Vault:
         known = self._settings.vault_id

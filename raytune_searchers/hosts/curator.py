@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 import ray
 import ray.cloudpickle as cloudpickle
 
+from privbo_plugins import sanitize
 from privbo_plugins.errors import (
     ObjectiveFailedError,
     PrivacyError,
@@ -25,7 +26,7 @@ from privbo_plugins.errors import (
 )
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.sanitize import attempt, own_words, public_name
+from privbo_plugins.sanitize import own_words, public_name
 from raytune_searchers._channel import Channel, Gone, TrialSender
 from raytune_searchers.hosts.base import Host, actor_name, anchor, connect, in_worker
 
@@ -119,7 +120,7 @@ class AnswerHost(Host):
 
 def _quietly(call: Callable[[], Any], told: Callable[[BaseException], Exception | None]) -> Any:
     """A call's result; what it raises is dropped, and what may be told of it is raised."""
-    result, failure = attempt(call, told)
+    result, failure = sanitize.call(call, told)
     if failure is None:
         return result
     if isinstance(failure, ObjectiveFailedError):

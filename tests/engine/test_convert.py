@@ -15,9 +15,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from privbo_plugins import sanitize
 from privbo_plugins.convert import as_labels, as_losses, as_reward
 from privbo_plugins.errors import ObjectiveFailedError
-from privbo_plugins.sanitize import attempt, withheld
+from privbo_plugins.sanitize import withheld
 
 RECORDS = np.array([0.25, 0.5, 0.75])
 
@@ -48,7 +49,7 @@ def test_one_odd_record_does_not_fail_the_others() -> None:
 
     losses = as_losses([0.5, Odd(), 0.25])
     assert np.isnan(losses).tolist() == [False, True, False]
-    assert attempt(lambda: as_losses([0.5, Odd()]), lambda _: None)[1] is None
+    assert sanitize.call(lambda: as_losses([0.5, Odd()]))[1] is None
 
 
 class Rude(float):

@@ -40,7 +40,7 @@ _RECORDS = (
         old="if type(error) is kind), None)",
         new="if isinstance(error, kind)), None)",
         tests=(
-            f"{_TESTS}/test_redaction.py"
+            f"{_TESTS}/test_sanitize.py"
             "::test_the_words_of_what_only_looks_like_an_own_error_are_not_told",
         ),
     ),
@@ -51,7 +51,7 @@ _RECORDS = (
         old="        del args, kwargs\n",
         new="",
         tests=(
-            f"{_TESTS}/test_redaction.py"
+            f"{_TESTS}/test_sanitize.py"
             "::test_frames_of_a_refused_user_hold_neither_name_nor_reward",
         ),
     ),
