@@ -180,9 +180,9 @@ def run(
 
 
 def _facts(release: ReleasedTable) -> Row:
-    certificate = release.certificate
-    raised = certificate.projection.get("singular_values_raised")
-    return {"noise_sd": round(certificate.noise_sd, 4)} if raised is None else {"raised": raised}
+    manifest = release.manifest
+    raised = manifest.projection.get("singular_values_raised")
+    return {"noise_sd": round(manifest.noise_sd, 4)} if raised is None else {"raised": raised}
 
 
 def carry_out(task: tuple[str, Row]) -> Row:

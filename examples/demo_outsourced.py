@@ -55,7 +55,7 @@ def model(shared: Path, n_tests: int) -> None:
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     table = ReleasedTable.load(shared / "table.npz")
-    digest, asked = table.certificate.digest, list[int]()
+    digest, asked = table.manifest.digest, list[int]()
     sampler = POGPUCBSampler(table, seed=0)
     study = optuna.create_study(direction="maximize", sampler=sampler)
     with tqdm(total=n_tests, desc="examinations", file=sys.stderr) as bar:
@@ -120,7 +120,7 @@ def tell(shared: Path, y: np.ndarray, n_tests: int) -> None:
     from privbo_plugins.algorithms.po_gp_ucb.exchange import read_answers
 
     table = ReleasedTable.load(shared / "table.npz")
-    rows = list(read_answers(shared / "answers.json", table.certificate.digest))
+    rows = list(read_answers(shared / "answers.json", table.manifest.digest))
     worst = np.sort(y)[-(len(y) // 10)]
     found = int((y[rows] >= worst).sum())
     by_chance = n_tests * float((y >= worst).mean())

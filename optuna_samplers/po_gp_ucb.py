@@ -53,11 +53,11 @@ if TYPE_CHECKING:
 ROW_ATTR = "privbo:row"
 """System attribute of a trial: the row that it is about to ask for, while workers compare."""
 
-BARE = "the sampler was given a bare matrix without a certificate"
+BARE = "the sampler was given a bare matrix without a manifest"
 """Why nothing is claimed of a table of unknown origin."""
 
 UNSEEN = "that answers in this study were randomised by the curator as stated is not checked here"
-"""What is noted where the certificate claims something of answers too."""
+"""What is noted where the manifest claims something of answers too."""
 
 _TURNS = 8
 """How often a worker takes another row because a second one took the same at the same moment."""
@@ -96,12 +96,12 @@ class POGPUCBSampler(Published, ScheduledSampler[Reading]):
     {settings}
 
     Raises:
-        ValueError: For every argument outside its range, for ``noise_sd`` beside a certificate,
+        ValueError: For every argument outside its range, for ``noise_sd`` beside a manifest,
             and for a file that is no released table or was changed since its release.
         FileNotFoundError: If there is no such file.
 
     Warns:
-        PrivacyWarning: Once a study, where the certificate claims nothing or there is none.
+        PrivacyWarning: Once a study, where the manifest claims nothing or there is none.
 
     Example:
         >>> import numpy as np, optuna
@@ -135,22 +135,22 @@ class POGPUCBSampler(Published, ScheduledSampler[Reading]):
         table = (
             ReleasedTable.load(self._source) if isinstance(self._source, Path) else self._source
         )
-        certificate = table.certificate if isinstance(table, ReleasedTable) else None
-        found = None if certificate is None else certificate.digest
+        manifest = table.manifest if isinstance(table, ReleasedTable) else None
+        found = None if manifest is None else manifest.digest
         if self._digest not in (None, found):
             raise ValueError(
                 f"{self._source} holds another table than when this sampler was made, so the rows "
                 "of a study may be other people's. Make a new sampler, and a new study."
             )
         self._config = rows_config(table, **self._settings)
-        self._digest, self._certificate = found, certificate
+        self._digest, self._manifest = found, manifest
         self._space = row_space(self._config.n, self._parameter)
         self._distribution = IntDistribution(0, self._config.n - 1)
 
     def __getstate__(self) -> dict[str, Any]:
         """Public settings, and the table or the path of its file."""
         state = super().__getstate__()
-        for name in ("_config", "_certificate"):
+        for name in ("_config", "_manifest"):
             del state[name]
         return state
 
@@ -169,7 +169,7 @@ class POGPUCBSampler(Published, ScheduledSampler[Reading]):
 
     def _warn(self, study: Study, guarantee: OutsourcedGuarantee) -> None:
         text = f"Nothing is protected: {'; '.join(guarantee.reasons)}."
-        if self._certificate is None:
+        if self._manifest is None:
             text += " Give the sampler the curator's released table, or its file."
         self._warn_once(study, guarantee, text)
 
@@ -314,7 +314,7 @@ class POGPUCBSampler(Published, ScheduledSampler[Reading]):
             return {self._parameter: self._row_at(Evaluation(model.recommendation()))}
 
     def guarantee(self, study: Study) -> OutsourcedGuarantee:
-        """What the table's certificate claims, after as many answers as trials have completed.
+        """What the table's manifest claims, after as many answers as trials have completed.
 
         It is shown in the study as well.
 
@@ -356,7 +356,7 @@ class POGPUCBSampler(Published, ScheduledSampler[Reading]):
         Warns:
             UtilityWarning: If the noise is likely to drown the rows.
         """
-        made = make_table_plan(self._config, self._certificate, self._claimed_once())
+        made = make_table_plan(self._config, self._manifest, self._claimed_once())
         made.warn_if_drowned()
         return made
 
@@ -375,12 +375,12 @@ class POGPUCBSampler(Published, ScheduledSampler[Reading]):
         )
 
     def _page(self, study: Study) -> Report:
-        history, certificate = self.history(study), self._certificate
+        history, manifest = self.history(study), self._manifest
         return rows_report(
             f"Private tuning report: {study.study_name}",
             self.guarantee(study),
             history,
-            None if certificate is None else certificate.to_dict(),
+            None if manifest is None else manifest.to_dict(),
             self.recommend(study) if history.answers else None,
         )
 
@@ -391,10 +391,10 @@ class POGPUCBSampler(Published, ScheduledSampler[Reading]):
 
     def _claimed(self) -> OutsourcedGuarantee:
         """What may be claimed of the table; composing it with answers takes a while, once."""
-        if self._certificate is None:
+        if self._manifest is None:
             n = self._config.n
             return OutsourcedGuarantee(False, "unknown", math.inf, 0.0, None, n, reasons=(BARE,))
-        claim = self._certificate.guarantee()
+        claim = self._manifest.guarantee()
         return claim if claim.outcomes is None else replace(claim, notes=(*claim.notes, UNSEEN))
 
 

@@ -164,7 +164,7 @@ def rows_report(
     title: str,
     guarantee: PrivacyGuarantee,
     history: RowHistory,
-    certificate: Mapping[str, Any] | None,
+    manifest: Mapping[str, Any] | None,
     recommendation: Mapping[str, Any] | str | None,
 ) -> Report:
     """Reports a released table and the answers to a modeler.
@@ -173,14 +173,14 @@ def rows_report(
         title: Headline.
         guarantee: What may be claimed.
         history: What has been answered.
-        certificate: Of the table, as a dictionary; None for a bare matrix.
+        manifest: Of the table, as a dictionary; None for a bare matrix.
         recommendation: The recommended row; None before there is one, or a sentence as there.
     """
     sections = [*_recommended(recommendation), *_worth_of_row(history, recommendation)]
     if history.answers:
         sections += [Section("Answers told", picture_of_answers(history))]
         sections += [] if history.maximize is None else [_best_rows(history)]
-    return Report(title, guarantee, [*sections, _certified(certificate)])
+    return Report(title, guarantee, [*sections, _manifest(manifest)])
 
 
 def federation_report(
@@ -343,11 +343,11 @@ def _best_rows(history: RowHistory) -> Section:
     return Section("Best rows", Table(head, rows))
 
 
-def _certified(certificate: Mapping[str, Any] | None) -> Section:
-    if certificate is None:
-        return Section("Certificate", _BARE)
-    rows = [(name, value) for name, value in certificate.items() if value not in (None, (), "")]
-    return Section("Certificate", Table(("field", "value"), rows))
+def _manifest(manifest: Mapping[str, Any] | None) -> Section:
+    if manifest is None:
+        return Section("Manifest", _BARE)
+    rows = [(name, value) for name, value in manifest.items() if value not in (None, (), "")]
+    return Section("Manifest", Table(("field", "value"), rows))
 
 
 def _rounds(history: FederationHistory) -> list[Section]:

@@ -1,6 +1,6 @@
 """PO-GP-UCB as a Ray Tune searcher: a trial is one row of a released table.
 
-Nothing on this side is secret but what the table's certificate does not protect. The rows
+Nothing on this side is secret but what the table's manifest does not protect. The rows
 themselves stay with the curator: with somebody else, in a file of requests and answers, or in an
 actor of this cluster (:func:`raytune_searchers.answering`).
 """
@@ -21,9 +21,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from privbo_plugins.algorithms.po_gp_ucb import (
     POGPUCB,
-    Certificate,
     ReleasedTable,
     RowsConfig,
+    TableManifest,
     row_space,
     rows_config,
 )
@@ -44,7 +44,7 @@ from raytune_searchers._space import TuneSpace, domains_of
 
 Array = NDArray[np.float64]
 
-UNCERTIFIED = "the search was given a bare matrix without a certificate"
+NO_MANIFEST = "the search was given a bare matrix without a manifest"
 
 _BESIDE = "what trials report beside the answer"
 
@@ -54,7 +54,7 @@ _SEEN_BESIDE = (
 
 
 class _Rows:
-    """Released rows: a file is pickled as its path and certificate, other things whole.
+    """Released rows: a file is pickled as its path and manifest, other things whole.
 
     Args:
         table: A released table, the path of its file, or a matrix of shape (n, r).
@@ -70,7 +70,7 @@ class _Rows:
             self._path = Path(table).resolve()
             table = ReleasedTable.load(self._path)
         known = isinstance(table, ReleasedTable)
-        self.certificate: Certificate | None = table.certificate if known else None  # type: ignore[union-attr]
+        self.manifest: TableManifest | None = table.manifest if known else None  # type: ignore[union-attr]
         self._table: Any = table if known else rows_config(table).Z.copy()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class _Rows:
         """
         if self._table is None and self._path is not None:
             found = ReleasedTable.load(self._path)
-            if found.certificate != self.certificate:
+            if found.manifest != self.manifest:
                 raise ValueError(
                     f"{self._path} holds another released table than this experiment started "
                     "with. Put that one back, or start a new experiment with this one: what was "
@@ -103,7 +103,7 @@ class _Settings(TuneSettings, RowsSettings):
         "What the curator released, n rows: a "
         ":class:`~privbo_plugins.algorithms.po_gp_ucb.ReleasedTable`, the path of its file "
         "(``.npz`` or ``.parquet``), or a bare matrix of shape (n, r), of which nothing is "
-        "claimed. A path is pickled as such, with the certificate, which knows the table's "
+        "claimed. A path is pickled as such, with the manifest, which knows the table's "
         "digest; anything else is written whole into every checkpoint, so give the path for "
         "large n.",
         kw_only=False,
@@ -428,7 +428,7 @@ class POGPUCBSearch(Published, TuneSearch):
         return self._filled(own, values)
 
     def guarantee(self, results: Iterable[Any] = ()) -> OutsourcedGuarantee:
-        """What the table's certificate claims for its rows.
+        """What the table's manifest claims for its rows.
 
         Args:
             results: The ``ResultGrid`` of ``Tuner.fit``: which rows have answered, and whether
@@ -463,7 +463,7 @@ class POGPUCBSearch(Published, TuneSearch):
         Warns:
             UtilityWarning: If the noise is likely to drown the rows.
         """
-        made = make_table_plan(self._rows_config(), self._rows.certificate, self._claim(0))
+        made = make_table_plan(self._rows_config(), self._rows.manifest, self._claim(0))
         made.warn_if_drowned()
         return made
 
@@ -473,20 +473,20 @@ class POGPUCBSearch(Published, TuneSearch):
 
     def _page(self, results: Iterable[Any]) -> Report:
         guarantee, history = self.guarantee(results), self.history()
-        certificate = self._rows.certificate
+        manifest = self._rows.manifest
         return rows_report(
             "Private tuning report",
             guarantee,
             history,
-            None if certificate is None else certificate.to_dict(),
+            None if manifest is None else manifest.to_dict(),
             self.recommend() if history.answers else None,
         )
 
     def _claim(self, n_answers: int) -> OutsourcedGuarantee:
-        certificate = self._rows.certificate
-        if certificate is not None:
-            return certificate.guarantee(n_answers)
-        reasons, inf = (UNCERTIFIED,), math.inf
+        manifest = self._rows.manifest
+        if manifest is not None:
+            return manifest.guarantee(n_answers)
+        reasons, inf = (NO_MANIFEST,), math.inf
         return OutsourcedGuarantee(
             False, "unknown", inf, 0.0, None, self._n, n_answers=n_answers, reasons=reasons
         )

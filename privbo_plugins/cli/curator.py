@@ -294,7 +294,7 @@ def _check_released(path: Path, curator: Curator) -> None:
 
     if not path.exists():
         return
-    found, held = ReleasedTable.load(path).certificate, curator.certificate
+    found, held = ReleasedTable.load(path).manifest, curator.manifest
     if held is None or held.digest != found.digest:
         raise VaultError(
             f"{path.name} holds a release that this vault knows nothing of under this name: it "
@@ -358,7 +358,7 @@ def _answer_once(
         outcome_column=outcome,
         maximize=not minimize,
     )
-    released = curator.certificate
+    released = curator.manifest
     if released is None:
         raise ValueError("The vault holds no released table: release it first.")
     rows = read_request(request, released.digest, curator.n)
@@ -394,7 +394,7 @@ def report(table: Path, vault: str | None, run: str, as_json: bool) -> None:
     guarantee = found.guarantee()
     if vault is not None:
         curator = Curator.resume(vault=vault, run_name=run)
-        if curator.certificate != found.certificate:
+        if curator.manifest != found.manifest:
             raise ValueError(f"{table.name} is not what this vault has released as {run!r}.")
         guarantee = curator.guarantee()
     print_json(guarantee.to_dict()) if as_json else print(guarantee)

@@ -38,10 +38,10 @@ class AnswerFile:
     """
 
     def __init__(self, path: Path, curator: Curator) -> None:
-        certificate = curator.certificate
-        if certificate is None:
+        manifest = curator.manifest
+        if manifest is None:
             raise ValueError("The vault holds no released table: release it first.")
-        self._path, self._curator, self._table = path, curator, certificate.digest
+        self._path, self._curator, self._table = path, curator, manifest.digest
         self._heads: dict[str, Head] = {}
         self._stamp: tuple[int, ...] | None = None
         self._known: dict[str, Seen] = {}

@@ -1,7 +1,7 @@
 """The curator's side: one release of the table, and one answer per row.
 
 Everything here runs where the rows may be. What leaves is the released table with its
-certificate, and answers; the vault holds these two and the ledger, never a row.
+manifest, and answers; the vault holds these two and the ledger, never a row.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from privbo_plugins.algorithms.po_gp_ucb.projection import (
 )
 from privbo_plugins.algorithms.po_gp_ucb.table import (
     MEMORY,
-    Certificate,
     ReleasedTable,
+    TableManifest,
     sealed,
 )
 from privbo_plugins.convert import as_reward
@@ -216,22 +216,22 @@ def _settings_of(vault: str, run_name: str) -> dict[str, Any]:
     return known
 
 
-class _Tables(Shelf[tuple[Array, Certificate]]):
+class _Tables(Shelf[tuple[Array, TableManifest]]):
     """A table's numbers are too many for a line of text: they stand apart, in blocks."""
 
-    def get(self, tx: Transaction, kind: str, key: str) -> tuple[Array, Certificate] | None:
+    def get(self, tx: Transaction, kind: str, key: str) -> tuple[Array, TableManifest] | None:
         payload = tx.released(kind, key)
         if payload is None:
             return None
-        certificate = Certificate.from_dict(payload)
-        return tx.table(kind).reshape(certificate.n, certificate.r), certificate
+        manifest = TableManifest.from_dict(payload)
+        return tx.table(kind).reshape(manifest.n, manifest.r), manifest
 
     def put(
-        self, tx: Transaction, kind: str, key: str, payload: tuple[Array, Certificate]
+        self, tx: Transaction, kind: str, key: str, payload: tuple[Array, TableManifest]
     ) -> None:
-        Z, certificate = payload
+        Z, manifest = payload
         tx.put_table(kind, Z)
-        tx.release(kind, key, certificate.to_dict())
+        tx.release(kind, key, manifest.to_dict())
 
 
 _TABLES = _Tables()
@@ -472,26 +472,26 @@ class Curator:
 
     def _draw(
         self, noise: NoiseSource, reasons: tuple[str, ...], progress: Progress
-    ) -> tuple[Array, Certificate]:
+    ) -> tuple[Array, TableManifest]:
         if self.mechanism == "projection":
             return self._projected(noise, reasons)
         P, delta_2, sigma = self._noise_of_rows()
         exact = rows_within(self._X, self._scaling, self.norm_bound) @ P
         Z = _with_noise(exact, sigma, noise, progress)
         seeded = {"kind": "seeded", "seed": self._seed}
-        return Z, self._certificate(
+        return Z, self._manifest(
             Z, reasons, mu=self.mu, sensitivity=delta_2, noise_sd=sigma,
             projection={"kind": "identity"} if self._r == self.d else seeded,
         )  # fmt: skip
 
     def _projected(
         self, noise: NoiseSource, reasons: tuple[str, ...]
-    ) -> tuple[Array, Certificate]:
+    ) -> tuple[Array, TableManifest]:
         rows = rows_within(self._X, self._scaling, self.norm_bound)
         r = self._r or self._published_r(rows)
         M = noise.add_gaussian(np.zeros(self.d * r), 1.0).reshape(self.d, r)
         Z, raised = transform(rows, M, self.epsilon, self.delta)
-        return Z, self._certificate(
+        return Z, self._manifest(
             Z, (NOT_PRIVATE, *reasons), mu=None, sensitivity=None, noise_sd=0.0,
             projection={"kind": "secret", "singular_values_raised": raised},
         )  # fmt: skip
@@ -500,8 +500,8 @@ class Curator:
         found = largest_r(smallest_singular_value(centred(rows)), self.epsilon, self.delta)
         return found or self.d
 
-    def _certificate(self, Z: Array, reasons: tuple[str, ...], **how: Any) -> Certificate:
-        certificate = Certificate(
+    def _manifest(self, Z: Array, reasons: tuple[str, ...], **how: Any) -> TableManifest:
+        manifest = TableManifest(
             mechanism=self.mechanism, n=self.n, d=self.d, r=int(Z.shape[1]),
             epsilon=self.epsilon, delta=self.delta, neighbor_distance=self.neighbor_distance,
             norm_bound=self.norm_bound, on_excess=self._on_excess, scaling=self._public_scaling(),
@@ -513,7 +513,7 @@ class Curator:
                 "store": MEMORY if self._vault.in_memory else "database",
             }, **how,
         )  # fmt: skip
-        return sealed(Z, certificate).certificate
+        return sealed(Z, manifest).manifest
 
     # Answers ----------------------------------------------------------------------------------
 
@@ -658,7 +658,7 @@ class Curator:
                 False, self.mechanism, math.inf, self._total_delta, self.neighbor_distance,
                 self.n, reasons=reasons or ("nothing has been released yet",),
             )  # fmt: skip
-        claimed = Certificate.from_dict(released).guarantee(len(self.answers()))
+        claimed = TableManifest.from_dict(released).guarantee(len(self.answers()))
         why = tuple(dict.fromkeys((*claimed.reasons, *reasons)))
         notes = (*claimed.notes, *_of_others(others))
         if claimed.n_answers and claimed.outcomes is None:
@@ -667,11 +667,11 @@ class Curator:
         return replace(claimed, protected=not why, epsilon=epsilon, reasons=why, notes=notes)
 
     @property
-    def certificate(self) -> Certificate | None:
-        """The certificate of the release that the vault holds; None before there is one."""
+    def manifest(self) -> TableManifest | None:
+        """The manifest of the release that the vault holds; None before there is one."""
         with self._run.transaction() as tx:
             released = tx.released(TABLE, "0")
-        return None if released is None else Certificate.from_dict(released)
+        return None if released is None else TableManifest.from_dict(released)
 
     @property
     def _total_delta(self) -> float:

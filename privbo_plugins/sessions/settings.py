@@ -72,7 +72,7 @@ class CuratorSettings:
         default=None,
     )
     projection_seed: int = setting("Seed of the public matrix for r < d.", default=0)
-    columns: Sequence[str] | None = setting("Names for the certificate, public.", default=None)
+    columns: Sequence[str] | None = setting("Names for the manifest, public.", default=None)
     outcomes: Outcomes | None = setting(
         "Outcomes by row, shape (n,), or a function of the row's number; None for a curator that "
         "only releases.",

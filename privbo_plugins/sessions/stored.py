@@ -238,17 +238,17 @@ class StoredRun:
 
     def _rows(self) -> _Told:
         curator = Curator.resume(vault=self.url, run_name=table_of(self.name) or self.name)
-        guarantee, certificate = curator.guarantee(), curator.certificate
+        guarantee, manifest = curator.guarantee(), curator.manifest
 
         def report(title: str) -> Report:
-            if certificate is None:
+            if manifest is None:
                 raise ValueError(f"Nothing has been released for {self.name!r} yet.")
             history = row_history(
                 list(curator.answers().items()),
                 maximize=None,
-                answer_variance=certificate.answer_variance,
+                answer_variance=manifest.answer_variance,
             )
-            return rows_report(title, guarantee, history, certificate.to_dict(), _NO_MODEL)
+            return rows_report(title, guarantee, history, manifest.to_dict(), _NO_MODEL)
 
         return _Told(guarantee, report)
 

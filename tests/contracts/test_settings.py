@@ -111,7 +111,7 @@ def test_all_of_an_algorithms_settings_are_offered_with_their_defaults(
     family: str, config: Any
 ) -> None:
     engine = {n: f.default for n, f in fields_of(config).items() if n not in OF_A_RUN}
-    for name in ("Z", "noise_sd", "answer_variance"):  # a table's certificate knows the last two
+    for name in ("Z", "noise_sd", "answer_variance"):  # a table's manifest knows the last two
         engine.pop(name, None)
     for cls in CLASSES:
         if cls.__name__.startswith(family):

@@ -72,13 +72,13 @@ def answer(folder: Path, *more: str, outcome: str = "score") -> int:
 
 def request(folder: Path, *rows: int) -> ReleasedTable:
     table = ReleasedTable.load(folder / "t.npz")
-    write_request(folder / "request.json", table.certificate.digest, rows)
+    write_request(folder / "request.json", table.manifest.digest, rows)
     return table
 
 
 def told(folder: Path) -> dict[int, float]:
     table = ReleasedTable.load(folder / "t.npz")
-    return read_answers(folder / "answers.json", table.certificate.digest)
+    return read_answers(folder / "answers.json", table.manifest.digest)
 
 
 def test_a_table_is_released_once_and_written_again(folder: Path, capsys: Any) -> None:
@@ -87,9 +87,9 @@ def test_a_table_is_released_once_and_written_again(folder: Path, capsys: Any) -
     assert release(folder, out="again.parquet") == 0
     one, two = ReleasedTable.load(folder / "t.npz"), ReleasedTable.load(folder / "again.parquet")
     assert np.array_equal(one.Z, two.Z)
-    assert one.certificate == two.certificate
+    assert one.manifest == two.manifest
     assert one.Z.shape == (30, 4)
-    assert one.certificate.scaling == {
+    assert one.manifest.scaling == {
         "columns": ["age", "bmi", "sex=F", "sex=M"],
         "low": [18.0, 10.0, 0.0, 0.0],
         "high": [98.0, 60.0, 1.0, 1.0],
@@ -265,7 +265,7 @@ def test_answers_that_a_crash_kept_from_the_file_are_written_later(folder: Path)
     assert release(folder) == 0
     table = request(folder, 1, 2)
     assert answer(folder) == 0
-    write_answers(folder / "answers.json", table.certificate.digest, {1: told(folder)[1]}, {})
+    write_answers(folder / "answers.json", table.manifest.digest, {1: told(folder)[1]}, {})
     assert answer(folder) == 0
     assert sorted(told(folder)) == [1, 2]
 
@@ -280,7 +280,7 @@ def test_a_table_of_another_vault_is_not_vouched_for(folder: Path, capsys: Any) 
     capsys.readouterr()
     assert main(["report", "--table", str(folder / "other.npz"), *vault]) == 2
     assert "is not what this vault has released" in capsys.readouterr().err
-    foreign = ReleasedTable.load(folder / "other.npz").certificate.digest
+    foreign = ReleasedTable.load(folder / "other.npz").manifest.digest
     write_request(folder / "request.json", foreign, [1])
     assert answer(folder) == 2
     assert not (folder / "answers.json").exists()
@@ -669,7 +669,7 @@ def test_an_answer_that_the_vault_never_gave_is_refused_and_kept(
 ) -> None:
     assert release(folder) == 0
     table = request(folder, 1)
-    digest = table.certificate.digest
+    digest = table.manifest.digest
     assert answer(folder) == 0
     right = told(folder)[1]
     for wrong in ({1: right + 1}, {1: right, 2: 0.5}):

@@ -325,9 +325,9 @@ def test_a_chance_is_rounded_up(apart: float) -> None:
 def test_k_rows_of_one_person_have_sqrt_k_times_the_mu() -> None:
     """Each row has noise of its own, so the distance of k rows grows by sqrt(k)."""
     table = Curator(np.zeros((3, 2)), epsilon=2.0, delta=1e-6, norm_bound=1.0).release()
-    mu, sd = table.certificate.mu, table.certificate.noise_sd
+    mu, sd = table.manifest.mu, table.manifest.noise_sd
     moved = np.zeros((3, 2))
-    moved[:2, 0] = table.certificate.sensitivity  # two rows, each as far as one may go
+    moved[:2, 0] = table.manifest.sensitivity  # two rows, each as far as one may go
     assert np.linalg.norm(moved) / sd == pytest.approx(math.sqrt(2) * mu, rel=1e-5)
     assert any("sqrt(k) times the table's mu" in limit for limit in table.guarantee().not_covered)
 

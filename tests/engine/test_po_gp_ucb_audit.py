@@ -65,7 +65,7 @@ def audit(
     curators = [curator_of(table, **settings) for table in (X, other)]
     hidden = []
     for curator, noise in curators:
-        made = curator.release().certificate
+        made = curator.release().manifest
         assert made.mu == pytest.approx(MU, abs=1e-6)
         hidden.append((noise.exact, noise.scale))
     direction = hidden[1][0] - hidden[0][0]
@@ -133,7 +133,7 @@ def test_odd_entries_tell_no_more(entry: float) -> None:
 
 @pytest.mark.slow
 def test_tables_from_whole_curators_are_as_private_as_they_claim() -> None:
-    """With a vault, a ledger and a certificate: 1500 runs a table, so the bound is wider.
+    """With a vault, a ledger and a manifest: 1500 runs a table, so the bound is wider.
 
     A vault looks at all of its tables before it releases another, so few share one.
     """

@@ -23,7 +23,7 @@ from dp_accounting.pld import common, privacy_loss_distribution
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from privbo_plugins.algorithms.po_gp_ucb import Certificate
+from privbo_plugins.algorithms.po_gp_ucb import TableManifest
 from privbo_plugins.algorithms.po_gp_ucb.table import IN_MEMORY, sealed
 from privbo_plugins.errors import (
     ObjectiveFailedError,
@@ -108,7 +108,7 @@ def test_a_table_is_drawn_once_whoever_asks_and_whatever_its_rows_are_now(url: s
     for curator in (again, again, other):
         table = curator.release()
         assert np.array_equal(table.Z, first.Z)
-        assert table.certificate == first.certificate
+        assert table.manifest == first.manifest
     assert len(ledger(again)) == 1
     noise = Counting()
     curator_of(vault=url, noise=noise).release()
@@ -129,7 +129,7 @@ def test_two_processes_release_one_table_and_one_answer_a_row(path: Path, tmp_pa
     assert answers[0] == answers[1]
     digest, values = answers[0]
     curator = curator_of(vault=handle, outcomes=Y, **PRIVATE)
-    assert curator.release().certificate.digest == digest
+    assert curator.release().manifest.digest == digest
     assert [curator.answers()[row] for row in range(12)] == values
     assert len(ledger(curator)) == 1
 
@@ -196,7 +196,7 @@ def test_a_crash_before_the_commit_leaves_neither_charge_nor_table(
     table = curator.release()
     assert np.array_equal(curator_of(vault=handle).release().Z, table.Z)
     (charge,) = ledger(curator)
-    made = table.certificate
+    made = table.manifest
     assert (charge.kind, charge.key) == ("table", "0")
     assert (charge.mu, charge.sensitivity, charge.scale) == (
         made.mu, made.sensitivity, made.noise_sd,
@@ -229,7 +229,7 @@ def test_a_release_that_a_power_loss_interrupted_is_made_anew_once(tmp_path: Pat
         (tmp_path / "later" / name).chmod(0o600)
     url = f"sqlite:///{tmp_path}/later/private.db"
     again = curator_of(rows, vault=url, noise=InsecureNoise(2))
-    assert again.certificate is None
+    assert again.manifest is None
     table = again.release()
     assert np.mean(table.Z == lost.Z) < 1e-3
     assert len(ledger(again)) == 1
@@ -338,8 +338,8 @@ def test_a_projection_is_never_protected_and_warns_each_time() -> None:
             assert str(claim).startswith("NOT PROTECTED.")
             assert "one look tells almost any two neighbouring tables apart" in str(claim)
             assert claim.to_dict()["epsilon"] == "inf"
-        assert table.certificate.mu is None
-        assert table.certificate.noise_sd == 0.0
+        assert table.manifest.mu is None
+        assert table.manifest.noise_sd == 0.0
         assert [(c.mu, c.sensitivity) for c in ledger(curator)] == [(math.inf, math.inf)]
 
 
@@ -351,10 +351,10 @@ class Subclass(SecureNoise):
 def test_test_noise_leaves_a_run_unprotected_for_ever(path: Path, source: Any) -> None:
     handle = f"sqlite:///{path}"
     table = curator_of(vault=handle, noise=source).release()
-    assert not table.certificate.protected
-    assert TEST_NOISE in (*table.certificate.reasons, table.certificate.noise)
+    assert not table.manifest.protected
+    assert TEST_NOISE in (*table.manifest.reasons, table.manifest.noise)
     later = curator_of(vault=handle)
-    assert later.release().certificate == table.certificate
+    assert later.release().manifest == table.manifest
     claim = later.guarantee()
     assert not claim.protected
     assert claim.epsilon == math.inf
@@ -364,10 +364,10 @@ def test_test_noise_leaves_a_run_unprotected_for_ever(path: Path, source: Any) -
 def test_test_noise_that_comes_later_spoils_the_run_not_the_table(path: Path) -> None:
     handle = f"sqlite:///{path}"
     table = curator_of(vault=handle).release()
-    assert table.certificate.protected
-    assert "system's entropy" in table.certificate.noise
+    assert table.manifest.protected
+    assert "system's entropy" in table.manifest.noise
     curator = curator_of(vault=handle, noise=InsecureNoise(0), outcomes=Y)
-    assert curator.release().certificate == table.certificate
+    assert curator.release().manifest == table.manifest
     for claim in (curator.guarantee(), curator_of(vault=handle).guarantee()):
         assert not claim.protected
         assert claim.epsilon == math.inf
@@ -707,7 +707,7 @@ def test_a_table_of_a_column_that_another_run_tells_is_not_released(url: str) ->
     assert other.evaluate(3) == Y[3]
     with pytest.raises(PrivacyError, match=r"'sex' is answered as it is.*'other'.*Leave it out"):
         late.release()
-    assert late.certificate is None
+    assert late.manifest is None
     assert ledger(late) == []
     assert other.evaluate(4) == Y[4]  # a table that was not released protects nothing
     assert "'sex' is answered" in str(late.guarantee())
@@ -932,7 +932,7 @@ def test_a_claim_names_its_mechanism_neighbours_population_and_limits() -> None:
     assert fields["epsilon"] == 1.0
     assert fields["neighbours"] == claim.neighbours
     assert NOT_COVERED_ANSWERS in fields["not_covered"]
-    assert fields["parameters"]["noise_sd"] == curator.release().certificate.noise_sd
+    assert fields["parameters"]["noise_sd"] == curator.release().manifest.noise_sd
     far = curator_of()
     far.release()
     assert "differ in one row, in any way." in str(far.guarantee())
@@ -948,11 +948,11 @@ def test_a_table_claims_for_itself_what_its_curator_claims(
     assert table.guarantee() == curator.guarantee()
 
 
-def test_a_certificate_holds_what_is_public_and_travels_in_json() -> None:
+def test_a_manifest_holds_what_is_public_and_travels_in_json() -> None:
     curator = curator_of(bounds=[(0, 2)] * 3, norm_bound=None, columns=["a", "b", "c"], r=2,
                          projection_seed=5)  # fmt: skip
-    made = curator.release().certificate
-    assert Certificate.from_dict(json.loads(json.dumps(made.to_dict(), allow_nan=False))) == made
+    made = curator.release().manifest
+    assert TableManifest.from_dict(json.loads(json.dumps(made.to_dict(), allow_nan=False))) == made
     assert (made.n, made.d, made.r, made.epsilon, made.delta) == (12, 3, 2, 1.0, 1e-5)
     assert made.projection == {"kind": "seeded", "seed": 5}
     assert made.scaling == {"columns": ["a", "b", "c"], "low": [0.0] * 3, "high": [2.0] * 3}
@@ -970,7 +970,7 @@ def test_other_releases_in_the_vault_are_counted(path: Path) -> None:
         curator.release()
     assert any("2 other releases" in note for note in curator.guarantee().notes)
     again = Curator.resume(vault=f"sqlite:///{path}", run_name="winter")
-    assert again.certificate == curator.certificate
+    assert again.manifest == curator.manifest
     assert again.guarantee() == curator.guarantee()
 
 
@@ -988,10 +988,10 @@ def test_a_resumed_curator_needs_no_rows_even_where_tables_may_be_refused(path: 
 @pytest.mark.parametrize(
     "forged", [{"epsilon": 0.01}, {"noise_sd": 1e-9}, {"mu": 9.0}, {"mechanism": "projection"}]
 )
-def test_a_certificate_that_contradicts_itself_is_refused(forged: dict[str, Any]) -> None:
+def test_a_manifest_that_contradicts_itself_is_refused(forged: dict[str, Any]) -> None:
     table = curator_of().release()
     with pytest.raises(ValueError, match="claims more than its own noise"):
-        sealed(table.Z, replace(table.certificate, **forged))
+        sealed(table.Z, replace(table.manifest, **forged))
 
 
 def test_a_curator_without_its_rows_spends_no_release(path: Path) -> None:

@@ -281,7 +281,7 @@ def test_the_release_has_the_delta_that_is_claimed_by_its_loss_distribution(
 ) -> None:
     X = np.zeros((2, 3))
     curator = Curator(X, epsilon=epsilon, delta=1e-5, norm_bound=2.0, r=2)
-    made = curator.release().certificate
+    made = curator.release().manifest
     # At the worst, one row moves by 4 along the direction that P stretches by sqrt(3/2).
     multiplier = made.noise_sd / (4 * math.sqrt(1.5))
     loss = privacy_loss_distribution.from_gaussian_mechanism(
@@ -310,7 +310,7 @@ def test_the_release_has_the_delta_that_is_claimed_by_its_loss_distribution(
 )
 def test_a_curator_hides_the_worst_case_of_its_settings(how: dict[str, Any], worst: float) -> None:
     curator = Curator(np.zeros((3, 4)), epsilon=1.0, delta=1e-5, **how)
-    made = curator.release().certificate
+    made = curator.release().manifest
     assert made.sensitivity == pytest.approx(worst, rel=1e-8)
     assert made.sensitivity >= worst
     assert made.mu == gdp_mu(1.0, 1e-5)
@@ -325,7 +325,7 @@ def test_every_entry_has_noise_of_its_own_of_the_claimed_size() -> None:
     exact = np.tile([[0.3, -0.2, 0.1]], (n, 1))
     curator = Curator(exact, epsilon=1.0, delta=1e-5, norm_bound=1.0, neighbor_distance=0.1)
     table = curator.release()
-    noise = (table.Z - exact) / table.certificate.noise_sd
+    noise = (table.Z - exact) / table.manifest.noise_sd
     assert len(np.unique(table.Z)) == n * d
     for part in (noise.ravel(), *noise.T, noise[:2800].ravel(), noise[-100:].ravel()):
         assert 1e-9 < chi2.cdf(np.sum(part**2), part.size) < 1 - 1e-9

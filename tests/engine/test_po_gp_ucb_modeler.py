@@ -575,9 +575,9 @@ def test_a_table_a_file_and_a_matrix_make_settings(tmp_path: Path) -> None:
     for source in (table, path, str(path)):
         config = rows_config(source, correction="kernel")
         assert np.array_equal(config.Z, table.Z)
-        assert config.noise_sd == table.certificate.noise_sd > 0
+        assert config.noise_sd == table.manifest.noise_sd > 0
         assert config.correction == "kernel"
-        with pytest.raises(ValueError, match="certificate knows it"):
+        with pytest.raises(ValueError, match="manifest knows it"):
             rows_config(source, noise_sd=0.1)
     assert rows_config(Z.tolist()).noise_sd == 0.0
     assert rows_config(Z, 0.2).noise_sd == 0.2

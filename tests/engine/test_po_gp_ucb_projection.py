@@ -127,12 +127,12 @@ def test_the_projection_of_a_curator_takes_the_largest_r_and_says_whether_it_rai
         )
     table = curator.release()
     assert table.Z.shape == (10_000, 11)
-    assert table.certificate.projection == {"kind": "secret", "singular_values_raised": False}
+    assert table.manifest.projection == {"kind": "secret", "singular_values_raised": False}
     with pytest.warns(PrivacyWarning):
         small = Curator(grid(5), epsilon=1.0, delta=DELTA, norm_bound=25.0, mechanism="projection")
     table = small.release()
     assert table.Z.shape == (25, 2)
-    assert table.certificate.projection == {"kind": "secret", "singular_values_raised": True}
+    assert table.manifest.projection == {"kind": "secret", "singular_values_raised": True}
 
 
 # Which of two tables was it? ----------------------------------------------------------------
@@ -234,7 +234,7 @@ def test_whoever_knows_all_other_rows_still_errs_by_about_sigma_after_gaussian_n
         table = Curator(
             X, vault=vault.handle, run_name=str(run), noise=noise, **settings
         ).release()
-        sigma = table.certificate.noise_sd
+        sigma = table.manifest.noise_sd
         errors.append(recovered_rows(table.Z, X[rows], rows)[0] - X[0])
     assert 0.01 < sigma < 0.1  # the noise is far smaller than the rows, the attack fits well
     assert np.mean(np.square(errors)) > sigma**2 / 3

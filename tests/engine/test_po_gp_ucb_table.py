@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import pytest
 
-from privbo_plugins.algorithms.po_gp_ucb import Certificate, ReleasedTable
+from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable, TableManifest
 from privbo_plugins.algorithms.po_gp_ucb import table as table_module
 from privbo_plugins.algorithms.po_gp_ucb.table import digest, sealed
 from privbo_plugins.sessions.rows import Curator
@@ -42,7 +42,7 @@ def test_a_table_is_read_as_it_was_written(ending: str, as_text: bool, tmp_path:
     again = ReleasedTable.load(str(path) if as_text else path)
     assert again.Z.dtype == np.float64
     assert again.Z.tobytes() == table.Z.tobytes()
-    assert again.certificate == table.certificate
+    assert again.manifest == table.manifest
     assert (again.n, again.r) == (30, 2)
     assert again.guarantee() == table.guarantee()
     assert again.save(tmp_path / f"again.{ending}").exists()
@@ -52,20 +52,20 @@ def test_a_table_is_read_as_it_was_written(ending: str, as_text: bool, tmp_path:
 def test_extreme_numbers_and_a_single_cell_survive(ending: str, tmp_path: Path) -> None:
     table = released()
     for Z in (np.array([[5e-324, -0.0], [1.7e308, 1 / 3]]), np.array([[0.1]])):
-        made = sealed(Z, table.certificate)
+        made = sealed(Z, table.manifest)
         again = ReleasedTable.load(made.save(tmp_path / f"table.{ending}"))
         assert again.Z.tobytes() == Z.tobytes()
 
 
 def test_what_is_not_contiguous_is_the_same_table(tmp_path: Path) -> None:
     Z = np.asfortranarray(released().Z)
-    certificate = released().certificate
-    table = ReleasedTable(Z, replace(certificate, digest=digest(Z.copy(order="C"), certificate)))
+    manifest = released().manifest
+    table = ReleasedTable(Z, replace(manifest, digest=digest(Z.copy(order="C"), manifest)))
     assert np.array_equal(ReleasedTable.load(table.save(tmp_path / "t.npz")).Z, Z)
 
 
 def test_a_digest_is_that_of_the_shape_and_every_number() -> None:
-    Z, said = np.arange(6.0).reshape(2, 3), released().certificate
+    Z, said = np.arange(6.0).reshape(2, 3), released().manifest
     others = [Z, Z.reshape(3, 2), Z + [[0, 0, 1e-15 * 2]] * 2, Z[:1], Z[::-1],
               np.where(Z == 0, -0.0, Z)]  # fmt: skip
     assert len({digest(other, said) for other in others}) == 6
@@ -75,10 +75,10 @@ def test_a_digest_is_that_of_the_shape_and_every_number() -> None:
 @pytest.mark.parametrize(
     "changed", [{"noise_sd": 0.5}, {"protected": False}, {"epsilon": 0.1}, {"reasons": ("x",)}]
 )
-def test_a_certificate_that_was_changed_is_refused(changed: dict[str, Any]) -> None:
+def test_a_manifest_that_was_changed_is_refused(changed: dict[str, Any]) -> None:
     table = released()
     with pytest.raises(ValueError, match="do not belong together"):
-        ReleasedTable(table.Z, replace(table.certificate, **changed))
+        ReleasedTable(table.Z, replace(table.manifest, **changed))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -87,25 +87,23 @@ def test_a_table_must_be_finite(bad: float) -> None:
     Z = table.Z.copy()
     Z[0, 0] = bad
     with pytest.raises(ValueError, match="finite matrix"):
-        sealed(Z, table.certificate)
+        sealed(Z, table.manifest)
 
 
-def rewritten(path: Path, Z: np.ndarray, certificate: str) -> None:
+def rewritten(path: Path, Z: np.ndarray, manifest: str) -> None:
     """A file in the right format with other contents."""
     if path.suffix == ".npz":
-        np.savez(path, Z=Z, certificate=np.array(certificate))
+        np.savez(path, Z=Z, manifest=np.array(manifest))
         return
     import pyarrow as arrow
     import pyarrow.parquet
 
     columns = {f"z{j}": Z[:, j] for j in range(Z.shape[1])}
-    made = arrow.table(columns).replace_schema_metadata(
-        {b"privbo_certificate": certificate.encode()}
-    )
+    made = arrow.table(columns).replace_schema_metadata({b"privbo_manifest": manifest.encode()})
     pyarrow.parquet.write_table(made, path)
 
 
-def certificate_text(**more: Any) -> str:
+def manifest_text(**more: Any) -> str:
     return json.dumps({"format": "privbo-released-table-1", **more})
 
 
@@ -114,10 +112,10 @@ def test_changed_numbers_are_refused(file: Path) -> None:
     for i, j in ((0, 0), (29, 1)):
         Z = table.Z.copy()
         Z[i, j] = np.nextafter(Z[i, j], 9.0)
-        rewritten(file, Z, certificate_text(**table.certificate.to_dict()))
+        rewritten(file, Z, manifest_text(**table.manifest.to_dict()))
         with pytest.raises(ValueError, match="changed after its release"):
             ReleasedTable.load(file)
-    rewritten(file, table.Z[::-1], certificate_text(**table.certificate.to_dict()))
+    rewritten(file, table.Z[::-1], manifest_text(**table.manifest.to_dict()))
     with pytest.raises(ValueError, match="changed after its release"):
         ReleasedTable.load(file)
 
@@ -154,18 +152,18 @@ WRONG: dict[str, Any] = {
     "pickle": lambda path: path.write_bytes(pickle.dumps(Trap())),
     "bare array": lambda path: path.write_bytes(array_bytes()),
     "object array": lambda path: np.savez(
-        path, Z=np.array([[Trap()]], dtype=object), certificate=np.array("{}")
+        path, Z=np.array([[Trap()]], dtype=object), manifest=np.array("{}")
     ),
-    "object certificate": lambda path: np.savez(
-        path, Z=np.zeros((1, 1)), certificate=np.array([Trap()], dtype=object)
+    "object manifest": lambda path: np.savez(
+        path, Z=np.zeros((1, 1)), manifest=np.array([Trap()], dtype=object)
     ),
     "other names": lambda path: np.savez(path, X=np.zeros((2, 2))),
-    "no JSON": lambda path: np.savez(path, Z=np.zeros((1, 1)), certificate=np.array("{")),
-    "a list": lambda path: np.savez(path, Z=np.zeros((1, 1)), certificate=np.array("[1]")),
+    "no JSON": lambda path: np.savez(path, Z=np.zeros((1, 1)), manifest=np.array("{")),
+    "a list": lambda path: np.savez(path, Z=np.zeros((1, 1)), manifest=np.array("[1]")),
     "another format": lambda path: np.savez(
-        path, Z=np.zeros((1, 1)), certificate=np.array('{"format": "privbo-released-table-2"}')
+        path, Z=np.zeros((1, 1)), manifest=np.array('{"format": "privbo-released-table-2"}')
     ),
-    "texts": lambda path: np.savez(path, Z=np.array([["Jane"]]), certificate=np.array("{}")),
+    "texts": lambda path: np.savez(path, Z=np.array([["Jane"]]), manifest=np.array("{}")),
     "zip": lambda path: zip_of(path),
 }
 
@@ -181,7 +179,7 @@ def array_bytes() -> bytes:
 def zip_of(path: Path) -> None:
     with zipfile.ZipFile(path, "w") as made:
         made.writestr("Z.npy", b"no array")
-        made.writestr("certificate.npy", b"no array")
+        made.writestr("manifest.npy", b"no array")
 
 
 @each_ending
@@ -208,9 +206,9 @@ def test_parquet_files_of_others_are_refused(tmp_path: Path) -> None:
         pyarrow.parquet.write_table(arrow.table(columns), path)
         with pytest.raises(ValueError, match="is no released table"):
             ReleasedTable.load(path)
-    known = released().certificate.to_dict()
+    known = released().manifest.to_dict()
     made = arrow.table({"z0": ["Jane"]}).replace_schema_metadata(
-        {b"privbo_certificate": certificate_text(**known).encode()}
+        {b"privbo_manifest": manifest_text(**known).encode()}
     )
     pyarrow.parquet.write_table(made, path)
     with pytest.raises(ValueError, match="is no released table"):
@@ -218,18 +216,16 @@ def test_parquet_files_of_others_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [{"n": None}, {"more": 1}, {"reasons": 3}], ids=str)
-def test_certificates_with_fields_missing_or_unknown_are_refused(
+def test_manifests_with_fields_missing_or_unknown_are_refused(
     file: Path, change: dict[str, Any]
 ) -> None:
     table = ReleasedTable.load(file)
-    fields = {**table.certificate.to_dict(), **change}
-    rewritten(
-        file, table.Z, certificate_text(**{k: v for k, v in fields.items() if v is not None})
-    )
-    with pytest.raises(ValueError, match="no certificate of a released table"):
+    fields = {**table.manifest.to_dict(), **change}
+    rewritten(file, table.Z, manifest_text(**{k: v for k, v in fields.items() if v is not None}))
+    with pytest.raises(ValueError, match="no manifest of a released table"):
         ReleasedTable.load(file)
-    with pytest.raises(ValueError, match="no certificate"):
-        Certificate.from_dict({})
+    with pytest.raises(ValueError, match="no manifest"):
+        TableManifest.from_dict({})
 
 
 @pytest.mark.parametrize("name", ["table", "table.csv", "table.npz.gz", "table.NPZ", "npz"])

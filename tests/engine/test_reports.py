@@ -100,7 +100,7 @@ def test_the_best_rows_are_those_that_the_model_thinks_best(maximize: bool) -> N
     assert "gaussian" in page
 
 
-def test_rows_without_answers_or_certificate_are_told_as_such() -> None:
+def test_rows_without_answers_or_manifest_are_told_as_such() -> None:
     history = row_history([], maximize=True, answer_variance=0.0, model=Model())
     page = rows_report("R", LOCAL, history, None, None).to_html()
     assert "nothing is known of its origin" in page

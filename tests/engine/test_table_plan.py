@@ -32,7 +32,7 @@ def table_of(**more: Any) -> ReleasedTable:
 
 
 def plan_of(table: ReleasedTable) -> TablePlan:
-    return make_table_plan(rows_config(table), table.certificate, table.certificate.guarantee())
+    return make_table_plan(rows_config(table), table.manifest, table.manifest.guarantee())
 
 
 def made(**changes: Any) -> TablePlan:
@@ -47,7 +47,7 @@ def made(**changes: Any) -> TablePlan:
 def test_the_length_of_rows_comes_from_the_released_table() -> None:
     table = table_of(neighbor_distance=0.3)
     plan = plan_of(table)
-    assert plan.noise_sd == table.certificate.noise_sd > 0
+    assert plan.noise_sd == table.manifest.noise_sd > 0
     assert plan.row_length == pytest.approx(SPREAD, rel=0.03)
     noise = np.random.default_rng(0).normal(0, plan.noise_sd, (2, N, D))
     lengths = [np.linalg.norm(one, axis=1) for one in (noise[0] - noise[1], X[1:] - X[:-1])]
@@ -73,11 +73,11 @@ def test_inner_products_are_kept_as_well_as_the_plan_says(kind: str, r: int) -> 
     assert plan.inner_product_error == pytest.approx(np.std(found) / plan.row_length**2, rel=0.03)
 
 
-def test_what_it_costs_is_what_the_certificate_claims() -> None:
+def test_what_it_costs_is_what_the_manifest_claims() -> None:
     private = {"outcome_epsilon": 1.0, "outcome_range": (0.0, 2.0), "outcome_mechanism": "laplace"}
     curator = Curator(X[:40], epsilon=4.0, delta=1e-6, bounds=[(0, 1)] * D, **private)
     table = curator.release()
-    plan, claim = plan_of(table), table.certificate.guarantee()
+    plan, claim = plan_of(table), table.manifest.guarantee()
     assert (plan.protected, plan.epsilon, plan.delta) == (True, float(claim.epsilon), claim.delta)
     assert plan.epsilon > 4.0  # the answer is paid for as well
     assert plan.answer_sd == pytest.approx(2.0 * math.sqrt(2))

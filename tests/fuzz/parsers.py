@@ -27,7 +27,7 @@ from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
 from privbo_plugins.algorithms.duets import Broadcast as EpochBroadcast
 from privbo_plugins.algorithms.duets import DUETSConfig, FinitePoints, Upload, make_agents
-from privbo_plugins.algorithms.po_gp_ucb import Certificate, ReleasedTable
+from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable, TableManifest
 from privbo_plugins.algorithms.po_gp_ucb.exchange import read_answers, read_request
 from privbo_plugins.algorithms.po_gp_ucb.table import sealed
 from privbo_plugins.cli.curator import column, read_outcomes, read_table
@@ -617,16 +617,16 @@ def _table() -> ReleasedTable:
         ).release()  # fmt: skip
 
 
-def certificates(_scene: Scene) -> tuple[Inputs, Read]:
-    """Of a certificate that somebody has sealed with its table."""
+def manifests(_scene: Scene) -> tuple[Inputs, Read]:
+    """Of a manifest that somebody has sealed with its table."""
     table = _table()
-    plain = Curator(table.Z, epsilon=1.0, delta=1e-5, norm_bound=5.0).release().certificate
-    valid = [table.certificate.to_dict(), plain.to_dict()]
+    plain = Curator(table.Z, epsilon=1.0, delta=1e-5, norm_bound=5.0).release().manifest
+    valid = [table.manifest.to_dict(), plain.to_dict()]
 
     def read(fields: Any) -> None:
-        made = sealed(table.Z, Certificate.from_dict(fields))
-        assert made.certificate.answer_variance >= 0.0
-        if made.certificate.outcomes is None:  # else its loss takes a tenth of a second
+        made = sealed(table.Z, TableManifest.from_dict(fields))
+        assert made.manifest.answer_variance >= 0.0
+        if made.manifest.outcomes is None:  # else its loss takes a tenth of a second
             guarantee = made.guarantee(3)
             assert str(guarantee)
             assert guarantee.to_dict()
@@ -773,7 +773,7 @@ PARSERS = [
     Parser("DUETS broadcasts", (ValueError,), epochs),
     Parser("DUETS uploads", (ValueError,), uploads),
     Parser("agents' databases", (VaultError, SpaceChangedError), histories),
-    Parser("certificates", (ValueError,), certificates),
+    Parser("manifests", (ValueError,), manifests),
     Parser("certificates of runs", (ValueError,), privacy_certificates),
     Parser("released tables, npz", (ValueError,), tables(".npz")),
     Parser("released tables, parquet", (ValueError,), tables(".parquet")),

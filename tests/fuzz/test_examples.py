@@ -13,7 +13,7 @@ import pytest
 
 from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig
 from privbo_plugins.algorithms.duets import Broadcast as EpochBroadcast
-from privbo_plugins.algorithms.po_gp_ucb import Certificate, ReleasedTable
+from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable, TableManifest
 from privbo_plugins.algorithms.po_gp_ucb.exchange import read_answers
 from privbo_plugins.errors import FederationError, VaultError
 from privbo_plugins.federation import FederatedServer, RemoteLink, connect
@@ -256,11 +256,11 @@ def test_a_broadcast_of_other_kinds_is_a_value_error(change: Change) -> None:
     {"n": "6"}, {"epsilon": 10**400}, {"mu": float("nan")}, {"scaling": 1}, {"protected": 1},
     {"reasons": [[]]},
 ])  # fmt: skip
-def test_a_certificate_of_other_kinds_is_a_value_error(change: Change) -> None:
+def test_a_manifest_of_other_kinds_is_a_value_error(change: Change) -> None:
     X = np.random.default_rng(0).uniform(size=(6, 3))
     table = Curator(X, epsilon=1.0, delta=1e-5, norm_bound=2.0).release()
-    with pytest.raises(ValueError, match="no certificate of a released table"):
-        Certificate.from_dict(table.certificate.to_dict() | change)
+    with pytest.raises(ValueError, match="no manifest of a released table"):
+        TableManifest.from_dict(table.manifest.to_dict() | change)
 
 
 def test_a_table_that_says_it_is_encrypted_is_a_value_error(tmp_path: Path) -> None:

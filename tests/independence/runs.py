@@ -329,7 +329,7 @@ def _public(seen: Seen, curator: Any) -> Any:
     """What is given to the modeler."""
     table = seen.telling(curator.release)()
     table.save(seen.folder / "table.npz")
-    seen.add_messages(table=[table.Z.tobytes(), table.certificate])
+    seen.add_messages(table=[table.Z.tobytes(), table.manifest])
     return table
 
 

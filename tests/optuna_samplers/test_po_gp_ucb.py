@@ -30,9 +30,9 @@ from optuna.trial import TrialState, create_trial
 from optuna_samplers import POGPUCBSampler, answer_trials
 from privbo_plugins.algorithms.po_gp_ucb import (
     POGPUCB,
-    Certificate,
     ReleasedTable,
     RowsConfig,
+    TableManifest,
 )
 from privbo_plugins.algorithms.po_gp_ucb.table import sealed
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, VaultError
@@ -67,7 +67,7 @@ def table(Z: np.ndarray | None = None, noise_sd: float = 0.02) -> ReleasedTable:
     n, r = Z.shape
     return sealed(
         Z,
-        Certificate(
+        TableManifest(
             mechanism="gaussian", n=n, d=r, r=r, epsilon=2.0, delta=1e-6, mu=0.4,
             neighbor_distance=0.1, norm_bound=2.0, on_excess="clip",
             sensitivity=0.4 * noise_sd, noise_sd=noise_sd,
@@ -658,7 +658,7 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("matrix", {"Z": [1.0, 2.0]}),
     ("matrix of numbers", {"Z": [["Jane"]]}),
     ("npz", {"Z": "table.csv"}),
-    ("certificate", {"noise_sd": 1.0}),
+    ("manifest", {"noise_sd": 1.0}),
     ("noise_sd", {"Z": rows(), "noise_sd": -1.0}),
     ("parameter", {"parameter": ""}),
     ("parameter", {"parameter": 3}),
@@ -697,7 +697,7 @@ def test_settings_and_their_defaults_are_the_engines() -> None:
 # What may be claimed --------------------------------------------------------------------------
 
 
-def test_the_guarantee_is_the_certificates() -> None:
+def test_the_guarantee_is_the_manifests() -> None:
     sampler = make()
     study = make_study(sampler)
     study.optimize(answer, n_trials=1)
@@ -757,7 +757,7 @@ def test_the_reason_for_a_bare_matrix() -> None:
     sampler = make(Z=rows(), noise_sd=0.1)
     study = make_study(sampler)
     guarantee = sampler.guarantee(study)
-    assert guarantee.reasons == ("the sampler was given a bare matrix without a certificate",)
+    assert guarantee.reasons == ("the sampler was given a bare matrix without a manifest",)
     assert not guarantee.protected
 
 

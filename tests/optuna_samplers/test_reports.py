@@ -118,7 +118,7 @@ def test_before_any_trial_there_is_a_page_that_says_so(tmp_path: Path) -> None:
         assert "No privatised reward has been released" in page
 
 
-def test_of_rows_it_shows_certificate_answers_and_the_models_view(tmp_path: Path) -> None:
+def test_of_rows_it_shows_manifest_answers_and_the_models_view(tmp_path: Path) -> None:
     own = Secrets()
     X = own.vector(24).reshape(12, 2)
     y = np.round(np.linspace(0, 1, 12), 3)
@@ -131,7 +131,7 @@ def test_of_rows_it_shows_certificate_answers_and_the_models_view(tmp_path: Path
     page = page_of(sampler, study, tmp_path)
     assert own.hits("page", page.encode()) == []
     assert claim(sampler.guarantee(study)) in page
-    assert table.certificate.digest in page
+    assert table.manifest.digest in page
     history = sampler.history(study)
     assert [y[row] for row in history.rows] == list(history.answers)
     best = re.findall(r"<tr><td>(\d+)</td><td>[\d.e-]+</td><td>", page)[0]

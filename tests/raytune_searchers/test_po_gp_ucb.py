@@ -28,7 +28,7 @@ from privbo_plugins.sessions.scheduler import HOPELESS
 from raytune_searchers import POGPUCBSearch, answering
 from raytune_searchers._search import FINISHED
 from raytune_searchers.hosts.curator import AnswerHost, AnswerSettings
-from raytune_searchers.po_gp_ucb import _SEEN_BESIDE, UNCERTIFIED
+from raytune_searchers.po_gp_ucb import _SEEN_BESIDE, NO_MANIFEST
 from tests.inside import settings_of
 from tests.leaks import Scanner
 
@@ -321,7 +321,7 @@ def test_another_mode_later_turns_what_was_learned(table: ReleasedTable) -> None
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"noise_sd": 0.5}, "certificate knows"),
+        ({"noise_sd": 0.5}, "manifest knows"),
         ({"correction": "maybe"}, "correction"),
         ({"lengthscale": -1.0}, "lengthscale"),
         ({"failure_probability": 1.0}, "failure_probability"),
@@ -426,7 +426,7 @@ def test_other_folders_are_refused(tmp_path: Path) -> None:
 # What may be claimed ----------------------------------------------------------------------------
 
 
-def test_the_certificates_claim_is_the_searchs(table: ReleasedTable) -> None:
+def test_the_manifests_claim_is_the_searchs(table: ReleasedTable) -> None:
     search = search_of(table)
     run(search, 5)
     guarantee = search.guarantee()
@@ -438,13 +438,13 @@ def test_the_certificates_claim_is_the_searchs(table: ReleasedTable) -> None:
     assert _SEEN_BESIDE in search.guarantee().notes
 
 
-def test_what_the_certificate_says_of_answers_is_used() -> None:
+def test_what_the_manifest_says_of_answers_is_used() -> None:
     released = Curator(
         X, epsilon=1.0, delta=1e-3, bounds=[(0, 1)], outcomes=X[:, 0],
         outcome_epsilon=1.0, outcome_range=(0, 1),
     ).release()  # fmt: skip
     search = search_of(released)
-    assert settings_of(search).answer_variance == released.certificate.answer_variance > 0
+    assert settings_of(search).answer_variance == released.manifest.answer_variance > 0
     assert search.guarantee().epsilon > 1.0
     assert search.guarantee().outcomes
     assert settings_of(search_of(released, answer_variance=0.5)).answer_variance == 0.5
@@ -452,12 +452,12 @@ def test_what_the_certificate_says_of_answers_is_used() -> None:
 
 def test_of_a_bare_matrix_nothing_is_claimed_and_it_is_said_once(table: ReleasedTable) -> None:
     Z = table.Z.copy()
-    with pytest.warns(PrivacyWarning, match=UNCERTIFIED) as warned:
+    with pytest.warns(PrivacyWarning, match=NO_MANIFEST) as warned:
         search = search_of(Z, noise_sd=0.1)
     assert len(warned) == 1
     Z[:] = 0.0
     assert BEST in run(cloudpickle.loads(cloudpickle.dumps(search)), 9)
-    assert UNCERTIFIED in str(search.guarantee())
+    assert NO_MANIFEST in str(search.guarantee())
     assert str(search.guarantee()).startswith("NOT PROTECTED")
     assert math.isinf(search.guarantee().epsilon)
 

@@ -133,7 +133,7 @@ def test_without_privacy_no_reward_is_on_the_page(own: Secrets, tmp_path: Path) 
     assert "What is left of the space" in page
 
 
-def test_the_report_of_a_table_holds_certificate_and_answers_and_no_row(
+def test_the_report_of_a_table_holds_manifest_and_answers_and_no_row(
     own: Secrets, tmp_path: Path
 ) -> None:
     X = own.vector(24).reshape(12, 2)
@@ -151,7 +151,7 @@ def test_the_report_of_a_table_holds_certificate_and_answers_and_no_row(
         search.on_trial_complete(trial, {"answer": curator.evaluate(config["row"])})
     page = read(search.report(tmp_path / "r.html"), own)
     assert claim(search.guarantee()) in page
-    assert table.certificate.digest in page
+    assert table.manifest.digest in page
     assert "Best rows" in page
     assert list(search.history().answers) == [float(y[row]) for row in search.history().rows]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         row_space,
         rows_config,
     )
-    from privbo_plugins.algorithms.po_gp_ucb.table import Certificate, ReleasedTable
+    from privbo_plugins.algorithms.po_gp_ucb.table import ReleasedTable, TableManifest
 else:
     __getattr__, __dir__ = on_first_use(
         __name__,
@@ -29,15 +29,15 @@ else:
                 "row_space",
                 "rows_config",
             ],
-            "privbo_plugins.algorithms.po_gp_ucb.table": ["Certificate", "ReleasedTable"],
+            "privbo_plugins.algorithms.po_gp_ucb.table": ["TableManifest", "ReleasedTable"],
         },
     )
 
 __all__ = [
     "POGPUCB",
-    "Certificate",
     "ReleasedTable",
     "RowsConfig",
+    "TableManifest",
     "row_space",
     "rows_config",
 ]

@@ -22,7 +22,7 @@ def write_request(path: str | Path, table: str, rows: Iterable[int]) -> None:
 
     Args:
         path: Where to.
-        table: Digest of the released table, ``table.certificate.digest``.
+        table: Digest of the released table, ``table.manifest.digest``.
         rows: Their numbers.
     """
     listed = list(dict.fromkeys(int(row) for row in rows))

@@ -111,7 +111,7 @@ class RowsSettings(RowsChoices):
 
     noise_sd: NotNegative | None = setting(
         "Standard deviation of the noise in a bare matrix, in its units, >= 0; None for 0. "
-        "A released table's certificate knows it.",
+        "A released table's manifest knows it.",
         default=None,
     )
     parameter: _Name = setting(
@@ -119,7 +119,7 @@ class RowsSettings(RowsChoices):
     )
     answer_variance: NotNegative | None = setting(
         "Known variance that the curator's randomising adds to an answer, in squared "
-        "outcome units, >= 0; None for what the certificate says, or 0.",
+        "outcome units, >= 0; None for what the manifest says, or 0.",
         default=None,
     )
 
@@ -177,23 +177,23 @@ def rows_config(
 
     Args:
         table: A table, the path of its file, or Z itself.
-        noise_sd: For a bare matrix; a table's certificate knows it.
+        noise_sd: For a bare matrix; a table's manifest knows it.
         answer_variance: Variance that randomising adds to an answer; None for what the
-            certificate says, or 0.
+            manifest says, or 0.
         more: As for :class:`RowsConfig`.
 
     Raises:
-        ValueError: If ``noise_sd`` contradicts the certificate, or for settings out of range.
+        ValueError: If ``noise_sd`` contradicts the manifest, or for settings out of range.
     """
     if isinstance(table, str | Path):
         table = ReleasedTable.load(table)
     if isinstance(table, ReleasedTable):
         if noise_sd is not None:
             raise ValueError(
-                "noise_sd= is for a bare matrix: a released table's certificate knows it."
+                "noise_sd= is for a bare matrix: a released table's manifest knows it."
             )
-        known = table.certificate.answer_variance if answer_variance is None else answer_variance
-        return RowsConfig(table.Z, table.certificate.noise_sd, answer_variance=known, **more)
+        known = table.manifest.answer_variance if answer_variance is None else answer_variance
+        return RowsConfig(table.Z, table.manifest.noise_sd, answer_variance=known, **more)
     try:
         Z = np.asarray(table, dtype=float)
     except (TypeError, ValueError):

@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from privbo_plugins.algorithms.po_gp_ucb.modeler import RowsConfig
-from privbo_plugins.algorithms.po_gp_ucb.table import Certificate
+from privbo_plugins.algorithms.po_gp_ucb.table import TableManifest
 from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.privacy.figures import not_below, two_decimals
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
@@ -144,13 +144,13 @@ class TablePlan:
 
 
 def make_table_plan(
-    rows: RowsConfig, certificate: Certificate | None, claimed: OutsourcedGuarantee
+    rows: RowsConfig, manifest: TableManifest | None, claimed: OutsourcedGuarantee
 ) -> TablePlan:
     """The plan of a released table.
 
     Args:
         rows: The released rows, and what is known of the noise in them and in answers.
-        certificate: Of the table; None for a bare matrix.
+        manifest: Of the table; None for a bare matrix.
         claimed: What may be claimed of both.
     """
     n, r = rows.Z.shape
@@ -159,13 +159,13 @@ def make_table_plan(
         n, r, claimed.protected, float(claimed.epsilon), claimed.delta,
         claimed.neighbor_distance, float(rows.noise_sd), math.sqrt(rows.answer_variance),
         math.sqrt(max(total - r * rows.noise_sd**2, 0.0)),
-        0.0 if certificate is None else math.sqrt(mixing_variance(certificate)),
+        0.0 if manifest is None else math.sqrt(mixing_variance(manifest)),
     )  # fmt: skip
 
 
-def mixing_variance(certificate: Certificate) -> float:
+def mixing_variance(manifest: TableManifest) -> float:
     """v: variance of the inner product of two mixed unit vectors at right angles."""
-    d, r, kind = certificate.d, certificate.r, certificate.projection["kind"]
+    d, r, kind = manifest.d, manifest.r, manifest.projection["kind"]
     if kind == "secret":
         return 1.0 / r
     return 0.0 if kind == "identity" else d * (d - r) / (r * (d - 1) * (d + 2))

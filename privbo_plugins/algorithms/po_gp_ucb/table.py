@@ -1,7 +1,7 @@
-"""What a curator releases and a modeler loads: a table Z, and a certificate of how it was made.
+"""What a curator releases and a modeler loads: a table Z, and a manifest of how it was made.
 
 The file is numpy's ``.npz`` (loaded without pickle), or Parquet where pyarrow is installed, with
-the certificate as JSON beside the numbers. Whoever has the file can check what was promised.
+the manifest as JSON beside the numbers. Whoever has the file can check what was promised.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ IN_MEMORY = (
 )
 
 _FORMAT = "privbo-released-table-1"
-_META = b"privbo_certificate"
+_META = b"privbo_manifest"
 
 
 @dataclass(frozen=True)
-class Certificate:
+class TableManifest:
     """How a table was released. Public, all of it.
 
     Attributes:
@@ -105,7 +105,7 @@ class Certificate:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Certificate:
+    def from_dict(cls, fields: Mapping[str, Any]) -> TableManifest:
         """The inverse of :meth:`to_dict`.
 
         Raises:
@@ -118,7 +118,7 @@ class Certificate:
                 return made
         except (AttributeError, LookupError, TypeError, ValueError, OverflowError):
             pass
-        raise ValueError("This is no certificate of a released table, or one of another version.")
+        raise ValueError("This is no manifest of a released table, or one of another version.")
 
     def guarantee(self, n_answers: int = 0) -> OutsourcedGuarantee:
         """What may be claimed of the table, and of one answer a row if answers are randomised.
@@ -159,31 +159,31 @@ class Certificate:
 
 @dataclass(frozen=True, eq=False)
 class ReleasedTable:
-    """A released table and its certificate.
+    """A released table and its manifest.
 
     Args:
         Z: Row i is the image of the curator's row i, shape (n, r).
-        certificate: How it was made.
+        manifest: How it was made.
 
     Raises:
-        ValueError: If Z is not finite, the certificate is another table's, or what it says does
+        ValueError: If Z is not finite, the manifest is another table's, or what it says does
             not fit together. This guards against mishaps, not against a forger: ask the curator.
     """
 
     Z: Array
-    certificate: Certificate
+    manifest: TableManifest
 
     def __post_init__(self) -> None:
         if self.Z.ndim != 2 or not np.isfinite(self.Z).all():
             raise ValueError(f"Z must be a finite matrix (n, r), got one of shape {self.Z.shape}.")
-        if self.certificate.digest != digest(self.Z, self.certificate):
+        if self.manifest.digest != digest(self.Z, self.manifest):
             raise ValueError(
-                "The table and its certificate do not belong together: the table was changed "
+                "The table and its manifest do not belong together: the table was changed "
                 "after its release. Ask the curator for the file again."
             )
-        if not _consistent(self.certificate):
+        if not _consistent(self.manifest):
             raise ValueError(
-                "The certificate claims more than its own noise gives. Ask the curator for the "
+                "The manifest claims more than its own noise gives. Ask the curator for the "
                 "file again."
             )
 
@@ -198,8 +198,8 @@ class ReleasedTable:
         return int(self.Z.shape[1])
 
     def guarantee(self, n_answers: int = 0) -> OutsourcedGuarantee:
-        """What the certificate claims, after so many answers."""
-        return self.certificate.guarantee(n_answers)
+        """What the manifest claims, after so many answers."""
+        return self.manifest.guarantee(n_answers)
 
     def save(self, path: str | Path) -> Path:
         """Writes ``.npz``, or ``.parquet`` by the path's ending; replaces the file at once.
@@ -211,7 +211,7 @@ class ReleasedTable:
         """
         target = Path(path)
         write = _WRITERS[checked_ending(target)]
-        protected = self.certificate.protected
+        protected = self.manifest.protected
         replace_file(target, lambda file: write(self, file), private=not protected)
         return target
 
@@ -235,12 +235,12 @@ class ReleasedTable:
             known = False
         if not known:
             raise ValueError(f"{source} is no released table, or one of another version.")
-        return cls(Z, Certificate.from_dict(fields))
+        return cls(Z, TableManifest.from_dict(fields))
 
 
-def digest(Z: Array, certificate: Certificate) -> str:
-    """SHA-256 of a table's shape and numbers, and of what its certificate says of them."""
-    said = {name: value for name, value in certificate.to_dict().items() if name != "digest"}
+def digest(Z: Array, manifest: TableManifest) -> str:
+    """SHA-256 of a table's shape and numbers, and of what its manifest says of them."""
+    said = {name: value for name, value in manifest.to_dict().items() if name != "digest"}
     made = hashlib.sha256(json.dumps([list(Z.shape), said], sort_keys=True).encode())
     made.update(np.ascontiguousarray(Z, dtype="<f8").tobytes())
     return made.hexdigest()
@@ -259,8 +259,8 @@ _KINDS_IF_GIVEN: dict[type, tuple[str, ...]] = {
 }
 
 
-def _is_of_its_kinds(said: Certificate) -> bool:
-    """Whether every field of a certificate holds what such a field can hold."""
+def _is_of_its_kinds(said: TableManifest) -> bool:
+    """Whether every field of a manifest holds what such a field can hold."""
     given = {
         kind: [getattr(said, name) for name in names if getattr(said, name) is not None]
         for kind, names in _KINDS_IF_GIVEN.items()
@@ -281,8 +281,8 @@ def _is_a(kind: type, value: Any) -> bool:
     return type(value) is kind
 
 
-def _consistent(said: Certificate) -> bool:
-    """Whether a certificate's epsilon follows from its noise."""
+def _consistent(said: TableManifest) -> bool:
+    """Whether a manifest's epsilon follows from its noise."""
     if not said.protected:
         return True
     if said.mechanism != "gaussian" or said.mu is None or said.sensitivity is None:
@@ -291,9 +291,9 @@ def _consistent(said: Certificate) -> bool:
     return enough and gdp_delta(said.mu, said.epsilon) <= said.delta * (1 + 1e-6)
 
 
-def sealed(Z: Array, certificate: Certificate) -> ReleasedTable:
-    """A table with a certificate that names both by their digest."""
-    return ReleasedTable(Z, replace(certificate, digest=digest(Z, certificate)))
+def sealed(Z: Array, manifest: TableManifest) -> ReleasedTable:
+    """A table with a manifest that names both by their digest."""
+    return ReleasedTable(Z, replace(manifest, digest=digest(Z, manifest)))
 
 
 def checked_ending(path: Path) -> str:
@@ -308,17 +308,17 @@ def checked_ending(path: Path) -> str:
 
 
 def _described(table: ReleasedTable) -> str:
-    return json.dumps({"format": _FORMAT, **table.certificate.to_dict()})
+    return json.dumps({"format": _FORMAT, **table.manifest.to_dict()})
 
 
 def _write_npz(table: ReleasedTable, file: BinaryIO) -> None:
-    np.savez(file, Z=table.Z, certificate=np.array(_described(table)))
+    np.savez(file, Z=table.Z, manifest=np.array(_described(table)))
 
 
 def _read_npz(path: Path) -> tuple[Array, str]:
     # numpy leaves a file that it opened itself open if it is none of its own
     with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-        return np.asarray(stored["Z"], dtype=float), str(stored["certificate"])
+        return np.asarray(stored["Z"], dtype=float), str(stored["manifest"])
 
 
 def _pyarrow() -> Any:
