@@ -396,7 +396,7 @@ def descend(loss_at: Loss, space: Space, plan: Plan, config: GIBOConfig, seed: i
 
     while algorithm.phase[0] != FINAL:
         role, step = algorithm.phase
-        X = [algorithm.propose(slot).x for slot in range(algorithm.room)]
+        X = [algorithm.propose(slot).x for slot in range(algorithm.batch_capacity)]
         names = [f"{role}-{step}-{slot}" for slot in range(len(X))]
         Y = np.stack([loss_at(x) for x in X], axis=1)
         for slot, (name, x) in enumerate(zip(names, X, strict=True)):
@@ -435,7 +435,13 @@ def run(task: Task) -> Row:
             config = GIBOConfig(mu, **{**FIRST, **settings_of(tuning)})
             plan = make_plan(config, tuning.space, n)
             excess = tuning.true_mean(descend(loss_at, tuning.space, plan, config, seed)) - optimum
-            row = {"arm": name, "mu": mu, "excess": excess, "bias": bias, "warns": plan.drowned}
+            row = {
+                "arm": name,
+                "mu": mu,
+                "excess": excess,
+                "bias": bias,
+                "warns": plan.noise_dominates,
+            }
             rows.append(row)
     _made.cache_clear()
     return {"optimum": optimum, "middle": middle, "n": n, "runs": rows}

@@ -52,8 +52,8 @@ from benchmarks.reward_problems import (
     unrelated,
 )
 from optuna_samplers import LDPGPUCBSampler, ldp_objective
-from privbo_plugins.algorithms import REWARD_ALGORITHMS
 from privbo_plugins.algorithms.ldp_gp_ucb import RewardUCB, UCBConfig
+from privbo_plugins.algorithms.registry import REWARD, classes, entry
 from privbo_plugins.privacy.local import LocalMechanism, make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.spaces import Float, Int, Space
@@ -106,7 +106,7 @@ def run_raw(name: str, kind: str, T: int, seed: int) -> Row:
         B=problem.B, R=R, second_moment=problem.v, noise_moment=problem.c,
         kernel_matrix=problem.K, n_trials=None if kind == "tgp-ucb" else T,
     )  # fmt: skip
-    algorithm = REWARD_ALGORITHMS[kind](config, space_of(problem), seed=seed)
+    algorithm = entry(kind).load_algorithm()(config, space_of(problem), seed=seed)
     regret = evaluation(algorithm, problem, None, T)
     return {"regret": regret, "fraction": regret / (T * problem.uniform)}
 
@@ -125,7 +125,7 @@ def run_private(
         low=made.low, high=made.high, noise=made.noise, kernel_matrix=problem.K,
         beta_scale=scale, n_trials=None if kind == "tgp-ucb" else T, **exact,
     )  # fmt: skip
-    algorithm = REWARD_ALGORITHMS[kind](config, space_of(problem), seed=seed)
+    algorithm = entry(kind).load_algorithm()(config, space_of(problem), seed=seed)
     regret = evaluation(algorithm, problem, made, T)
     return {"regret": regret, "fraction": regret / (T * problem.uniform)}
 
@@ -142,11 +142,11 @@ def run_trust(name: str, trusting: bool, epsilon: float, T: int, seed: int) -> R
         kernel_matrix=problem.K if isinstance(problem, RewardProblem) else None, **noise,
     )  # fmt: skip
     if isinstance(problem, RewardProblem):
-        algorithm = REWARD_ALGORITHMS["gp-ucb"](config, space_of(problem), seed=seed)
+        algorithm = entry("gp-ucb").load_algorithm()(config, space_of(problem), seed=seed)
         regret = evaluation(algorithm, problem, made, T)
     else:
         space = Space({f"x{i}": Float(0, 1) for i in range(problem.d)})
-        algorithm = REWARD_ALGORITHMS["gp-ucb"](config, space, seed=seed)
+        algorithm = entry("gp-ucb").load_algorithm()(config, space, seed=seed)
         regret = evaluation_in_box(algorithm, problem, made, T)
     return {"regret": regret, "fraction": regret / (T * problem.uniform)}
 
@@ -228,7 +228,7 @@ def run_cost(kind: str, where: str, seed: int) -> Row:
         kernel_matrix=None if box else np.exp(-(((arms[:, None] - arms) / 6) ** 2)),
     )  # fmt: skip
     dims = {"a": Float(0, 1), "b": Float(0, 1)} if box else {"arm": Int(0, 29)}
-    algorithm = REWARD_ALGORITHMS[kind](config, Space(dict(dims)), seed=seed)
+    algorithm = entry(kind).load_algorithm()(config, Space(dict(dims)), seed=seed)
     row: Row = {}
     noise, begun = InsecureNoise(seed), time.process_time()
     T = 10**4 if box else 10**5
@@ -320,7 +320,7 @@ def _trust(*values: Any) -> dict[str, Any]:
 
 def cost() -> Iterable[dict[str, Any]]:
     """CPU time."""
-    for kind, where in product(REWARD_ALGORITHMS, ("arms", "box")):
+    for kind, where in product(classes(REWARD), ("arms", "box")):
         yield {"kind": kind, "where": where, "seed": 0}
 
 

@@ -132,7 +132,7 @@ def simulated(problem: Problem, config: GIBOConfig, seed: int) -> tuple[Array, i
     losses, rng = unit_losses(problem), np.random.default_rng(seed)
     while algorithm.phase[0] != FINAL:
         role, step = algorithm.phase
-        points = [algorithm.propose(slot).x for slot in range(algorithm.room)]
+        points = [algorithm.propose(slot).x for slot in range(algorithm.batch_capacity)]
         trials = [f"{step}/{slot}" for slot in range(len(points))]
         columns = [losses(x) for x in points]
         if role == START:

@@ -146,7 +146,7 @@ def followed(algorithm: DPGIBO, losses: Callable[[Array], Array], seed: int) -> 
             assert query is not None
             algorithm.observe(_released(query, losses(x[None]), rng))
             continue
-        points = np.array([algorithm.propose(slot).x for slot in range(algorithm.room)])
+        points = np.array([algorithm.propose(slot).x for slot in range(algorithm.batch_capacity)])
         trials = [f"{step}/{slot}" for slot in range(len(points))]
         Y = losses(points)
         for trial, x, y in zip(trials, points, Y.T, strict=True):

@@ -64,7 +64,7 @@ def _queries(algorithm: DPGIBO, problem: Table) -> list[tuple[Query, Array]]:
         x = algorithm.propose(len(algorithm.state.starts)).x
         query = algorithm.value_query("trial", role, step, x)
         return [] if query is None else [(query, problem.losses(x))]
-    X = [algorithm.propose(slot).x for slot in range(algorithm.room)]
+    X = [algorithm.propose(slot).x for slot in range(algorithm.batch_capacity)]
     Y = problem.losses(np.array(X))
     queries = algorithm.step_queries([str(slot) for slot in range(len(X))], X)
     return [(query, Y) for query in queries]

@@ -57,7 +57,7 @@ from optuna_samplers._study import (
 )
 from privbo_plugins import sanitize
 from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
-from privbo_plugins.algorithms.registry import entry_of
+from privbo_plugins.algorithms.registry import algorithm_of, entry_of
 from privbo_plugins.convert import fingerprint
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, UtilityWarning, VaultError
 from privbo_plugins.plots import History, Report
@@ -531,7 +531,7 @@ class PrivateSampler(StudySampler[_StudyState]):
         """Which plan so few trials would have."""
         try:
             config = self._config.with_trials(n_trials)
-            fitting = entry_of(config).make_plan(config, space or Space({}), n_records)
+            fitting = algorithm_of(config).make_plan(config, space or Space({}), n_records)
         except ValueError:
             return f"No plan over these parameters is as short as {n_trials} trials."
         return (
@@ -630,8 +630,8 @@ class PrivateSampler(StudySampler[_StudyState]):
         space = to_space(search_space)
         if space is None:
             raise ValueError("search_space must hold at least one parameter that varies.")
-        plan = entry_of(self._config).make_plan(self._config, space, n_records)
-        plan.warn_if_drowned()
+        plan = algorithm_of(self._config).make_plan(self._config, space, n_records)
+        plan.warn_if_noise_dominates()
         return plan
 
     def recommend(self, study: Study) -> dict[str, Any]:

@@ -189,7 +189,7 @@ class RewardSampler(ScheduledSampler[R], Generic[R]):
             UtilityWarning: If the noise is likely to drown the signal.
         """
         plan = make_reward_plan(self._config, n_trials)
-        plan.warn_if_drowned()
+        plan.warn_if_noise_dominates()
         return plan
 
     def recommend(self, study: Study) -> dict[str, Any]:

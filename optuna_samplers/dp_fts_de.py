@@ -232,7 +232,7 @@ class DPFTSDESampler(StudySampler[_Agent]):
             UtilityWarning: If the noise is likely to drown the signal.
         """
         made = make_federation_plan(self.link.config)
-        made.warn_if_drowned()
+        made.warn_if_noise_dominates()
         return made
 
     def finished(self, study: Study | None = None) -> bool:

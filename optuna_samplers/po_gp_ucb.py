@@ -357,7 +357,7 @@ class POGPUCBSampler(Published, ScheduledSampler[Reading]):
             UtilityWarning: If the noise is likely to drown the rows.
         """
         made = make_table_plan(self._config, self._manifest, self._claimed_once())
-        made.warn_if_drowned()
+        made.warn_if_noise_dominates()
         return made
 
     def status(self, study: Study) -> dict[str, Any]:

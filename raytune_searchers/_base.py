@@ -15,7 +15,7 @@ import ray.cloudpickle as cloudpickle
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
-from privbo_plugins.algorithms.registry import entry_of
+from privbo_plugins.algorithms.registry import algorithm_of, entry_of
 from privbo_plugins.convert import fingerprint
 from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.plots import History, Report
@@ -142,7 +142,7 @@ class PrivateSearch(HostedSearch):
             return config
         try:
             fitting = config if config.trials_given else config.with_trials(num_samples)
-            plan = entry_of(config).make_plan(fitting, space.space, 1000)
+            plan = algorithm_of(config).make_plan(fitting, space.space, 1000)
         except ValueError:
             self._announce(
                 f"num_samples={num_samples} is less than the smallest plan over "
@@ -272,8 +272,8 @@ class PrivateSearch(HostedSearch):
         space = to_space(param_space)
         if space is None:
             raise ValueError("param_space must hold at least one parameter that varies.")
-        made = entry_of(self._config).make_plan(self._config, space.space, n_records)
-        made.warn_if_drowned()
+        made = algorithm_of(self._config).make_plan(self._config, space.space, n_records)
+        made.warn_if_noise_dominates()
         return TunePlan(made)
 
     def recommend(self, param_space: Mapping[str, Any] | None = None) -> dict[str, Any]:

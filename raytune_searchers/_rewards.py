@@ -305,7 +305,7 @@ class RewardSearch(HostedSearch):
             UtilityWarning: If the noise is likely to drown the signal.
         """
         made = make_reward_plan(self._config, n_trials)
-        made.warn_if_drowned()
+        made.warn_if_noise_dominates()
         return TuneRewardPlan(**{field.name: getattr(made, field.name) for field in fields(made)})
 
     def recommend(self, param_space: Mapping[str, Any] | None = None) -> dict[str, Any]:

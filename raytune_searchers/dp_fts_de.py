@@ -613,7 +613,7 @@ class DPFTSDESearch(HostedSearch):
             UtilityWarning: If the noise is likely to drown the signal.
         """
         made = make_federation_plan(self._config)
-        made.warn_if_drowned()
+        made.warn_if_noise_dominates()
         return made
 
     def finished(self) -> bool:

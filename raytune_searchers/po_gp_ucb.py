@@ -464,7 +464,7 @@ class POGPUCBSearch(Published, TuneSearch):
             UtilityWarning: If the noise is likely to drown the rows.
         """
         made = make_table_plan(self._rows_config(), self._rows.manifest, self._claim(0))
-        made.warn_if_drowned()
+        made.warn_if_noise_dominates()
         return made
 
     def status(self) -> dict[str, Any]:

@@ -394,7 +394,12 @@ def _searched(given: Any, task: Task) -> Found:
     config = _config(given, task)
     name = given.method
     made = entry(name).load_config()(**config)
-    planned = entry(name).make_plan(made, task.parameters.space, task.records.n_valid).n_trials
+    planned = (
+        entry(name)
+        .load_algorithm()
+        .make_plan(made, task.parameters.space, task.records.n_valid)
+        .n_trials
+    )
     backend = import_module(_BACKENDS[given.backend])
     try:
         found: Found = backend.search(given, task, config, planned)

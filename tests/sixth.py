@@ -12,8 +12,7 @@ mu / sqrt(T) of the budget, and noise of standard deviation C sqrt(T) / (n mu).
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar
 
@@ -23,13 +22,14 @@ from privbo_plugins.algorithms.protocols import (
     FINAL,
     START,
     START_STEP,
+    CentralAlgorithm,
+    NoisyPlan,
     Proposal,
     Query,
     Release,
     Words,
 )
 from privbo_plugins.algorithms.registry import CENTRAL, Entry
-from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.privacy.mechanisms import gaussian_scale, mean_of_clipped_values
 from privbo_plugins.spaces import Space
 
@@ -40,8 +40,6 @@ ENTRY = Entry(
     CENTRAL,
     algorithm="tests.sixth:Sixth",
     config="tests.sixth:SixthConfig",
-    plan="tests.sixth:make_plan",
-    words="tests.sixth:words",
 )
 
 
@@ -80,7 +78,7 @@ class SixthConfig:
 
 
 @dataclass(frozen=True)
-class SixthPlan:
+class SixthPlan(NoisyPlan):
     """As many releases as trials."""
 
     n_records: int
@@ -92,9 +90,12 @@ class SixthPlan:
     def value_noise(self) -> float:
         return gaussian_scale(self.sensitivity, self.mu_value)
 
-    def warn_if_drowned(self) -> None:
-        if self.value_noise > self.sensitivity * self.n_records:
-            warnings.warn("The noise is wider than the range.", UtilityWarning, stacklevel=3)
+    @property
+    def noise_dominates(self) -> bool:
+        return self.value_noise > self.sensitivity * self.n_records
+
+    def noise_warning(self) -> str:
+        return "The noise is wider than the range."
 
     def __str__(self) -> str:
         return f"Sixth plan: {self.n_trials} released values, noise of sd {self.value_noise:.3g}"
@@ -114,24 +115,22 @@ def words(config: SixthConfig, plan: SixthPlan | None) -> Words:
     )
 
 
-class Sixth:
+class Sixth(CentralAlgorithm):
     """Random points; whatever is released of them is all that it knows."""
 
     name = NAME
+    config: SixthConfig
+    plan: SixthPlan | None
+    make_plan = staticmethod(make_plan)
+    words = staticmethod(words)
 
-    def __init__(
-        self,
-        config: SixthConfig,
-        space: Space,
-        *,
-        seed: int,
-        maximize: bool = False,
-        plan: SixthPlan | None = None,
-    ) -> None:
-        self.config, self.space, self.seed, self.maximize = config, space, seed, maximize
-        self.plan = plan
+    def __init__(self, config: SixthConfig, space: Space, **more: Any) -> None:
+        super().__init__(config, space, **more)
         self.values: list[tuple[list[float], float]] = []
-        self.path: list[list[float]] = []
+
+    @property
+    def path(self) -> list[list[float]]:
+        return [self._best(count)[0] for count in range(1, len(self.values) + 1)]
 
     @property
     def finished(self) -> bool:
@@ -142,10 +141,12 @@ class Sixth:
         return (FINAL, 0) if self.finished else (START, START_STEP)
 
     @property
-    def room(self) -> int:
+    def batch_capacity(self) -> int:
         return 1 if self.finished else self.config.n_trials
 
-    def propose(self, slot: int) -> Proposal:
+    def propose(
+        self, slot: int, out: Sequence[np.ndarray] = (), failed: Sequence[np.ndarray] = ()
+    ) -> Proposal:
         role, step = self.phase
         if self.finished:
             return Proposal(role, step, slot, self.recommendation())
@@ -174,23 +175,6 @@ class Sixth:
             meta={"role": role, "step": step, "x": np.asarray(x).tolist()},
         )
 
-    def step_queries(
-        self,
-        trials: Sequence[str],
-        X: Sequence[np.ndarray],
-        held: Collection[str] | None = None,
-    ) -> list[Query]:
-        return []
-
-    def ready(self, n_done: int) -> bool:
-        return False
-
-    def wants_losses(self, role: str, step: int) -> bool:
-        return False
-
-    def remembered_after(self, last: Query) -> list[tuple[str, list[float]]]:
-        return []
-
     def fallback_value(self, role: str, step: int) -> float:
         return self._best()[1] if self.values else 0.0
 
@@ -198,11 +182,10 @@ class Sixth:
         if release.kind != "value":
             raise ValueError(f"The sixth knows no release of kind {release.kind!r}.")
         self.values.append((list(release.meta["x"]), release.values[0]))
-        self.path.append(self._best()[0])
 
-    def _best(self) -> tuple[list[float], float]:
+    def _best(self, of: int | None = None) -> tuple[list[float], float]:
         sign = -1.0 if self.maximize else 1.0
-        return min(self.values, key=lambda pair: sign * pair[1])
+        return min(self.values[:of], key=lambda pair: sign * pair[1])
 
     def recommendation(self) -> np.ndarray:
         if not self.values:
@@ -210,8 +193,7 @@ class Sixth:
         return self.space.snap(np.array(self._best()[0]))
 
     def state_dict(self) -> dict[str, Any]:
-        return {"values": [[x, value] for x, value in self.values], "path": self.path}
+        return {"values": [[x, value] for x, value in self.values]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.values = [(list(x), value) for x, value in state["values"]]
-        self.path = [list(x) for x in state["path"]]

@@ -72,7 +72,6 @@ LAZY = (
     "optuna_samplers",
     "raytune_searchers",
     "sklearn_search",
-    "privbo_plugins.algorithms",
     "privbo_plugins.algorithms.ldp_gp_ucb",
     "privbo_plugins.algorithms.po_gp_ucb",
     "privbo_plugins.federation",
@@ -173,9 +172,7 @@ def test_control_the_probe_sees_what_is_heavy() -> None:
 
 
 def test_the_registry_loads_an_algorithm_when_it_is_asked_for_it_and_no_other() -> None:
-    names = ["ALGORITHMS", "CENTRAL_ALGORITHMS", "REWARD_ALGORITHMS", "ROW_ALGORITHMS"]
-    found = loaded_by("privbo_plugins.algorithms", names)
-    assert not any(papers(modules) for modules in found.values())
+    assert not papers(loaded_by("privbo_plugins.algorithms.registry")[""])
     engine = loaded_by("privbo_plugins.sessions.records")[""]
     assert "privbo_plugins.algorithms.registry" in engine
     assert not papers(engine)

@@ -1,4 +1,4 @@
-"""Protocols of algorithms: framework-free ask/tell objects with explicit state.
+"""Bases and protocols of algorithms: framework-free ask/tell objects with explicit state.
 
 Those that tune on per-record losses are :class:`CentralAlgorithm`. ``propose`` reads releases
 only; ``observe`` is the only way it learns, and it learns releases, never raw losses. A
@@ -11,13 +11,17 @@ Those that tune on one number a trial, privatised before it reaches them, are
 
 from __future__ import annotations
 
+import abc
+import math
+import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.spaces import Space
 
 ATTEMPTS = 3
@@ -127,6 +131,29 @@ class Words:
     not_covered: tuple[str, ...] = ()
 
 
+class NoisyPlan(abc.ABC):
+    """The base of all plans, which are dataclasses: they say where noise hides the signal."""
+
+    @property
+    @abc.abstractmethod
+    def noise_dominates(self) -> bool:
+        """Whether the noise is likely to hide the signal."""
+
+    @abc.abstractmethod
+    def noise_warning(self) -> str:
+        """How large the noise is, what follows, and what helps."""
+
+    def warn_if_noise_dominates(self) -> None:
+        """Issues a :class:`UtilityWarning` where the noise is likely to hide the signal."""
+        if self.noise_dominates:
+            warnings.warn(self.noise_warning(), UtilityWarning, stacklevel=3)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready fields; infinities as the string "inf"."""
+        fields: Any = self
+        return {k: "inf" if v == math.inf else v for k, v in asdict(fields).items()}
+
+
 class CentralPlan(Protocol):
     """Plan and cost of a run on per-record losses; printing it shows both."""
 
@@ -140,8 +167,8 @@ class CentralPlan(Protocol):
         """Standard deviation of the noise on a released value; 0 where none is released."""
         ...
 
-    def warn_if_drowned(self) -> None:
-        """Issues a ``UtilityWarning`` where the noise is likely to drown the signal."""
+    def warn_if_noise_dominates(self) -> None:
+        """Issues a ``UtilityWarning`` where the noise is likely to hide the signal."""
         ...
 
 
@@ -264,100 +291,124 @@ class DrawAlgorithm(RewardAlgorithm, Protocol):
         ...
 
 
-class CentralAlgorithm(Algorithm, Protocol):
-    """Ask/tell over releases; see :class:`privbo_plugins.algorithms.dp_gibo.DPGIBO`."""
+class CentralAlgorithm(Algorithm, abc.ABC):
+    """Ask/tell over releases; see :class:`privbo_plugins.algorithms.dp_gibo.DPGIBO`.
+
+    What is not abstract says that no step of the run reads the losses of several trials.
+
+    Args:
+        config: The settings.
+        space: The search space.
+        seed: Drives points, never noise.
+        maximize: Whether per-record values are scores to maximise.
+        plan: Of :meth:`make_plan`; None before the number of records is known.
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        space: Space,
+        *,
+        seed: int,
+        maximize: bool = False,
+        plan: Any = None,
+    ) -> None:
+        self.config, self.space, self.seed, self.maximize = config, space, seed, maximize
+        self.plan: Any = plan
+
+    @staticmethod
+    @abc.abstractmethod
+    def make_plan(config: Any, space: Space, n_records: int) -> CentralPlan:
+        """The plan of a run over so many records.
+
+        Raises:
+            ValueError: If the settings leave no room for a run.
+        """
+
+    @staticmethod
+    @abc.abstractmethod
+    def words(config: Any, plan: Any) -> Words:
+        """Describes what a run releases, for its guarantee; before a plan, ``plan`` is None."""
 
     @property
-    def plan(self) -> CentralPlan | None:
-        """Known once the number of records is."""
-        ...
-
-    @property
+    @abc.abstractmethod
     def path(self) -> Sequence[Sequence[float]]:
         """Points (D,) to which the releases so far have led, one a step, for pictures."""
-        ...
 
     @property
+    @abc.abstractmethod
     def phase(self) -> tuple[str, int]:
         """Role and step of the next proposals."""
-        ...
 
     @property
+    @abc.abstractmethod
     def finished(self) -> bool:
         """True once the plan is used up."""
-        ...
 
     @property
-    def room(self) -> int:
+    @abc.abstractmethod
+    def batch_capacity(self) -> int:
         """Number of evaluations that the plan has in the current step."""
-        ...
 
-    def propose(self, slot: int) -> Proposal:
-        """The point of a slot of the current step; slots beyond the batch are extra points."""
-        ...
+    @abc.abstractmethod
+    def propose(
+        self, slot: int, out: Sequence[Array] = (), failed: Sequence[Array] = ()
+    ) -> Proposal:
+        """The point of a slot of the current step; slots beyond the batch are extra points.
 
+        Args:
+            slot: Which one.
+            out: Points (D,) of the step's trials that are being evaluated.
+            failed: Points of those that ended without a number.
+        """
+
+    @abc.abstractmethod
     def observe(self, release: Release) -> None:
-        """Learns one release."""
-        ...
+        """Learns one release.
 
+        Raises:
+            ValueError: If the kind is not one of this algorithm's.
+        """
+
+    @abc.abstractmethod
     def value_query(self, trial: str, role: str, step: int, x: Array) -> Query | None:
         """Returns the query of one trial's own losses, or None."""
-        ...
+
+    @abc.abstractmethod
+    def fallback_value(self, role: str, step: int) -> float:
+        """Value of a trial without a release of its own, from earlier releases only."""
+
+    def shown_value(self, release: Release | None, role: str, step: int, x: Array) -> float:  # noqa: ARG002
+        """Value that a trial shows, from releases only; here its own, or what stands in for it.
+
+        Args:
+            release: The trial's own, not observed yet; None if there is none.
+            role: Of the trial.
+            step: Of the trial.
+            x: Where it was evaluated, shape (D,).
+        """
+        return self.fallback_value(role, step) if release is None else release.values[0]
 
     def step_queries(
-        self, trials: Sequence[str], X: Sequence[Array], held: Collection[str] | None = None
+        self,
+        trials: Sequence[str],  # noqa: ARG002
+        X: Sequence[Array],  # noqa: ARG002
+        held: Collection[str] | None = None,  # noqa: ARG002
     ) -> list[Query]:
         """Returns the queries once these trials of the current step are done; [] if too early.
 
         ``held`` names the trials whose losses still exist; None means all.
         """
-        ...
+        return []
 
-    def ready(self, n_done: int) -> bool:
+    def ready(self, n_done: int) -> bool:  # noqa: ARG002
         """Whether so many evaluated points complete the batch of the current step."""
-        ...
+        return False
 
-    def fallback_value(self, role: str, step: int) -> float:
-        """Value of a trial without a release of its own, from earlier releases only."""
-        ...
-
-    def wants_losses(self, role: str, step: int) -> bool:
+    def wants_losses(self, role: str, step: int) -> bool:  # noqa: ARG002
         """Whether a trial's losses are still needed once its value is released."""
-        ...
+        return False
 
-    def remembered_after(self, last: Query) -> Sequence[tuple[str, Any]]:
+    def remembered_after(self, last: Query) -> Sequence[tuple[str, Any]]:  # noqa: ARG002
         """(trial, x) of the losses that are still needed after the last release of a step."""
-        ...
-
-
-@runtime_checkable
-class SmoothsValues(Protocol):
-    """A :class:`CentralAlgorithm` whose trials show estimates instead of single noisy draws."""
-
-    def shown_value(self, release: Release | None, role: str, step: int, x: Array) -> float:
-        """Value that a trial publishes, from releases only, its own (not observed yet) included.
-
-        Args:
-            release: The trial's own; None if there is none.
-            role: Of the trial.
-            step: Of the trial.
-            x: Where it was evaluated, shape (D,).
-        """
-        ...
-
-
-@runtime_checkable
-class PendingAware(Protocol):
-    """A :class:`CentralAlgorithm` that proposes other points where trials are out or failed."""
-
-    def propose_beside(
-        self, slot: int, out: Sequence[Array], failed: Sequence[Array] = ()
-    ) -> Proposal:
-        """As ``propose``, which knows of no other trial.
-
-        Args:
-            slot: As for ``propose``.
-            out: Points (D,) of the step's trials that are being evaluated.
-            failed: Points of those that ended without a number.
-        """
-        ...
+        return ()

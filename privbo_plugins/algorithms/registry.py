@@ -1,26 +1,17 @@
 """Every algorithm by name: one entry each, and nothing is imported before it is asked for.
 
-An entry says where an algorithm's class and its settings are, and for those that tune on
-per-record losses also who plans a run and who says in words what it releases. Sessions and hosts
-read this and know no algorithm by its own name, so a further one is a further entry here, or one
-that its own package registers.
+An entry says where an algorithm's class and its settings are. Sessions and hosts read this
+and know no algorithm by its own name, so a further one is a further entry here, or one that its
+own package registers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, cast
 
-from privbo_plugins.algorithms.protocols import (
-    Algorithm,
-    CentralAlgorithm,
-    CentralConfig,
-    CentralPlan,
-    Words,
-)
-from privbo_plugins.spaces import Space
+from privbo_plugins.algorithms.protocols import CentralAlgorithm, CentralConfig
 
 CENTRAL, REWARD, ROW = "central", "reward", "row"
 DISTRIBUTED, FEDERATED = "distributed", "federated"
@@ -41,19 +32,12 @@ class Entry:
     Attributes:
         name: As vaults store it: lower case, without blanks.
         kind: One of :data:`KINDS`.
-        algorithm: Its class, whose ``name`` is this one. A central one is made with
-            ``(config, space, *, seed, maximize, plan)``.
+        algorithm: Its class, whose ``name`` is this one.
         config: Class of its settings. That of a central one is a
             :class:`~privbo_plugins.algorithms.protocols.CentralConfig`.
-        plan: Central only: ``(config, space, n_records)`` to a
-            :class:`~privbo_plugins.algorithms.protocols.CentralPlan`.
-        words: Central only: ``(config, plan or None)`` to
-            :class:`~privbo_plugins.algorithms.protocols.Words`, which its guarantee prints. What
-            the others learn from was privatised before, so their guarantees speak of that.
 
     Raises:
-        ValueError: For another kind, a place that is none, or one that a kind needs or has no use
-            for.
+        ValueError: For another kind, or a place that is none.
 
     Example:
         >>> entry("dp-gibo").load_algorithm().__name__
@@ -64,8 +48,6 @@ class Entry:
     kind: str
     algorithm: str
     config: str
-    plan: str | None = None
-    words: str | None = None
 
     def __post_init__(self) -> None:
         if not self.name or self.name != self.name.lower().replace(" ", "-"):
@@ -74,15 +56,11 @@ class Entry:
             )
         if self.kind not in KINDS:
             raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {self.kind!r}.")
-        for field in ("algorithm", "config", "plan", "words"):
-            self._check_place(field, getattr(self, field))
-
-    def _check_place(self, field: str, place: str | None) -> None:
-        if field in ("plan", "words") and (place is None) == (self.kind == CENTRAL):
-            needs = "needs" if self.kind == CENTRAL else "has no use for"
-            raise ValueError(f"An entry of kind {self.kind!r} {needs} {field}=, got {place!r}.")
-        if place is not None and not all(place.partition(":")):
-            raise ValueError(f"{field} must be written 'module:name', got {place!r}.")
+        for field in ("algorithm", "config"):
+            if not all(getattr(self, field).partition(":")):
+                raise ValueError(
+                    f"{field} must be written 'module:name', got {getattr(self, field)!r}."
+                )
 
     def load_algorithm(self) -> Any:
         """The algorithm's class."""
@@ -91,39 +69,6 @@ class Entry:
     def load_config(self) -> Any:
         """The class of its settings."""
         return load(self.config)
-
-    def make(
-        self,
-        config: CentralConfig,
-        space: Space,
-        *,
-        seed: int,
-        maximize: bool,
-        plan: CentralPlan | None = None,
-    ) -> CentralAlgorithm:
-        """A central algorithm that has learnt nothing.
-
-        Args:
-            config: Its settings.
-            space: What it searches.
-            seed: Drives points, never noise.
-            maximize: Whether per-record values are scores.
-            plan: Of :meth:`make_plan`; None before the number of records is known.
-        """
-        made = self.load_algorithm()(config, space, seed=seed, maximize=maximize, plan=plan)
-        return cast(CentralAlgorithm, made)
-
-    def make_plan(self, config: CentralConfig, space: Space, n_records: int) -> CentralPlan:
-        """The plan of a run over so many records.
-
-        Raises:
-            ValueError: If the settings leave no room for a run.
-        """
-        return cast(CentralPlan, load(str(self.plan))(config, space, n_records))
-
-    def describe(self, config: CentralConfig, plan: CentralPlan | None) -> Words:
-        """What a run releases, in words; ``plan`` is None before there is one."""
-        return cast(Words, load(str(self.words))(config, plan))
 
 
 def load(place: str) -> Any:
@@ -143,21 +88,12 @@ _HERE = "privbo_plugins.algorithms"
 _UCB = f"{_HERE}.ldp_gp_ucb"
 
 _BUILT_IN = (
-    Entry(
-        "dp-gibo",
-        CENTRAL,
-        algorithm=f"{_HERE}.dp_gibo:DPGIBO",
-        config=f"{_HERE}.dp_gibo:GIBOConfig",
-        plan=f"{_HERE}.dp_gibo:make_plan",
-        words=f"{_HERE}.dp_gibo.plan:words",
-    ),
+    Entry("dp-gibo", CENTRAL, f"{_HERE}.dp_gibo:DPGIBO", f"{_HERE}.dp_gibo:GIBOConfig"),
     Entry(
         "released-means",
         CENTRAL,
-        algorithm=f"{_HERE}.released_means:ReleasedMeans",
-        config=f"{_HERE}.released_means:MeansConfig",
-        plan=f"{_HERE}.released_means:make_plan",
-        words=f"{_HERE}.released_means.plan:words",
+        f"{_HERE}.released_means:ReleasedMeans",
+        f"{_HERE}.released_means:MeansConfig",
     ),
     Entry("gp-ucb", REWARD, f"{_UCB}.gp_ucb:GPUCB", f"{_UCB}.config:UCBConfig"),
     Entry("tgp-ucb", REWARD, f"{_UCB}.tgp_ucb:TGPUCB", f"{_UCB}.config:UCBConfig"),
@@ -166,15 +102,12 @@ _BUILT_IN = (
     Entry(
         "po-gp-ucb",
         ROW,
-        algorithm=f"{_HERE}.po_gp_ucb.modeler:POGPUCB",
-        config=f"{_HERE}.po_gp_ucb.modeler:RowsConfig",
+        f"{_HERE}.po_gp_ucb.modeler:POGPUCB",
+        f"{_HERE}.po_gp_ucb.modeler:RowsConfig",
     ),
     Entry("duets", DISTRIBUTED, f"{_HERE}.duets:DUETS", f"{_HERE}.duets:DUETSConfig"),
     Entry(
-        "dp-fts-de",
-        FEDERATED,
-        algorithm=f"{_HERE}.dp_fts_de:Agent",
-        config=f"{_HERE}.dp_fts_de:FederationConfig",
+        "dp-fts-de", FEDERATED, f"{_HERE}.dp_fts_de:Agent", f"{_HERE}.dp_fts_de:FederationConfig"
     ),
 )
 
@@ -206,9 +139,14 @@ def register(new: Entry) -> Entry:
     return new
 
 
-def entries() -> tuple[Entry, ...]:
-    """All that is registered in this process."""
-    return tuple(_ENTRIES.values())
+def entries(*kinds: str) -> tuple[Entry, ...]:
+    """All that is registered in this process, or of some kinds."""
+    return tuple(one for one in _ENTRIES.values() if not kinds or one.kind in kinds)
+
+
+def classes(*kinds: str) -> dict[str, Any]:
+    """The classes of algorithms of some kinds, by name."""
+    return {one.name: one.load_algorithm() for one in entries(*kinds)}
 
 
 def entry(name: str) -> Entry:
@@ -224,6 +162,15 @@ def entry(name: str) -> Entry:
             "registered_at = 'module:NAME', in a module that every process can import."
         )
     return _ENTRIES[name]
+
+
+def algorithm_of(config: CentralConfig) -> type[CentralAlgorithm]:
+    """The class of a central algorithm, by its settings.
+
+    Raises:
+        ValueError, TypeError: As :func:`entry_of`.
+    """
+    return cast("type[CentralAlgorithm]", entry_of(config).load_algorithm())
 
 
 def entry_of(config: CentralConfig) -> Entry:
@@ -266,38 +213,3 @@ def _brought(name: str, place: str) -> Entry:
             f"The entry of {name} is not at {place!r} in this process ({error}): an algorithm "
             "belongs in a module that every process can import, not into a script."
         ) from None
-
-
-class _View(Mapping[str, Any]):
-    """Algorithms of some kinds by name; each is imported when it is looked up."""
-
-    def __init__(self, *kinds: str) -> None:
-        self._kinds = kinds
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in set(self):
-            raise KeyError(name)
-        return _ENTRIES[name].load_algorithm()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter([one.name for one in entries() if one.kind in self._kinds])
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-CENTRAL_ALGORITHMS: Mapping[str, type[CentralAlgorithm]] = _View(CENTRAL)
-"""Algorithms that tune on per-record losses, by name."""
-
-REWARD_ALGORITHMS: Mapping[str, Any] = _View(REWARD)
-"""Algorithms that tune on one privatised number a trial, by name."""
-
-ROW_ALGORITHMS: Mapping[str, Any] = _View(ROW)
-"""Algorithms that choose rows of a released table, by name."""
-
-DISTRIBUTED_ALGORITHMS: Mapping[str, Any] = _View(DISTRIBUTED)
-"""Algorithms of many agents that share one objective, by name."""
-
-ALGORITHMS: Mapping[str, type[Algorithm]] = _View(CENTRAL, REWARD, ROW, DISTRIBUTED)
-"""Every algorithm that is a :class:`~privbo_plugins.algorithms.protocols.Algorithm`, by name; one
-contract suite runs over all of them."""

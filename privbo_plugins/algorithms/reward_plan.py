@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from privbo_plugins.errors import UtilityWarning
+from privbo_plugins.algorithms.protocols import NoisyPlan
 from privbo_plugins.privacy.reward_noise import RewardNoise
 
 _DROWNED = 0.25
@@ -34,7 +33,7 @@ class RewardScale(Protocol):
 
 
 @dataclass(frozen=True)
-class RewardPlan:
+class RewardPlan(NoisyPlan):
     """Precision of a mean after a number of evaluations.
 
     Attributes:
@@ -58,28 +57,25 @@ class RewardPlan:
         return 1.96 * self.sd / math.sqrt(evaluations)
 
     @property
-    def drowned(self) -> bool:
+    def noise_dominates(self) -> bool:
         """Whether a setting's mean stays unknown even if all evaluations go to it."""
         return self.known_to(self.n_evaluations) > _DROWNED * self.width
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready: the fields, and what the mean of one setting, or of ten, is known to."""
         all_of_them, ten = (self.known_to(self.n_evaluations / k) for k in (1, 10))
-        return asdict(self) | {"known_to": all_of_them, "known_to_of_ten": ten}
+        return super().to_dict() | {"known_to": all_of_them, "known_to_of_ten": ten}
 
-    def warn_if_drowned(self) -> None:
-        """Issues a :class:`UtilityWarning` if the noise is likely to drown the signal."""
-        if self.drowned:
-            needed = math.ceil((1.96 * self.sd / (_DROWNED * self.width)) ** 2)
-            warnings.warn(
-                f"{self.n_evaluations} evaluations under this mechanism tell next to nothing: "
-                "even if all of them went to one setting, its mean would be known to "
-                f"±{self.known_to(self.n_evaluations):.2g} only, in a range "
-                f"{self.width:.3g} wide. Ask at least {needed} users, take a larger epsilon, or a "
-                "narrower true range.",
-                UtilityWarning,
-                stacklevel=3,
-            )
+    def noise_warning(self) -> str:
+        """How large the noise is, what follows, and what helps."""
+        needed = math.ceil((1.96 * self.sd / (_DROWNED * self.width)) ** 2)
+        return (
+            f"{self.n_evaluations} evaluations under this mechanism tell next to nothing: "
+            "even if all of them went to one setting, its mean would be known to "
+            f"±{self.known_to(self.n_evaluations):.2g} only, in a range "
+            f"{self.width:.3g} wide. Ask at least {needed} users, take a larger epsilon, or a "
+            "narrower true range."
+        )
 
     def __str__(self) -> str:
         one, each_of_ten = (

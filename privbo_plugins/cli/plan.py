@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -16,20 +16,10 @@ from privbo_plugins.settings import Stored, fields_of
 
 if TYPE_CHECKING:
     from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
+    from privbo_plugins.algorithms.protocols import NoisyPlan
     from privbo_plugins.spaces import Dimension, Space
 
 T = TypeVar("T")
-
-
-class _Plan(Protocol):
-    """What plans have in common."""
-
-    @property
-    def drowned(self) -> bool: ...
-
-    def warn_if_drowned(self) -> None: ...
-
-    def to_dict(self) -> dict[str, Any]: ...
 
 
 # Words that are typed ---------------------------------------------------------------------------
@@ -201,7 +191,7 @@ def dp_gibo(
 
     found = entry("dp-gibo")
     config = configured(found.load_config(), {"mu": mu, "n_trials": trials}, settings)
-    _show(found.make_plan(config, space_of(space), records), as_json)  # type: ignore[arg-type]
+    _show(found.load_algorithm().make_plan(config, space_of(space), records), as_json)
 
 
 @plan.command()
@@ -243,9 +233,9 @@ def federation(settings: Any, as_json: bool, **options: Any) -> None:
     _show(make_federation_plan(federation_config(settings, options)), as_json)
 
 
-def _show(made: _Plan, as_json: bool) -> None:
+def _show(made: NoisyPlan, as_json: bool) -> None:
     if as_json:
-        print_json(made.to_dict() | {"drowned": made.drowned})
+        print_json(made.to_dict() | {"noise_dominates": made.noise_dominates})
     else:
         print(made)
-    made.warn_if_drowned()
+    made.warn_if_noise_dominates()

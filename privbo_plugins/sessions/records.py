@@ -31,13 +31,11 @@ from privbo_plugins.algorithms.protocols import (
     CentralAlgorithm,
     CentralConfig,
     CentralPlan,
-    PendingAware,
     Proposal,
     Query,
     Release,
-    SmoothsValues,
 )
-from privbo_plugins.algorithms.registry import entry_of
+from privbo_plugins.algorithms.registry import algorithm_of, entry_of
 from privbo_plugins.convert import as_losses, index_of
 from privbo_plugins.errors import (
     ANOTHER_POINT,
@@ -99,7 +97,7 @@ class Session:
         noise: NoiseSource | None = None,
     ) -> None:
         self.run, self.config = run, config
-        self._entry = entry_of(config)
+        self._kind = algorithm_of(config)
         self.seed, self.maximize = seed, maximize
         self._outlet = Outlet(run, noise)
         self._lock = threading.RLock()
@@ -209,7 +207,7 @@ class Session:
             raise
 
     def _without_plan(self, space: Space) -> CentralAlgorithm:
-        return self._entry.make(self.config, space, seed=self.seed, maximize=self.maximize)
+        return self._kind(self.config, space, seed=self.seed, maximize=self.maximize)
 
     # Space and plan -------------------------------------------------------------------------
 
@@ -291,8 +289,8 @@ class Session:
     def _make_algorithm(self, mode: str, n_records: int) -> None:
         space = self._known_space()
         config = self.config if mode == PRIVATE else self.config.plain()
-        plan = self._entry.make_plan(config, space, n_records)
-        self._algorithm = self._entry.make(
+        plan = self._kind.make_plan(config, space, n_records)
+        self._algorithm = self._kind(
             config, space, seed=self.seed, maximize=self.maximize, plan=plan
         )
         self._mode, self._n_records, self._seq, self._values = mode, n_records, 0, []
@@ -339,7 +337,8 @@ class Session:
         """The plan, once the number of records is known; None for a plain-float run."""
         if self._mode != PRIVATE or self._algorithm is None:
             return None
-        return self._algorithm.plan
+        plan: CentralPlan | None = self._algorithm.plan
+        return plan
 
     @property
     def plain(self) -> bool:
@@ -406,7 +405,7 @@ class Session:
 
     def _has_room(self, rows: Iterable[tuple[str, int, str]]) -> bool:
         taken = sum(state in ("out", "done") for _, _, state in rows)
-        return taken < self._known_algorithm().room
+        return taken < self._known_algorithm().batch_capacity
 
     def _complete(self, rows: Iterable[tuple[str, int, str]]) -> bool:
         """Whether the current step can be released (after a crash, by any worker)."""
@@ -430,15 +429,12 @@ class Session:
     def _propose(
         self, tx: Transaction, slot: int, rows: Iterable[tuple[str, int, str]]
     ) -> Proposal:
-        algorithm = self._known_algorithm()
-        if not isinstance(algorithm, PendingAware):
-            return algorithm.propose(slot)
         points: dict[str, list[Array]] = {"out": [], "failed": []}
         for trial, _, state in rows:
             row = tx.trial(trial) if state in points else None
             if row is not None:
                 points[state].append(row.x)
-        return algorithm.propose_beside(slot, points["out"], points["failed"])
+        return self._known_algorithm().propose(slot, points["out"], points["failed"])
 
     def place(self, trial: str, x: Array) -> None:
         """Enters a trial at a point that the host chose, shape (D,), before it is told.
@@ -502,7 +498,7 @@ class Session:
                 self._settle()
             plan = self.plan
             if not began and plan is not None:
-                plan.warn_if_drowned()
+                plan.warn_if_noise_dominates()
             self._warn_if_at_an_end()
             return value, label
 
@@ -629,10 +625,8 @@ class Session:
         release = None if query is None else self._release(tx, query, _blocks_of(y))
         if row is not None and row.value is not None:  # told, and its losses purged under way
             value = row.value
-        elif isinstance(algorithm, SmoothsValues):
-            value = algorithm.shown_value(release, role, step, x)
         else:
-            value = algorithm.fallback_value(role, step) if release is None else release.values[0]
+            value = algorithm.shown_value(release, role, step, x)
         wanted = algorithm.wants_losses(role, step)
         if wanted:
             tx.put_losses(trial, y)
@@ -988,7 +982,7 @@ class Session:
             notes.append(
                 f"{failed} trial(s) failed or were pruned; whether a trial does so is not covered"
             )
-        words = self._entry.describe(self.config, self.plan)
+        words = self._kind.words(self.config, self.plan)
         return Guarantee(
             protected=not reasons,
             mechanism=(

@@ -60,7 +60,7 @@ def run(algorithm: DPGIBO, noise: Any = None) -> DPGIBO:
             assert query is not None
             asked = [(query, losses(space, x))]
         else:
-            X = [algorithm.propose(slot).x for slot in range(algorithm.room)]
+            X = [algorithm.propose(slot).x for slot in range(algorithm.batch_capacity)]
             Y = np.hstack([losses(space, x) for x in X])
             names = [str(slot) for slot in range(len(X))]
             asked = [(q, Y) for q in algorithm.step_queries(names, X)]

@@ -242,11 +242,11 @@ def test_a_plan_for_programs_says_whether_the_noise_drowns_the_signal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     told = json.loads(printed(capsys, *RECORDS, "--space", "x:0:1", "--json"))
-    assert told == make_plan(GIBOConfig(mu=1.0), LINE, 5000).to_dict() | {"drowned": False}
+    assert told == make_plan(GIBOConfig(mu=1.0), LINE, 5000).to_dict() | {"noise_dominates": False}
     small = ["plan", "dp-gibo", "--mu", "0.1", "--records", "50", "--space", "x:0:1", "--json"]
     assert main(small) == 0
     out, err = capsys.readouterr()
-    assert json.loads(out)["drowned"] is True
+    assert json.loads(out)["noise_dominates"] is True
     assert err.startswith("WARNING: The noise of one step is")
     unlimited = ["plan", "dp-gibo", "--mu", "inf", "--records", "50", "--space", "x:0:1"]
     assert json.loads(printed(capsys, *unlimited, "--json"))["mu"] == "inf"

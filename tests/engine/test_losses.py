@@ -417,11 +417,11 @@ def test_a_plan_for_few_records_warns_where_the_noise_drowns_the_signal(
     plan = make_plan(config, Space({k: Float(0.0, 1.0) for k in "abcd"}), 221)
     sd = 2 * plan.clipping_norm * math.sqrt(25 / 0.9) / (221 * mu)
     assert plan.gradient_noise == pytest.approx(sd, rel=1e-4)
-    assert plan.drowned is warns
+    assert plan.noise_dominates is warns
     assert ("WARNING" in str(plan)) is warns
     if warns:
         with pytest.warns(UtilityWarning, match="noise of one step"):
-            plan.warn_if_drowned()
+            plan.warn_if_noise_dominates()
 
 
 def test_losses_import_no_framework_and_nothing_heavy() -> None:

@@ -166,7 +166,7 @@ def test_pairs_find_the_slope_of_a_curved_loss_and_a_simplex_does_not() -> None:
     angles = []
     for more in ({}, {"batch_size": d + 1}):
         engine = start(GIBOConfig(mu=1.0, n_starts=0, value_share=0.0, **more), cube(d), 900)
-        X = np.array([engine.propose(slot).x for slot in range(engine.room)])
+        X = np.array([engine.propose(slot).x for slot in range(engine.batch_capacity)])
         moved = X - 0.5
         y = moved @ a + 20.0 * ((moved @ root) ** 2).sum(1) / 2
         gp = GaussianProcess(engine.kernel, 0.01)

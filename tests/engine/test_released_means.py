@@ -75,10 +75,10 @@ def test_a_plan_without_hope_says_so() -> None:
     plan = make_plan(MeansConfig(0.1, n_trials=400), LINE, 500)
     assert "WARNING" in str(plan)
     with pytest.warns(UtilityWarning, match=r"0\.40 of the range"):
-        plan.warn_if_drowned()
+        plan.warn_if_noise_dominates()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        make_plan(MeansConfig(1.0, n_trials=25), LINE, 5000).warn_if_drowned()
+        make_plan(MeansConfig(1.0, n_trials=25), LINE, 5000).warn_if_noise_dominates()
 
 
 def test_trainings_have_a_cap_that_the_plan_states() -> None:

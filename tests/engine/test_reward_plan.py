@@ -39,8 +39,8 @@ def test_numbers_in_the_text() -> None:
 
 def test_it_warns_where_nothing_can_be_learnt() -> None:
     with pytest.warns(UtilityWarning, match=r"Ask at least \d+ users, take a larger epsilon"):
-        make_reward_plan(config(0.1), 20).warn_if_drowned()
-    make_reward_plan(config(2.0), 1000).warn_if_drowned()
+        make_reward_plan(config(0.1), 20).warn_if_noise_dominates()
+    make_reward_plan(config(2.0), 1000).warn_if_noise_dominates()
 
 
 def test_raw_rewards_have_at_most_the_variance_of_their_range() -> None:

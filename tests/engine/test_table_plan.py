@@ -102,12 +102,12 @@ def test_it_warns_where_the_noise_is_long_against_the_distance_of_rows(
 ) -> None:
     plan = made(noise_sd=sd)
     assert plan.noise_norm == pytest.approx(norm)
-    assert plan.drowned is (norm > 0.25)
-    assert ("WARNING" in str(plan)) is plan.drowned
+    assert plan.noise_dominates is (norm > 0.25)
+    assert ("WARNING" in str(plan)) is plan.noise_dominates
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        plan.warn_if_drowned()
-    assert [one.category for one in caught] == [UtilityWarning] * plan.drowned
+        plan.warn_if_noise_dominates()
+    assert [one.category for one in caught] == [UtilityWarning] * plan.noise_dominates
 
 
 def test_rows_that_the_noise_hides_entirely_are_drowned() -> None:
@@ -116,5 +116,5 @@ def test_rows_that_the_noise_hides_entirely_are_drowned() -> None:
         nothing = OutsourcedGuarantee(False, "unknown", math.inf, 0.0, None, 1, reasons=("r",))
         plan = make_table_plan(rows_config(Z, noise_sd=0.5), None, nothing)
         assert plan.row_length == 0.0
-        assert plan.drowned
+        assert plan.noise_dominates
         assert plan.to_dict()["noise_norm"] == "inf"

@@ -176,9 +176,9 @@ def test_a_stored_state_proposes_the_same_points_in_the_cube(
     again.load_state_dict(json.loads(json.dumps(one.state_dict())))
     out, failed = [np.full(d, 0.3)], [np.full(d, 0.8)]
     for slot in (trials, trials + 1, trials + 7):
-        x = one.propose_beside(slot, out, failed).x
-        assert np.array_equal(x, again.propose_beside(slot, out, failed).x)
-        assert np.array_equal(x, one.propose_beside(slot, out, failed).x)
+        x = one.propose(slot, out, failed).x
+        assert np.array_equal(x, again.propose(slot, out, failed).x)
+        assert np.array_equal(x, one.propose(slot, out, failed).x)
         assert ((x >= 0) & (x <= 1)).all()
     assert one.state_dict() == again.state_dict()
 
@@ -191,7 +191,7 @@ def test_points_that_are_out_or_have_failed_are_not_asked_for_again(failed: bool
     told_to(algorithm, losses, 30)
     others = [algorithm.propose(30).x]
     for slot in range(31, 36):
-        x = algorithm.propose_beside(slot, *(([], others) if failed else (others, []))).x
+        x = algorithm.propose(slot, *(([], others) if failed else (others, []))).x
         assert min(np.linalg.norm(x - other) for other in others) > 1e-3
         others.append(x)
 
@@ -298,7 +298,7 @@ def test_workers_at_once_are_sent_to_different_points_and_a_second_process_to_th
     first.fail("w3")
     out = [proposal.x for proposal in asked[:3]]
     known: Any = second._known_algorithm()
-    expected = known.propose_beside(27, out, [asked[3].x]).x
+    expected = known.propose(27, out, [asked[3].x]).x
     assert np.array_equal(first.ask("w4").x, expected)
     assert np.array_equal(second.ask("w4").x, expected)
     assert np.array_equal(second.ask("w1").x, asked[1].x)

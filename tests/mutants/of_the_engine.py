@@ -59,8 +59,8 @@ _RECORDS = (
         name="search_blind_to_other_workers",
         breaks="Workers at once are sent to different points, and none to where trials failed.",
         file=f"{_ENGINE}/sessions/records.py",
-        old='return algorithm.propose_beside(slot, points["out"], points["failed"])',
-        new="return algorithm.propose(slot)",
+        old='return self._known_algorithm().propose(slot, points["out"], points["failed"])',
+        new="return self._known_algorithm().propose(slot)",
         tests=(
             f"{_TESTS}/test_value_search.py"
             "::test_workers_at_once_are_sent_to_different_points_and_a_second_process_to_the_same",

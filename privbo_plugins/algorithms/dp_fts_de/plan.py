@@ -18,14 +18,13 @@ mean that there can be, the noise's length is at least z sqrt(M P) / (q N): publ
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig, large_delta
-from privbo_plugins.errors import UtilityWarning
+from privbo_plugins.algorithms.protocols import NoisyPlan
 from privbo_plugins.privacy.figures import not_below, two_decimals
 
 _DROWNING = 0.5
@@ -36,7 +35,7 @@ _MOST = 12
 
 
 @dataclass(frozen=True)
-class FederationPlan:
+class FederationPlan(NoisyPlan):
     """What a federation releases and what that costs each agent.
 
     Attributes:
@@ -54,7 +53,7 @@ class FederationPlan:
 
     Example:
         >>> plan = make_federation_plan(FederationConfig(n_agents=29, z=1.0, n_rounds=2))
-        >>> plan.drowned, round(plan.noise_norm, 3)
+        >>> plan.noise_dominates, round(plan.noise_norm, 3)
         (False, 0.138)
     """
 
@@ -81,21 +80,18 @@ class FederationPlan:
         return self.z * self.widened * root / (self.q * self.n_agents)
 
     @property
-    def drowned(self) -> bool:
+    def noise_dominates(self) -> bool:
         """Whether the noise is likely to hide what agents send."""
         return self.noise_norm > _DROWNING
 
-    def warn_if_drowned(self) -> None:
-        """Issues a :class:`UtilityWarning` where the noise is likely to drown the signal."""
-        if self.drowned:
-            warnings.warn(
-                f"The noise of a broadcast is {self.noise_norm:.2f} times as long as the longest "
-                f"mean that {self.n_agents} agents can send (q={self.q:g}, z={self.z:.3g}, "
-                f"{self.message_length} numbers): agents will learn little from each other. More "
-                "agents, a larger epsilon, fewer rounds, q=1 or fewer n_features help.",
-                UtilityWarning,
-                stacklevel=3,
-            )
+    def noise_warning(self) -> str:
+        """How large the noise is, what follows, and what helps."""
+        return (
+            f"The noise of a broadcast is {self.noise_norm:.2f} times as long as the longest "
+            f"mean that {self.n_agents} agents can send (q={self.q:g}, z={self.z:.3g}, "
+            f"{self.message_length} numbers): agents will learn little from each other. More "
+            "agents, a larger epsilon, fewer rounds, q=1 or fewer n_features help."
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready fields; infinities as the string "inf"."""
@@ -134,7 +130,7 @@ class FederationPlan:
             ]
         if told := large_delta(self.delta, self.n_agents):
             lines.append(f"  WARNING: {told}")
-        if self.drowned:
+        if self.noise_dominates:
             lines.append("  WARNING: the noise is likely to drown the signal")
         return "\n".join(lines)
 

@@ -41,9 +41,11 @@ from privbo_plugins.algorithms.dp_gibo.plan import (
     judges_by_values,
     leaving_margin,
     lengthscales,
+    make_plan,
     plan_norm,
     plan_starts,
     selects_choices,
+    words,
 )
 from privbo_plugins.algorithms.dp_gibo.steps import STEP_RULES, scheduled
 from privbo_plugins.algorithms.dp_gibo.value_search import ValueSearch
@@ -52,6 +54,7 @@ from privbo_plugins.algorithms.protocols import (
     START,
     START_STEP,
     STEP,
+    CentralAlgorithm,
     Proposal,
     Query,
     Release,
@@ -115,7 +118,7 @@ class _Batch:
     X: Array  # (b, d), as the host will evaluate them
 
 
-class DPGIBO:
+class DPGIBO(CentralAlgorithm):
     """DP-GIBO over releases.
 
     Args:
@@ -134,17 +137,14 @@ class DPGIBO:
 
     name = "dp-gibo"
 
-    def __init__(
-        self,
-        config: GIBOConfig,
-        space: Space,
-        *,
-        seed: int,
-        maximize: bool = False,
-        plan: Plan | None = None,
-    ) -> None:
-        self.config, self.space, self.seed, self.maximize = config, space, seed, maximize
-        self.plan = plan
+    config: GIBOConfig
+    plan: Plan | None
+    make_plan = staticmethod(make_plan)
+    words = staticmethod(words)
+
+    def __init__(self, config: GIBOConfig, space: Space, **more: Any) -> None:
+        super().__init__(config, space, **more)
+        plan = self.plan
         self.state = GIBOState()
         self._K = plan_starts(config, space)
         self._searched = 0 if plan is None else plan.n_searched
@@ -194,21 +194,17 @@ class DPGIBO:
         return self.state.final is not None or self.config.value_share == 0
 
     @property
-    def room(self) -> int:
+    def batch_capacity(self) -> int:
         """Number of evaluations that the plan has in the current step."""
         role = self.phase[0]
         if role == START:
             return self._K + self._searched
         return len(self._batch().X) if role == STEP else 1
 
-    def propose(self, slot: int) -> Proposal:
-        """The point of a slot of the current step; slots beyond the batch are extra points."""
-        return self.propose_beside(slot, ())
-
-    def propose_beside(
-        self, slot: int, out: Sequence[Array], failed: Sequence[Array] = ()
+    def propose(
+        self, slot: int, out: Sequence[Array] = (), failed: Sequence[Array] = ()
     ) -> Proposal:
-        """Proposes as :meth:`propose` while other points are pending or have failed."""
+        """The point of a slot of the current step; slots beyond the batch are extra points."""
         role, step = self.phase
         if role == START:
             told = self.state.values

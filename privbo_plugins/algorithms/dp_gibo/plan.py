@@ -38,8 +38,7 @@ Everything here comes from public quantities.
 from __future__ import annotations
 
 import math
-import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,8 +47,7 @@ from privbo_plugins.algorithms.dp_gibo import choices, design
 from privbo_plugins.algorithms.dp_gibo.advice import advise
 from privbo_plugins.algorithms.dp_gibo.config import LENGTHSCALE, NORM_SHARE, GIBOConfig
 from privbo_plugins.algorithms.dp_gibo.steps import DECAYING
-from privbo_plugins.algorithms.protocols import ATTEMPTS, Words
-from privbo_plugins.errors import UtilityWarning
+from privbo_plugins.algorithms.protocols import ATTEMPTS, NoisyPlan, Words
 from privbo_plugins.models.kernels import Isotropic
 from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.mechanisms import check_share, gaussian_scale
@@ -115,7 +113,7 @@ _DROWNING = 0.5
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(NoisyPlan):
     """Steps, points and releases of a run, and the cost of each release.
 
     Attributes:
@@ -180,7 +178,7 @@ class Plan:
         return self.gradient_noise * math.sqrt(self.d) / self.clipping_norm
 
     @property
-    def drowned(self) -> bool:
+    def noise_dominates(self) -> bool:
         """Whether the noise is likely to hide the gradient."""
         return self.n_steps > 0 and self.noise_norm > _DROWNING
 
@@ -191,22 +189,18 @@ class Plan:
             return {"as_good": [], "text": _NOT_COMPARED}
         return advise(self.d, self.n_records, self.mu)
 
-    def warn_if_drowned(self) -> None:
-        """Issues a :class:`UtilityWarning` where the noise is likely to drown the signal."""
-        if self.drowned:
-            warnings.warn(
-                f"The noise of one step is {self.noise_norm:.2f} clipping norms long "
-                f"(n={self.n_records}, d={self.d}, mu={not_below(self.mu, 6)}, "
-                f"T={self.n_steps}): the run is private but may wander. More records, a larger "
-                "mu, a smaller clipping_norm, fewer parameters or fewer steps help.",
-                UtilityWarning,
-                stacklevel=3,
-            )
+    def noise_warning(self) -> str:
+        """How large the noise is, what follows, and what helps."""
+        return (
+            f"The noise of one step is {self.noise_norm:.2f} clipping norms long "
+            f"(n={self.n_records}, d={self.d}, mu={not_below(self.mu, 6)}, "
+            f"T={self.n_steps}): the run is private but may wander. More records, a larger "
+            "mu, a smaller clipping_norm, fewer parameters or fewer steps help."
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready fields and advice; infinities as the string "inf"."""
-        fields = {k: "inf" if v == math.inf else v for k, v in asdict(self).items()}
-        return fields | {"advice": self.advice}
+        return super().to_dict() | {"advice": self.advice}
 
     def __str__(self) -> str:
         last = [
@@ -229,7 +223,7 @@ class Plan:
                 f"{ATTEMPTS * self.n_trials} ({not_below(self.training_most, 4)}-GDP) the run ends"
             )
         lines.append(f"  which method: {self.advice['text']}")
-        if self.drowned:
+        if self.noise_dominates:
             lines.append("  WARNING: the noise is likely to drown the signal")
         return "\n".join(lines)
 

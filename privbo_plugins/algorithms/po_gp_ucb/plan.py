@@ -23,13 +23,12 @@ for the published standard normal matrix over sqrt(r). All of it comes from rele
 from __future__ import annotations
 
 import math
-import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from privbo_plugins.algorithms.po_gp_ucb.modeler import RowsConfig
 from privbo_plugins.algorithms.po_gp_ucb.table import TableManifest
-from privbo_plugins.errors import UtilityWarning
+from privbo_plugins.algorithms.protocols import NoisyPlan
 from privbo_plugins.privacy.figures import not_below, two_decimals
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 
@@ -39,7 +38,7 @@ of docs/outsourced.md the model helped at 0.14, and did no better than random ro
 
 
 @dataclass(frozen=True)
-class TablePlan:
+class TablePlan(NoisyPlan):
     """What a released table costs each row, and what its noise leaves to see.
 
     Attributes:
@@ -57,7 +56,7 @@ class TablePlan:
 
     Example:
         >>> plan = TablePlan(100, 2, True, 2.0, 1e-6, 0.2, 0.05, 0.0, 0.5, 0.0)
-        >>> round(plan.noise_norm, 3), round(plan.inner_product_error, 3), plan.drowned
+        >>> round(plan.noise_norm, 3), round(plan.inner_product_error, 3), plan.noise_dominates
         (0.141, 0.142, False)
     """
 
@@ -87,25 +86,22 @@ class TablePlan:
         return math.sqrt((2 * noise2 + noise2**2) / self.n_columns + self.mixing**2)
 
     @property
-    def drowned(self) -> bool:
+    def noise_dominates(self) -> bool:
         """Whether the noise is likely to hide which rows are alike."""
         return self.noise_norm > _DROWNING
 
-    def warn_if_drowned(self) -> None:
-        """Issues a :class:`UtilityWarning` where the noise is likely to drown the rows."""
-        if self.drowned:
-            warnings.warn(
-                f"The noise between two rows of the table is {self.noise_norm:.2f} times as long "
-                f"as they are apart (noise sd {self.noise_sd:.3g} on each of {self.n_columns} "
-                "columns): the model will learn little from one row about another. Fewer columns, "
-                "a larger epsilon or a smaller neighbor_distance help.",
-                UtilityWarning,
-                stacklevel=3,
-            )
+    def noise_warning(self) -> str:
+        """How large the noise is, what follows, and what helps."""
+        return (
+            f"The noise between two rows of the table is {self.noise_norm:.2f} times as long "
+            f"as they are apart (noise sd {self.noise_sd:.3g} on each of {self.n_columns} "
+            "columns): the model will learn little from one row about another. Fewer columns, "
+            "a larger epsilon or a smaller neighbor_distance help."
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready fields, and what follows from them; infinities as the string "inf"."""
-        told = asdict(self) | {
+        told = super().to_dict() | {
             "noise_norm": self.noise_norm,
             "inner_product_error": self.inner_product_error,
         }
@@ -125,7 +121,7 @@ class TablePlan:
             "row's squared length (one standard deviation)",
             f"  answers: {answers}",
         ]
-        if self.drowned:
+        if self.noise_dominates:
             lines.append("  WARNING: the noise is likely to drown the rows")
         return "\n".join(lines)
 

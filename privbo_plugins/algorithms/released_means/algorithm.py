@@ -11,7 +11,7 @@ mean of a Gaussian process over everything released
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -22,12 +22,13 @@ from privbo_plugins.algorithms.protocols import (
     FINAL,
     START,
     START_STEP,
+    CentralAlgorithm,
     Proposal,
     Query,
     Release,
 )
 from privbo_plugins.algorithms.released_means.config import MeansConfig
-from privbo_plugins.algorithms.released_means.plan import MeansPlan
+from privbo_plugins.algorithms.released_means.plan import MeansPlan, make_plan, words
 from privbo_plugins.algorithms.values import value_query
 from privbo_plugins.models.smoothing import Smoother
 from privbo_plugins.spaces import Space
@@ -48,7 +49,7 @@ class MeansState:
     values: list[float] = field(default_factory=list)
 
 
-class ReleasedMeans:
+class ReleasedMeans(CentralAlgorithm):
     """Noisy means over releases.
 
     Args:
@@ -66,18 +67,13 @@ class ReleasedMeans:
     """
 
     name = "released-means"
+    config: MeansConfig
+    plan: MeansPlan | None
+    make_plan = staticmethod(make_plan)
+    words = staticmethod(words)
 
-    def __init__(
-        self,
-        config: MeansConfig,
-        space: Space,
-        *,
-        seed: int,
-        maximize: bool = False,
-        plan: MeansPlan | None = None,
-    ) -> None:
-        self.config, self.space, self.seed, self.maximize = config, space, seed, maximize
-        self.plan = plan
+    def __init__(self, config: MeansConfig, space: Space, **more: Any) -> None:
+        super().__init__(config, space, **more)
         self.state = MeansState()
         self._recommended: dict[int, list[float]] = {}
 
@@ -94,11 +90,16 @@ class ReleasedMeans:
         return (FINAL, 0) if self.finished else (START, START_STEP)
 
     @property
-    def room(self) -> int:
+    def batch_capacity(self) -> int:
         """Number of evaluations that the plan has."""
         return 1 if self.finished else self.config.n_trials
 
-    def propose(self, slot: int) -> Proposal:
+    def propose(
+        self,
+        slot: int,
+        out: Sequence[Array] = (),  # noqa: ARG002
+        failed: Sequence[Array] = (),  # noqa: ARG002
+    ) -> Proposal:
         """A uniform point; the recommendation once the budget is spent."""
         role, step = self.phase
         if self.finished:
@@ -121,27 +122,6 @@ class ReleasedMeans:
             maximize=self.maximize,
             meta={"role": role, "step": step, "x": np.asarray(x).tolist()},
         )
-
-    def step_queries(
-        self,
-        trials: Sequence[str],  # noqa: ARG002
-        X: Sequence[Array],  # noqa: ARG002
-        held: Collection[str] | None = None,  # noqa: ARG002
-    ) -> list[Query]:
-        """Returns none: no release reads several trials."""
-        return []
-
-    def ready(self, n_done: int) -> bool:  # noqa: ARG002
-        """Returns False: there are no steps."""
-        return False
-
-    def wants_losses(self, role: str, step: int) -> bool:  # noqa: ARG002
-        """Returns False: a vector is forgotten with its release."""
-        return False
-
-    def remembered_after(self, last: Query) -> list[tuple[str, list[float]]]:  # noqa: ARG002
-        """Returns none."""
-        return []
 
     def fallback_value(self, role: str, step: int) -> float:  # noqa: ARG002
         """Value of a trial beyond the budget: the mean of all released values."""

@@ -16,13 +16,11 @@ Notation:
 from __future__ import annotations
 
 import math
-import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from privbo_plugins.algorithms.protocols import ATTEMPTS, Words
+from privbo_plugins.algorithms.protocols import ATTEMPTS, NoisyPlan, Words
 from privbo_plugins.algorithms.released_means.config import MeansConfig
-from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.spaces import Space
@@ -32,7 +30,7 @@ _DROWNING = 0.1
 
 
 @dataclass(frozen=True)
-class MeansPlan:
+class MeansPlan(NoisyPlan):
     """Releases of a run and their cost.
 
     Attributes:
@@ -59,25 +57,18 @@ class MeansPlan:
         return (self.training_mu or 0.0) * math.sqrt(ATTEMPTS * self.n_trials)
 
     @property
-    def drowned(self) -> bool:
+    def noise_dominates(self) -> bool:
         """Whether the noise is likely to hide all differences between trials."""
         return self.value_noise > _DROWNING * self.width
 
-    def warn_if_drowned(self) -> None:
-        """Issues a :class:`UtilityWarning` where the noise is likely to drown the signal."""
-        if self.drowned:
-            warnings.warn(
-                f"The noise of a released value is {self.value_noise / self.width:.2f} of the "
-                f"range of values (n={self.n_records}, mu={not_below(self.mu, 6)}, "
-                f"N={self.n_trials}): the run is private but may learn nothing. More records, a "
-                "larger mu, a smaller loss_bound or fewer trials help.",
-                UtilityWarning,
-                stacklevel=3,
-            )
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields; infinities as the string "inf"."""
-        return {k: "inf" if v == math.inf else v for k, v in asdict(self).items()}
+    def noise_warning(self) -> str:
+        """How large the noise is, what follows, and what helps."""
+        return (
+            f"The noise of a released value is {self.value_noise / self.width:.2f} of the "
+            f"range of values (n={self.n_records}, mu={not_below(self.mu, 6)}, "
+            f"N={self.n_trials}): the run is private but may learn nothing. More records, a "
+            "larger mu, a smaller loss_bound or fewer trials help."
+        )
 
     def __str__(self) -> str:
         lines = [
@@ -92,7 +83,7 @@ class MeansPlan:
                 f"{ATTEMPTS * self.n_trials} ({not_below(self.training_most, 4)}-GDP for the "
                 "training records) the run ends"
             )
-        if self.drowned:
+        if self.noise_dominates:
             lines.append("  WARNING: the noise is likely to drown the signal")
         return "\n".join(lines)
 
