@@ -6,7 +6,6 @@ belongs to is kept with the trial.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NoReturn
 
@@ -271,9 +270,7 @@ class RewardSampler(ScheduledSampler[R], Generic[R]):
 
     def _unprotected(self, reason: str) -> LocalGuarantee:
         name = "none" if self.mechanism is None else self.mechanism.name
-        return LocalGuarantee(
-            False, name, math.inf, 0.0, 0, 0, math.inf, 0.0, False, reasons=(reason,)
-        )
+        return LocalGuarantee(False, name, reasons=(reason,))
 
 
 def _n_completed(study: Study) -> int:

@@ -333,8 +333,7 @@ class RewardSearch(HostedSearch):
                 once more; what passed through this search was compared on the way.
         """
         if self.mechanism is None:
-            inf, reasons = math.inf, (NOT_PRIVATE,)
-            return LocalGuarantee(False, "none", inf, 0.0, 0, 0, inf, 0.0, False, reasons=reasons)
+            return LocalGuarantee(False, "none", reasons=(NOT_PRIVATE,))
         return self._checked_report(results)["guarantee"]  # type: ignore[no-any-return]
 
     def history(self) -> RewardHistory:

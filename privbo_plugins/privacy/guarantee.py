@@ -2,8 +2,9 @@
 
 There is one class of guarantee, :class:`PrivacyGuarantee`, and four kinds of figures: of a run on
 per-record losses, of users' rewards, of a federation's rounds, and of a released table with its
-answers. A kind gives its figures and what they compose to; the words that tell them stand in
-``words.toml``. Everything that is printed, stored or compared is made of these here.
+answers. A kind gives its figures and what they compose to; the words that tell them, and how each
+figure is rounded, stand in ``words.toml``. Everything that is printed, stored or compared is made
+of these here.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from __future__ import annotations
 import abc
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from privbo_plugins.privacy.accountant import (
     ApproximateEvent,
@@ -24,20 +25,9 @@ from privbo_plugins.privacy.accountant import (
     gdp_delta,
     gdp_epsilon,
 )
-from privbo_plugins.privacy.figures import as_it_is, not_above, not_below, two_decimals
+from privbo_plugins.privacy.figures import as_it_is, two_decimals
 from privbo_plugins.privacy.statement import Statement, guess, percent
-from privbo_plugins.privacy.words import WORDS, Words, texts_of
-
-NOT_COVERED_COPIES: str = WORDS["copies"]
-"""A limit of every guarantee."""
-
-NOT_COVERED_TUNER, NOT_COVERED_LOCAL, NOT_COVERED_FEDERATION, NOT_COVERED_OUTSOURCED = (
-    texts_of(kind)["not_covered"] for kind in ("records", "rewards", "federation", "rows")
-)
-"""Limits of every guarantee of a kind."""
-
-NOT_COVERED_AGGREGATE: tuple[str, ...] = texts_of("federation", "aggregate")["not_covered"]
-"""Limits where the server sees the agents' noisy sum alone."""
+from privbo_plugins.privacy.words import Words, texts_of
 
 
 def _told(name: str) -> Any:
@@ -68,9 +58,11 @@ class PrivacyGuarantee(abc.ABC):
         neighbours: The neighbouring relation.
         population: Whose data are protected, and against whom.
         parameters: Public parameters of the mechanism.
-        not_covered: What the guarantee does not extend to.
+        not_covered: What the guarantee does not extend to; empty for what its kind never does.
         reasons: Why nothing is claimed, if so.
         notes: Facts a reader should know.
+        composed: What was released of one who is protected, for figures at other deltas; of
+            several, any of whom may have paid most. Not stored.
         epsilon: At the delta that the claim names; infinity where nothing is claimed.
     """
 
@@ -79,49 +71,61 @@ class PrivacyGuarantee(abc.ABC):
     not_covered: tuple[str, ...] = field(default=(), kw_only=True)
     reasons: tuple[str, ...] = field(default=(), kw_only=True)
     notes: tuple[str, ...] = field(default=(), kw_only=True)
+    composed: tuple[Counted, ...] = field(default=(), repr=False, kw_only=True)
 
     _FIGURES: ClassVar[tuple[str, ...]] = ("epsilon",)
     """Fields that are infinite where nothing is claimed."""
 
-    _SIZE: ClassVar[str] = ""
-    """The field that says how many are protected."""
+    _SIZE: ClassVar[str]
+    """The field that says how many are protected; empty if that is not public."""
 
     def __post_init__(self) -> None:
         for name in () if self.protected else self._FIGURES:
             object.__setattr__(self, name, math.inf)
+        if not self.not_covered:
+            limits = texts_of(*self._kinds(lasting=False))["not_covered"]
+            object.__setattr__(self, "not_covered", limits)
 
     # What a kind gives ----------------------------------------------------------------------
 
-    @abc.abstractmethod
-    def _epsilon_at(self, delta: float) -> float:
-        """Epsilon of a protected run at any delta in [0, 1)."""
+    if TYPE_CHECKING:  # a field of some kinds
+
+        @property
+        def epsilon(self) -> float: ...  # noqa: D102
 
     @abc.abstractmethod
-    def _apart(self) -> float:
-        """Total variation between two neighbours of a protected run: delta at epsilon 0."""
-
-    @property
-    def deltas(self) -> tuple[float, ...]:
-        """Deltas at which epsilon is told; the first one is the claim's."""
-        return (self._spending().delta or 0.0,)
+    def _kinds(self, *, lasting: bool) -> Sequence[str]:
+        """Tables of its words, the last one deciding; ``lasting`` for what stays true."""
 
     @abc.abstractmethod
     def _spending(self) -> Spending:
         """What was spent, out of what."""
 
-    @property
-    @abc.abstractmethod
-    def _texts(self) -> Mapping[str, Any]:
-        """The words of this kind, see :func:`texts_of`."""
+    def _epsilon_at(self, delta: float) -> float:
+        """Epsilon of a protected run at any delta in [0, 1).
 
-    @abc.abstractmethod
-    def _values(self, *, lasting: bool) -> Mapping[str, Any]:
-        """What its words name: figures as they are shown; ``lasting`` for what stays true."""
+        Of what was composed, if that is known; a claim at its own delta holds at larger ones too.
+        """
+        claimed = self._spending().delta or 0.0
+        if self.composed and 0 < delta != claimed:
+            return max(compose_epsilon(dict(releases), delta) for releases in self.composed)
+        if delta < claimed:
+            raise ValueError(
+                f"This guarantee claims an epsilon at delta={claimed} and larger ones; what "
+                f"holds at delta={delta} is not known."
+            )
+        return self.epsilon
+
+    def _apart(self) -> float:
+        """Total variation between two neighbours of a protected run: delta at epsilon 0."""
+        pair = ApproximateEvent(self.epsilon, self._spending().delta or 0.0)
+        known = self.composed or (frozenset({(pair, 1)}),)
+        return max(compose_delta(dict(releases), 0.0) for releases in known)
 
     @property
-    def _size(self) -> int | None:
-        """How many are protected; None if that is not public."""
-        return getattr(self, self._SIZE) if self._SIZE else None
+    def deltas(self) -> tuple[float, ...]:
+        """Deltas at which epsilon is told; the first one is the claim's."""
+        return (self._spending().delta or 0.0,)
 
     def _notes(self, *, lasting: bool) -> Sequence[str]:
         """Notes, those on figures included; ``lasting`` for those that stay true."""
@@ -198,7 +202,9 @@ class PrivacyGuarantee(abc.ABC):
     # For people -----------------------------------------------------------------------------
 
     def _words(self, *, lasting: bool = False) -> Words:
-        return Words(self._texts, self._values(lasting=lasting))
+        chance = self._lasting_chance if lasting else self.best_guess
+        texts = texts_of(*self._kinds(lasting=lasting))
+        return Words(texts, self, chance=percent(chance))
 
     def statement(self) -> Statement:
         """One sentence, a table and lists."""
@@ -208,21 +214,20 @@ class PrivacyGuarantee(abc.ABC):
             ("To know", tuple(self._notes(lasting=False))),
         ]
         lists = [(heading, points) for heading, points in known if points]
+        words, size = self._words(), self._size
         if not self.protected:
-            return Statement(self._unprotected(), False, [], lists)
-        words = self._words()
-        words["chance"] = percent(self.best_guess)
-        shown = self._texts.get("figures", {})
+            return Statement(self._unprotected(words), False, [], lists)
+        shown = words.texts.get("figures", {})
         rows = [
-            ("Who is protected", words["population"]),
-            ("Neighbouring relation", words["neighbours"]),
+            ("Who is protected", words["who"]),
+            ("Neighbouring relation", words["relation"]),
             *((heading, words.filled(text)) for heading, text in shown.items()),
             *(
                 (f"Epsilon at delta = {as_it_is(delta)}", two_decimals(self.epsilon_at(delta)))
                 for delta in self.deltas
             ),
             ("An attacker's best chance", words["best_chance"]),
-            *([] if self._size is None else [(words["size"], str(self._size))]),
+            *([] if size is None else [(words["size"], str(size))]),
             (words["spent_row"], words["spent"]),
             ("Mechanism", words["how"]),
             ("Parameters", self._settings()),
@@ -253,19 +258,18 @@ class PrivacyGuarantee(abc.ABC):
 
     def lasting_lines(self) -> tuple[str, str]:
         """The claim in one sentence, and what it costs at most; they stay true as well."""
-        if not self.protected:
-            return self._unprotected(), ""
         words = self._words(lasting=True)
-        words["chance"] = percent(self._lasting_chance)
+        if not self.protected:
+            return self._unprotected(words), ""
         return words["sentence"], f"{words['at_most']}."
 
     def _text(self, *, lasting: bool) -> str:
+        words, size = self._words(lasting=lasting), self._size
         if not self.protected:
-            return self._unprotected()
-        words = self._words(lasting=lasting)
+            return self._unprotected(words)
         parts = [
-            f"{words['claim']}{'' if self._size is None else f' (n = {self._size})'}.",
-            f"Neighbouring relation: {words['neighbours']}.",
+            f"{words['claim']}{'' if size is None else f' (n = {size})'}.",
+            f"Neighbouring relation: {words['relation']}.",
             f"Mechanism: {words['how']}.",
             f"Parameters: {self._settings()}.",
             f"{words['at_most'] if lasting else words['so_far']}.",
@@ -275,9 +279,13 @@ class PrivacyGuarantee(abc.ABC):
         ]
         return " ".join(parts)
 
-    def _unprotected(self) -> str:
-        why = "; ".join(self.reasons) or self._texts["nothing"]
-        return f"NOT PROTECTED. {self._texts['unprotected'].format(why=why)}"
+    @property
+    def _size(self) -> int | None:
+        return getattr(self, self._SIZE) if self._SIZE else None
+
+    def _unprotected(self, words: Words) -> str:
+        why = "; ".join(self.reasons) or words["nothing"]
+        return f"NOT PROTECTED. {words.filled(words.texts['unprotected'], why=why)}"
 
     def _settings(self) -> str:
         return ", ".join(f"{k}={as_it_is(v)}" for k, v in self.parameters.items()) or "none"
@@ -294,31 +302,6 @@ def _json_ready(value: Any) -> Any:
 def _tenths(delta: float) -> tuple[float, float, float]:
     """A delta, and two that are ten and a hundred times smaller."""
     return delta, float(f"{delta / 10:.12g}"), float(f"{delta / 100:.12g}")
-
-
-def _known_pair(epsilon: float, delta: float) -> tuple[Counted, ...]:
-    """A release of which nothing but this pair is known."""
-    return (frozenset({(ApproximateEvent(epsilon, delta), 1)}),)
-
-
-def _claimed(
-    composed: tuple[Counted, ...], epsilon: float, claimed_delta: float, delta: float
-) -> float:
-    """Epsilon at another delta than the claimed one: of what was composed, if that is known.
-
-    Otherwise a claim at its own delta holds at every larger one too.
-
-    Raises:
-        ValueError: If delta is smaller, and nothing else is known.
-    """
-    if composed and 0 < delta != claimed_delta:
-        return max(compose_epsilon(dict(releases), delta) for releases in composed)
-    if delta < claimed_delta:
-        raise ValueError(
-            f"This guarantee claims an epsilon at delta={claimed_delta} and larger ones; what "
-            f"holds at delta={delta} is not known."
-        )
-    return epsilon
 
 
 @dataclass(frozen=True)
@@ -349,12 +332,14 @@ class Guarantee(PrivacyGuarantee):
     mu: float
     mu_spent: float
     n_releases: int
-    not_covered: tuple[str, ...] = field(default=NOT_COVERED_TUNER, kw_only=True)
     trainings: tuple[tuple[float, float, float], ...] = field(default=(), kw_only=True)
 
     _FIGURES: ClassVar[tuple[str, ...]] = ("mu",)
     _SIZE: ClassVar[str] = "n_records"
-    _texts = texts_of("records")
+
+    def _kinds(self, *, lasting: bool) -> Sequence[str]:  # noqa: ARG002
+        cases = {"records_by_mu": not self._asked[1], "records_unknown": self.n_records is None}
+        return ("records", *(name for name, holds in cases.items() if holds))
 
     @property
     def epsilon(self) -> float:
@@ -365,6 +350,11 @@ class Guarantee(PrivacyGuarantee):
     def rho(self) -> float:
         """Zero-concentrated DP parameter mu² / 2; exact on the noise library's grid."""
         return self.mu**2 / 2
+
+    @property
+    def spent_mu(self) -> float:
+        """``mu_spent``; squares that add up to the declared total do so but for rounding."""
+        return self.mu if self.mu < self.mu_spent <= self.mu * (1 + 1e-9) else self.mu_spent
 
     def delta(self, epsilon: float) -> float:
         """Delta at ``epsilon`` >= 0 for the declared total; 1 where nothing is claimed."""
@@ -403,39 +393,19 @@ class Guarantee(PrivacyGuarantee):
         return {"mu": _json_ready(self.mu), "rho": _json_ready(self.rho), **super().figures()}
 
     def _spending(self) -> Spending:
-        # Squares that add up to the declared total do so but for rounding.
-        used_up = self.mu < self.mu_spent <= self.mu * (1 + 1e-9)
-        spent = self.mu if used_up else self.mu_spent
-        return Spending("mu", spent, self.mu, self.n_releases, None)
-
-    def _values(self, *, lasting: bool) -> Mapping[str, Any]:  # noqa: ARG002
-        return {
-            "mechanism": self.mechanism,
-            "neighbours": self.neighbours,
-            "population": self.population,
-            "mu": not_below(self.mu, 4),
-            "rho": not_below(self.rho, 4),
-            "epsilon": two_decimals(self.epsilon),
-            "delta": as_it_is(self.deltas[0]),
-            "used": not_below(self._spending().spent, 4),
-            "n_releases": self.n_releases,
-            "every": "all" if self.n_records is None else f"all {self.n_records}",
-            **({} if self._asked[1] else {"pair": ""}),
-        }
+        return Spending("mu", self.spent_mu, self.mu, self.n_releases, None)
 
     def _notes(self, *, lasting: bool) -> Sequence[str]:
         """Beside the others' notes: what trainings cost together."""
+        notes = super()._notes(lasting=lasting)
         if not self.trainings:
-            return super()._notes(lasting=lasting)
+            return notes
+        words, upto = texts_of("records"), "at most " if lasting else ""
         counted = [(mu, most if lasting else n) for mu, n, most in self.trainings]
-        words = Words(self._texts, {"upto": "at most " if lasting else ""})
-        each = []
-        for mu, n in counted:
-            words |= {"n": as_it_is(n), "mu": not_below(mu, 4)}
-            each.append(words["training"])
+        told = Words(words, self, upto=upto)
+        each = [told.filled(words["training"], n=n, training_mu=mu) for mu, n in counted]
         total = math.sqrt(math.fsum(n * mu**2 for mu, n in counted))
-        words |= {"each": " and ".join(each), "total": not_below(total, 4)}
-        return (*super()._notes(lasting=lasting), words["trainings"])
+        return (*notes, told.filled(words["trainings"], each=" and ".join(each), total=total))
 
 
 @dataclass(frozen=True)
@@ -452,7 +422,6 @@ class LocalGuarantee(PrivacyGuarantee):
         epsilon_most: Epsilon for that user, at ``delta_most``.
         delta_most: 0 where epsilons simply add up.
         users_named: Whether the ledger knows which evaluations belong to one user.
-        composed: What users paid, for figures at other deltas; not stored.
 
     Example:
         >>> g = LocalGuarantee(True, "randomised response", 1.0, 0.0, 3, 1, 1.0, 0.0, False)
@@ -461,32 +430,35 @@ class LocalGuarantee(PrivacyGuarantee):
     """
 
     mechanism: str
-    epsilon_evaluation: float
-    delta_evaluation: float
-    n_evaluations: int
-    most_evaluations: float
-    epsilon_most: float
-    delta_most: float
-    users_named: bool
-    not_covered: tuple[str, ...] = field(default=NOT_COVERED_LOCAL, kw_only=True)
-    composed: tuple[Counted, ...] = field(default=(), repr=False, kw_only=True)
+    epsilon_evaluation: float = math.inf
+    delta_evaluation: float = 0.0
+    n_evaluations: int = 0
+    most_evaluations: float = 0
+    epsilon_most: float = math.inf
+    delta_most: float = 0.0
+    users_named: bool = False
 
     _FIGURES: ClassVar[tuple[str, ...]] = ("epsilon_evaluation", "epsilon_most")
-    _texts = texts_of("rewards")
-    neighbours: ClassVar[str] = _texts["neighbours"]
-    population: ClassVar[str] = _texts["population"]
+    _SIZE: ClassVar[str] = ""
+    neighbours, population = map(_told, ("relation", "who"))
+
+    def _kinds(self, *, lasting: bool) -> Sequence[str]:
+        cases = {
+            "rewards_delta": self.delta_evaluation > 0,
+            "rewards_at_delta": self.delta_most > 0,
+            "rewards_series": not lasting and self.most_evaluations > 1,
+            "rewards_uncounted": math.isinf(self.most_evaluations),
+            "rewards_unnamed": not self.users_named,
+        }
+        return ("rewards", *(name for name, holds in cases.items() if holds))
 
     @property
     def epsilon(self) -> float:
         """Of the user who was asked most often, at ``delta_most``."""
         return self.epsilon_most
 
-    def _epsilon_at(self, delta: float) -> float:
-        return _claimed(self.composed, self.epsilon_most, self.delta_most, delta)
-
     def _apart(self) -> float:
-        most = self.composed or _known_pair(self.epsilon_most, self.delta_most)
-        return max(self._one_apart(), *(compose_delta(dict(user), 0.0) for user in most))
+        return max(self._one_apart(), super()._apart())
 
     def _one_apart(self) -> float:
         """The same of one evaluation."""
@@ -496,7 +468,12 @@ class LocalGuarantee(PrivacyGuarantee):
 
     @property
     def _lasting_chance(self) -> float:
-        return guess(self._one_apart())
+        return guess(self._one_apart()) if self.protected else 1.0
+
+    @property
+    def chance_of_one(self) -> str:
+        """An attacker's best chance after one evaluation, in percent."""
+        return percent(self._lasting_chance)
 
     def at_most(self) -> Self:
         """The same where it is not known how often a named user was asked."""
@@ -506,27 +483,6 @@ class LocalGuarantee(PrivacyGuarantee):
 
     def _spending(self) -> Spending:
         return Spending("epsilon", self.epsilon_most, None, self.n_evaluations, self.delta_most)
-
-    def _values(self, *, lasting: bool) -> Mapping[str, Any]:
-        one, at = not_below(self.epsilon_evaluation, 4), ""
-        if self.delta_evaluation:
-            one = f"({one}, {not_below(self.delta_evaluation, 2)})"
-        if self.delta_most:
-            at = f" at delta = {not_below(self.delta_most, 2)}"
-        unknown = "uncounted" if math.isinf(self.most_evaluations) else None
-        known = unknown if self.users_named else "unnamed"
-        once = lasting or self.most_evaluations <= 1
-        return {
-            "mechanism": self.mechanism,
-            "one": one,
-            "chance_of_one": percent(guess(self._one_apart())),
-            "rewards": "rewards" if once else "series of rewards",
-            "n_evaluations": self.n_evaluations,
-            "most_evaluations": self.most_evaluations,
-            "epsilon": two_decimals(self.epsilon_most),
-            "at": at,
-            **({} if known is None else {"of_users": self._texts[known]}),
-        }
 
 
 @dataclass(frozen=True)
@@ -554,18 +510,25 @@ class FederationGuarantee(PrivacyGuarantee):
     epsilon_spent: float
     n_rounds: int
     n_released: int
-    not_covered: tuple[str, ...] = field(default=NOT_COVERED_FEDERATION, kw_only=True)
     held: bool = field(default=False, kw_only=True)
 
     _FIGURES: ClassVar[tuple[str, ...]] = ("epsilon", "epsilon_spent")
     _SIZE: ClassVar[str] = "n_agents"
-    mechanism, neighbours, population = map(_told, ("mechanism", "neighbours", "population"))
+    mechanism, neighbours, population = map(_told, ("how", "relation", "who"))
+
+    def _kinds(self, *, lasting: bool) -> Sequence[str]:  # noqa: ARG002
+        cases = {"aggregate": self.parameters.get("trust") == "aggregate", "held": self.held}
+        return ("federation", *(name for name, holds in cases.items() if holds))
 
     @property
-    def _texts(self) -> Mapping[str, Any]:
-        aggregate = self.parameters.get("trust") == "aggregate"
-        more = {"aggregate": aggregate, "held": self.held}
-        return texts_of("federation", *(kind for kind, holds in more.items() if holds))
+    def T(self) -> int | None:
+        """Agents without whom the server cannot open a sum, where it is not trusted."""
+        return self.parameters.get("T")
+
+    @property
+    def c(self) -> int | None:
+        """Agents that may pool what they know with such a server."""
+        return self.parameters.get("c")
 
     @property
     def deltas(self) -> tuple[float, ...]:
@@ -582,14 +545,14 @@ class FederationGuarantee(PrivacyGuarantee):
         from privbo_plugins.privacy.subsampling import pld_epsilon
 
         if delta == self.delta or self._round is None:
-            return _claimed((), self.epsilon, self.delta, delta)
+            return super()._epsilon_at(delta)
         return pld_epsilon(*self._round, self.n_rounds, delta)
 
     def _apart(self) -> float:
         from privbo_plugins.privacy.subsampling import pld_delta
 
         if self._round is None:
-            return compose_delta(dict(*_known_pair(self.epsilon, self.delta)), 0.0)
+            return super()._apart()
         return pld_delta(*self._round, self.n_rounds, 0.0)
 
     def at_most(self) -> Self:
@@ -598,24 +561,6 @@ class FederationGuarantee(PrivacyGuarantee):
 
     def _spending(self) -> Spending:
         return Spending("epsilon", self.epsilon_spent, self.epsilon, self.n_released, self.delta)
-
-    def _values(self, *, lasting: bool) -> Mapping[str, Any]:  # noqa: ARG002
-        return {
-            "epsilon": two_decimals(self.epsilon),
-            "delta": not_below(self.delta, 3),
-            "used": two_decimals(self.epsilon_spent),
-            "n_agents": self.n_agents,
-            "n_rounds": self.n_rounds,
-            "n_released": self.n_released,
-            "T": self.parameters.get("T"),
-            "c": self.parameters.get("c"),
-        }
-
-
-NOT_COVERED_BEYOND, NOT_COVERED_ANSWERS, NOT_COVERED_REFUSAL = WORDS["rows"][
-    "not_covered_where"
-].values()
-"""Limits of some tables alone."""
 
 
 @dataclass(frozen=True)
@@ -631,7 +576,6 @@ class OutsourcedGuarantee(PrivacyGuarantee):
         n_rows: Rows in the table; public.
         outcomes: How answers are privatised; None if they are given as they are.
         n_answers: Rows whose outcome has been told.
-        composed: What was released of one row, for figures at other deltas; not stored.
 
     Example:
         >>> g = OutsourcedGuarantee(True, "gaussian", 1.0, 1e-5, 0.5, 1000)
@@ -644,47 +588,19 @@ class OutsourcedGuarantee(PrivacyGuarantee):
     delta: float
     neighbor_distance: float | None
     n_rows: int
-    not_covered: tuple[str, ...] = field(default=NOT_COVERED_OUTSOURCED, kw_only=True)
     outcomes: str | None = field(default=None, kw_only=True)
     n_answers: int = field(default=0, kw_only=True)
-    composed: tuple[Counted, ...] = field(default=(), repr=False, kw_only=True)
 
     _SIZE: ClassVar[str] = "n_rows"
-    neighbours, population = map(_told, ("neighbours", "population"))
+    neighbours, population = map(_told, ("relation", "who"))
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        more = {
-            NOT_COVERED_BEYOND: self.neighbor_distance is not None,
-            NOT_COVERED_ANSWERS: self.outcomes is None,
-            NOT_COVERED_REFUSAL: self.parameters.get("on_excess") == "refuse",
-        }
-        limits = (*self.not_covered, *(limit for limit, holds in more.items() if holds))
-        object.__setattr__(self, "not_covered", tuple(dict.fromkeys(limits)))
-
-    @property
-    def _texts(self) -> Mapping[str, Any]:
-        return texts_of("rows", "answers") if self.outcomes else texts_of("rows")
-
-    def _epsilon_at(self, delta: float) -> float:
-        return _claimed(self.composed, self.epsilon, self.delta, delta)
-
-    def _apart(self) -> float:
-        (one,) = self.composed or _known_pair(self.epsilon, self.delta)
-        return compose_delta(dict(one), 0.0)
+    def _kinds(self, *, lasting: bool) -> Sequence[str]:  # noqa: ARG002
+        return (
+            "rows",
+            "rows_any" if self.neighbor_distance is None else "rows_near",
+            "answers" if self.outcomes else "rows_plain",
+            *(["rows_refused"] if self.parameters.get("on_excess") == "refuse" else ()),
+        )
 
     def _spending(self) -> Spending:
         return Spending("epsilon", self.epsilon, self.epsilon, self.n_answers, self.delta)
-
-    def _values(self, *, lasting: bool) -> Mapping[str, Any]:  # noqa: ARG002
-        near = {"how_far": self._texts["any_row"], "near": ""}
-        if self.neighbor_distance is not None:
-            near = {"distance": not_above(self.neighbor_distance, 4)}
-        return {
-            "mechanism": self.mechanism,
-            "epsilon": two_decimals(self.epsilon),
-            "delta": not_below(self.delta, 3),
-            "outcomes": self.outcomes,
-            "n_answers": self.n_answers,
-            **near,
-        }

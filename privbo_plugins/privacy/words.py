@@ -1,40 +1,73 @@
-"""Reads the words of guarantees from ``words.toml``, and puts figures into them."""
+"""Reads the words of guarantees from ``words.toml``, and puts figures into them.
+
+A figure says in its braces how it is rounded to the safe side: ``{mu:4}`` has four digits and is
+never less than mu, ``{distance:-4}`` is never more, ``{epsilon:.2}`` has two decimals and is never
+less, and ``{delta}`` is not rounded at all.
+"""
 
 from __future__ import annotations
 
+import string
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
+from privbo_plugins.privacy.figures import as_it_is, not_above, not_below, two_decimals
+
 WORDS: Mapping[str, Any] = tomllib.loads(
     (files("privbo_plugins.privacy") / "words.toml").read_text(encoding="utf-8")
 )
-"""Texts that all kinds share, and a table for each kind."""
+"""Texts that all kinds share, and tables of those that differ."""
 
 
 @lru_cache
 def texts_of(*kinds: str) -> Mapping[str, Any]:
-    """The words of a kind of guarantee; where tables build on each other, the last one decides."""
+    """Merges the texts of some tables, of which the last one decides, and lists their limits."""
     texts = {name: text for name, text in WORDS.items() if isinstance(text, str)}
     limits: dict[str, str] = {}
+    further: list[str] = []
     for kind in kinds:
         texts |= WORDS[kind]
         limits |= WORDS[kind].get("not_covered", {})
-    return texts | {"not_covered": (*limits.values(), WORDS["copies"])}
+        further += [WORDS[kind]["further_limit"]] if "further_limit" in WORDS[kind] else []
+    return texts | {"not_covered": (*limits.values(), WORDS["copies"], *further)}
 
 
-class Words(dict[str, Any]):
-    """Figures by name, and the texts that are made of them once they are asked for."""
+class Words(string.Formatter):
+    """Fills texts: a name in braces is another text, or else a fact of the subject.
 
-    def __init__(self, texts: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-        super().__init__(values)
-        self._texts = texts
+    Args:
+        texts: By name.
+        subject: Has every other name as an attribute.
+        facts: Further ones, which come first.
+    """
 
-    def __missing__(self, name: str) -> str:
-        return self.filled(self._texts[name])
+    def __init__(self, texts: Mapping[str, Any], subject: object, **facts: Any) -> None:
+        self.texts, self._subject, self._facts = texts, subject, facts
 
-    def filled(self, text: str) -> str:
+    def __getitem__(self, name: str) -> str:
+        return self.filled(self.texts[name])
+
+    def filled(self, text: str, **facts: Any) -> str:
         """Puts in everything that a text names."""
-        return text.format_map(self)
+        return self.vformat(text, (), self._facts | facts)
+
+    def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Finds what a name stands for."""
+        name = str(key)
+        if name in kwargs:
+            return kwargs[name]
+        if name in self.texts:
+            return self.vformat(self.texts[name], args, kwargs)
+        return getattr(self._subject, name)
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        """Writes a fact, rounded to the safe side."""
+        if format_spec == ".2":
+            return two_decimals(value)
+        digits = int(format_spec or 0)
+        if not digits:
+            return as_it_is(value)
+        return not_below(value, digits) if digits > 0 else not_above(value, -digits)

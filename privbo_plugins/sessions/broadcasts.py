@@ -11,11 +11,7 @@ from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig, large_delta
 from privbo_plugins.algorithms.dp_fts_de.server import Broadcast
-from privbo_plugins.privacy.guarantee import (
-    NOT_COVERED_AGGREGATE,
-    NOT_COVERED_FEDERATION,
-    FederationGuarantee,
-)
+from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.store.run import Run
 from privbo_plugins.store.vault import NOTE, UNPROTECTED
 
@@ -84,7 +80,6 @@ def claim(
         config.n_rounds,
         released,
         parameters=config.mechanism_parameters(),
-        not_covered=NOT_COVERED_AGGREGATE if config.aggregated else NOT_COVERED_FEDERATION,
         reasons=tuple(dict.fromkeys(reasons)),
         notes=tuple(filter(None, dict.fromkeys(notes))),
         held=held,

@@ -46,10 +46,11 @@ from privbo_plugins.errors import (
     VaultError,
 )
 from privbo_plugins.plots import History
-from privbo_plugins.privacy.guarantee import NOT_COVERED_TUNER, Guarantee
+from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge, check_budget
 from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.privacy.words import texts_of
 from privbo_plugins.sessions.clipping_warning import end_of, said_of
 from privbo_plugins.spaces import Space
 from privbo_plugins.status import of_records
@@ -996,7 +997,7 @@ class Session:
             mu_spent=math.sqrt(validation.mu2),
             n_releases=validation.n,
             parameters={**getattr(self.config, "asked", {}), **words.parameters},
-            not_covered=NOT_COVERED_TUNER + words.not_covered,
+            not_covered=(*texts_of("records")["not_covered"], *words.not_covered),
             reasons=tuple(reasons),
             notes=tuple(notes),
             trainings=_trainings(training, self.config, self.plan),

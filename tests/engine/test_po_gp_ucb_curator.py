@@ -32,14 +32,9 @@ from privbo_plugins.errors import (
     VaultError,
 )
 from privbo_plugins.privacy import noise as noise_module
-from privbo_plugins.privacy.guarantee import (
-    NOT_COVERED_ANSWERS,
-    NOT_COVERED_BEYOND,
-    NOT_COVERED_OUTSOURCED,
-    NOT_COVERED_REFUSAL,
-)
 from privbo_plugins.privacy.ledger import Charge
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
+from privbo_plugins.privacy.words import WORDS, texts_of
 from privbo_plugins.sessions.rows import NOT_TIED, TIED, Curator
 from privbo_plugins.store import vault as vault_module
 from privbo_plugins.store.release import TEST_NOISE
@@ -400,8 +395,9 @@ def test_rows_outside_are_clipped_or_refused_as_asked(entry: float) -> None:
     curator = curator_of(X, on_excess="refuse")
     assert curator.release().n == 12
     for claim in (curator.guarantee(), curator.release().guarantee()):
-        assert NOT_COVERED_REFUSAL in str(claim)
-        assert NOT_COVERED_REFUSAL in claim.to_dict()["not_covered"]
+        refusal = WORDS["rows_refused"]["further_limit"]
+        assert refusal in str(claim)
+        assert refusal in claim.to_dict()["not_covered"]
 
 
 # Texts --------------------------------------------------------------------------------------
@@ -920,9 +916,7 @@ def test_a_claim_names_its_mechanism_neighbours_population_and_limits() -> None:
         "Gaussian noise on every one",
         "The released table is (epsilon",
         "Answers told so far: 0, as they are and without protection.",
-        NOT_COVERED_ANSWERS,
-        NOT_COVERED_BEYOND,
-        *NOT_COVERED_OUTSOURCED,
+        *texts_of("rows", "rows_near", "rows_plain")["not_covered"],
     ):
         assert part in text
     assert "the row's own outcome" not in text
@@ -931,7 +925,7 @@ def test_a_claim_names_its_mechanism_neighbours_population_and_limits() -> None:
     fields = json.loads(json.dumps(claim.to_dict(), allow_nan=False))
     assert fields["epsilon"] == 1.0
     assert fields["neighbours"] == claim.neighbours
-    assert NOT_COVERED_ANSWERS in fields["not_covered"]
+    assert WORDS["rows_plain"]["further_limit"] in fields["not_covered"]
     assert fields["parameters"]["noise_sd"] == curator.release().manifest.noise_sd
     far = curator_of()
     far.release()

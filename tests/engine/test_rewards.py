@@ -22,9 +22,9 @@ import pytest
 from privbo_plugins.convert import as_reward
 from privbo_plugins.errors import BudgetExceededError, PrivacyError, VaultError
 from privbo_plugins.privacy.accountant import evaluations_epsilon
-from privbo_plugins.privacy.guarantee import NOT_COVERED_LOCAL
 from privbo_plugins.privacy.local import LOCAL_MECHANISMS, LocalMechanism, make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
+from privbo_plugins.privacy.words import texts_of
 from privbo_plugins.sessions import rewards as rewards_module
 from privbo_plugins.sessions.rewards import (
     RewardLedger,
@@ -1004,7 +1004,7 @@ def test_a_guarantee_says_who_is_protected_against_whom_and_what_is_not(name: st
         "Note: two trials failed.",
     ):
         assert part in text
-    assert all(limit in text for limit in NOT_COVERED_LOCAL)
+    assert all(limit in text for limit in texts_of("rewards")["not_covered"])
     if name != "gaussian":
         assert "epsilon = 1.50." in text
         assert guarantee.epsilon == guarantee.epsilon_most == 1.5

@@ -145,7 +145,7 @@ _RECORDS = (
         name="limits_are_the_algorithms_to_drop",
         breaks="The limits of per-record losses are told whatever algorithm released.",
         file=f"{_ENGINE}/sessions/records.py",
-        old="not_covered=NOT_COVERED_TUNER + words.not_covered",
+        old='not_covered=(*texts_of("records")["not_covered"], *words.not_covered)',
         new="not_covered=words.not_covered",
         tests=(
             "tests/optuna_samplers/test_from_outside.py"
