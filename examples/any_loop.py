@@ -50,7 +50,7 @@ class _Loop:
 
     def stored(self) -> StoredRun:
         """The run as its vault alone knows it: its algorithm, guarantee and report."""
-        return run_named(self._vault, self._vault.handle, self._key)
+        return run_named(self._vault, self._key)
 
     def guarantee(self) -> PrivacyGuarantee:
         """What may be claimed, from the vault's ledger, if it holds all that was seen of it."""

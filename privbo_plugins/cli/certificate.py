@@ -15,7 +15,7 @@ from privbo_plugins.cli.outcome import DIFFERS, Command, as_json, print_json, va
 from privbo_plugins.cli.vault import opened
 
 if TYPE_CHECKING:
-    from privbo_plugins.sessions.certificates import Line, PrivacyCertificate
+    from privbo_plugins.sessions.certificates import Certificate, Line
     from privbo_plugins.store.vault import Vault
 
 _LARGEST = 2**24
@@ -38,26 +38,23 @@ def certificate(vault: str, run: str | None, data_label: str | None, out: list[P
     The vault notes that it has issued it; nothing is drawn.
     """
     from privbo_plugins.files import write_text
-    from privbo_plugins.sessions.certificates import issue, labelled
+    from privbo_plugins.sessions.certificates import Certificate, issue, labelled
     from privbo_plugins.sessions.stored import run_named
 
-    for path in out:
-        if path.suffix.lower() not in (".json", ".md"):
-            raise ValueError(
-                "A certificate is a .json file, which can be checked, or an .md file for people, "
-                f"got --out {path.name!r}."
-            )
+    written = {".json": Certificate.to_json, ".md": Certificate.to_markdown}
+    wrong = next((path for path in out if path.suffix.lower() not in written), None)
+    if wrong is not None:
+        raise ValueError(
+            "A certificate is a .json file, which can be checked, or an .md file for people, "
+            f"got --out {wrong.name!r}."
+        )
     held = opened(vault)
-    if data_label is None:
-        runs = [run_named(held, vault, run)]
-    elif run is None:
-        runs = labelled(held, vault, data_label)
-    else:
+    if data_label is not None and run is not None:
         raise ValueError("--data-label takes all runs on the same data: leave --run out.")
-    made = issue(held, runs, data_label)
+    runs = [run_named(held, run)] if data_label is None else labelled(held, data_label)
+    made = issue(runs, data_label)
     for path in out:
-        text = made.to_json() if path.suffix.lower() == ".json" else made.to_markdown()
-        write_text(path, text, private=False)
+        write_text(path, written[path.suffix.lower()](made), private=False)
     print(made.statement().sentence)
     print(f"\nThe certificate is in {', '.join(map(str, out))}.")
 
@@ -76,7 +73,7 @@ def label(vault: str, run: list[str], data_label: str) -> None:
     from privbo_plugins.sessions.stored import run_named
 
     held = opened(vault)
-    runs = [run_named(held, vault, name) for name in run]
+    runs = [run_named(held, name) for name in run]
     for one in runs:
         give_label(one, data_label)
     print(f"{', '.join(legible(one.name) for one in runs)}: on the data of {data_label!r}.")
@@ -95,42 +92,35 @@ def verify(
 
     Exit code 0 only if all agrees, else 3.
     """
-    from privbo_plugins.sessions.certificates import as_facts, verified
+    from privbo_plugins.sessions.certificates import Certificate, verified
 
     if (study is None) != (study_name is None):
         raise ValueError("--study and --study-name go together: a storage, and a study in it.")
-    found = _read(path)
-    held = opened(vault)
-    lines = verified(found, held, vault)
-    if study is not None and study_name is not None:
-        lines += _of_study(found, held, vault, study, study_name)
-    differing = sum(not line.agrees for line in lines)
-    if as_json:
-        print_json({"agrees": not differing, "lines": as_facts(lines)})
-        return DIFFERS if differing else 0
-    for line in lines:
-        print(f"{'agrees ' if line.agrees else 'DIFFERS'}  {line.what}: {line.found}")
-    if not differing:
-        print(f"\nAll {len(lines)} lines agree.")
-        return 0
-    print(f"\n{differing} of {len(lines)} lines differ: do not rely on this certificate.")
-    return DIFFERS
-
-
-def _read(path: Path) -> PrivacyCertificate:
-    from privbo_plugins.sessions.certificates import PrivacyCertificate
-
     if path.stat().st_size > _LARGEST:
         raise ValueError(f"{path.name} is larger than any certificate.")
     try:
-        return PrivacyCertificate.from_json(path.read_text(encoding="utf-8"))
+        found = Certificate.from_json(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError:
         raise ValueError(f"{path.name} is no UTF-8 text, and so no certificate.") from None
+    held = opened(vault)
+    lines = verified(found, held)
+    if study is not None and study_name is not None:
+        lines += _of_study(found, held, study, study_name)
+    differing = sum(not line.agrees for line in lines)
+    shown = [
+        f"{'agrees ' if line.agrees else 'DIFFERS'}  {line.what}: {line.found}" for line in lines
+    ]
+    shown += [f"\nAll {len(lines)} lines agree."] if not differing else [
+        f"\n{differing} of {len(lines)} lines differ: do not rely on this certificate."
+    ]  # fmt: skip
+    if as_json:
+        print_json({"agrees": not differing, "lines": [line._asdict() for line in lines]})
+    else:
+        print("\n".join(shown))
+    return DIFFERS if differing else 0
 
 
-def _of_study(
-    found: PrivacyCertificate, vault: Vault, url: str, study: str, study_name: str
-) -> list[Line]:
+def _of_study(found: Certificate, vault: Vault, study: str, study_name: str) -> list[Line]:
     """Asks the adapter for Optuna, if it is installed."""
     from privbo_plugins.sessions.certificates import Line
     from privbo_plugins.sessions.stored import run_named
@@ -148,5 +138,5 @@ def _of_study(
             "This certificate is of several runs; --study compares one. Check it without --study, "
             "and each run's own certificate with its study."
         )
-    told = adapter.compare_study(study, study_name, run_named(vault, url, names[0]))
+    told = adapter.compare_study(study, study_name, run_named(vault, names[0]))
     return [Line(f"study: {what}", agrees, text) for what, agrees, text in told]

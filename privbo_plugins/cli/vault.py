@@ -35,60 +35,61 @@ def guarantee(vault: str, run: str | None, data_label: str | None, as_json: bool
     from privbo_plugins.sessions.stored import run_named, runs_of
 
     held = opened(vault)
+    if data_label is not None and run is not None:
+        raise ValueError("--data-label asks for all runs on the same data: leave --run out.")
     if data_label is not None:
-        if run is not None:
-            raise ValueError("--data-label asks for all runs on the same data: leave --run out.")
-        _together(held, vault, data_label, as_json)
+        facts, text = _together(held, data_label)
     elif run is None:
-        _list(runs_of(held, vault), as_json)
+        facts, text = _listed(runs_of(held))
     else:
-        _one(run_named(held, vault, run), as_json)
+        facts, text = _one(run_named(held, run))
+    print_json(facts) if as_json else print(text)
 
 
-def _one(run: StoredRun, as_json: bool) -> None:
+_Answer = tuple[dict[str, Any], str]
+"""The same for programs and for people."""
+
+
+def _one(run: StoredRun) -> _Answer:
     from privbo_plugins.privacy.statement import legible
 
     claimed = run.guarantee
-    if as_json:
-        facts = {"run": run.name, "kind": run.kind, "algorithm": run.algorithm}
-        print_json(facts | {"guarantee": claimed.to_dict(), "not_known": run.not_known})
-        return
-    kind = ", ".join(filter(None, (run.kind, run.algorithm)))
-    print(f"{legible(run.name)} ({kind})\n\n{claimed}\n\nWhat this vault alone cannot know:")
-    for fact in run.not_known:
-        print(f"- {fact}")
+    facts = {
+        "run": run.name, "kind": run.kind, "algorithm": run.algorithm,
+        "guarantee": claimed.to_dict(), "not_known": run.not_known,
+    }  # fmt: skip
+    unknown = "\n".join(f"- {fact}" for fact in run.not_known)
+    return facts, (
+        f"{legible(run.name)} ({', '.join(filter(None, (run.kind, run.algorithm)))})\n\n"
+        f"{claimed}\n\nWhat this vault alone cannot know:\n{unknown}"
+    )
 
 
-def _together(vault: Vault, url: str, data_label: str, as_json: bool) -> None:
-    """Prints what holds for all runs on the same data together."""
+def _together(vault: Vault, data_label: str) -> _Answer:
+    """What holds for all runs on the same data together."""
     from privbo_plugins.privacy.statement import legible
     from privbo_plugins.sessions.certificates import added, labelled
 
-    runs = labelled(vault, url, data_label)
-    total = added([(run.name, run.kind, run.guarantee) for run in runs], data_label)
-    names = [run.name for run in runs]
-    if as_json:
-        told = {"data_label": data_label, "runs": names, "guarantee": total.to_dict()}
-        print_json(told | {"figures": total.figures()})
-        return
-    print(f"{data_label}: {', '.join(map(legible, names))}\n\n{total}")
-    print("\nOnly runs that were given this label are added up (privbo label).")
+    runs = labelled(vault, data_label)
+    total, names = added(runs, data_label), [run.name for run in runs]
+    facts = {"data_label": data_label, "runs": names}
+    return facts | {"guarantee": total.to_dict(), "figures": total.figures()}, (
+        f"{data_label}: {', '.join(map(legible, names))}\n\n{total}\n\n"
+        "Only runs that were given this label are added up (privbo label)."
+    )
 
 
-def _list(runs: list[StoredRun], as_json: bool) -> None:
+def _listed(runs: list[StoredRun]) -> _Answer:
     from privbo_plugins.privacy.statement import legible
 
     facts = [_facts(run) for run in runs]
-    if as_json:
-        print_json({"runs": facts})
-        return
-    if not facts:
-        print("The vault holds no run yet.")
-        return
-    for run in facts:
-        kind = ", ".join(filter(None, (run["kind"], run["algorithm"])))
-        print(f"{legible(run['run'])}  ({kind}; {run['releases']} releases)  {run['claim']}")
-    print("\nGive --run NAME for what may be claimed, in full.")
+    lines = [
+        f"{legible(run['run'])}  ({', '.join(filter(None, (run['kind'], run['algorithm'])))}; "
+        f"{run['releases']} releases)  {run['claim']}"
+        for run in facts
+    ]
+    lines += ["\nGive --run NAME for what may be claimed, in full."]
+    return {"runs": facts}, "\n".join(lines) if facts else "The vault holds no run yet."
 
 
 def _facts(run: StoredRun) -> dict[str, Any]:
@@ -119,7 +120,7 @@ def report(vault: str, run: str | None, out: Path) -> None:
 
     if out.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"A report is an .html file, got --out {out.name!r}.")
-    found = run_named(opened(vault), vault, run)
+    found = run_named(opened(vault), run)
     print(f"The report of {legible(found.name)} is in {found.report().write(out)}.")
 
 

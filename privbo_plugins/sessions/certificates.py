@@ -1,9 +1,9 @@
 """Certificates: what may be claimed for runs of a vault, as a file that others can check.
 
-A certificate is written from a vault, and checked against it (``privbo certificate``, ``privbo
-verify``). It names the end of the vault's chain (:mod:`privbo_plugins.store.run`), from which
-follows what was released since, and the vault notes its digest in that chain: a certificate in
-which anything was changed is none that the vault has issued.
+A certificate is its JSON and the head of the vault's log (:mod:`privbo_plugins.store.run`), from
+which follows what was released since. To check one, it is made again from the vault, and both are
+compared part by part (``privbo certificate``, ``privbo verify``). The vault notes the digest of
+each certificate that it issues: one in which anything was changed is none of them.
 
 Its form is :data:`SCHEMA`'s, a JSON schema that comes with the package. Keys that it does not name
 are refused, so that nothing can be added to a certificate under the claim's cover.
@@ -69,15 +69,14 @@ class Line(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PrivacyCertificate:
+class Certificate:
     """Says what may be claimed for runs of a vault, in a form that others can check.
 
     Attributes:
         facts: As :data:`SCHEMA` has them.
 
     Example:
-        >>> from privbo_plugins.store.vault import open_vault
-        >>> PrivacyCertificate.of(open_vault(), []).facts["runs"]
+        >>> Certificate.of([]).facts["runs"]
         Traceback (most recent call last):
         ValueError: A certificate needs at least one run.
     """
@@ -85,13 +84,10 @@ class PrivacyCertificate:
     facts: Mapping[str, Any]
 
     @classmethod
-    def of(
-        cls, vault: Vault, runs: Sequence[StoredRun], label: str | None = None
-    ) -> PrivacyCertificate:
-        """Makes the certificate of some runs as the vault is now, and writes nothing.
+    def of(cls, runs: Sequence[StoredRun], label: str | None = None) -> Certificate:
+        """Makes the certificate of some runs of a vault as it is now, and writes nothing.
 
         Args:
-            vault: The vault.
             runs: Which ones; several must be on per-record losses.
             label: Of the data that they are on; None for that of the one run, if it has one.
 
@@ -101,12 +97,13 @@ class PrivacyCertificate:
         """
         if not runs:
             raise ValueError("A certificate needs at least one run.")
+        vault = runs[0].vault
         for _ in range(_LOOKS):
             with vault.transaction("") as tx:
                 head = Head(*tx.last_link())
-            known = {run.run_id: run for run in runs_of(vault, runs[0].url)}
+            known = {run.run_id: run for run in runs_of(vault)}
             own = [known[run.run_id] for run in runs]  # anew: each remembers what it was asked
-            facts = _facts(vault, own, label, head)
+            facts = _facts(own, label, head)
             with vault.transaction("") as tx:
                 if not _since(tx, head.n, own):
                     return cls(json.loads(json.dumps(facts, allow_nan=False)))
@@ -116,7 +113,7 @@ class PrivacyCertificate:
         )
 
     @classmethod
-    def from_json(cls, text: str) -> PrivacyCertificate:
+    def from_json(cls, text: str) -> Certificate:
         """Reads what :meth:`to_json` has written.
 
         Raises:
@@ -131,12 +128,19 @@ class PrivacyCertificate:
                 f"This is no certificate: its format must be {FORMAT!r}, and each field must be "
                 "there once."
             )
-        if not _has_form(found):
+        made, fields = cls(found), schema()["properties"]
+        try:
+            readable = found.keys() == fields.keys() and made.to_markdown() and _parts(found)
+            lines, head = found["ledger"]["lines"], found["ledger"]["head"]
+            fits = type(lines) is int and 0 <= lines < 2**63 and isinstance(head, str)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            readable = fits = False
+        if not (readable and fits):
             raise ValueError(
                 "This certificate has fields that none has, or lacks some: it must hold "
-                f"{', '.join(sorted(_FORM))}. Give the file as it was written."
+                f"{', '.join(sorted(fields))}. Give the file as it was written."
             )
-        return cls(found)
+        return made
 
     @property
     def digest(self) -> str:
@@ -147,11 +151,10 @@ class PrivacyCertificate:
         """The claim, and how to check it."""
         facts = self.facts
         told = Statement.from_dict(facts["statement"])
-        names = "; ".join(run["run"] for run in facts["runs"])
         more = [
-            ("Study or studies", names),
+            ("Study or studies", "; ".join(run["run"] for run in facts["runs"])),
             ("Data", facts["data_label"] or "not labelled"),
-            ("Covers", str(facts["covers"])),
+            ("Covers", facts["covers"]),
             ("Date", facts["issued"]),
             ("Made by", f"privbo-plugins {facts['version']}"),
             ("Ledger", f"{facts['ledger']['lines']} lines, head {facts['ledger']['head']}"),
@@ -197,47 +200,30 @@ def _each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-_FORM: Mapping[str, Any] = {
-    "format": str, "version": str, "issued": str, "vault": str, "data_label": str | None,
-    "covers": str, "runs": list, "guarantee": dict, "figures": dict, "statement": dict,
-    "not_known": list, "ledger": dict, "check": str,
-}  # fmt: skip
-"""The fields of a certificate, and what each of them is."""
-
-
-def _has_form(found: Mapping[str, Any]) -> bool:
-    """Checks that all parts that are read exist; the vault decides about their contents."""
-    try:
-        Statement.from_dict(found["statement"])
-        lines, head = found["ledger"]["lines"], found["ledger"]["head"]
-        texts = [head, *(run["run"] for run in found["runs"]), *found["not_known"]]
-        return (
-            found.keys() == _FORM.keys()
-            and all(isinstance(found[name], kind) for name, kind in _FORM.items())
-            and all(isinstance(text, str) for text in texts)
-            and all(isinstance(run, dict) for run in found["runs"])
-            and type(lines) is int
-            and 0 <= lines < 2**63
-        )
-    except (KeyError, TypeError, ValueError):
-        return False
-
-
 # What is claimed --------------------------------------------------------------------------------
 
 
-def _facts(
-    vault: Vault, runs: Sequence[StoredRun], label: str | None, head: Head
-) -> dict[str, Any]:
-    total = added([(run.name, run.kind, run.guarantee) for run in runs], label)
+def _facts(runs: Sequence[StoredRun], label: str | None, head: Head) -> dict[str, Any]:
+    total = added(runs, label)
     return {
         "format": FORMAT,
         "version": __version__,
         "issued": datetime.now(UTC).isoformat(timespec="seconds"),
-        "vault": vault.vault_id[:_SHORT],
-        "data_label": label if label is not None else label_of(runs[0]),
+        "vault": runs[0].vault.vault_id[:_SHORT],
+        "data_label": label if label is not None else runs[0].label,
         "covers": _ONE if label is None else _ALL,
-        "runs": [_of_run(run) for run in runs],
+        "runs": [
+            {
+                "run": run.name,
+                "id": run.run_id[:_SHORT],
+                "kind": run.kind,
+                "algorithm": run.algorithm,
+                "releases": run.n_releases,
+                "protected": run.guarantee.protected,
+                "figures": run.guarantee.figures(),
+            }
+            for run in runs
+        ],
         "guarantee": total.to_dict(),
         "figures": total.figures(),
         "statement": asdict(total.statement()),
@@ -247,39 +233,25 @@ def _facts(
     }
 
 
-def _of_run(run: StoredRun) -> dict[str, Any]:
-    claimed = run.guarantee
-    return {
-        "run": run.name,
-        "id": run.run_id[:_SHORT],
-        "kind": run.kind,
-        "algorithm": run.algorithm,
-        "releases": run.n_releases,
-        "protected": claimed.protected,
-        "figures": claimed.figures(),
-    }
-
-
-def added(
-    claims: Sequence[tuple[str, str, PrivacyGuarantee]], label: str | None
-) -> PrivacyGuarantee:
+def added(runs: Sequence[StoredRun], label: str | None) -> PrivacyGuarantee:
     """Composes the guarantees of several runs on the same records.
 
     Squares of mu add up, exactly for zero-concentrated DP. If nothing can be claimed for one run,
     nothing is claimed for all.
 
     Args:
-        claims: (name, kind, guarantee) of each.
+        runs: The runs.
         label: Of the data, for the error.
 
     Raises:
         ValueError: If there are several, and not all are on per-record losses.
     """
-    if len(claims) == 1:
-        return claims[0][2]
-    own = [(legible(name), claim) for name, _, claim in claims if isinstance(claim, Guarantee)]
+    if len(runs) == 1:
+        return runs[0].guarantee
+    claims = [(legible(run.name), run.guarantee) for run in runs]
+    own = [(name, claim) for name, claim in claims if isinstance(claim, Guarantee)]
     if len(own) < len(claims):
-        told = ", ".join(f"{name} ({kind})" for name, kind, _ in claims)
+        told = ", ".join(f"{run.name} ({run.kind})" for run in runs)
         raise ValueError(_NO_SUM.format(label, told))
     reasons = [
         f"{name}: {why}"
@@ -319,19 +291,13 @@ def added(
 # Labels -----------------------------------------------------------------------------------------
 
 
-def label_of(run: StoredRun) -> str | None:
-    """Reads the label of a run's data; None if it has none."""
-    with run.vault.transaction(run.run_id) as tx:
-        return next(iter(tx.marks(LABEL)), None)
-
-
-def labelled(vault: Vault, url: str, label: str) -> list[StoredRun]:
+def labelled(vault: Vault, label: str) -> list[StoredRun]:
     """All runs of a vault on the data of a label.
 
     Raises:
         ValueError: If there is none; the text lists the labels that there are.
     """
-    known = [(run, label_of(run)) for run in runs_of(vault, url)]
+    known = [(run, run.label) for run in runs_of(vault)]
     found = [run for run, given in known if given == label]
     if not found:
         told = ", ".join(sorted({repr(given) for _, given in known if given})) or "no label"
@@ -373,21 +339,16 @@ def give_label(run: StoredRun, label: str) -> None:
 # Issue and check --------------------------------------------------------------------------------
 
 
-def issue(vault: Vault, runs: Sequence[StoredRun], label: str | None = None) -> PrivacyCertificate:
+def issue(runs: Sequence[StoredRun], label: str | None = None) -> Certificate:
     """Makes a certificate, and notes it in the vault, so that the vault knows it again."""
-    made = PrivacyCertificate.of(vault, runs, label)
-    with vault.transaction(runs[0].run_id) as tx:
+    made = Certificate.of(runs, label)
+    with runs[0].vault.transaction(runs[0].run_id) as tx:
         tx.mark(ISSUED, made.digest)
     return made
 
 
-def verified(certificate: PrivacyCertificate, vault: Vault, url: str) -> list[Line]:
+def verified(certificate: Certificate, vault: Vault) -> list[Line]:
     """Compares a certificate with the vault as it is now, line by line.
-
-    Args:
-        certificate: What is to be checked.
-        vault: The vault.
-        url: By which it was opened.
 
     Returns:
         What agrees, and what differs.
@@ -395,29 +356,33 @@ def verified(certificate: PrivacyCertificate, vault: Vault, url: str) -> list[Li
     Raises:
         VaultError: If the vault's chain does not fit what it holds.
     """
-    told, runs = certificate.facts, {run.name: run for run in runs_of(vault, url)}
-    missing = [run["run"] for run in told["runs"] if run["run"] not in runs]
+    told, runs = certificate.facts, {run.name: run for run in runs_of(vault)}
+    names = [run["run"] for run in told["runs"]]
+    missing = [name for name in names if name not in runs]
     lines = [_compared("vault", told["vault"], vault.vault_id[:_SHORT])]
-    if missing or not told["runs"]:
-        names = _short(", ".join(missing)) or "no run at all"
-        return [*lines, Line("runs", False, f"the vault does not hold {names}")]
-    own = [runs[run["run"]] for run in told["runs"]]
-    lines += [_issued(certificate, vault, own), *_chain(certificate, vault, own)]
-    label = str(told["data_label"])
+    if missing or not names:
+        absent = _short(", ".join(missing)) or "no run at all"
+        return [*lines, Line("runs", False, f"the vault does not hold {absent}")]
+    own, label = [runs[name] for name in names], str(told["data_label"])
+    lines += [_issued(certificate, own), *_chain(told["ledger"], vault, own)]
     try:
         if told["covers"] == _ONE:
-            now = PrivacyCertificate.of(vault, own)
+            now = Certificate.of(own).facts
         else:  # of all runs that have the label now
-            now = PrivacyCertificate.of(vault, labelled(vault, url, label), label)
+            now = Certificate.of(labelled(vault, label), label).facts
     except (ValueError, VaultError) as error:
         return [*lines, Line("claim", False, f"cannot be made again: {error}")]
-    return [*lines, *_claims(told, now.facts)]
+    same = told["version"] == now["version"]
+    by = f"made by {_short(told['version'])}, checked by {now['version']}"
+    lines += [Line("version", True, by if same else f"{by}: words are not compared, figures are")]
+    before, after = _parts(told, words=same), _parts(now, words=same)
+    return lines + [_compared(n, before.get(n), after.get(n)) for n in {**before, **after}]
 
 
-def _issued(certificate: PrivacyCertificate, vault: Vault, own: Sequence[StoredRun]) -> Line:
+def _issued(certificate: Certificate, own: Sequence[StoredRun]) -> Line:
     when = f"dated {_short(certificate.facts['issued'])}"
     for run in own:
-        with vault.transaction(run.run_id) as tx:
+        with run.vault.transaction(run.run_id) as tx:
             if tx.has_mark(ISSUED, certificate.digest):
                 found = f"the vault has issued this very certificate, {when}"
                 return Line("issued", True, found)
@@ -428,21 +393,19 @@ def _issued(certificate: PrivacyCertificate, vault: Vault, own: Sequence[StoredR
     return Line("issued", False, found)
 
 
-def _chain(
-    certificate: PrivacyCertificate, vault: Vault, own: Sequence[StoredRun]
-) -> Iterator[Line]:
-    head = Head(certificate.facts["ledger"]["lines"], certificate.facts["ledger"]["head"])
+def _chain(ledger: Mapping[str, Any], vault: Vault, own: Sequence[StoredRun]) -> Iterator[Line]:
+    n, head = ledger["lines"], ledger["head"]
     with vault.transaction("") as tx:
-        known = head.n == 0 or tx.link_at(head.n) == head.digest
-        since = _since(tx, head.n, own) if known else 0
+        known = n == 0 or tx.link_at(n) == head
+        since = _since(tx, n, own) if known else 0
     if not known:
         found = (
-            f"line {head.n} of the vault's chain is not {_short(head.digest)}: the head was "
+            f"line {n} of the vault's chain is not {_short(head)}: the head was "
             "changed, or the vault was restored from an older backup or is another copy"
         )
         yield Line("ledger", False, found)
         return
-    yield Line("ledger", True, f"line {head.n} of the chain is the certificate's head")
+    yield Line("ledger", True, f"line {n} of the chain is the certificate's head")
     found = "nothing has been released since"
     if since:
         found = (
@@ -459,28 +422,28 @@ def _since(tx: Transaction, n: int, own: Sequence[StoredRun]) -> int:
     return sum(run in runs for run in tx.released_since(n))
 
 
-_WORDS = ("mechanism", "neighbours", "population", "not_covered")
-"""Fields that another version may word differently without changing the claim."""
+_WORDS = {
+    "statement",
+    "not known",
+    "check",
+    "mechanism",
+    "neighbours",
+    "population",
+    "not_covered",
+}
+"""Parts that another version may word differently without changing the claim."""
 
 
-def _claims(told: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Line]:
-    same = told["version"] == now["version"]
-    versions = f"made by {_short(told['version'])}, checked by {now['version']}"
-    yield Line(
-        "version", True, versions if same else f"{versions}: words are not compared, figures are"
-    )
-    yield _compared("runs", *([run["run"] for run in facts["runs"]] for facts in (told, now)))
-    for name in ("data_label", "covers", *(("statement", "not_known", "check") if same else ())):
-        yield _compared(name.replace("_", " "), told[name], now[name])
-    parts = [
-        (f"{_short(before['run'])}: ", before, after)
-        for before, after in zip(told["runs"], now["runs"], strict=False)
-    ]
-    parts += [("", told[part], now[part]) for part in ("guarantee", "figures")]
-    for where, before, after in parts:
-        for name in dict.fromkeys([*before, *after]):
-            if same or name not in _WORDS:
-                yield _compared(_short(f"{where}{name}"), before.get(name), after.get(name))
+def _parts(facts: Mapping[str, Any], *, words: bool = True) -> dict[str, Any]:
+    """The parts of a certificate that follow from the vault, by the names of their lines."""
+    parts = {"runs": [run["run"] for run in facts["runs"]]}
+    for name in ("data_label", "covers", "statement", "not_known", "check"):
+        parts[name.replace("_", " ")] = facts[name]
+    for run in facts["runs"]:
+        parts |= {_short(f"{run['run']}: {name}"): value for name, value in run.items()}
+    parts |= facts["guarantee"].items()
+    parts |= {f"figures: {name}": value for name, value in facts["figures"].items()}
+    return {_short(name): part for name, part in parts.items() if words or name not in _WORDS}
 
 
 def _compared(what: str, told: Any, now: Any) -> Line:
@@ -506,8 +469,3 @@ def _short(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     line = "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
     return line if len(line) <= 100 else f"{line[:97]}..."
-
-
-def as_facts(lines: Sequence[Line]) -> list[dict[str, Any]]:
-    """Lines for programs."""
-    return [line._asdict() for line in lines]

@@ -6,10 +6,10 @@ modeler shows beside the releases: each kind of run says so (:data:`NOT_KNOWN`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.registry import entry
@@ -59,11 +59,8 @@ _NO_PLACES = "A vault keeps no parameters of rewards: sampler.recommend(study) k
 _NO_MODEL = "A vault knows no model: the modeler's sampler.recommend(study) does."
 
 
-class _Told(NamedTuple):
-    """The claim of a run, and its report."""
-
-    guarantee: PrivacyGuarantee
-    report: Callable[[str], Report]
+_Told = tuple[PrivacyGuarantee, Callable[[str], Report] | None]
+"""The claim of a run, and what makes its report of a title; None before anything is released."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +69,6 @@ class StoredRun:
 
     Attributes:
         vault: Where it lies.
-        url: By which the vault was opened.
         name: What its host calls it.
         run_id: Its identity.
         settings: What it was started with.
@@ -80,7 +76,6 @@ class StoredRun:
     """
 
     vault: Vault
-    url: str
     name: str
     run_id: str
     settings: Mapping[str, Any]
@@ -109,6 +104,12 @@ class StoredRun:
     def not_known(self) -> tuple[str, ...]:
         """What the vault alone cannot know of it."""
         return NOT_KNOWN[self.kind]
+
+    @property
+    def label(self) -> str | None:
+        """The label of its data; None if it has none."""
+        with self.vault.transaction(self.run_id) as tx:
+            return next(iter(tx.marks(LABEL)), None)
 
     @property
     def n_releases(self) -> int:
@@ -145,7 +146,7 @@ class StoredRun:
             ValueError: If it is an agent's own, or of an algorithm that is not registered here.
             VaultError: If the vault is damaged, or of a version that this one does not know.
         """
-        return self._told.guarantee
+        return self._told[0]
 
     def report(self) -> Report:
         """The page for people.
@@ -155,20 +156,23 @@ class StoredRun:
             VaultError: As there.
             ImportError: If the ``viz`` extra is not installed, when it is written.
         """
-        made = self._told.report(f"Private tuning report: {self.name}")
-        unknown = Table((), [(fact,) for fact in self.not_known])
-        with self.vault.transaction(self.run_id) as tx:
-            (lines, head), labels = tx.last_link(), tx.marks(LABEL)
+        _, make = self._told
+        if make is None:
+            raise ValueError(f"Nothing has been released for {self.name!r} yet.")
+        made = make(f"Private tuning report: {self.name}")
+        with self.vault.transaction("") as tx:
+            lines, head = tx.last_link()
         facts = [
             ("kind", self.kind),
             ("algorithm or mechanism", self.algorithm),
-            ("data", ", ".join(labels) or "not labelled"),
+            ("data", self.label or "not labelled"),
             ("head of the ledger", f"{head} (line {lines})"),
             ("how to check the claim", "privbo certificate, and privbo verify"),
         ]
-        run = Table((), facts)
+        unknown = Table((), [(fact,) for fact in self.not_known])
         return replace(made, sections=[
-            Section("What was run", run), Section("What this vault alone cannot know", unknown),
+            Section("What was run", Table((), facts)),
+            Section("What this vault alone cannot know", unknown),
             *made.sections,
         ])  # fmt: skip
 
@@ -178,15 +182,10 @@ class StoredRun:
 
     @cached_property
     def _told(self) -> _Told:
-        readers = {
-            "records": self._records,
-            "rewards": self._rewards,
-            "federation": self._federation,
-            "rows": self._rows,
-        }
-        if self.kind not in readers:
+        if self.kind == "agent":
             raise ValueError(_NO_CLAIM.format(self.name))
-        return readers[self.kind]()
+        told: _Told = getattr(self, f"_{self.kind}")()
+        return told
 
     @cached_property
     def session(self) -> Session:
@@ -204,14 +203,15 @@ class StoredRun:
         reasons = [] if entered else ["no private trial has run"]
         guarantee = session.guarantee([*reasons, *self._unseen])
 
+        if session.space is None:
+            return guarantee, None
+
         def report(title: str) -> Report:
-            if session.space is None:
-                raise ValueError(f"Nothing has been released for {self.name!r} yet.")
             history = session.history()
             known = session.recommendation() if history.values or len(history.path) else None
             return records_report(title, guarantee, history, known)
 
-        return _Told(guarantee, report)
+        return guarantee, report
 
     @property
     def _unseen(self) -> list[str]:
@@ -227,22 +227,25 @@ class StoredRun:
             len(released), users_named=ledger.users_named, reasons=self._unseen
         )
         history = reward_history(None, [(None, value) for value in released], mechanism)
-        return _Told(guarantee, lambda title: reward_report(title, guarantee, history, _NO_PLACES))
+        return guarantee, lambda title: reward_report(title, guarantee, history, _NO_PLACES)
 
     def _federation(self) -> _Told:
         z = self.settings["noise_multiplier"]  # the one that rounds were drawn with
         config = evolve(FederationConfig.from_dict(self.settings), epsilon=None, z=z)
         guarantee = claimed_of(self._run, config, held=False)
         history = published(config, broadcasts_of(self._run))
-        return _Told(guarantee, lambda title: federation_report(title, guarantee, history))
+        return guarantee, lambda title: federation_report(title, guarantee, history)
 
     def _rows(self) -> _Told:
-        curator = Curator.resume(vault=self.url, run_name=table_of(self.name) or self.name)
+        curator = Curator.resume(
+            vault=self.vault.handle, run_name=table_of(self.name) or self.name
+        )
         guarantee, manifest = curator.guarantee(), curator.manifest
 
+        if manifest is None:
+            return guarantee, None
+
         def report(title: str) -> Report:
-            if manifest is None:
-                raise ValueError(f"Nothing has been released for {self.name!r} yet.")
             history = row_history(
                 list(curator.answers().items()),
                 maximize=None,
@@ -250,7 +253,7 @@ class StoredRun:
             )
             return rows_report(title, guarantee, history, manifest.to_dict(), _NO_MODEL)
 
-        return _Told(guarantee, report)
+        return guarantee, report
 
 
 _MARKS: Mapping[str, set[str]] = {
@@ -263,44 +266,29 @@ _MARKS: Mapping[str, set[str]] = {
 """Settings by which a run of each kind is known."""
 
 
-def runs_of(vault: Vault, url: str) -> list[StoredRun]:
-    """All runs of a vault, by name; the answers of a released table count as its own.
-
-    Args:
-        vault: The vault.
-        url: By which it was opened.
-    """
+def runs_of(vault: Vault) -> list[StoredRun]:
+    """All runs of a vault, by name; the answers of a released table count as its own."""
     with vault.transaction("") as tx:
         found = []
         for name in sorted(tx.hosts()):
             tx.run_id = tx.run_of_host(name) or ""
             known = tx.run()
             if known is not None and not holds_answers(name):
-                found.append(StoredRun(vault, url, name, tx.run_id, known[1], known[2]))
+                found.append(StoredRun(vault, name, tx.run_id, known[1], known[2]))
     return found
 
 
-def run_named(vault: Vault, url: str, name: str | None) -> StoredRun:
+def run_named(vault: Vault, name: str | None) -> StoredRun:
     """The run of a name, of what follows the host's prefix in it, or the only one.
 
     Raises:
         ValueError: If there is none, or more than one; the text lists them.
     """
-    runs = runs_of(vault, url)
-    for fits in _ways(name):
-        found = [run for run in runs if fits(run.name)]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            break
+    runs = runs_of(vault)
+    found = [run for run in runs if name in (None, run.name)]
+    found = found or [run for run in runs if run.name.endswith((f"/{name}", f":{name}"))]
+    if len(found) == 1:
+        return found[0]
     told = ", ".join(repr(run.name) for run in runs) or "no run at all"
     asked = "--run was not given" if name is None else f"--run={name!r} names none or several"
     raise ValueError(f"The vault holds {told}, and {asked}. Give one of these names.")
-
-
-def _ways(name: str | None) -> Iterator[Callable[[str], bool]]:
-    if name is None:
-        yield lambda _known: True
-        return
-    yield lambda known: known == name
-    yield lambda known: known.endswith((f"/{name}", f":{name}"))

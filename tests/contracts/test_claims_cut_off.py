@@ -32,7 +32,7 @@ from optuna_samplers import (
 from optuna_samplers import _compared as compared
 from privbo_plugins.cli import main
 from privbo_plugins.sessions.certificates import (
-    PrivacyCertificate,
+    Certificate,
     give_label,
     issue,
     labelled,
@@ -352,7 +352,7 @@ def test_verify_compares_the_paragraph_of_a_study_to_the_letter(
     study, subject, command = cut_off
     assert main(command) == 0
     text = study.user_attrs[GUARANTEE]
-    run = run_named(open_vault(subject.ground.vault), subject.ground.vault, None)
+    run = run_named(open_vault(subject.ground.vault), None)
     agrees = [
         compared._claim(SimpleNamespace(user_attrs={GUARANTEE: told}), run)[1]  # type: ignore[arg-type]
         for told in (text, *other_digits(text))
@@ -387,17 +387,17 @@ def test_a_certificate_of_which_one_digit_was_changed_differs(tmp_path: Path) ->
         )
     vault = open_vault(ground.vault)
     for name in ("one", "two"):
-        give_label(run_named(vault, ground.vault, name), "wards")
-    made = issue(vault, labelled(vault, ground.vault, "wards"), "wards")
-    assert all(line.agrees for line in verified(made, vault, ground.vault))
+        give_label(run_named(vault, name), "wards")
+    made = issue(labelled(vault, "wards"), "wards")
+    assert all(line.agrees for line in verified(made, vault))
     text = json.dumps(made.facts, sort_keys=True)
     told = other_digits(text)
     for other in told[:: max(1, len(told) // 60)]:
         try:
-            certificate = PrivacyCertificate.from_json(other)
+            certificate = Certificate.from_json(other)
         except ValueError:
             continue  # no certificate at all
         if certificate.facts == made.facts:
             continue  # a 17th digit, which makes no other number
-        lines = verified(certificate, vault, ground.vault)
+        lines = verified(certificate, vault)
         assert not all(line.agrees for line in lines), other

@@ -36,7 +36,7 @@ from privbo_plugins.privacy.statement import guess, percent
 from privbo_plugins.privacy.subsampling import pld_epsilon
 from privbo_plugins.sessions import certificates
 from privbo_plugins.sessions.certificates import (
-    PrivacyCertificate,
+    Certificate,
     added,
     give_label,
     issue,
@@ -246,14 +246,14 @@ def test_a_certificate_of_every_system_has_the_form_of_the_schema_and_verifies(
     jsonschema.validate(told, schema(), format_checker=jsonschema.FormatChecker())
     assert told["statement"]["sentence"] == said.splitlines()[0]
     assert told["guarantee"] == json.loads(
-        json.dumps(run_named(open_vault(url), url, name).guarantee.to_dict())
+        json.dumps(run_named(open_vault(url), name).guarantee.to_dict())
     )
     said = printed(capsys, "verify", str(path), "--vault", url)
     assert "lines agree" in said
     assert "DIFFERS" not in said
     for part in (told["ledger"]["head"], told["issued"], told["version"], told["runs"][0]["run"]):
         assert part.replace("_", "\\_") in people.read_text()
-    assert PrivacyCertificate.from_json(path.read_text()).to_json() == path.read_text()
+    assert Certificate.from_json(path.read_text()).to_json() == path.read_text()
     lines = json.loads(printed(capsys, "verify", str(path), "--vault", url, "--json"))
     assert lines["agrees"] is True
     assert {"what": "protected", "agrees": True, "found": "true"} in lines["lines"]
@@ -296,9 +296,9 @@ TAMPERED: dict[str, tuple[Any, str]] = {
     "guarantee/reasons": (["x"], "reasons"),
     "guarantee/notes": (["x"], "notes"),
     "guarantee/protected": (False, "protected"),
-    "figures/mu": (0.5, "mu"),
-    "figures/best_guess": (0.5, "best_guess"),
-    "figures/epsilons/0/epsilon": (0.1, "epsilons"),
+    "figures/mu": (0.5, "figures: mu"),
+    "figures/best_guess": (0.5, "figures: best_guess"),
+    "figures/epsilons/0/epsilon": (0.1, "figures: epsilons"),
     "statement/sentence": ("Nothing can be found out.", "statement"),
     "statement/rows/0/1": ("everybody", "statement"),
 }
@@ -310,9 +310,9 @@ def labelled_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     url = f"sqlite:///{tmp_path_factory.mktemp('tampered')}/vault.db"
     records(url)
     vault = open_vault(url)
-    run = run_named(vault, url, "digits")
+    run = run_named(vault, "digits")
     give_label(run, "wards2026")
-    return url, issue(vault, [run]).to_json()
+    return url, issue([run]).to_json()
 
 
 @pytest.mark.parametrize("field", TAMPERED)
@@ -383,7 +383,7 @@ def test_a_release_while_a_certificate_is_made_is_in_all_of_it_or_in_none(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session, vault = records(url, steps=2), open_vault(url)
-    run, releases = run_named(vault, url, "digits"), vars(StoredRun)["n_releases"].fget
+    run, releases = run_named(vault, "digits"), vars(StoredRun)["n_releases"].fget
     looks: list[int] = []
 
     def beside(own: StoredRun) -> int:
@@ -397,13 +397,13 @@ def test_a_release_while_a_certificate_is_made_is_in_all_of_it_or_in_none(
 
     monkeypatch.setattr(StoredRun, "n_releases", property(beside))
     times = 1
-    made = PrivacyCertificate.of(vault, [run])
+    made = Certificate.of([run])
     assert made.facts["runs"][0]["releases"] == made.facts["guarantee"]["n_releases"] == 3
     looks.clear()
     times = 2
     monkeypatch.setattr(certificates, "_LOOKS", times)
     with pytest.raises(ValueError, match="release faster"):
-        PrivacyCertificate.of(vault, [run])
+        Certificate.of([run])
 
 
 @pytest.mark.parametrize("place", ["first", "last", "inside"])
@@ -435,7 +435,7 @@ def test_what_is_no_certificate_is_refused(
     path.write_bytes(b"\xff\xfe")
     assert "no UTF-8" in refused(capsys, "verify", str(path), "--vault", url)
     vault = open_vault(url)
-    told = issue(vault, runs_of(vault, url)).facts
+    told = issue(runs_of(vault)).facts
     path.write_text(json.dumps({**told, "more": 1}))
     assert "fields that none has" in refused(capsys, "verify", str(path), "--vault", url)
     path.write_text(json.dumps({**told, "runs": [3]}))
@@ -447,7 +447,7 @@ def test_what_is_no_certificate_is_refused(
 def test_a_hostile_name_of_a_run_is_escaped_in_the_page_for_people(url: str) -> None:
     Session.open(open_vault(url), f"optuna/{HOSTILE}", SHORT, maximize=False)
     vault = open_vault(url)
-    made = PrivacyCertificate.of(vault, runs_of(vault, url))
+    made = Certificate.of(runs_of(vault))
     assert "<script" not in made._repr_html_()
     assert "<script" not in made.to_markdown()
     assert "http://" not in made.to_markdown()
@@ -473,7 +473,7 @@ def test_a_name_of_a_run_neither_steers_a_terminal_nor_passes_for_a_line(
         (tmp_path / "c.md").read_text(),
     ]
     vault = open_vault(url)
-    made = PrivacyCertificate.of(vault, runs_of(vault, url)[:1])
+    made = Certificate.of(runs_of(vault)[:1])
     for text in (*said, made._repr_html_()):
         assert not {"\x1b", "\u202e"} & set(text)
     for text in said:
@@ -517,12 +517,12 @@ def test_trainings_of_runs_on_the_same_records_compose(url: str) -> None:
         session = Session.open(vault, f"optuna/{name}", config, maximize=False)
         for i in range(n):
             session.charge_training(str(i))
-        give_label(run_named(vault, url, name), "wards2026")
-    one, two = (run_named(vault, url, name).guarantee for name in ("one", "two"))
-    told = str(added([("one", "records", one), ("two", "records", two)], "wards2026"))
+        give_label(run_named(vault, name), "wards2026")
+    one, two = (run_named(vault, name) for name in ("one", "two"))
+    told = str(added([one, two], "wards2026"))
     assert told.count("for the training records") == 1
     assert "compose to 1.415-GDP for the training records" in told
-    made = issue(vault, labelled(vault, url, "wards2026"), "wards2026")
+    made = issue(labelled(vault, "wards2026"), "wards2026")
     assert f"compose to {math.ceil(1e3 * math.sqrt(2.75)) / 1e3}-GDP for" in made.to_markdown()
     assert [training[:2] for training in made.facts["guarantee"]["trainings"]] == [
         [1.0, 1], [0.5, 3], [1.0, 1],
@@ -532,14 +532,14 @@ def test_trainings_of_runs_on_the_same_records_compose(url: str) -> None:
 def test_a_certificate_of_a_label_with_one_run_notices_the_second(url: str) -> None:
     records(url)
     vault = open_vault(url)
-    first = run_named(vault, url, "digits")
+    first = run_named(vault, "digits")
     give_label(first, "wards2026")
-    alone = issue(vault, [first])
-    together = issue(vault, labelled(vault, url, "wards2026"), "wards2026")
+    alone = issue([first])
+    together = issue(labelled(vault, "wards2026"), "wards2026")
     Session.open(vault, "optuna/second", SHORT, maximize=False)
-    give_label(run_named(vault, url, "second"), "wards2026")
-    assert all(line.agrees for line in verified(alone, vault, url))
-    differing = {line.what for line in verified(together, vault, url) if not line.agrees}
+    give_label(run_named(vault, "second"), "wards2026")
+    assert all(line.agrees for line in verified(alone, vault))
+    differing = {line.what for line in verified(together, vault) if not line.agrees}
     assert {"runs", "mu"} <= differing
 
 
@@ -569,10 +569,10 @@ def test_figures_of_several_kinds_are_not_added(url: str) -> None:
     records(url)
     table(url)
     vault = open_vault(url)
-    for run in runs_of(vault, url):
+    for run in runs_of(vault):
         give_label(run, "wards2026")
     with pytest.raises(ValueError, match="several kinds"):
-        PrivacyCertificate.of(vault, labelled(vault, url, "wards2026"), "wards2026")
+        Certificate.of(labelled(vault, "wards2026"), "wards2026")
 
 
 # What cannot be claimed -------------------------------------------------------------------------

@@ -436,7 +436,7 @@ def test_the_guarantee_for_programs_is_the_same(
     told = json.loads(printed(capsys, "guarantee", "--vault", url, "--run", name, "--json"))
     assert told["kind"] == kind
     assert told["not_known"] == list(NOT_KNOWN[kind])
-    own = run_named(open_vault(url), url, name).guarantee.to_dict()
+    own = run_named(open_vault(url), name).guarantee.to_dict()
     assert told["guarantee"] == json.loads(json.dumps(own))
     assert told["guarantee"]["protected"] is True
 
@@ -514,7 +514,7 @@ def test_a_name_that_fits_several_runs_or_none_is_refused_with_all_names(
     assert "names none or several" in refused(
         capsys, "guarantee", "--vault", url, "--run", "ligits"
     )
-    assert len(runs_of(open_vault(url), url)) == len(held)
+    assert len(runs_of(open_vault(url))) == len(held)
 
 
 def test_an_agents_own_trials_are_nothing_to_claim_or_to_report(

@@ -149,7 +149,7 @@ def test_a_run_whose_first_evaluations_nobody_knows_says_so_and_takes_one_space_
     with pytest.raises(SpaceChangedError):
         opened(vault, config=UCB, space=MIXED)
     assert sorted(opened(vault, config=UCB, space=LINE).evaluations()) == ["0", "1"]
-    (run,) = runs_of(vault, "")
+    (run,) = runs_of(vault)
     assert run.algorithm == "duchi"  # of all evaluations no more is known
 
 
@@ -203,9 +203,9 @@ def test_looking_at_a_vault_fixes_nothing_in_it(tmp_path: Path) -> None:
     session = opened(open_vault(url))
     session.release("0", 0.5, "Jane", 0.0)
     head = session.head()
-    (run,) = runs_of(open_vault(url), url)
+    (run,) = runs_of(open_vault(url))
     assert (run.algorithm, run.guarantee.protected) == ("duchi", True)
-    assert (session.head(), runs_of(open_vault(url), url)[0].frozen) == (head, None)
+    assert (session.head(), runs_of(open_vault(url))[0].frozen) == (head, None)
 
 
 @pytest.mark.parametrize(
@@ -220,5 +220,5 @@ def test_what_was_never_stored_is_no_algorithm(frozen: Any) -> None:
     session = opened(vault)
     with vault.transaction(session.run_id) as tx:
         tx.freeze(frozen)
-    (run,) = runs_of(vault, "")
+    (run,) = runs_of(vault)
     assert run.algorithm == "duchi"

@@ -38,7 +38,7 @@ from privbo_plugins.federation import FederatedServer, RemoteLink, listening, ph
 from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.federation.messages import MalformedError, understood
 from privbo_plugins.sessions.certificates import (
-    PrivacyCertificate,
+    Certificate,
     give_label,
     issue,
     verified,
@@ -639,14 +639,14 @@ def privacy_certificates(scene: Scene) -> tuple[Inputs, Read]:
     vault = open_vault()
     scene.ending.callback(vault.close)
     Session.open(vault, "loop", GIBOConfig(mu=1.0), maximize=False)
-    runs = runs_of(vault, vault.handle)
+    runs = runs_of(vault)
     give_label(runs[0], "wards2026")
-    valid = dict(issue(vault, runs).facts)
+    valid = dict(issue(runs).facts)
 
     def read(data: bytes) -> None:
-        made = PrivacyCertificate.from_json(data.decode(errors="replace"))
+        made = Certificate.from_json(data.decode(errors="replace"))
         assert made.to_markdown().startswith("# Privacy certificate")
-        lines = verified(made, vault, vault.handle)
+        lines = verified(made, vault)
         assert all(line.found.isprintable() for line in lines)
         if all(line.agrees for line in lines):
             assert made.facts == valid

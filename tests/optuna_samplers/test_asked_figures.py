@@ -60,8 +60,8 @@ def test_the_pair_that_was_asked_for_is_told_first_and_kept(
 ) -> None:
     url = f"sqlite:///{tmp_path}/vault.db"
     guarantee, vault = run(url), open_vault(url)
-    stored = run_named(vault, url, None)
-    certificate = issue(vault, [stored]).facts
+    stored = run_named(vault, None)
+    certificate = issue([stored]).facts
     first = {"delta": PAIR["delta"], "epsilon": PAIR["epsilon"]}
     for figures in (guarantee.figures(), stored.guarantee.figures(), certificate["figures"]):
         assert figures["epsilons"][0] == first

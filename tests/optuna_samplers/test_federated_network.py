@@ -129,7 +129,7 @@ class Federation:
     def _run(self) -> Iterator[Run]:
         vault = open_vault(self.vault)
         try:
-            found = run_named(vault, self.vault, "federation")
+            found = run_named(vault, "federation")
             yield Run(vault, found.run_id, found.settings, begun_here=False)
         finally:
             vault.close()

@@ -27,7 +27,7 @@ def reward(trial: Any) -> float:
 
 
 def alone(url: str) -> Any:
-    return run_named(open_vault(url), url, None)
+    return run_named(open_vault(url), None)
 
 
 def test_of_records_it_is_the_samplers_guarantee_and_recommendation(tmp_path: Path) -> None:

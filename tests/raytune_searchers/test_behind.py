@@ -187,7 +187,7 @@ def test_after_every_release_a_database_tells_everybody_what_its_ledger_holds(
         run.save(tmp_path / f"{i}")
         paid = run.paid()
         vault = open_vault(url)
-        (stored,) = runs_of(vault, url)
+        (stored,) = runs_of(vault)
         enough(stored.guarantee, paid)
         vault.close()
     paid, read = run.paid(), run.read

@@ -192,7 +192,7 @@ def test_what_the_vault_alone_claims_is_the_searches_own_guarantee(
         evaluation(search, search.private(value))
     claim = search.guarantee()
     search.close()
-    known = run_named(open_vault(url), url, "r").guarantee
+    known = run_named(open_vault(url), "r").guarantee
     assert known.protected
     if kind == "federation":
         claim = replace(claim, notes=known.notes)

@@ -65,7 +65,7 @@ class Run:
     def stored(self) -> Any:
         """What the vault alone claims, as the command line and certificates do."""
         vault = open_vault(self.url)
-        (run,) = runs_of(vault, self.url)
+        (run,) = runs_of(vault)
         return run.guarantee
 
 
