@@ -391,9 +391,9 @@ def rewards_in(loop: Any) -> tuple[Any, Any]:
 
 def weights_of_a_step(engine: Any, X: np.ndarray) -> np.ndarray:
     """What DP-GIBO makes a gradient of losses at X with, while nothing is remembered."""
-    import numpy as np
+    from privbo_plugins.models.gaussian_process import gradient_weights
 
-    return np.asarray(engine._weights(X, np.empty((0, X.shape[1])), engine._batch().centre))
+    return gradient_weights(engine.kernel, X, engine._batch().centre, engine.config.noise_ratio)
 
 
 def scores_of(algorithm: Any, pending: np.ndarray, X: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.protocols import Query
+from privbo_plugins.algorithms.protocols import FINAL, CentralAlgorithm, Query
 from privbo_plugins.privacy.mechanisms import mean_of_clipped_values
 from privbo_plugins.settings import is_range
 
@@ -65,32 +65,22 @@ LossBound = Annotated[
 
 
 def value_query(
-    trial: str,
-    bounds: tuple[float, float],
-    *,
-    n_records: int,
-    mu: float,
-    private: bool,
-    maximize: bool,
-    meta: Mapping[str, Any],
-    kind: str = "value",
-    key: str | None = None,
+    algorithm: CentralAlgorithm, trial: str, meta: Mapping[str, Any], *, final: bool = False
 ) -> Query:
     """Makes the query that releases the mean of one trial's clipped losses.
 
+    A run with mu = infinity promises nothing and clips nothing. What is not finite counts as the
+    worse bound.
+
     Args:
+        algorithm: With a plan that has a share of mu for it.
         trial: Whose losses are read.
-        bounds: The range that they are clipped to.
-        n_records: n.
-        mu: Gaussian DP parameter to spend on it.
-        private: False for a run that promises nothing: then nothing is clipped.
-        maximize: Whether values are scores; what is not finite counts as the worse bound.
         meta: Public facts stored with the release.
-        kind: See :class:`~privbo_plugins.algorithms.protocols.Release`.
-        key: There too; None for the trial's name.
+        final: Whether it is the value of the recommendation, whose key does not name the trial.
     """
-    low, high = bounds
-    worst = low if maximize else high
+    low, high = algorithm.config.value_range
+    plan, maximize = algorithm.plan, algorithm.maximize
+    worst, private = low if maximize else high, not math.isinf(plan.mu)
 
     def statistic(blocks: Iterable[Array]) -> Array:
         if private:
@@ -98,11 +88,11 @@ def value_query(
         return _mean(blocks, worst, maximize=maximize)
 
     return Query(
-        kind=kind,
-        key=trial if key is None else key,
+        kind=FINAL if final else "value",
+        key=FINAL if final else trial,
         statistic=statistic,
-        sensitivity=(high - low) / n_records,
-        mu=mu,
+        sensitivity=(high - low) / plan.n_records,
+        mu=plan.mu_value,
         trials=(trial,),
         offset=low if private else 0.0,
         meta=meta,

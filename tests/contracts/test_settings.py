@@ -354,7 +354,7 @@ def test_a_class_without_a_place_for_its_settings_is_refused_where_it_is_defined
 @pytest.mark.parametrize(
     ("name", "args", "expected"),
     [
-        ("DPGIBO", (1.0,), {"n_steps": 25, "clipping_norm": 3.0, "centring": False}),
+        ("DPGIBO", (1.0,), {"n_steps": 25, "clipping_norm": 3.0, "as_published": True}),
         ("LDPTGPUCB", (1.0,), {"constants": "theorem"}),
         ("LDPATAGPUCB", (1.0,), {"constants": "theorem", "dictionary": "paper"}),
         ("LDPMoMAGPUCB", (1.0,), {"constants": "theorem", "dictionary": "paper"}),

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from scipy.optimize import check_grad, minimize_scalar
 
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig, design, make_plan
-from privbo_plugins.algorithms.dp_gibo.plan import fresh_trace, plan_batch
+from privbo_plugins.algorithms.dp_gibo.plan import plan_batch
 from privbo_plugins.algorithms.protocols import Release
 from privbo_plugins.models.kernels import RBF, Isotropic, Kernel, Matern52, Polynomial2
 from privbo_plugins.spaces import Space
@@ -207,7 +207,6 @@ def test_batch_by_tolerance_is_the_fewest_points_that_reach_it() -> None:
         config = GIBOConfig(tolerance=tolerance, **loose)
         assert plan_batch(config, space) == b
         assert make_plan(config, space, 100).batch_size == b
-        assert fresh_trace(config, space, b) == pytest.approx(searched[b], rel=0.05, abs=0.05)
     with pytest.raises(ValueError, match="not reached by 8 points"):
         plan_batch(GIBOConfig(tolerance=1e-9, **loose), space)
     assert d + 1 == plan_batch(GIBOConfig(**loose), space)
@@ -220,7 +219,6 @@ def test_remembered_points_make_the_next_batch_by_tolerance_smaller() -> None:
     )  # fmt: skip
     algorithm = start(config, cube(2), 50)
     full = next(b for b in range(1, 20) if algorithm.ready(b))
-    assert fresh_trace(config, cube(2), full) <= 4.0
     X = [algorithm.propose(slot).x for slot in range(full)]
     (query,) = algorithm.step_queries([f"t{j}" for j in range(full)], X)
     algorithm.observe(Release("gradient", "0", (0.001, 0.001), query.meta))

@@ -39,7 +39,7 @@ def descend(
     """Path (T + 1, d) in the original box from the origin, and the released gradients there."""
     config = GIBOConfig(
         **{"n_starts": 0, "value_share": 0.0, "memory": -1, "step_rule": "sgd",
-           "exact_centre": True, "centring": False} | settings
+           "as_published": True} | settings
     )  # fmt: skip
     space = box(d)
     engine = DPGIBO(config, space, seed=seed, plan=make_plan(config, space, n))

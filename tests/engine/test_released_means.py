@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
-from privbo_plugins.algorithms.protocols import FINAL, START, START_STEP, Release
+from privbo_plugins.algorithms.protocols import FINAL, START, START_STEP, Query, Release
 from privbo_plugins.algorithms.released_means import (
     MeansConfig,
     ReleasedMeans,
@@ -173,17 +173,21 @@ def test_the_path_is_what_was_recommended_on_the_way() -> None:
 def test_what_is_not_finite_counts_as_the_worse_bound(
     private: bool, maximize: bool, losses: list[float], expected: float
 ) -> None:
-    query = value_query(
-        "trial", (0.0, 1.0), n_records=4, mu=1.0, private=private, maximize=maximize, meta={}
-    )
+    query = query_of(4, 1.0 if private else math.inf, maximize=maximize)
     blocks = [np.array(losses[:2])[:, None], np.array(losses[2:])[:, None]]
     assert query.statistic(blocks)[0] + query.offset == pytest.approx(expected)
 
 
-def test_without_privacy_a_diverged_record_is_no_better_than_the_worst_one() -> None:
-    query = value_query(
-        "trial", (0.0, 1.0), n_records=3, mu=math.inf, private=False, maximize=False, meta={}
+def query_of(n: int, mu: float, *, maximize: bool) -> Query:
+    config = MeansConfig(mu, n_trials=1)
+    plan = make_plan(config, LINE, n)
+    return value_query(
+        ReleasedMeans(config, LINE, seed=0, maximize=maximize, plan=plan), "trial", {}
     )
+
+
+def test_without_privacy_a_diverged_record_is_no_better_than_the_worst_one() -> None:
+    query = query_of(3, math.inf, maximize=False)
     assert query.statistic([np.array([[5.0], [1.0], [math.nan]])])[0] == pytest.approx(11 / 3)
 
 

@@ -88,8 +88,8 @@ def test_descent_ends_where_values_are_precise_enough() -> None:
     "own",
     [{"n_steps": 25}, {"n_starts": 16}, {"batch_size": 3}, {"tolerance": 60.0}, {"memory": 2},
      {"value_share": 0.2}, {"clipping_norm": 1.0}, {"lengthscale": 0.2}, {"step_size": 0.1},
-     {"step_rule": "adam"}, {"exact_centre": True}, {"kernel": "matern52"},
-     {"random_start": True}, {"noise_ratio": 0.1}, {"centring": False},
+     {"step_rule": "sgd"}, {"as_published": True}, {"kernel": "matern52"},
+     {"random_start": True}, {"noise_ratio": 0.1},
      {"mu": math.inf}],
     ids=str,
 )  # fmt: skip

@@ -819,7 +819,7 @@ def test_adaptive_norm_memory_and_tolerance_run_through() -> None:
         {"clipping_norm": "adaptive"},
         {"memory": -1},
         {"memory": 3},
-        {"kernel": "matern52", "step_rule": "adam"},
+        {"kernel": "matern52", "step_rule": "adagrad"},
         {"kernel": "polynomial2", "step_rule": "sgd"},
         {"value_share": 0.0, "n_starts": 0},
     ):

@@ -24,7 +24,6 @@ The object reads releases only. Raw losses pass through the statistics that it h
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -61,7 +60,7 @@ from privbo_plugins.algorithms.protocols import (
 )
 from privbo_plugins.algorithms.values import SMALLEST, value_query
 from privbo_plugins.models.estimates import Estimator
-from privbo_plugins.models.gaussian_process import GaussianProcess
+from privbo_plugins.models.gaussian_process import gradient_weights
 from privbo_plugins.models.kernels import Isotropic
 from privbo_plugins.privacy.mechanisms import (
     fraction_within,
@@ -162,7 +161,6 @@ class DPGIBO(CentralAlgorithm):
         """Drops all that was computed from the state."""
         self._batch_cache: tuple[int, _Batch] | None = None
         self._extra_cache: list[Array] = []
-        self._gp: GaussianProcess | None = None
         sigma = 0.0 if self.plan is None else self.plan.value_noise
         bounds = self.config.value_range
         self._estimator = Estimator(self.space, bounds, sigma, maximize=self.maximize)
@@ -274,10 +272,9 @@ class DPGIBO(CentralAlgorithm):
         theta = self._theta()[self._numeric]
         old = self._points_of(self.state.remembered)
         b = self._batch_size(theta, old)
-        rng = np.random.default_rng([self.seed, self.state.step])
-        offsets = self._offsets(b, rng)
+        offsets = self._offsets(b)
         closed = design.has_closed_form(self.kernel, self.space.d, b) and len(old) == 0
-        if closed and not self.config.exact_centre:
+        if closed and not self.config.as_published:
             centre = design.inward_centre(theta, offsets)
             return _Batch(centre, self._snap_numeric(centre + offsets))
         X = theta + offsets
@@ -290,18 +287,15 @@ class DPGIBO(CentralAlgorithm):
         planned = self.space.d + 1 if self.plan is None else self.plan.batch_size
         if self.config.tolerance is None or len(old) == 0:
             return planned
-        s2 = self.config.noise_ratio
-        for b in range(1, planned):
-            start = theta + self._offsets(b, np.random.default_rng([self.seed, self.state.step]))
-            X = design.optimise_batch(self.kernel, start, old, theta, s2)
-            trace = design.gradient_trace(self.kernel, np.vstack([X, old]), theta, s2)
-            if trace <= self.config.tolerance:  # paper, line 4
-                return b
-        return planned
+        fewest = design.fewest_points(
+            self.kernel, old, theta, self.config.noise_ratio,
+            tolerance=self.config.tolerance, most=planned - 1, offsets=self._offsets,
+        )  # fmt: skip
+        return fewest or planned
 
-    def _offsets(self, b: int, rng: np.random.Generator) -> Array:
-        """Structured design around the origin, shape (b, d)."""
-        d = self.space.d
+    def _offsets(self, b: int) -> Array:
+        """Structured design around the origin, shape (b, d), rotated anew in each step."""
+        d, rng = self.space.d, np.random.default_rng([self.seed, self.state.step])
         if isinstance(self.kernel, Isotropic):
             symmetric = b if b in (d + 1, 2 * d) else d + 1
             r = design.best_radius(self.kernel, d, symmetric, self.config.noise_ratio)
@@ -326,27 +320,15 @@ class DPGIBO(CentralAlgorithm):
 
     def value_query(self, trial: str, role: str, step: int, x: Array) -> Query | None:
         """The clipped mean loss of one trial, if the plan has a release left for it."""
-        plan = self._known_plan()
         reserve = self._reserve(role, step)
-        if plan.mu_value == 0 or reserve is None:
+        if self._known_plan().mu_value == 0 or reserve is None:
             return None
         meta: dict[str, Any] = {
             "role": role, "step": step, "reserve": reserve, "x": np.asarray(x).tolist()
         }  # fmt: skip
-        last = FINAL if role == FINAL else None
-        if last:
+        if role == FINAL:
             meta["trial"] = trial  # its key does not say whose value it is
-        return value_query(
-            trial,
-            self.config.value_range,
-            n_records=plan.n_records,
-            mu=plan.mu_value,
-            private=not math.isinf(plan.mu),
-            maximize=self.maximize,
-            meta=meta,
-            kind=last or "value",
-            key=last,
-        )
+        return value_query(self, trial, meta, final=role == FINAL)
 
     def _reserve(self, role: str, step: int) -> bool | None:
         """Says if the reserve pays for a value (True) or the plan (False); None if neither can."""
@@ -409,32 +391,30 @@ class DPGIBO(CentralAlgorithm):
         points = np.array(X)
         c, fixed = self._centre(points[:, self._numeric])
         old = [p for p in self.state.remembered if held is None or p[0] in held]
-        W = self._weights(points[:, self._numeric], self._points_of(old), c)  # paper, line 7
-        columns = (*trials, *(trial for trial, _ in old))
+        D = np.vstack([points[:, self._numeric], self._points_of(old)])
+        W = gradient_weights(self.kernel, D, c, self.config.noise_ratio)  # paper, line 7
         B = self.state.B
         remembered = zip(trials, points.tolist(), strict=True) if self.config.memory else ()
-        meta = {"step": t, "fixed": fixed, "points": list(remembered)}
-        gradient = Query(
-            kind="gradient",
-            key=str(t),
-            statistic=lambda blocks: mean_of_clipped_rows(self._gradients(blocks, W), B),
-            sensitivity=2.0 * B / plan.n_records if math.isfinite(B) else 0.0,
-            mu=plan.mu_gradient,
-            trials=columns,
-            meta=meta,
-        )
+
+        def query(kind: str, statistic: Any, sensitivity: float, mu: float, **meta: Any) -> Query:
+            return Query(
+                kind,
+                str(t),
+                lambda blocks: statistic(self._gradients(blocks, W), B),
+                sensitivity,
+                mu,
+                trials=(*trials, *(trial for trial, _ in old)),
+                meta={"step": t, **meta},
+            )
+
+        bound = 2.0 * B / plan.n_records if math.isfinite(B) else 0.0
+        gradient = query(
+            "gradient", mean_of_clipped_rows, bound, plan.mu_gradient,
+            fixed=fixed, points=list(remembered),
+        )  # fmt: skip
         if plan.mu_norm == 0:
             return [gradient]
-        norm = Query(
-            kind="norm",
-            key=str(t),
-            statistic=lambda blocks: fraction_within(self._gradients(blocks, W), B),
-            sensitivity=1.0 / plan.n_records,
-            mu=plan.mu_norm,
-            trials=columns,
-            meta={"step": t},
-        )
-        return [norm, gradient]
+        return [query("norm", fraction_within, 1.0 / plan.n_records, plan.mu_norm), gradient]
 
     def _centre(self, X: Array) -> tuple[Array, dict[str, float]]:
         """c, with coordinates that the host held fixed for the whole batch put where they were."""
@@ -444,26 +424,12 @@ class DPGIBO(CentralAlgorithm):
         indices = np.flatnonzero(self._numeric)
         return c, {str(indices[j]): float(X[0, j]) for j in np.flatnonzero(held)}
 
-    def _weights(self, X: Array, old: Array, c: Array) -> Array:
-        """W over the batch and the remembered points, shape (m, d)."""
-        n_old = len(old)
-        if self._gp is not None and n_old and np.array_equal(self._gp.D, old):
-            gp = copy.copy(self._gp)  # the factor grows with the run instead of being made anew
-        else:
-            gp = GaussianProcess(self.kernel, self.config.noise_ratio)
-            if n_old:
-                gp.append(old)
-        gp.append(X)
-        self._gp = gp
-        W = gp.gradient_weights(c)
-        return np.vstack([W[n_old:], W[:n_old]])
-
     def _gradients(self, blocks: Iterable[Array], W: Array) -> Iterator[Array]:
         """Per-record posterior mean gradients of the loss to minimise, (n_block, d) a block."""
         sign = -1.0 if self.maximize else 1.0
         for Y in blocks:
             with np.errstate(all="ignore"):  # no message may depend on a record
-                if self.config.centring:
+                if not self.config.as_published:
                     Y = Y - Y.mean(axis=1, keepdims=True)
                 yield sign * (Y @ W)
 

@@ -43,9 +43,7 @@ PUBLISHED: dict[str, Any] = {
     "noise_ratio": 0.05**2,
     "step_rule": "adagrad",
     "step_size": 0.075,
-    "memory": 0,
-    "centring": False,
-    "exact_centre": True,
+    "as_published": True,
     "random_start": True,
 }
 """Settings of Algorithm 1 as published (Appendix E.1)."""
@@ -138,7 +136,7 @@ class GIBOConfig(EpsilonSettings):
         default=0.01,
     )
     step_rule: _StepRule = setting(
-        '"momentum", "adagrad", "adagrad-norm", "sgd" or "adam".', default="momentum"
+        '"momentum", "adagrad", "adagrad-norm" or "sgd".', default="momentum"
     )
     step_size: Positive | None = setting(
         "Step size in units of the unit cube; None plans it.", default=None
@@ -148,10 +146,10 @@ class GIBOConfig(EpsilonSettings):
         "the vault; with 0 a step's losses are deleted as soon as it is released.",
         default=0,
     )
-    centring: bool = setting("Subtract each record's mean before regressing.", default=True)
-    exact_centre: bool = setting(
-        "Estimate the gradient at theta itself from points optimised inside the cube, as "
-        "published, instead of moving the design inwards at the boundary.",
+    as_published: bool = setting(
+        "Estimate gradients as published: at theta itself from points optimised inside the cube, "
+        "not moving the design inwards at the boundary, and without subtracting each record's "
+        "mean before regressing.",
         default=False,
     )
     random_start: bool = setting(

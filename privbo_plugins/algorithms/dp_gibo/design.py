@@ -24,6 +24,7 @@ costs nothing. Everything else goes through :func:`optimise_batch`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -171,6 +172,36 @@ def optimise_batch(
         options={"maxiter": max_iter},
     )
     return np.asarray(found.x).reshape(shape)
+
+
+def fewest_points(
+    kernel: Kernel,
+    D: Array,
+    theta: Array,
+    s2: float,
+    *,
+    tolerance: float,
+    most: int,
+    offsets: Callable[[int], Array],
+) -> int | None:
+    """The least b up to ``most`` whose best batch brings the trace under a tolerance.
+
+    Line 4 of the paper. None if none does.
+
+    Args:
+        kernel: Covariance function.
+        D: Remembered points, shape (m, d).
+        theta: The centre, shape (d,).
+        s2: Noise variance.
+        tolerance: For the whole trace.
+        most: Points that are tried.
+        offsets: From b to the design around the centre that the search starts from, (b, d).
+    """
+    for b in range(1, most + 1):
+        Z = optimise_batch(kernel, theta + offsets(b), D, theta, s2)
+        if gradient_trace(kernel, np.vstack([Z, D]), theta, s2) <= tolerance:
+            return b
+    return None
 
 
 def next_probe(kernel: Kernel, D: Array, theta: Array, s2: float, directions: Array) -> Array:

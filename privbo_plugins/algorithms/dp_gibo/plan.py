@@ -48,7 +48,6 @@ from privbo_plugins.algorithms.dp_gibo.advice import advise
 from privbo_plugins.algorithms.dp_gibo.config import LENGTHSCALE, NORM_SHARE, GIBOConfig
 from privbo_plugins.algorithms.dp_gibo.steps import DECAYING
 from privbo_plugins.algorithms.protocols import ATTEMPTS, NoisyPlan, Words
-from privbo_plugins.models.kernels import Isotropic
 from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.mechanisms import check_share, gaussian_scale
 from privbo_plugins.settings import fields_of
@@ -282,40 +281,32 @@ def _usual_starts(config: GIBOConfig, d: int) -> int:
 
 
 def plan_batch(config: GIBOConfig, space: Space) -> int:
-    """b: given, d + 1, or the fewest fresh points that reach the tolerance."""
+    """b: given, d + 1, or the fewest points around the middle that reach the tolerance."""
     if config.batch_size is not None:
         return config.batch_size
     d = space.d
     if config.tolerance is None or d == 0:
         return d + 1
-    for b in range(1, 4 * d + 1):
-        if fresh_trace(config, space, b) <= config.tolerance:
-            return b
-    raise ValueError(
-        f"tolerance={config.tolerance} is not reached by {4 * d} points; the smallest trace is "
-        f"{fresh_trace(config, space, 4 * d):.4g}. Raise it, or lower noise_ratio."
-    )
-
-
-def fresh_trace(config: GIBOConfig, space: Space, b: int) -> float:
-    """Gradient trace after b fresh points around the middle of the cube."""
-    d, theta = space.d, np.full(space.d, 0.5)
     scales = lengthscales(config, space)
-    kernel = config.make_kernel(scales)
-    if design.has_closed_form(kernel, d, b) and isinstance(kernel, Isotropic):
-        r = design.best_radius(kernel, d, b, config.noise_ratio)
-        value = design.closed_form_value(kernel, d, b, r, config.noise_ratio)
-        return kernel.prior_trace(theta) - value / d * float(np.sum(scales**-2.0))
-    directions = design.structured_directions(d, b, np.random.default_rng(0))
-    start = theta + 0.3 * scales * directions
-    X = design.optimise_batch(kernel, start, np.empty((0, d)), theta, config.noise_ratio)
-    return design.gradient_trace(kernel, X, theta, config.noise_ratio)
+    fewest = design.fewest_points(
+        config.make_kernel(scales), np.empty((0, d)), np.full(d, 0.5), config.noise_ratio,
+        tolerance=config.tolerance, most=4 * d,
+        offsets=lambda b: 0.3 * scales * design.structured_directions(
+            d, b, np.random.default_rng(0)
+        ),
+    )  # fmt: skip
+    if fewest is None:
+        raise ValueError(
+            f"tolerance={config.tolerance} is not reached by {4 * d} points. Raise it, or lower "
+            "noise_ratio."
+        )
+    return fewest
 
 
 def plans_designs(config: GIBOConfig) -> bool:
     """Whether the points of a step are planned beyond their usual number and spread."""
     given = (config.n_steps, config.batch_size, config.tolerance)
-    usual = config.memory == 0 and not config.exact_centre and config.kernel != "polynomial2"
+    usual = config.memory == 0 and not config.as_published and config.kernel != "polynomial2"
     return usual and given == (None, None, None)
 
 

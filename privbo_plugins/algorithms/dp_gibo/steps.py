@@ -57,22 +57,11 @@ def momentum(state: RuleState, g: Array, eta: float) -> tuple[RuleState, Array]:
     return [m.tolist()], -eta * np.sqrt(g.size) * m / (np.sqrt(float(m @ m)) + _TINY)
 
 
-def adam(state: RuleState, g: Array, eta: float) -> tuple[RuleState, Array]:
-    """Adam with beta = (.9, .99) and bias correction (Kingma and Ba 2015)."""
-    beta1, beta2 = 0.9, 0.99
-    m, v, t = (np.asarray(part) for part in state) if state else (0.0 * g, 0.0 * g, np.zeros(1))
-    t = t + 1.0
-    m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-    m_hat, v_hat = m / (1 - beta1 ** t[0]), v / (1 - beta2 ** t[0])
-    return [m.tolist(), v.tolist(), t.tolist()], -eta * m_hat / (np.sqrt(v_hat) + _TINY)
-
-
 STEP_RULES: dict[str, StepRule] = {
     "momentum": momentum,
     "adagrad": adagrad,
     "adagrad-norm": adagrad_norm,
     "sgd": sgd,
-    "adam": adam,
 }
 """Step rules by the name a user gives."""
 

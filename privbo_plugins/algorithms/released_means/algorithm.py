@@ -10,7 +10,6 @@ mean of a Gaussian process over everything released
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -113,15 +112,8 @@ class ReleasedMeans(CentralAlgorithm):
         """The clipped mean loss of a trial, while there is budget for one."""
         if self.finished or self.plan is None:
             return None
-        return value_query(
-            trial,
-            self.config.value_range,
-            n_records=self.plan.n_records,
-            mu=self.plan.mu_value,
-            private=not math.isinf(self.config.mu),
-            maximize=self.maximize,
-            meta={"role": role, "step": step, "x": np.asarray(x).tolist()},
-        )
+        meta = {"role": role, "step": step, "x": np.asarray(x).tolist()}
+        return value_query(self, trial, meta)
 
     def fallback_value(self, role: str, step: int) -> float:  # noqa: ARG002
         """Value of a trial beyond the budget: the mean of all released values."""
