@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import gc
 import getpass
 import glob
@@ -37,84 +38,25 @@ TOGETHER = {
 }  # fmt: skip
 """Files whose tests use one Ray: starting it takes as long as many of them."""
 
-LONG = [
-    "contracts/test_leaks_ray.py",
-    *TOGETHER,
-    "raytune_searchers/test_faults.py",
-    "raytune_searchers/test_cluster.py",
-    "tests/test_site.py",
-    "tests/test_pages.py",
-    "examples/test_examples.py",
-    "independence/test_doors.py",
-    "independence/test_independence.py",
-    "independence/test_teeth.py",
-    "raytune_searchers/test_object_store.py",
-    "optuna_samplers/test_ldp_lifecycle.py",
-    "optuna_samplers/test_hammered.py",
-    "optuna_samplers/test_federated_network.py",
-    "optuna_samplers/test_dashboard.py",
-    "sklearn_search/test_search.py",
-    "sklearn_search/test_types.py",
-    "sklearn_search/test_independence.py",
-    "raytune_searchers/test_scale.py",
-    "contracts/test_leaks_optuna.py",
-    "engine/test_vault.py",
-    "engine/test_audit.py",
-]
-"""What takes long, the longest first."""
+ROOT = Path(__file__).parents[1]
 
-SLOW = [
-    "contracts/test_claims_cut_off.py",
-    "contracts/test_faults_put_back.py",
-    "contracts/test_leaks_exceptions.py",
-    "contracts/test_leaks_optuna.py",
+MEASURED = ROOT / "benchmarks" / "results" / "test_suite.json"
+"""What each file costs, as ``make profile`` has measured it: the longest are handed out first."""
+
+SLOW = 8.0
+"""Seconds from which on ``make test-fast`` leaves a file out."""
+
+SCATTERED = (
+    "examples/test_examples.py",
+    "tests/test_pages.py::test_a_page_does",
     "contracts/test_optuna_adapter.py",
     "contracts/test_optuna_matrix.py",
-    "contracts/test_ray_adapter.py",
     "engine/test_audit.py",
-    "engine/test_choices.py",
-    "engine/test_cli.py",
-    "engine/test_estimates.py",
-    "engine/test_federation_path.py",
-    "engine/test_local_mechanisms.py",
-    "engine/test_po_gp_ucb_audit.py",
-    "engine/test_po_gp_ucb_modeler.py",
-    "engine/test_population.py",
-    "engine/test_report_pages.py",
-    "engine/test_subsampling.py",
-    "examples/test_any_loop.py",
-    "independence/test_doors.py",
-    "independence/test_independence.py",
-    "independence/test_teeth.py",
-    "optuna_samplers/test_dashboard_values.py",
-    "optuna_samplers/test_duets.py",
-    "optuna_samplers/test_ldp_lifecycle.py",
-    "optuna_samplers/test_po_gp_ucb.py",
-    "optuna_samplers/test_processes.py",
-    "optuna_samplers/test_verified_study.py",
-    "raytune_searchers/test_behind.py",
-    "raytune_searchers/test_faults.py",
-    "raytune_searchers/test_guards.py",
-    "raytune_searchers/test_private_trainable.py",
-    "raytune_searchers/test_scale.py",
-    "raytune_searchers/test_shown.py",
-    "sklearn_search/test_search.py",
-    "sklearn_search/test_types.py",
-    "tests/test_imports.py",
-    "tests/test_packages.py",
-    "tests/test_pages.py",
-    "tests/test_site.py",
-]
-"""Files that cost a core many seconds: ``make test-fast`` leaves all of their tests out."""
-
-SCATTERED = [
-    "examples/test_examples.py",
-    "contracts/test_optuna_adapter.py",
-    "contracts/test_optuna_matrix.py",
     "engine/test_local_mechanisms.py",
     "contracts/test_algorithm.py",
-]
-"""Files whose tests share nothing, and are handed out one by one."""
+    "contracts/test_faults_crash.py",
+)
+"""Where tests share nothing, and are handed out one by one."""
 
 MEMORY, ROOM = Path("/dev/shm"), 4 * 2**30
 
@@ -144,20 +86,29 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def piece_of(nodeid: str) -> str:
     """What one worker runs in one go: tests that use one Ray, a file, or a single test."""
-    file = _short(Path(nodeid.partition("::")[0]))
-    return nodeid if file in SCATTERED else TOGETHER.get(file, file)
+    file, _, test = nodeid.partition("::")
+    short = _short(Path(file))
+    return nodeid if f"{short}::{test}".startswith(SCATTERED) else TOGETHER.get(short, short)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Marks what is slow by its file."""
-    if _short(item.path) in SLOW:
+    if _seconds().get(_place(item), 0.0) >= SLOW:
         item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest pieces first: the run ends when the last piece does."""
-    items.sort(key=lambda item: _rank(item.path))
+    costs: dict[str, float] = {}
+    for place, seconds in _seconds().items():
+        piece = TOGETHER.get(_short(Path(place)), place)
+        costs[piece] = costs.get(piece, 0.0) + seconds
+
+    def cost(item: pytest.Item) -> float:
+        return -costs.get(TOGETHER.get(_short(item.path), _place(item)), 0.0)
+
+    items.sort(key=cost)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -175,9 +126,15 @@ def pytest_collection() -> Iterator[Any]:
         gc.freeze()
 
 
-def _rank(path: Path) -> int:
-    file = _short(path)
-    return LONG.index(file) if file in LONG else len(LONG)
+@functools.cache
+def _seconds() -> dict[str, float]:
+    """Seconds of each file."""
+    rows = json.loads(MEASURED.read_text()) if MEASURED.exists() else {}
+    return {file: float(row["seconds"]) for file, row in rows.items()}
+
+
+def _place(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
 def _short(path: Path) -> str:

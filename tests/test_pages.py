@@ -105,22 +105,44 @@ def ran(name: str, folder: Path, environment: dict[str, str]) -> dict[int, str]:
     return {int(line): said for line, _, said in parts}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", RUN)
-def test_a_page_runs_from_top_to_bottom_and_prints_what_it_shows(
-    name: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    page = NAMES[name]
-    code = "".join(block.code for block in pages.blocks(page) if block.runs)
+def code_of(name: str) -> str:
+    return "".join(block.code for block in pages.blocks(NAMES[name]) if block.runs)
+
+
+ON_RAY = [name for name in RUN if re.search(r"^from ray import|backend=", code_of(name), re.M)]
+"""Pages that run an experiment on Ray Tune: every system's, and a search for scikit-learn."""
+
+
+def check_page(name: str, folder: Path, environment: dict[str, str]) -> None:
+    """A page runs from top to bottom and prints what it shows."""
     for sign, package in NEEDS.items():
-        if re.search(rf"\b{re.escape(sign)}", code) and find_spec(package) is None:
+        if re.search(rf"\b{re.escape(sign)}", code_of(name)) and find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
-    on_ray = re.search(r"^from ray import", code, re.MULTILINE) or "backend=" in code
-    said = ran(name, tmp_path, request.getfixturevalue("one_ray") if on_ray else {})
-    for before, shown in pages.outputs(page):
+    said = ran(name, folder, environment)
+    for before, shown in pages.outputs(NAMES[name]):
         assert pages.agrees(shown, said[before.line]), f"line {shown.line}: {said[before.line]}"
-    for file in tmp_path.glob("*private*.db"):
+    for file in folder.glob("*private*.db"):
         assert file.stat().st_mode & 0o077 == 0, file
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ON_RAY)
+def test_a_page_with_ray_does_what_it_shows(
+    name: str, tmp_path: Path, one_ray: dict[str, str]
+) -> None:
+    check_page(name, tmp_path, one_ray)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in RUN if name not in ON_RAY])
+def test_a_page_does_what_it_shows(name: str, tmp_path: Path) -> None:
+    check_page(name, tmp_path, {})
+
+
+def test_every_system_has_a_page_with_an_experiment_on_ray() -> None:
+    """These are each system's ordinary job on a real Ray."""
+    systems = {"ray-tune", "local-rewards", "federated", "outsourced", "duets", "any-sampler"}
+    assert {f"docs/{system}.md" for system in systems} | {"README.md"} <= set(ON_RAY)
 
 
 # The checks themselves --------------------------------------------------------------------------

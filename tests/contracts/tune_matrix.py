@@ -143,7 +143,7 @@ def refusal(attempt: Callable[[], Any], *named: str) -> str:
 # Schedulers -------------------------------------------------------------------------------------
 
 
-@row("Schedulers", "FIFO", ordinary=SYSTEMS)
+@row("Schedulers", "FIFO")
 def fifo(system: System, folder: Path) -> str:
     """Trials run to their end, in the order in which they were suggested."""
     return run_through(system, folder, scheduler=FIFOScheduler())

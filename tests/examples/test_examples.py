@@ -1,7 +1,6 @@
 """Every example runs as a user would run it, with fewer trials.
 
-Two of them end with the same 165 fits without privacy, for comparison: the one on Ray leaves
-them to the other.
+Two of them end with the same 165 fits without privacy, for comparison: these are soak.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import re
 import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -87,8 +87,9 @@ def check_page(path: Path) -> None:
     assert len(page.encode()) <= 400_000
 
 
-def test_the_demo(tmp_path: Path) -> None:
-    run(tmp_path, "examples.demo", "--trials", "24", needs=("optuna", "sklearn", "matplotlib"))
+@pytest.mark.parametrize("begin", [run_compared, pytest.param(run, marks=pytest.mark.soak)])
+def test_the_demo(begin: Callable[..., str], tmp_path: Path) -> None:
+    begin(tmp_path, "examples.demo", "--trials", "24", needs=("optuna", "sklearn", "matplotlib"))
     check_page(tmp_path / "demo-report.html")
     assert (tmp_path / "demo-private.db").stat().st_mode & 0o077 == 0
 
@@ -160,6 +161,7 @@ def test_the_federated_demo(trust: str, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.soak  # docs/federated.md runs one in every run
 def test_the_federated_demo_on_ray(tmp_path: Path) -> None:
     skip_without(("ray", "sklearn"))
     few = ("--trials", "5", "--out", str(tmp_path))
