@@ -43,8 +43,8 @@ class _Loop:
         self._engine = engine
         self._file = None if guard is None else FileRollbackGuard(guard, engine.run)
         if self._file is not None:
-            engine.guarded_by(self._file)
-        engine.note("what the loop itself logs, raises or sends is not covered")
+            engine.run.guarded_by(self._file)
+        engine.run.note("what the loop itself logs, raises or sends is not covered")
         if reasons := "; ".join(self.guarantee().reasons):
             warnings.warn(f"Nothing is protected: {reasons}.", PrivacyWarning, stacklevel=3)
 
@@ -98,7 +98,8 @@ class PrivateLoop(_Loop):
         if x is None:
             raise ValueError("ask() has handed out no such key.")
         if released is None:
-            released, _ = self._session.tell(key, self.space.decode(x), self.space, measured)
+            params = self.space.decode(x)
+            released = self._session.tell(key, params, self.space, measured).value
         return released
 
     def recommend(self) -> dict[str, Any]:

@@ -65,7 +65,7 @@ from privbo_plugins.privacy.figures import together
 from privbo_plugins.privacy.guarantee import Guarantee, PrivacyGuarantee
 from privbo_plugins.reports import records_report
 from privbo_plugins.sanitize import sanitized
-from privbo_plugins.sessions.records import Session
+from privbo_plugins.sessions.records import Published, Session
 from privbo_plugins.sessions.scheduler import FRUITLESS, EarlyStop
 from privbo_plugins.settings import setting, settings, takes
 from privbo_plugins.spaces import Space
@@ -106,6 +106,9 @@ _DRAWS = (
 _OVERWRITTEN = "the study holds set_user_attr data nobody vouched for"
 
 _ELSEWHERE = "trials show releases of other parameters than theirs"
+
+_CLAIMED = "claimed"
+"""Kind of marks in the vault: that a study remembers the run."""
 
 _CARRIED = ", carried"
 """What a role ends with where no release of its own stands behind the value."""
@@ -201,8 +204,10 @@ class PrivateSampler(StudySampler[_StudyState]):
         if remembered is None:
             self._forget(study)
             return self._state(study)
-        if remembered["run"] != own.session.run_id:
-            own.session.mark_unprotected("another sampler with another vault works on this study")
+        if remembered["run"] != own.session.run.run_id:
+            own.session.run.mark_unprotected(
+                "another sampler with another vault works on this study"
+            )
             raise VaultError(
                 "Another sampler started this study at the same time with a vault of its own, so "
                 "two ledgers would pay for one study. Give all workers the same vault URL and "
@@ -232,13 +237,13 @@ class PrivateSampler(StudySampler[_StudyState]):
             run_id=None if remembered is None else remembered["run"],
             noise=self._noise,
         )
-        self._runs |= {session.run_id}
+        self._runs |= {session.run.run_id}
         session.expect_records(self._labels)
         _tell_of_memory(study, self._vault)
         if remembered is None:
             self._remember(study, session, self._vault.vault_id)
         if not self._vault.in_memory:  # no backup of memory can be restored
-            session.guarded_by(StudyRollbackGuard(study, session.run))
+            session.run.guarded_by(StudyRollbackGuard(study, session.run))
         declared = self._search_space
         if declared is None and remembered is not None:
             declared = IntersectionSearchSpace().calculate(study)
@@ -247,10 +252,14 @@ class PrivateSampler(StudySampler[_StudyState]):
             warnings.warn(
                 f"Nothing is protected: {'; '.join(reasons)}.", PrivacyWarning, stacklevel=2
             )
-        space = None if declared is None else to_space(declared)
-        if space is not None and (self._search_space is not None or session.fits(space)):
-            session.set_space(space)
+        self._give_space(session, None if declared is None else to_space(declared))
         return session
+
+    def _give_space(self, session: Session, space: Space | None) -> None:
+        """Fixes a declared space; one that trials have in common only where the run agrees."""
+        given = self._search_space is not None
+        if space is not None and (given or session.fixed()[0] in (None, space.to_dict())):
+            session.set_space(space)
 
     @staticmethod
     def _remember(study: Study, session: Session, vault_id: str) -> None:
@@ -258,14 +267,15 @@ class PrivateSampler(StudySampler[_StudyState]):
 
         A run that was started for another study of this name never shows up in this one.
         """
-        for tries in range(0 if session.begun_here else 8):
+        run = session.run
+        for tries in range(0 if run.begun_here else 8):
             time.sleep(0.01 * 2**tries)
             remembered = study.user_attrs.get(RUN_ATTR)
-            if remembered is not None and remembered["run"] == session.run_id:
+            if remembered is not None and remembered["run"] == run.run_id:
                 return
-        if session.begun_here or not session.claimed():  # whoever started it died before telling
-            study.set_user_attr(RUN_ATTR, {"run": session.run_id, "vault": vault_id})
-            session.claim()
+        if run.begun_here or not run.marks(_CLAIMED):  # its starter died before it remembered it
+            study.set_user_attr(RUN_ATTR, {"run": run.run_id, "vault": vault_id})
+            run.mark(_CLAIMED, "by the host")
             return
         raise VaultError(
             "The vault already holds a run of another study of this name, with a ledger that this "
@@ -343,7 +353,8 @@ class PrivateSampler(StudySampler[_StudyState]):
         own.patience.count(failed=False, learnt=True)
         published = own.told.get(key)
         if published is None:
-            published = session.published_value(key)
+            shown = session.published([key]).get(key)
+            published = None if shown is None else shown.value
         if published is None:
             self._take_plain(study, own, trial, values)
         elif values is not None and not same(values[0], published):
@@ -361,7 +372,7 @@ class PrivateSampler(StudySampler[_StudyState]):
             if not own.session.plain:
                 study.stop()  # a forgotten wrapper would fail, and log a vector, for ever
         else:
-            own.session.note("trials were ended by study.tell, without losses")
+            own.session.run.note("trials were ended by study.tell, without losses")
 
     def _count_released(self, study: Study) -> None:
         """A trial of another sampler's study has come to its end."""
@@ -394,7 +405,7 @@ class PrivateSampler(StudySampler[_StudyState]):
         )
 
     def _expose(self, study: Study, own: _StudyState, reason: str, fix: str = "") -> None:
-        own.session.mark_unprotected(reason)
+        own.session.run.mark_unprotected(reason)
         if reason not in own.shown:
             own.shown.add(reason)
             self._show(study, own)
@@ -488,16 +499,15 @@ class PrivateSampler(StudySampler[_StudyState]):
         constants = constants_of(frozen.distributions)
         self._refuse_other_constants(study, own, constants)
         fixed = constants if self._search_space is None else constants_of(self._search_space)
-        value, label = own.session.tell(key_of(frozen), frozen.params, space, losses, fixed)
+        told = own.session.tell(key_of(frozen), frozen.params, space, losses, fixed)
         first = not own.told
-        own.told[key_of(frozen)] = value
-        own.labels[key_of(frozen)] = label.removesuffix(_CARRIED)
-        trial.set_user_attr(ROLE_ATTR, label)
-        drawn = own.session.drawn(key_of(frozen))
-        if drawn is not None:
-            own.drawn[key_of(frozen)] = drawn
-            trial.set_user_attr(RELEASE_ATTR, drawn)
-        self._notice_overwritten(study, own, frozen, drawn)
+        own.told[key_of(frozen)] = told.value
+        own.labels[key_of(frozen)] = told.label
+        trial.set_user_attr(ROLE_ATTR, told.label + _CARRIED * told.carried)
+        if told.draw is not None:
+            own.drawn[key_of(frozen)] = told.draw
+            trial.set_user_attr(RELEASE_ATTR, told.draw)
+        self._notice_overwritten(study, own, frozen, told.draw)
         if first:
             self._tell_plan(own)
         if own.session.finished:
@@ -506,7 +516,7 @@ class PrivateSampler(StudySampler[_StudyState]):
             self._show(study, own)
         else:  # under another sampler nothing else looks
             self._look_around(study, own)
-        return value
+        return told.value
 
     def _tell_plan(self, own: _StudyState) -> None:
         """Logs what the run does, once it is known, and whether the loop ends before it does."""
@@ -608,7 +618,7 @@ class PrivateSampler(StudySampler[_StudyState]):
         study, own, key = trial.study, self._state(trial.study), key_of(frozen_of(trial))
         return GuardedTrial(
             trial,
-            lambda operation: own.session.vouch(*_mark(operation, key)),
+            lambda operation: own.session.run.declare_public(*_mark(operation, key)),
             lambda name, distribution: self._check_suggestion(study, own, name, distribution),
         )
 
@@ -664,7 +674,7 @@ class PrivateSampler(StudySampler[_StudyState]):
         failed = failures_in(study.get_trials(deepcopy=False))
         guarantee = own.session.guarantee(failed=failed)
         charged = partial(_has_charged, own.session.run.vault)
-        others = sum(map(charged, self._runs - {own.session.run_id}))
+        others = sum(map(charged, self._runs - {own.session.run.run_id}))
         beside = together([self._config.mu] * (1 + others))
         notes = (*guarantee.notes, *attributes_note(study), *beside)
         guarantee = replace(guarantee, notes=notes)
@@ -688,7 +698,7 @@ class PrivateSampler(StudySampler[_StudyState]):
         reasons = [*_suspicions(new, explained), *elsewhere, *misplaced]
         for reason in dict.fromkeys(reasons):
             if reason not in own.found:
-                own.session.mark_unprotected(reason)
+                own.session.run.mark_unprotected(reason)
                 own.found.append(reason)
         if constants is not None:  # until then nothing can be compared with them
             own.audited |= {trial.number for trial in new if trial.state.is_finished()}
@@ -713,21 +723,17 @@ class PrivateSampler(StudySampler[_StudyState]):
     @staticmethod
     def _explained(own: _StudyState, trials: Sequence[FrozenTrial]) -> _Explained:
         """Reads from the vault the records that the trials call for, and no others."""
-        released: Mapping[str, float] = own.told
-        labels: Mapping[str, str] = own.labels
-        showing = {key_of(t) for t in trials if _shows_something(t)}
-        unknown = [key for key in showing if key not in released]
-        if unknown:
-            stored = own.session.published_of(unknown)
-            values = {key: value for key, (_, _, value) in stored.items()}
-            roles = {key: _label(role, step) for key, (role, step, _) in stored.items()}
-            released, labels = ChainMap(own.told, values), ChainMap(own.labels, roles)
-        drawing = {key_of(t) for t in trials if RELEASE_ATTR in t.user_attrs}
-        unseen = drawing.difference(own.drawn)
-        drawn = ChainMap(own.drawn, own.session.drawn_of(unseen) if unseen else {})
+        showing = {key_of(trial) for trial in trials if _shows_something(trial)}
+        drawing = {key_of(trial) for trial in trials if RELEASE_ATTR in trial.user_attrs}
+        unknown = showing.difference(own.told) | drawing.difference(own.drawn)
+        stored = own.session.published(unknown) if unknown else {}
+        released = ChainMap(own.told, {key: told.value for key, told in stored.items()})
+        labels = ChainMap(own.labels, {key: told.label for key, told in stored.items()})
+        drawn = ChainMap(own.drawn, _draws(stored))
         explained = _Explained(released, labels, drawn, frozenset())
         marks = {mark for trial in trials for mark in explained.marks_of(trial)}
-        return explained._replace(vouched=own.session.vouched_among(marks)) if marks else explained
+        public = own.session.run.declared_public(marks) if marks else frozenset()
+        return explained._replace(vouched=public)
 
     def history(self, study: Study) -> History:
         """What the study has published, for :mod:`privbo_plugins.plots`."""
@@ -769,12 +775,11 @@ class PrivateSampler(StudySampler[_StudyState]):
         for trial in running:
             known = published.get(key_of(trial))
             if known is not None and key_of(trial) not in elsewhere:
-                drawn = session.drawn(key_of(trial))
-                own.labels[key_of(trial)] = _label(*known[:2])
-                if drawn is not None:
-                    study._storage.set_trial_user_attr(trial._trial_id, RELEASE_ATTR, drawn)
-                self._notice_overwritten(study, own, trial, drawn)
-                study.tell(trial.number, known[2])
+                own.labels[key_of(trial)] = known.label
+                if known.draw is not None:
+                    study._storage.set_trial_user_attr(trial._trial_id, RELEASE_ATTR, known.draw)
+                self._notice_overwritten(study, own, trial, known.draw)
+                study.tell(trial.number, known.value)
                 finished.append(trial.number)
         return finished
 
@@ -853,9 +858,9 @@ def _mark(operation: str, key: str) -> tuple[str, str]:
     return f"trial.{kind}", f"{place}/{key}" if place else key
 
 
-def _label(role: str, step: int) -> str:
-    """Returns a trial's purpose in the engine's words."""
-    return role if step < 0 else f"{role} {step}"
+def _draws(told: Mapping[str, Published]) -> dict[str, float]:
+    """Draws of the trials that have one."""
+    return {key: one.draw for key, one in told.items() if one.draw is not None}
 
 
 def unexplained(trials: Sequence[FrozenTrial], session: Session) -> list[str]:
@@ -868,9 +873,9 @@ def unexplained(trials: Sequence[FrozenTrial], session: Session) -> list[str]:
         session: Of the run that they show.
     """
     told = session.published()
-    released = {key: value for key, (_, _, value) in told.items()}
-    labels = {key: _label(role, step) for key, (role, step, _) in told.items()}
-    known = _Explained(released, labels, session.all_drawn(), session.vouched())
+    released = {key: one.value for key, one in told.items()}
+    labels = {key: one.label for key, one in told.items()}
+    known = _Explained(released, labels, _draws(told), session.run.declared_public())
     return list(dict.fromkeys([*_suspicions(trials, known), *_elsewhere(trials, session)]))
 
 

@@ -24,9 +24,9 @@ from optuna_samplers._study import (
     refuse_multi_objective,
     same,
 )
+from privbo_plugins.files import LogHead
 from privbo_plugins.privacy.local import stored_mechanism
 from privbo_plugins.sessions.stored import StoredRun
-from privbo_plugins.store.run import Head
 from privbo_plugins.store.vault import resolve_url
 
 Found = tuple[str, bool, str]
@@ -71,9 +71,9 @@ def _head(study: Study, run: StoredRun) -> Found:
     shown = study.user_attrs.get(f"{HEAD_ATTR}:{run.run_id[:8]}")
     if shown is None:
         return "run", False, "the study has never shown this run: it belongs to another vault"
-    head = Head(int(shown[0]), str(shown[1]))
+    head = LogHead(int(shown[0]), str(shown[1]))
     with run.vault.transaction(run.run_id) as tx:
-        known = head.n == 0 or tx.link_at(head.n) == head.digest
+        known = tx.holds(head)
     if not known:
         return (
             "head",

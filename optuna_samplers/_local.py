@@ -344,7 +344,7 @@ class LocalObjective:
                     noise=self._noise,
                 )
                 if not self._vault.in_memory:  # no backup of memory can be restored
-                    session.guarded_by(StudyRollbackGuard(study, session.run))
+                    session.run.guarded_by(StudyRollbackGuard(study, session.run))
                 of_storage[run_id] = session
             return of_storage[run_id]
 
@@ -510,11 +510,11 @@ class LocalObjective:
     def _refresh(self, study: Study, session: RewardSession) -> None:
         """Keeps the paragraph in the study true: other trials may not have been privatised."""
         with self._lock:
-            first = self._looked_at.get(session.run_id)
+            first = self._looked_at.get(session.run.run_id)
             trials = study.get_trials(deepcopy=False)[first or 0 :]
             finished = itertools.takewhile(lambda trial: trial.state.is_finished(), trials)
-            self._looked_at[session.run_id] = (first or 0) + sum(1 for _ in finished)
-        strange = self._suggested.setdefault(session.run_id, Suggested()).look(trials)
+            self._looked_at[session.run.run_id] = (first or 0) + sum(1 for _ in finished)
+        strange = self._suggested.setdefault(session.run.run_id, Suggested()).look(trials)
         if first is None or strange or any(map(_suspicions, trials)):
             self.guarantee(study)
 

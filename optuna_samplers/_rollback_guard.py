@@ -9,7 +9,8 @@ from optuna.study import Study
 
 from optuna_samplers._study import HEAD_ATTR, PLACE_ATTR
 from privbo_plugins.errors import VaultError
-from privbo_plugins.store.run import Head, Run
+from privbo_plugins.files import LogHead
+from privbo_plugins.store.run import Run
 
 
 class StudyRollbackGuard:
@@ -35,16 +36,16 @@ class StudyRollbackGuard:
     def _attrs(self) -> dict[str, Any]:
         return dict(self._opened().get_study_user_attrs(self._study))
 
-    def head(self) -> Head:
+    def head(self) -> LogHead:
         """The furthest head that any worker has shown."""
         shown = self._attrs().get(self._head)
-        return Head() if shown is None else Head(int(shown[0]), str(shown[1]))
+        return LogHead() if shown is None else LogHead(int(shown[0]), str(shown[1]))
 
     def places(self) -> list[str]:
         """Returns the places of the vaults of all workers, past ones included."""
         return [value for name, value in self._attrs().items() if name.startswith(self._place)]
 
-    def show(self, head: Head) -> None:
+    def show(self, head: LogHead) -> None:
         """Remembers a head."""
         self._opened().set_study_user_attr(self._study, self._head, [head.n, head.digest])
 

@@ -9,7 +9,7 @@ import secrets
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -25,21 +25,21 @@ _LARGEST = 2**26
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What a file remembers of one run in a vault. Public, all of it.
+class LogHead:
+    """The end of a vault's log, as its owner or a host remembers it. Public, all of it.
 
     Attributes:
-        n: Releases that the vault held.
-        digest: Of all of them.
-        places: Where the vault has lain.
+        n: Number of lines.
+        digest: Of all of them; empty before the first.
+        places: Where the vault has lain, as far as that is remembered beside it.
     """
 
     n: int = 0
     digest: str = ""
-    places: tuple[str, ...] = ()
+    places: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
-    def of(cls, n: Any, digest: Any, places: Any) -> Seen:
+    def of(cls, n: Any, digest: Any, places: Any) -> LogHead:
         """Parses the content of a file.
 
         Raises:

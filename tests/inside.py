@@ -47,7 +47,7 @@ def looked_at(sampler: Any, study: Any) -> set[int]:
 
 def algorithm_in(session: Session) -> Any:
     """The algorithm of a session on records, after all releases that its vault holds."""
-    return session._known_algorithm()
+    return session._known().algorithm
 
 
 def vault_of(holder: Any) -> Vault:

@@ -71,7 +71,7 @@ class AgentHistory:
     def n_trials(self) -> int:
         """Trials that are over, with a value or without."""
         with self._run.transaction() as tx:
-            slots = [slot for _, slot, _ in tx.step_trials(0)]
+            slots = [row.slot for row in tx.step_trials(0)]
         if not all(isinstance(slot, int) for slot in slots):
             raise VaultError(DAMAGED)
         return max(slots, default=-1) + 1
@@ -107,9 +107,8 @@ class AgentHistory:
     def read(self) -> tuple[Array, Array]:
         """Points (n, D) and values (n,) of the trials that have one, in order."""
         with self._run.transaction() as tx:
-            names, points = tx.done_points(0)
-            values = tx.published()
-        told = [values.get(name, (None, None, None))[2] for name in names]
+            done = [row for row in tx.step_trials(0) if row.state == "done"]
+        points, told = [row.x for row in done], [row.value for row in done]
         if not all(map(_is_value, told)) or any(len(x) != self._d for x in points):
             raise VaultError(DAMAGED)
         X = np.array(points) if points else np.empty((0, self._d))

@@ -19,9 +19,9 @@ from privbo_plugins.algorithms.po_gp_ucb.exchange import (
     write_answers,
 )
 from privbo_plugins.errors import SET_BACK, VaultError
-from privbo_plugins.files import Seen
+from privbo_plugins.files import LogHead
 from privbo_plugins.sessions.rows import Curator
-from privbo_plugins.store.run import Head, Run
+from privbo_plugins.store.run import Run
 
 
 class AnswerFile:
@@ -42,10 +42,9 @@ class AnswerFile:
         if manifest is None:
             raise ValueError("The vault holds no released table: release it first.")
         self._path, self._curator, self._table = path, curator, manifest.digest
-        self._heads: dict[str, Head] = {}
+        self._heads: dict[str, LogHead] = {}
         self._stamp: tuple[int, ...] | None = None
-        self._known: dict[str, Seen] = {}
-        self._inherited: dict[str, Seen] = {}
+        self._known: dict[str, LogHead] = {}
         told = curator.answers()
         self._check(path, told)
         if not path.exists():
@@ -57,10 +56,11 @@ class AnswerFile:
         """Writes all answers that the vault holds, if the file lacks one; how many they are."""
         told = self._curator.answers()
         self._check(self._path, told)
-        seen, ahead = self.seen(), self._ahead()
+        seen = self.seen()
+        ahead = {name: head for name, head in self._heads.items() if head.n > self.head(name).n}
         if not self._path.exists() or ahead or read_answers(self._path, self._table) != told:
             for name, head in ahead.items():
-                seen[name] = replace(seen.get(name, Seen()), n=head.n, digest=head.digest)
+                seen[name] = replace(head, places=self.head(name).places)
             self._store(told, seen)
         return len(told)
 
@@ -81,50 +81,43 @@ class AnswerFile:
             with suppress(ValueError, OSError):  # something else, or of another table
                 self._check(beside, told)
                 for name, found in read_seen(beside, self._table).items():
-                    known = self._inherited.get(name, Seen())
+                    known = self._known.get(name, LogHead())
                     places = tuple(dict.fromkeys((*known.places, *found.places)))
                     further = max(known, found, key=lambda seen: seen.n)
-                    self._inherited[name] = replace(further, places=places)
+                    self._known[name] = replace(further, places=places)
 
-    def _store(self, told: Mapping[int, float], seen: Mapping[str, Seen]) -> None:
+    def _store(self, told: Mapping[int, float], seen: Mapping[str, LogHead]) -> None:
         guarantee = self._curator.guarantee().to_dict()
         write_answers(self._path, self._table, told, guarantee, seen)
 
     # What guards read and write ----------------------------------------------------------
 
-    def seen(self) -> dict[str, Seen]:
-        """What the file remembers, by run."""
-        try:
+    def seen(self) -> dict[str, LogHead]:
+        """What the file remembers, by run; what it will take over, before it is there."""
+        with suppress(FileNotFoundError):
             found = self._path.stat()
-        except FileNotFoundError:
-            return dict(self._inherited)
-        stamp = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-        if stamp != self._stamp:  # somebody has written it: another copy's curator, say
-            self._known, self._stamp = read_seen(self._path, self._table), stamp
+            stamp = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+            if stamp != self._stamp:  # somebody has written it: another copy's curator, say
+                self._known, self._stamp = read_seen(self._path, self._table), stamp
         return dict(self._known)
 
-    def head(self, name: str) -> Head:
-        """The furthest head that the file, or what is about to be written to it, shows."""
-        known = self.seen().get(name, Seen())
-        return self._ahead().get(name, Head(known.n, known.digest))
+    def head(self, name: str) -> LogHead:
+        """What the file remembers of a run."""
+        return self.seen().get(name, LogHead())
 
-    def show(self, name: str, head: Head) -> None:
+    def show(self, name: str, head: LogHead) -> None:
         """Remembers a head, which is written with the answers that it covers."""
         self._heads[name] = head
 
+    def furthest(self, name: str) -> LogHead:
+        """The furthest head that the file, or what is about to be written to it, shows."""
+        return max(self.head(name), self._heads.get(name, LogHead()), key=lambda head: head.n)
+
     def show_place(self, name: str, place: str) -> None:
         """Writes a place at once: another copy must see it before it draws."""
-        seen = self.seen()
-        known = seen.get(name, Seen())
+        seen, known = self.seen(), self.head(name)
         seen[name] = replace(known, places=(*known.places, place))
         self._store(read_answers(self._path, self._table), seen)
-
-    def _ahead(self) -> dict[str, Head]:
-        """Heads that are further than the file's."""
-        seen = self.seen()
-        return {
-            name: head for name, head in self._heads.items() if head.n > seen.get(name, Seen()).n
-        }
 
 
 class _AnswerRollbackGuard:
@@ -139,15 +132,15 @@ class _AnswerRollbackGuard:
         # Not the whole identity: with it, anybody could try out which values were released.
         self._file, self._name = file, run.run_id[:8]
 
-    def head(self) -> Head:
+    def head(self) -> LogHead:
         """The furthest head that was shown."""
-        return self._file.head(self._name)
+        return self._file.furthest(self._name)
 
     def places(self) -> Sequence[str]:
         """Where the vault has lain."""
-        return self._file.seen().get(self._name, Seen()).places
+        return self._file.head(self._name).places
 
-    def show(self, head: Head) -> None:
+    def show(self, head: LogHead) -> None:
         """Remembers a head."""
         self._file.show(self._name, head)
 

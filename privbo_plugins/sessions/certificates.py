@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 
 from privbo_plugins import __version__
 from privbo_plugins.errors import VaultError
+from privbo_plugins.files import LogHead
 from privbo_plugins.privacy.guarantee import Guarantee, PrivacyGuarantee
 from privbo_plugins.privacy.statement import Statement, legible
 from privbo_plugins.sessions.rows import answers_of
 from privbo_plugins.sessions.stored import LABEL, StoredRun, runs_of
-from privbo_plugins.store.run import Head
 from privbo_plugins.store.vault import Transaction, Vault, hashed
 
 FORMAT = "privbo-certificate-1"
@@ -100,7 +100,7 @@ class Certificate:
         vault = runs[0].vault
         for _ in range(_LOOKS):
             with vault.transaction("") as tx:
-                head = Head(*tx.last_link())
+                head = tx.head()
             known = {run.run_id: run for run in runs_of(vault)}
             own = [known[run.run_id] for run in runs]  # anew: each remembers what it was asked
             facts = _facts(own, label, head)
@@ -203,7 +203,7 @@ def _each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 # What is claimed --------------------------------------------------------------------------------
 
 
-def _facts(runs: Sequence[StoredRun], label: str | None, head: Head) -> dict[str, Any]:
+def _facts(runs: Sequence[StoredRun], label: str | None, head: LogHead) -> dict[str, Any]:
     total = added(runs, label)
     return {
         "format": FORMAT,
@@ -396,7 +396,7 @@ def _issued(certificate: Certificate, own: Sequence[StoredRun]) -> Line:
 def _chain(ledger: Mapping[str, Any], vault: Vault, own: Sequence[StoredRun]) -> Iterator[Line]:
     n, head = ledger["lines"], ledger["head"]
     with vault.transaction("") as tx:
-        known = n == 0 or tx.link_at(n) == head
+        known = tx.holds(LogHead(n, head))
         since = _since(tx, n, own) if known else 0
     if not known:
         found = (

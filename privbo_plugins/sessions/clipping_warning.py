@@ -7,7 +7,10 @@ point, and nothing can be learnt of values. What is looked at are releases, so i
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
+
+from privbo_plugins.errors import UtilityWarning
 
 _FEWEST = 8
 """Values of which a mean is worth a look."""
@@ -53,19 +56,31 @@ def end_of(
     return next((end for end in ends if abs(mean - end) <= _CLOSE * error), None)
 
 
-def said_of(end: float, values: int, value_range: tuple[float, float]) -> str:
-    """Writes the warning: what was found, and what to do.
+def warn_at_an_end(values: Sequence[float], noise: float, config: object, maximize: bool) -> bool:
+    """Warns if released values cannot be told from an end of their range.
 
     Args:
-        end: As of :func:`end_of`.
-        values: Their number.
-        value_range: (low, high).
+        values: As for :func:`end_of`.
+        noise: Likewise.
+        config: Settings of the algorithm; without ``value_range`` there is nothing to look at.
+        maximize: As for :func:`end_of`.
+
+    Returns:
+        Whether it has warned.
     """
-    return (
-        f"The mean of all {values} released values lies within two standard errors of {end:g}, an "
-        f"end of the range [{value_range[0]:g}, {value_range[1]:g}] to which losses are clipped. "
-        "Either losses lie beyond it, or they are no numbers (NaN counts as the worst), and "
-        "points can hardly be told apart. Give the range that losses have, from public "
-        "knowledge, as loss_bound=(low, high), check that none is NaN, and that the direction is "
-        '"minimize" for losses and "maximize" for scores.'
-    )
+    value_range = getattr(config, "value_range", None)
+    if value_range is None:
+        return False
+    end = end_of(values, noise, value_range, maximize=maximize)
+    if end is not None:
+        warnings.warn(
+            f"The mean of all {len(values)} released values lies within two standard errors of "
+            f"{end:g}, an end of the range [{value_range[0]:g}, {value_range[1]:g}] to which "
+            "losses are clipped. Either losses lie beyond it, or they are no numbers (NaN counts "
+            "as the worst), and points can hardly be told apart. Give the range that losses have, "
+            "from public knowledge, as loss_bound=(low, high), check that none is NaN, and that "
+            'the direction is "minimize" for losses and "maximize" for scores.',
+            UtilityWarning,
+            stacklevel=4,
+        )
+    return end is not None

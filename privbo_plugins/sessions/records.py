@@ -8,15 +8,14 @@ of the transaction at all, and makes it anew.
 
 from __future__ import annotations
 
-import hmac
 import math
 import secrets
 import threading
-import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +41,6 @@ from privbo_plugins.errors import (
     BudgetExceededError,
     PrivacyError,
     SpaceChangedError,
-    UtilityWarning,
     VaultError,
 )
 from privbo_plugins.plots import History
@@ -51,27 +49,92 @@ from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge, check_bu
 from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.privacy.words import texts_of
-from privbo_plugins.sessions.clipping_warning import end_of, said_of
+from privbo_plugins.sessions.clipping_warning import warn_at_an_end
+from privbo_plugins.sessions.record_labels import RecordLabels
 from privbo_plugins.spaces import Space
 from privbo_plugins.status import of_records
 from privbo_plugins.store.release import PAYLOADS, Order, Outlet
-from privbo_plugins.store.run import Head, RollbackGuard, Run, Total, begin_or_join
-from privbo_plugins.store.run import stored_settings as settings_in
+from privbo_plugins.store.run import Run, Total, begin_or_join
 from privbo_plugins.store.vault import BLOCK, NOTE, UNPROTECTED, Transaction, TrialRow, Vault
 
 Array = NDArray[np.float64]
 
-_CLAIMED, _ENTERED = "claimed", "entered"
+_ENTERED = "entered"
 PRIVATE, PLAIN = "private", "plain"
-_VOUCHED_FOR = "vouched"
-_KEY_OF_LABELS, _LABELS, _INDEX = "key of labels", "labels of records", "index of losses"
 _UNPLANNED_TRAININGS = 100
 """So many trainings are charged before the first vector of losses has made a plan."""
 _SAME = 1e-9
 """Encoded parameters that are so near are the same."""
 _ENOUGH_FAILURES = 2
 """Where so many trials of a step failed, no further one is tried: another point takes over."""
-_VOUCHED = "the caller declared values given to {} public"
+
+
+class Published(NamedTuple):
+    """What a trial may show.
+
+    Attributes:
+        value: The release, or an estimate from all releases.
+        role: What the trial was for.
+        step: Its step; negative where it belongs to none.
+        draw: The noisy draw behind a value that is an estimate; None where there is none.
+        carried: Whether the plan has no release for this trial, and earlier ones stand in.
+    """
+
+    value: float
+    role: str
+    step: int
+    draw: float | None = None
+    carried: bool = False
+
+    @property
+    def label(self) -> str:
+        """Role and step, as hosts show them."""
+        return self.role if self.step < 0 else f"{self.role} {self.step}"
+
+
+@dataclass
+class _Learnt:
+    """An algorithm, and how far it has followed the run's releases.
+
+    Attributes:
+        space: Where it searches.
+        algorithm: Has a plan once the first vector has fixed the number of records.
+        mode: :data:`PRIVATE` or :data:`PLAIN`; None before the first vector.
+        n_records: Length of every vector; None likewise.
+        seq: Number of the last release that it has observed.
+        values: Released values, in order.
+    """
+
+    space: Space
+    algorithm: CentralAlgorithm
+    mode: str | None = None
+    n_records: int | None = None
+    seq: int = 0
+    values: list[float] = field(default_factory=list)
+
+    def observe(self, seq: int, release: Release) -> None:
+        """Learns one release."""
+        self.algorithm.observe(release)
+        self.seq = seq
+        if release.kind in ("value", FINAL):
+            self.values.append(release.values[0])
+
+    def complete(self, rows: Iterable[TrialRow]) -> bool:
+        """Whether the current step can be released (after a crash, by any worker)."""
+        algorithm = self.algorithm
+        if algorithm.phase[0] != STEP or algorithm.plan is None:
+            return False
+        return algorithm.ready(sum(row.state == "done" for row in rows))
+
+    def at(self, row: TrialRow, params: Mapping[str, Any]) -> bool:
+        """Whether parameters are those that a trial was told at, if it was told."""
+        if row.value is None:
+            return True
+        try:
+            x = self.space.encode(params)
+        except (KeyError, ValueError):  # one is missing, or a choice is none
+            return False
+        return np.allclose(x, row.x, rtol=0.0, atol=_SAME)
 
 
 class Session:
@@ -102,17 +165,12 @@ class Session:
         self.seed, self.maximize = seed, maximize
         self._outlet = Outlet(run, noise)
         self._lock = threading.RLock()
-        self._space: Space | None = None
-        self._algorithm: CentralAlgorithm | None = None
-        self._mode: str | None = None
-        self._n_records: int | None = None
-        self._seq = 0
+        self._learnt: _Learnt | None = None
         self._plain_over = False
         self._fresh: list[Release] = []
         self._constants: dict[str, Any] | None = None
-        self._labels: str | None = None
-        self._values: list[float] = []
-        self._ends_told = False
+        self._labels = RecordLabels()
+        self._end_shown = False
 
     # Opening --------------------------------------------------------------------------------
 
@@ -159,74 +217,58 @@ class Session:
         own_seed = int(run.settings["seed"])
         return cls(run, config, seed=own_seed, maximize=maximize, noise=noise)
 
-    @staticmethod
-    def stored_settings(vault: Vault, host_key: str) -> dict[str, Any] | None:
-        """The settings that the run of a host key was started with; None if there is none."""
-        return settings_in(vault, host_key)
-
-    @property
-    def run_id(self) -> str:
-        """The run's identity in its vault."""
-        return self.run.run_id
-
-    @property
-    def begun_here(self) -> bool:
-        """True in the one session that started the run."""
-        return self.run.begun_here
-
-    def guarded_by(self, rollback_guard: RollbackGuard) -> None:
-        """Names the guard that shows the run's releases, and compares the vault with it.
-
-        Raises:
-            VaultError: If the vault was restored from an older backup, or is a copy.
-        """
-        with self._lock:
-            self.run.guarded_by(rollback_guard)
-
-    def head(self) -> Head:
-        """The end of the chain of releases."""
-        with self._lock:
-            return self.run.head()
-
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
-        """A transaction; its releases are learnt once it is committed.
+        """A transaction of one thread; its releases are learnt once it is committed.
 
         What it fixed in memory is forgotten with it if it fails.
         """
-        space, mode = self._space, self._mode
-        self._fresh = []
-        try:
-            with self.run.transaction() as tx:
-                yield tx
-            for release in self._fresh:
-                self._learn(self._seq + 1, release)
-        except BaseException:
-            if space is not self._space or mode != self._mode:
-                self._space, self._mode, self._n_records, self._seq = space, None, None, 0
-                self._algorithm = None if space is None else self._without_plan(space)
-            raise
-
-    def _without_plan(self, space: Space) -> CentralAlgorithm:
-        return self._kind(self.config, space, seed=self.seed, maximize=self.maximize)
+        with self._lock:
+            before, self._fresh = self._learnt, []
+            try:
+                with self.run.transaction() as tx:
+                    yield tx
+                for release in self._fresh:
+                    self._known().observe(self._known().seq + 1, release)
+            except BaseException:
+                self._learnt = before
+                raise
 
     # Space and plan -------------------------------------------------------------------------
 
     @property
     def space(self) -> Space | None:
         """The search space, once known."""
-        return self._space
+        return None if self._learnt is None else self._learnt.space
 
     @property
     def n_records(self) -> int | None:
-        """How many records each vector tells of, once known."""
-        return self._n_records
+        """Length of each vector, once known."""
+        return None if self._learnt is None else self._learnt.n_records
 
-    def fits(self, space: Space) -> bool:
-        """Whether a space is the one the run was started in (True if none is fixed yet)."""
-        with self._lock, self._transaction() as tx:
-            frozen = self._frozen(tx)
-        return frozen is None or frozen["space"] == space.to_dict()
+    @property
+    def plan(self) -> CentralPlan | None:
+        """The plan, once the number of records is known; None for a plain-float run."""
+        if self._learnt is None or self._learnt.mode != PRIVATE:
+            return None
+        plan: CentralPlan | None = self._learnt.algorithm.plan
+        return plan
+
+    @property
+    def plain(self) -> bool:
+        """Whether this is a run of plain floats, for which nothing is claimed."""
+        return self._learnt is not None and self._learnt.mode == PLAIN
+
+    @property
+    def finished(self) -> bool:
+        """True once the plan of a private run is used up (as of the last ask or tell).
+
+        A run of plain floats is over after ``n_trials``, if they were given.
+        """
+        known = self._learnt
+        if known is None or known.mode is None:
+            return False
+        return self._plain_over if self.plain else known.algorithm.finished
 
     def fixed(self) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
         """Descriptions of the parameters that vary, and of those that do not, by name.
@@ -234,10 +276,10 @@ class Session:
         None where the run has not fixed them yet.
         """
         with self._lock:
-            space = None if self._space is None else self._space.to_dict()
+            space = None if self.space is None else self.space.to_dict()
             if space is None or self._constants is None:
                 with self._transaction() as tx:
-                    frozen = self._frozen(tx) or {}
+                    frozen = _frozen(tx) or {}
                 space = frozen.get("space") if space is None else space
                 self._constants = frozen.get("constants")
             return space, self._constants
@@ -249,122 +291,53 @@ class Session:
             SpaceChangedError: If it differs from the run's.
         """
         with self._lock:
-            if self._space is not None:
-                if self._space != space:
-                    raise SpaceChangedError(_space_changed(self._space, space))
-                return
-            with self._transaction() as tx:
-                self._adopt(space, tx)
+            if self._learnt is None:
+                with self._transaction() as tx:
+                    self._adopt(tx, space)
+            elif self._learnt.space != space:
+                raise SpaceChangedError(_space_changed(self._learnt.space, space))
 
-    def _adopt(self, space: Space, tx: Transaction) -> None:
-        frozen = self._frozen(tx)
-        if frozen is not None and frozen["space"] != space.to_dict():
-            raise SpaceChangedError(_space_changed(None, space))
-        self._space = space
-        self._algorithm = self._without_plan(space)
+    def refresh(self) -> None:
+        """Reads what other workers have released."""
+        with self._transaction() as tx:
+            self._sync(tx)
+
+    def _adopt(self, tx: Transaction, space: Space) -> None:
+        self._learnt = _Learnt(
+            space, self._kind(self.config, space, seed=self.seed, maximize=self.maximize)
+        )
         self._sync(tx)
 
-    def _frozen(self, tx: Transaction) -> dict[str, Any] | None:
-        run = tx.run()
-        if run is None:
-            raise VaultError("The vault no longer holds this run.")
-        return run[2]
-
-    def _freeze(self, tx: Transaction, space: Space, mode: str, n_records: int) -> None:
-        """The first vector fixes n, and with it the plan."""
-        if self._space is None:
-            self._adopt(space, tx)
-        if self._mode is None:
-            facts = {"space": space.to_dict(), "mode": mode, "n_records": n_records}
-            self._make_algorithm(mode, n_records)  # raises before anything is written
-            tx.freeze(facts)
-
-    def _freeze_constants(self, tx: Transaction, constants: Mapping[str, Any] | None) -> None:
-        """The first trial that reports constants fixes them; older versions fixed none."""
-        if constants is None or self._constants is not None:
-            return
-        frozen = self._frozen(tx)
-        if frozen is not None and "constants" not in frozen:
-            tx.freeze(frozen | {"constants": dict(constants)})
-
-    def _make_algorithm(self, mode: str, n_records: int) -> None:
-        space = self._known_space()
+    def _plan(self, space: Space, mode: str, n_records: int) -> None:
         config = self.config if mode == PRIVATE else self.config.plain()
         plan = self._kind.make_plan(config, space, n_records)
-        self._algorithm = self._kind(
-            config, space, seed=self.seed, maximize=self.maximize, plan=plan
-        )
-        self._mode, self._n_records, self._seq, self._values = mode, n_records, 0, []
+        algorithm = self._kind(config, space, seed=self.seed, maximize=self.maximize, plan=plan)
+        self._learnt = _Learnt(space, algorithm, mode, n_records)
 
     def _sync(self, tx: Transaction) -> None:
         """Brings the algorithm up to the committed releases."""
-        if self._space is None:
+        if self._learnt is None:
             return  # a resumed run whose host has not told the space yet: nothing to learn with
-        if self._mode is None:
-            frozen = self._frozen(tx)
-            if frozen is not None:
-                if frozen["space"] != self._space.to_dict():
-                    raise SpaceChangedError(_space_changed(None, self._space))
-                self._make_algorithm(frozen["mode"], frozen["n_records"])
+        frozen = _frozen(tx) if self._learnt.mode is None else None
+        if frozen is not None:
+            if frozen["space"] != self._learnt.space.to_dict():
+                raise SpaceChangedError(_space_changed(None, self._learnt.space))
+            self._plan(self._learnt.space, frozen["mode"], frozen["n_records"])
         self.run.follow(tx)
-        for seq, kind, key, payload in tx.releases_after(self._seq):
-            self._learn(seq, _release_of(kind, key, payload))
+        for seq, kind, key, payload in tx.releases_after(self._learnt.seq):
+            self._learnt.observe(seq, _release_of(kind, key, payload))
         self._count_plain(tx)
 
     def _count_plain(self, tx: Transaction) -> None:
         """A run of plain floats has no plan, but ends after as many trials as were asked for."""
         limit = self.config.n_trials
-        if self._mode == PLAIN and limit is not None:
+        if self.plain and limit is not None:
             self._plain_over = tx.told() >= limit
 
-    def _learn(self, seq: int, release: Release) -> None:
-        self._known_algorithm().observe(release)
-        self._seq = seq
-        if release.kind in ("value", FINAL):
-            self._values.append(release.values[0])
-
-    def _known_space(self) -> Space:
-        if self._space is None:
+    def _known(self) -> _Learnt:
+        if self._learnt is None:
             raise PrivacyError("The search space is not known yet.")
-        return self._space
-
-    def _known_algorithm(self) -> CentralAlgorithm:
-        if self._algorithm is None:
-            raise PrivacyError("The search space is not known yet.")
-        return self._algorithm
-
-    @property
-    def plan(self) -> CentralPlan | None:
-        """The plan, once the number of records is known; None for a plain-float run."""
-        if self._mode != PRIVATE or self._algorithm is None:
-            return None
-        plan: CentralPlan | None = self._algorithm.plan
-        return plan
-
-    @property
-    def plain(self) -> bool:
-        """Whether this is a run of plain floats, for which nothing is claimed."""
-        return self._mode == PLAIN
-
-    @property
-    def finished(self) -> bool:
-        """True once the plan of a private run is used up (as of the last ask or tell).
-
-        A run of plain floats is over after ``n_trials``, if they were given.
-        """
-        if self._mode == PLAIN:
-            return self._plain_over
-        return self._mode == PRIVATE and self._known_algorithm().finished
-
-    @property
-    def released(self) -> int:
-        """Number of releases that this session knows of; it never falls."""
-        return self._seq
-
-    def refresh(self) -> None:
-        """Reads what other workers have released."""
-        with self._lock, self._transaction() as tx:
-            self._sync(tx)
+        return self._learnt
 
     # Asking ---------------------------------------------------------------------------------
 
@@ -392,68 +365,84 @@ class Session:
             while True:
                 with self._transaction() as tx:
                     self._sync(tx)
-                    row = tx.trial(trial)
+                    known, row = self._known(), tx.trial(trial)
                     if row is not None and row.state != "failed":
                         return Proposal(row.role, row.step, row.slot, row.x)
-                    rows = tx.step_trials(self._known_algorithm().phase[1])
-                    if not self._complete(rows):
-                        if not beyond and not self._has_room(rows):
+                    rows = tx.step_trials(known.algorithm.phase[1])
+                    if not known.complete(rows):
+                        taken = sum(row.state in ("out", "done") for row in rows)
+                        if not beyond and taken >= known.algorithm.batch_capacity:
                             return None
                         if row is not None:  # the host runs a failed trial again under its name
                             tx.forget(trial)
                         return self._assign(tx, trial, rows)
                 self._settle()
 
-    def _has_room(self, rows: Iterable[tuple[str, int, str]]) -> bool:
-        taken = sum(state in ("out", "done") for _, _, state in rows)
-        return taken < self._known_algorithm().batch_capacity
-
-    def _complete(self, rows: Iterable[tuple[str, int, str]]) -> bool:
-        """Whether the current step can be released (after a crash, by any worker)."""
-        algorithm = self._known_algorithm()
-        if algorithm.phase[0] != STEP or algorithm.plan is None:
-            return False
-        return algorithm.ready(sum(state == "done" for _, _, state in rows))
-
-    def _assign(
-        self, tx: Transaction, trial: str, rows: Iterable[tuple[str, int, str]]
-    ) -> Proposal:
-        rows = list(rows)
-        taken = {slot for _, slot, state in rows if state in ("out", "done")}
-        failed = Counter(slot for _, slot, state in rows if state == "failed")
+    def _assign(self, tx: Transaction, trial: str, rows: Sequence[TrialRow]) -> Proposal:
+        """Hands the first open slot of the current step to a trial."""
+        taken = {row.slot for row in rows if row.state in ("out", "done")}
+        failed = Counter(row.slot for row in rows if row.state == "failed")
         taken |= {slot for slot, times in failed.items() if times >= _ENOUGH_FAILURES}
         slot = next(i for i in range(len(taken) + 1) if i not in taken)
-        proposal = self._propose(tx, slot, rows)
+        others = [row for row in rows if row.trial != trial]
+        points = {s: [row.x for row in others if row.state == s] for s in ("out", "failed")}
+        proposal = self._known().algorithm.propose(slot, points["out"], points["failed"])
         tx.new_trial(trial, proposal.role, proposal.step, proposal.slot, proposal.x)
         return proposal
-
-    def _propose(
-        self, tx: Transaction, slot: int, rows: Iterable[tuple[str, int, str]]
-    ) -> Proposal:
-        points: dict[str, list[Array]] = {"out": [], "failed": []}
-        for trial, _, state in rows:
-            row = tx.trial(trial) if state in points else None
-            if row is not None:
-                points[state].append(row.x)
-        return self._known_algorithm().propose(slot, points["out"], points["failed"])
 
     def place(self, trial: str, x: Array) -> None:
         """Enters a trial at a point that the host chose, shape (D,), before it is told.
 
         It counts as a start while the start is open, and as outside the plan afterwards.
         """
-        with self._lock, self._transaction() as tx:
+        with self._transaction() as tx:
             self._sync(tx)
             if tx.trial(trial) is None:
-                self._unasked(tx, trial, self._known_space().snap(x))
+                self._unasked(tx, trial, self._known().space.snap(x))
+
+    def _unasked(self, tx: Transaction, trial: str, x: Array) -> tuple[str, int]:
+        """Role of a trial that the host chose: a start while the start is open, else outside."""
+        role, step = self._known().algorithm.phase
+        if role != START:
+            role, step = OUTSIDE, OUTSIDE_STEP
+        slot = tx.count(step=step) + 10**6  # clear of the slots that are handed out
+        tx.new_trial(trial, role, step, slot, x)
+        return role, step
 
     def fail(self, trial: str) -> None:
         """Gives the slot of a trial back that failed or was pruned."""
-        with self._lock, self._transaction() as tx:
+        with self._transaction() as tx:
             self._sync(tx)
             tx.fail(trial)
 
+    def give_back(self, living: Collection[str]) -> list[str]:
+        """Gives back the slots of trials that the host no longer knows; returns their keys.
+
+        Args:
+            living: Trials that are still expected to tell.
+        """
+        with self._transaction() as tx:
+            lost = [trial for trial in tx.out() if trial not in living]
+            for trial in lost:
+                tx.fail(trial)
+        return lost
+
     # Telling --------------------------------------------------------------------------------
+
+    def expect_records(self, labels: str | None) -> None:
+        """Says whose losses this process tells, in which order.
+
+        Clipping bounds what one record does to a release only as long as entry i of every vector
+        is that record's.
+
+        Args:
+            labels: Their :func:`privbo_plugins.convert.fingerprint`; None says nothing.
+
+        Raises:
+            ValueError: If the run's records are others, or in another order.
+        """
+        with self._transaction() as tx:
+            self._labels.expect(tx, labels)
 
     def tell(
         self,
@@ -463,7 +452,7 @@ class Session:
         losses: Any,
         constants: Mapping[str, Any] | None = None,
         index: str | None = None,
-    ) -> tuple[float, str]:
+    ) -> Published:
         """Takes a trial's per-record losses and returns what may be published of them.
 
         A trial that has been told before gets its stored release again, whatever is told now.
@@ -478,10 +467,6 @@ class Session:
             index: Fingerprint of the losses' own labels
                 (:func:`privbo_plugins.convert.index_of`), where they have lost them on the way.
 
-        Returns:
-            The value to publish, and what it is: the trial's role and step, with ", carried"
-            where the plan has no release left for this trial and earlier releases stand in.
-
         Raises:
             ValueError: If the vector is not usable; nothing is stored or charged then.
             SpaceChangedError: If the trial was evaluated in another space.
@@ -490,84 +475,23 @@ class Session:
         """
         y, index = as_losses(losses), index or index_of(losses)
         with self._lock:
-            began = self._mode is not None
+            began = self.plan is not None
             with self._transaction() as tx:
-                self._admit(tx, space, y, constants)
-                self._check_labels(tx, len(y), index)
-                value, label, due = self._record(tx, trial, params, y)
+                self._admit(tx, space, PRIVATE, len(y))
+                self._freeze_constants(tx, constants)
+                if self.plain:
+                    raise PrivacyError(_STARTED_PLAIN)
+                self._labels.check(tx, len(y), index)
+                told, due = self._record(tx, trial, params, y)
             if due:
                 self._settle()
-            plan = self.plan
-            if not began and plan is not None:
-                plan.warn_if_noise_dominates()
-            self._warn_if_at_an_end()
-            return value, label
-
-    def _warn_if_at_an_end(self) -> None:
-        """Says once that released values cannot be told from an end of their range."""
-        value_range = getattr(self.config, "value_range", None)
-        if self._ends_told or self.plan is None or value_range is None:
-            return
-        noise = self.plan.value_noise
-        end = end_of(self._values, noise, value_range, maximize=self.maximize)
-        if end is not None:
-            self._ends_told = True
-            text = said_of(end, len(self._values), value_range)
-            warnings.warn(text, UtilityWarning, stacklevel=3)
-
-    def _admit(
-        self, tx: Transaction, space: Space, y: Array, constants: Mapping[str, Any] | None
-    ) -> None:
-        """Refuses losses that do not fit the run; the first ones decide what it is."""
-        self._sync(tx)
-        self._check_space(space)
-        if self._mode is None and self._frozen(tx) is None:
-            _check_first(y)
-        self._freeze(tx, space, PRIVATE, len(y))
-        self._freeze_constants(tx, constants)
-        self._check_private()
-
-    def expect_records(self, labels: str | None) -> None:
-        """Says whose losses this process tells, in which order.
-
-        Clipping bounds what one record does to a release only as long as entry i of every vector
-        is that record's.
-
-        Args:
-            labels: Their :func:`privbo_plugins.convert.fingerprint`; None says nothing.
-
-        Raises:
-            ValueError: If the run's records are others, or in another order.
-        """
-        with self._lock, self._transaction() as tx:
-            self._compare_labels(tx, _LABELS, labels)
-            self._labels = labels
-
-    def _check_labels(self, tx: Transaction, n_records: int, index: str | None) -> None:
-        """Refuses losses of other records; the first ones decide."""
-        for kind, labels in ((_LABELS, self._labels), (_INDEX, index)):
-            if labels is not None and int(labels.partition(":")[0]) != n_records:
-                raise ValueError(_OTHER_NUMBER.format(n_records, labels.partition(":")[0]))
-            if not self._compare_labels(tx, kind, labels) and labels is not None:
-                tx.mark(kind, self._keyed(tx, labels))
-
-    def _compare_labels(self, tx: Transaction, kind: str, labels: str | None) -> bool:
-        """Whether the run knows labels of a kind, which are then the same.
-
-        Raises:
-            ValueError: If they are not.
-        """
-        known = () if labels is None else tx.marks(kind)
-        if known and labels is not None and known != (self._keyed(tx, labels),):
-            raise ValueError(_OTHER_RECORDS)
-        return bool(known)
-
-    @staticmethod
-    def _keyed(tx: Transaction, labels: str) -> str:
-        """A digest that says nothing to whoever has not got the vault."""
-        if not tx.any_mark(_KEY_OF_LABELS):
-            tx.mark(_KEY_OF_LABELS, secrets.token_hex(32))
-        return hmac.digest(tx.marks(_KEY_OF_LABELS)[0].encode(), labels.encode(), "sha256").hex()
+            if not began and self.plan is not None:
+                self.plan.warn_if_noise_dominates()
+            if not self._end_shown and self.plan is not None:
+                self._end_shown = warn_at_an_end(
+                    self._known().values, self.plan.value_noise, self.config, self.maximize
+                )
+            return told
 
     def tell_plain(
         self, trial: str, params: Mapping[str, Any], space: Space, value: float
@@ -578,49 +502,53 @@ class Session:
         """
         with self._lock:
             # In a transaction of its own: whatever fails below, the mark stays.
-            self.mark_unprotected("trials returned plain floats instead of per-record losses")
+            self.run.mark_unprotected("trials returned plain floats instead of per-record losses")
             with self._transaction() as tx:
-                self._sync(tx)
-                same = self._space is None or self._space == space
-                if same and self._mode != PRIVATE:
-                    self._freeze(tx, space, PLAIN, 1)
-                if not same or self._mode == PRIVATE:
+                same = self.space is None or self.space == space
+                if same:
+                    self._admit(tx, space, PLAIN, 1)
+                if not same or not self.plain:
                     tx.fail(trial)
                     return
-                _, _, due = self._record(tx, trial, params, np.array([float(value)]))
+                _, due = self._record(tx, trial, params, np.array([float(value)]))
                 self._count_plain(tx)
             if due:
                 self._settle()
 
-    def _check_space(self, space: Space) -> None:
-        if self._space is not None and self._space != space:
-            raise SpaceChangedError(_space_changed(self._space, space))
+    def _admit(self, tx: Transaction, space: Space, mode: str, n_records: int) -> None:
+        """Refuses another space than the run's; the first vector fixes n, and with it the plan."""
+        self._sync(tx)
+        if self._learnt is None:
+            self._adopt(tx, space)
+        elif self._learnt.space != space:
+            raise SpaceChangedError(_space_changed(self._learnt.space, space))
+        if self._known().mode is None:
+            if mode == PRIVATE and n_records == 1:
+                raise ValueError(_AVERAGE)
+            self._plan(space, mode, n_records)  # raises before anything is written
+            tx.freeze({"space": space.to_dict(), "mode": mode, "n_records": n_records})
 
-    def _check_private(self) -> None:
-        if self._mode == PLAIN:
-            raise PrivacyError(
-                "This run started with plain floats and is unprotected; per-record losses cannot "
-                "make it private. Start a new study for them."
-            )
+    def _freeze_constants(self, tx: Transaction, constants: Mapping[str, Any] | None) -> None:
+        """The first trial that reports constants fixes them."""
+        if constants is None or self._constants is not None:
+            return
+        frozen = _frozen(tx)
+        if frozen is not None and "constants" not in frozen:
+            tx.freeze(frozen | {"constants": dict(constants)})
 
     def _record(
         self, tx: Transaction, trial: str, params: Mapping[str, Any], y: Array
-    ) -> tuple[float, str, bool]:
-        """Value to publish, what it is, and whether the current step is complete now."""
-        if len(y) != self._n_records:
-            raise ValueError(
-                f"Every trial must return one value for each of the same {self._n_records} "
-                "validation records, in the same order; this vector has another length. Return "
-                "NaN for a record that cannot be scored instead of dropping it. Nothing was "
-                "stored or charged."
-            )
+    ) -> tuple[Published, bool]:
+        """What may be published of a trial, and whether the current step is complete now."""
+        known = self._known()
+        if len(y) != known.n_records:
+            raise ValueError(_OTHER_LENGTH.format(known.n_records))
         row = tx.trial(trial)
-        if row is not None and not self._shows(row, params):
+        if row is not None and not known.at(row, params):
             raise PrivacyError(ANOTHER_POINT)
         if row is not None and row.state == "done":
-            return _published(row.value), _label(row.role, row.step, False), False
-        algorithm = self._known_algorithm()
-        x = self._known_space().encode(params)
+            return _shown(tx, row), False
+        algorithm, x = known.algorithm, known.space.encode(params)
         role, step = self._unasked(tx, trial, x) if row is None else (row.role, row.step)
         query = algorithm.value_query(trial, role, step, x)
         release = None if query is None else self._release(tx, query, _blocks_of(y))
@@ -632,27 +560,11 @@ class Session:
         if wanted:
             tx.put_losses(trial, y)
         tx.finish(trial, x, value)
-        due = wanted and self._complete(tx.step_trials(step))
-        return value, _label(role, step, query is None), due
-
-    def _shows(self, row: TrialRow, params: Mapping[str, Any]) -> bool:
-        """Whether parameters are those that a trial was told at, if it was told."""
-        if row.value is None or self._space is None:
-            return True
-        try:
-            x = self._space.encode(params)
-        except (KeyError, ValueError):  # one is missing, or a choice is none
-            return False
-        return np.allclose(x, row.x, rtol=0.0, atol=_SAME)
-
-    def _unasked(self, tx: Transaction, trial: str, x: Array) -> tuple[str, int]:
-        """Role of a trial that the host chose: a start while the start is open, else outside."""
-        role, step = self._known_algorithm().phase
-        if role != START:
-            role, step = OUTSIDE, OUTSIDE_STEP
-        slot = len(tx.step_trials(step)) + 10**6  # clear of the slots that are handed out
-        tx.new_trial(trial, role, step, slot, x)
-        return role, step
+        due = wanted and known.complete(tx.step_trials(step))
+        own = release is not None and release.meta.get("trial", release.key) == trial
+        draw = release.values[0] if release is not None and own else None
+        carried = query is None
+        return Published(value, role, step, None if draw == value else draw, carried), due
 
     # Releasing ------------------------------------------------------------------------------
 
@@ -660,20 +572,21 @@ class Session:
         """Releases the current step if its batch is complete, and deletes what it used."""
         with self._transaction() as tx:
             self._sync(tx)
-            algorithm = self._known_algorithm()
-            role, step = algorithm.phase
-            if role != STEP or self._n_records is None:
+            known = self._known()
+            role, step = known.algorithm.phase
+            if role != STEP or known.n_records is None:
                 return
-            trials, X = tx.done_points(step)
+            done = [row for row in tx.step_trials(step) if row.state == "done"]
             held = set(tx.held())
-            gone = [t for t in trials if t not in held]
+            gone = [row.trial for row in done if row.trial not in held]
             for trial in gone:  # purged under way: their slots are evaluated again
                 tx.reopen(trial)
-            queries = [] if gone else algorithm.step_queries(trials, X, held)
+            trials, X = [row.trial for row in done], [row.x for row in done]
+            queries = [] if gone else known.algorithm.step_queries(trials, X, held)
             for query in queries:
-                self._release(tx, query, tx.blocks(query.trials, self._n_records))
+                self._release(tx, query, tx.blocks(query.trials, known.n_records))
             if queries:
-                keep = {t for t, _ in algorithm.remembered_after(queries[-1])}
+                keep = {t for t, _ in known.algorithm.remembered_after(queries[-1])}
                 tx.drop_losses([t for t in queries[-1].trials if t not in keep])
 
     def _release(self, tx: Transaction, query: Query, blocks: Iterable[Array]) -> Release:
@@ -693,20 +606,20 @@ class Session:
         return release
 
     def _charge(self, tx: Transaction, query: Query, scale: float) -> None:
-        if self._mode != PRIVATE:
+        if self.plain:
             return
         charge = Charge(query.kind, query.key, query.mu, query.sensitivity, scale)
         check_budget(self.config.mu, self.run.spent.of(tx, VALIDATION).mu2, charge)
         tx.charge(charge)
         if math.isinf(query.mu):
-            tx.mark_unprotected("mu is infinite, so no noise is added")
+            tx.mark(UNPROTECTED, "mu is infinite, so no noise is added")
 
     def _draw(
         self, query: Query, blocks: Iterable[Array], scale: float, noise: NoiseSource
     ) -> dict[str, Any]:
         with np.errstate(all="ignore"):  # a warning would tell that some record is extreme
             exact = query.statistic(blocks)
-        private = self._mode == PRIVATE and not math.isinf(query.mu)
+        private = not self.plain and not math.isinf(query.mu)
         noisy = (noise.add_gaussian(exact, scale) if private else exact) + query.offset
         return {"values": noisy.tolist(), "meta": dict(query.meta)}
 
@@ -723,11 +636,11 @@ class Session:
         mu = self.config.training_mu
         if mu is None:
             return
-        with self._lock, self._transaction() as tx:
+        with self._transaction() as tx:
             if tx.charged(TRAINING, attempt):
                 return
             self._sync(tx)
-            most = most_trainings(self.plan)
+            most = _most_trainings(self.plan)
             if self.run.spent.of(tx, TRAINING).mu2 > (most - 0.5) * mu**2:
                 raise BudgetExceededError(
                     f"{most} trainings were charged to the training records, as many as the plan "
@@ -737,165 +650,73 @@ class Session:
                 )
             tx.charge(Charge(TRAINING, attempt, mu, 0.0, 0.0, TRAINING))
 
+    def purge(self) -> None:
+        """Deletes every raw loss of the run; ledger and releases stay."""
+        with self._transaction() as tx:
+            tx.purge()
+
+    # Looking --------------------------------------------------------------------------------
+
     def enter(self, trial: str) -> tuple[float | None, Array | None]:
         """Records that a trial runs in the private channel.
 
         Returns:
             Its stored value if it was told before, and the point it was handed, if any.
         """
-        with self._lock, self._transaction() as tx:
+        with self._transaction() as tx:
             tx.mark(_ENTERED, trial)
             row = tx.trial(trial)
         return (None, None) if row is None else (row.value, row.x)
 
-    def entered(self, trial: str) -> bool:
-        """Whether :meth:`enter` was called for a trial."""
-        with self._lock, self._transaction() as tx:
+    def entered(self, trial: str | None = None) -> bool:
+        """Whether :meth:`enter` was called for a trial; None for any."""
+        with self._transaction() as tx:
             return tx.has_mark(_ENTERED, trial)
 
-    def anybody_entered(self) -> bool:
-        """Whether :meth:`enter` was called for any trial."""
-        with self._lock, self._transaction() as tx:
-            return tx.any_mark(_ENTERED)
-
-    def give_back(self, living: Collection[str]) -> list[str]:
-        """Gives back the slots of trials that the host no longer knows; returns their keys.
-
-        Args:
-            living: Trials that are still expected to tell.
-        """
-        with self._lock, self._transaction() as tx:
-            lost = [trial for trial in tx.out() if trial not in living]
-            for trial in lost:
-                tx.fail(trial)
-        return lost
-
-    def claim(self) -> None:
-        """Records that the host has remembered the run."""
-        with self._lock, self._transaction() as tx:
-            tx.mark(_CLAIMED, "by the host")
-
-    def claimed(self) -> bool:
-        """Whether :meth:`claim` was called by anyone."""
-        with self._lock, self._transaction() as tx:
-            return tx.any_mark(_CLAIMED)
-
-    # Looking --------------------------------------------------------------------------------
-
-    def mark_unprotected(self, reason: str) -> None:
-        """Records for ever that nothing may be claimed for this run."""
-        with self._lock, self._transaction() as tx:
-            tx.mark_unprotected(reason)
-
-    def note(self, text: str) -> None:
-        """Records a fact that the guarantee reports."""
-        with self._lock, self._transaction() as tx:
-            tx.mark(NOTE, text)
-
-    def vouch(self, operation: str, trial: str) -> None:
-        """Records that the caller declared what an operation of a trial was given public."""
-        with self._lock, self._transaction() as tx:
-            tx.mark(NOTE, _VOUCHED.format(operation))
-            tx.mark(_VOUCHED_FOR, f"{operation}/{trial}")
-
-    def vouched_of(self, trial: str) -> frozenset[str]:
-        """Operations of one trial whose values were declared public; looks through all marks."""
-        mark = f"/{trial}"
-        with self._lock, self._transaction() as tx:
-            told = tx.marks_ending(_VOUCHED_FOR, mark)
-        return frozenset(text.removesuffix(mark) for text in told)
-
-    def vouched_among(self, marks: Iterable[str]) -> frozenset[str]:
-        """Those of some operations, as operation/trial, that were declared public."""
-        with self._lock, self._transaction() as tx:
-            return tx.those_marked(_VOUCHED_FOR, marks)
-
-    def vouched(self) -> frozenset[str]:
-        """What was declared public, as operation/trial."""
-        with self._lock, self._transaction() as tx:
-            return frozenset(tx.marks(_VOUCHED_FOR))
-
-    def published_value(self, trial: str) -> float | None:
-        """What a trial may show in the host's storage; None if it was never told."""
-        with self._lock, self._transaction() as tx:
-            row = tx.trial(trial)
-        return None if row is None else row.value
-
-    def drawn(self, trial: str) -> float | None:
-        """The noisy draw behind a trial's published value, where that is an estimate.
-
-        None where the trial has no release of its own, or publishes it as it is.
-        """
-        return self.drawn_of([trial]).get(trial)
-
-    def all_drawn(self) -> dict[str, float]:
-        """:meth:`drawn` of every trial that has one."""
-        with self._lock, self._transaction() as tx:
-            shown, rows = tx.published(), tx.releases_after(0)
-        draws = {
-            told["meta"].get("trial", key): float(told["values"][0])
-            for _, kind, key, told in rows
-            if kind == "value" or "trial" in told["meta"]
-        }
-        return {t: draw for t, draw in draws.items() if t in shown and shown[t][2] != draw}
-
-    def drawn_of(self, trials: Iterable[str]) -> dict[str, float]:
-        """:meth:`drawn` of those of some trials that have one."""
-        found = {}
-        with self._lock, self._transaction() as tx:
-            last = tx.released(FINAL, FINAL) or {"meta": {}}
-            for trial in trials:
-                row, own = tx.trial(trial), tx.released("value", trial)
-                if own is None and last["meta"].get("trial") == trial:
-                    own = last
-                if own is not None and row is not None and own["values"][0] != row.value:
-                    found[trial] = float(own["values"][0])
-        return found
+    def published(self, trials: Iterable[str] | None = None) -> dict[str, Published]:
+        """What trials may show in the host's storage: those of some that were told, or all."""
+        with self._transaction() as tx:
+            if trials is not None:
+                rows = [tx.trial(trial) for trial in trials]
+                return {r.trial: _shown(tx, r) for r in rows if r and r.value is not None}
+            draws = {
+                told["meta"].get("trial", key): float(told["values"][0])
+                for _, kind, key, told in tx.releases_after(0)
+                if kind == "value" or "trial" in told["meta"]
+            }
+            return {
+                row.trial: _with_draw(row, draws.get(row.trial))
+                for row in tx.trials()
+                if row.value is not None
+            }
 
     def told_elsewhere(self, params: Mapping[str, Mapping[str, Any]]) -> list[str]:
         """Those of some trials, given by their parameters, that were told at others."""
-        with self._lock, self._transaction() as tx:
-            rows = {trial: tx.trial(trial) for trial in params}
-        told = {trial: row for trial, row in rows.items() if row is not None}
-        return [trial for trial, row in told.items() if not self._shows(row, params[trial])]
-
-    def published_of(self, trials: Iterable[str]) -> dict[str, tuple[str, int, float]]:
-        """(role, step, published value) of those of some trials that were told."""
-        with self._lock, self._transaction() as tx:
-            rows = {trial: tx.trial(trial) for trial in trials}
-        told = {trial: row for trial, row in rows.items() if row is not None}
-        return {t: (r.role, r.step, r.value) for t, r in told.items() if r.value is not None}
+        with self._transaction() as tx:
+            rows = [row for trial in params if (row := tx.trial(trial)) is not None]
+        known = self._learnt
+        return [r.trial for r in rows if known is not None and not known.at(r, params[r.trial])]
 
     def n_told(self) -> int:
         """Number of trials that were told."""
-        with self._lock, self._transaction() as tx:
+        with self._transaction() as tx:
             return tx.told()
-
-    def published(self) -> dict[str, tuple[str, int, float]]:
-        """(role, step, published value) of every trial that was told."""
-        with self._lock, self._transaction() as tx:
-            return tx.published()
 
     def ledger(self) -> list[Charge]:
         """Every charge so far."""
-        with self._lock, self._transaction() as tx:
+        with self._transaction() as tx:
             return tx.charges()
 
     def releases(self) -> list[Release]:
         """Every release so far, in order."""
-        with self._lock, self._transaction() as tx:
+        with self._transaction() as tx:
             rows = tx.releases_after(0)
         return [_release_of(kind, key, payload) for _, kind, key, payload in rows]
 
     def held_losses(self) -> list[str]:
         """Trials whose raw losses the vault still holds."""
-        with self._lock, self._transaction() as tx:
+        with self._transaction() as tx:
             return tx.held()
-
-    def purge(self) -> None:
-        """Deletes every raw loss of the run; ledger and releases stay."""
-        with self._lock, self._transaction() as tx:
-            tx.purge()
 
     def recommendation(self) -> dict[str, Any]:
         """Parameters that the releases so far recommend.
@@ -903,7 +724,7 @@ class Session:
         Raises:
             ValueError: If nothing has been released yet.
         """
-        return self._known_space().decode(self.recommended_point())
+        return self._known().space.decode(self.recommended_point())
 
     def recommended_point(self) -> Array:
         """The same as a point, shape (D,).
@@ -913,17 +734,22 @@ class Session:
         """
         with self._lock:
             self.refresh()
-            return self._known_algorithm().recommendation()
+            return self._known().algorithm.recommendation()
 
     def history(self) -> History:
         """Everything the run has released, for pictures; plain floats are no releases."""
         with self._lock:
             self.refresh()
-            releases = self.releases()
+            releases, known = self.releases(), self._known()
             mu = {(c.kind, c.key): c.mu for c in self.ledger()}
             squares = np.cumsum([mu.get((r.kind, r.key), 0.0) ** 2 for r in releases])
-            values = [r for r in releases if r.kind in ("value", "final") and not self.plain]
-            space, path = self._known_space(), self._known_algorithm().path
+            values = [r for r in releases if r.kind in ("value", FINAL) and not self.plain]
+            space, path = known.space, known.algorithm.path
+            places: dict[str, Any] = {}
+            if values and all("x" in release.meta for release in values):
+                points = np.array([release.meta["x"] for release in values], dtype=float)
+                aim = space.embed(known.algorithm.recommendation()[None])[0]
+                places = {"places": space.embed(points), "aim": aim}
             return History(
                 values=[(r.meta["role"], r.meta["step"], r.values[0]) for r in values],
                 value_noise=0.0 if self.plan is None else self.plan.value_noise,
@@ -932,17 +758,8 @@ class Session:
                 centres=[space.decode(x) for x in path],
                 spent=np.sqrt(squares).tolist(),
                 budget=self.config.mu,
-                **self._told_where(values),
+                **places,
             )
-
-    def _told_where(self, values: Sequence[Release]) -> dict[str, Any]:
-        """Where values were released and what is recommended, as points of a model."""
-        if not values or not all("x" in release.meta for release in values):
-            return {}  # an older version stored none
-        points = np.array([release.meta["x"] for release in values], dtype=float)
-        aim = self._known_algorithm().recommendation()[None]
-        embed = self._known_space().embed
-        return {"places": embed(points), "aim": embed(aim)[0]}
 
     def status(self, guarantee: Guarantee) -> dict[str, Any]:
         """Where the run stands, JSON-ready (:func:`privbo_plugins.status.status`).
@@ -950,19 +767,14 @@ class Session:
         Args:
             guarantee: What the host allows to claim.
         """
-        with self._lock:
-            self.refresh()
-            return of_records(
-                guarantee, self.plan, self.n_told(),
-                finished=self.finished, recommendation=self._recommends(),
-            )  # fmt: skip
-
-    def _recommends(self) -> bool:
         try:
-            self._known_algorithm().recommendation()
+            self.recommended_point()
+            recommends = True
         except (PrivacyError, ValueError):  # nothing has been released yet
-            return False
-        return True
+            recommends = False
+        return of_records(
+            guarantee, self.plan, self.n_told(), finished=self.finished, recommendation=recommends
+        )
 
     def guarantee(self, reasons: Sequence[str] = (), *, failed: int = 0) -> Guarantee:
         """What may be claimed for this run, from the ledger and the marks.
@@ -971,12 +783,12 @@ class Session:
             reasons: Why the host says that nothing may be claimed at the moment.
             failed: Failed and pruned trials that the host knows of; the vault may know fewer.
         """
-        with self._lock, self._transaction() as tx:
+        with self._transaction() as tx:
             self._sync(tx)
             validation, training = (self.run.spent.of(tx, who) for who in (VALIDATION, TRAINING))
             reasons = [*tx.marks(UNPROTECTED), *reasons]
-            notes, failed = list(tx.marks(NOTE)), max(failed, tx.count("failed"))
-            frozen = self._frozen(tx) or {"mode": None, "n_records": None}
+            notes, failed = list(tx.marks(NOTE)), max(failed, tx.count(state="failed"))
+            frozen = _frozen(tx) or {"mode": None, "n_records": None}
         if math.isinf(self.config.mu) and not reasons:
             reasons.append("mu is infinite, so no noise is added")
         if failed:
@@ -1004,26 +816,51 @@ class Session:
         )
 
 
-_OTHER_NUMBER = (
-    "The losses are of {} records, and {} records are named (record_ids=, or the losses' own "
-    "index). Give one label per validation record, in the order of the losses. Nothing was "
-    "stored or charged."
+_STARTED_PLAIN = (
+    "This run started with plain floats and is unprotected; per-record losses cannot make it "
+    "private. Start a new study for them."
 )
 
-_OTHER_RECORDS = (
-    "The records of these losses are others than the run's, or in another order (record_ids=, or "
-    "the index of the pandas Series that the objective returns). What is promised holds only if "
-    "entry i belongs to the same record in every trial: switch shuffling off, or sort the losses "
-    "by record (losses.sort_index()). For other records start a new study; on those that both "
-    "have in common the mu of both add up (squares add up). Nothing was stored or charged."
+_AVERAGE = (
+    "The first vector has one entry, so there would be one validation record: this looks like an "
+    "average. Return one value per validation record, before averaging. Nothing was stored or "
+    "charged."
 )
+
+_OTHER_LENGTH = (
+    "Every trial must return one value for each of the same {} validation records, in the same "
+    "order; this vector has another length. Return NaN for a record that cannot be scored instead "
+    "of dropping it. Nothing was stored or charged."
+)
+
+
+def _frozen(tx: Transaction) -> dict[str, Any] | None:
+    """What the run's first vector has fixed; None before it."""
+    run = tx.run()
+    if run is None:
+        raise VaultError("The vault no longer holds this run.")
+    return run[2]
 
 
 def _release_of(kind: str, key: str, payload: Mapping[str, Any]) -> Release:
     return Release(kind, key, tuple(payload["values"]), payload["meta"])
 
 
-def most_trainings(plan: CentralPlan | None) -> int:
+def _shown(tx: Transaction, row: TrialRow) -> Published:
+    """What a trial that is done may show, with its own draw."""
+    own = tx.released("value", row.trial)
+    if own is None:
+        last = tx.released(FINAL, FINAL)
+        own = last if last is not None and last["meta"].get("trial") == row.trial else None
+    return _with_draw(row, None if own is None else float(own["values"][0]))
+
+
+def _with_draw(row: TrialRow, draw: float | None) -> Published:
+    value = math.nan if row.value is None else row.value
+    return Published(value, row.role, row.step, None if draw == value else draw)
+
+
+def _most_trainings(plan: CentralPlan | None) -> int:
     """How many trainings a run may charge: a trial that ends without a release trains again."""
     return _UNPLANNED_TRAININGS if plan is None else ATTEMPTS * plan.n_trials
 
@@ -1034,26 +871,8 @@ def _trainings(
     """The declared cost of one training, how many were charged, and how many can be."""
     if config.training_mu is None:
         return ()
-    most = math.inf if plan is None else max(most_trainings(plan), training.n)
+    most = math.inf if plan is None else max(_most_trainings(plan), training.n)
     return ((config.training_mu, training.n, float(most)),)
-
-
-def _check_first(y: Array) -> None:
-    if len(y) == 1:
-        raise ValueError(
-            "The first vector has one entry, so there would be one validation record: this looks "
-            "like an average. Return one value per validation record, before averaging. Nothing "
-            "was stored or charged."
-        )
-
-
-def _published(value: float | None) -> float:
-    return math.nan if value is None else value
-
-
-def _label(role: str, step: int, carried: bool) -> str:
-    place = role if step < 0 else f"{role} {step}"
-    return f"{place}, carried" if carried else place
 
 
 def _blocks_of(y: Array) -> Iterable[Array]:
@@ -1074,18 +893,15 @@ def _space_changed(old: Space | None, new: Space) -> str:
 
 
 def _check_same_settings(stored: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    every = {**given["config"], **stored["config"]}  # a later version may have stored more
-    differing = [k for k in every if stored["config"].get(k) != given["config"].get(k)]
-    if stored["algorithm"] != given["algorithm"]:
-        differing.append("algorithm")
-    if stored["maximize"] != given["maximize"]:
-        differing.append("direction")
+    then, now = ({**one["config"], "algorithm": one["algorithm"], "direction": one["maximize"]}
+                 for one in (stored, given))  # fmt: skip
+    differing = [name for name in {**now, **then} if then.get(name) != now.get(name)]
     if differing:
         told = ", ".join(
-            f"{k}={stored['config'].get(k)!r} then and {given['config'].get(k)!r} now"
-            if k in every
-            else k
-            for k in differing
+            f"{name}={then.get(name)!r} then and {now.get(name)!r} now"
+            if name in stored["config"] or name in given["config"]
+            else name
+            for name in differing
         )
         raise ValueError(
             f"This run was started with other settings ({told}). A budget cannot change under "

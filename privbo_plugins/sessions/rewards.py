@@ -32,15 +32,10 @@ from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import Gaussian, LocalMechanism
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sanitize import retelling
-from privbo_plugins.sessions.run_settings import Asked, asked_with, compare, fix
+from privbo_plugins.sessions.run_settings import asked_with, compare, fix
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.release import REWARDS, Order, Outlet, accept, admit
-from privbo_plugins.store.run import (
-    Head,
-    OtherSettingsError,
-    RollbackGuard,
-    begin_or_join,
-)
+from privbo_plugins.store.run import OtherSettingsError, begin_or_join
 from privbo_plugins.store.vault import NOTE, PLAY, UNPROTECTED, Transaction, Vault
 from privbo_plugins.users import User, one_name
 
@@ -62,8 +57,8 @@ def _drawn_elsewhere(_noise: NoiseSource) -> float:
     raise PrivacyError("A ledger draws no noise: the process that evaluates the reward does.")
 
 
-class RewardLedger:
-    """Who was charged for which evaluation, and what was released of it; no raw reward ever.
+class RewardSession:
+    """One run's mechanism, its noise and the ledger of its users; no raw reward is ever kept.
 
     Args:
         mechanism: What happens to a reward.
@@ -72,10 +67,26 @@ class RewardLedger:
         user_budget: The most epsilon that one user may be charged in all runs of the vault, at
             ``user_delta``; None for no limit.
         user_delta: Where what one user pays is told, and limited; at 0 pure epsilons add up.
+        noise: Test injection only; a run with it is reported as unprotected.
+        config: Settings of the algorithm that asks for the rewards, JSON-ready, with its name as
+            "algorithm" and whatever else shall not change under way; stored with the run. None
+            where any algorithm may ask.
+        space: What it searches; stored with the run. None where the host alone knows it.
 
     Raises:
-        ValueError: If the budget is smaller than what one evaluation costs.
+        ValueError: If the budget is smaller than what one evaluation costs, or the run is asked
+            for rewards with another ``config``.
+        SpaceChangedError: If it is asked over another space.
+        TypeError: If ``config`` is not JSON-ready.
         VaultError: If the run was started with another mechanism, budget or delta.
+
+    Example:
+        >>> from privbo_plugins.privacy.local import make_mechanism
+        >>> from privbo_plugins.store.vault import open_vault
+        >>> session = RewardSession(make_mechanism(1.0, bound=1.0), open_vault(), "study")
+        >>> first = session.release("0", 0.25, "Jane", worst=-1.0)
+        >>> session.release("0", 0.99, "Jane", worst=-1.0) == first  # replayed, not drawn again
+        True
     """
 
     def __init__(
@@ -86,11 +97,14 @@ class RewardLedger:
         *,
         user_budget: float | None = None,
         user_delta: float = 0.0,
+        noise: NoiseSource | None = None,
+        config: Mapping[str, Any] | None = None,
+        space: Space | None = None,
     ) -> None:
+        self._asked = asked_with(config, space)
         check_user_budget(mechanism, user_budget, user_delta)
         self.mechanism, self.vault, self.user_budget = mechanism, vault, user_budget
         self.user_delta = user_delta
-        self._asked: Asked = {}
         limits = {"user_budget": user_budget, "user_delta": user_delta}
         try:
             self.run = begin_or_join(vault, host_key, {**mechanism.parameters(), **limits})
@@ -99,31 +113,8 @@ class RewardLedger:
                 "The vault holds evaluations of this run under another mechanism, epsilon, range "
                 "or user budget. Use the same, or another study."
             ) from None
-
-    @property
-    def run_id(self) -> str:
-        """The run's identity in its vault."""
-        return self.run.run_id
-
-    def guarded_by(self, rollback_guard: RollbackGuard) -> None:
-        """Names the guard that shows the run's releases, and compares the vault with it.
-
-        Raises:
-            VaultError: If the vault was restored from an older backup, or is a copy.
-        """
-        self.run.guarded_by(rollback_guard)
-
-    def head(self) -> Head:
-        """The end of the chain of releases."""
-        return self.run.head()
-
-    def mark_unprotected(self, reason: str) -> None:
-        """Records for ever that nothing may be claimed."""
-        self.run.mark_unprotected(reason)
-
-    def note(self, text: str) -> None:
-        """Records a fact that the guarantee reports."""
-        self.run.note(text)
+        fix(self.run, self._asked)
+        self._outlet = Outlet(self.run, noise)
 
     def _pseudonym(self, trial: str, user: User | None) -> str:
         """A salted hash of the name, which is kept nowhere; without a name, of the trial."""
@@ -163,6 +154,38 @@ class RewardLedger:
                 f"all, more than user_budget={as_it_is(self.user_budget)}{known}. Nothing was "
                 "drawn. Ask another user."
             )
+
+    @retelling
+    def release(
+        self, trial: str, reward: float, user: User | None, worst: float, point: str = ""
+    ) -> float:
+        """Charges the user, privatises the reward and stores the release, in one transaction.
+
+        Args:
+            trial: The evaluation; what it released before is replayed, whatever the reward is now.
+            reward: The raw reward.
+            user: Whose it is; None takes every evaluation for another user's.
+            worst: What NaN and infinity count as.
+            point: Digest of the parameters; what was released at others is not replayed.
+
+        Returns:
+            The release.
+
+        Raises:
+            BudgetExceededError: If the user's budget does not allow it; nothing is drawn.
+            PrivacyError: If the trial was released at another point.
+            VaultError: If the vault refuses; nothing is published.
+        """
+        order = self._order(
+            trial, user, lambda noise: self.mechanism.randomize(reward, noise, worst)
+        )
+        with self.run.transaction() as tx:
+            points = () if tx.evaluation(trial) is None else tx.marks(_POINT)
+            known = [at for at in points if at.endswith(f"/{trial}")]
+            if known and f"{point}/{trial}" not in known:
+                raise PrivacyError(ANOTHER_POINT)
+            tx.mark(_POINT, f"{point}/{trial}")
+            return self._outlet.release(tx, order)
 
     @retelling
     def charge(self, trial: str, user: User | None) -> tuple[float | None, str]:
@@ -236,17 +259,9 @@ class RewardLedger:
             payers = [(trial, person) for trial, person, *_ in tx.evaluations()]
         return any(person != self._pseudonym(trial, None) for trial, person in payers)
 
-    def most_evaluations(self) -> int:
-        """How often the user who paid most was charged in this run."""
-        return self.most()[0]
-
     def most(self) -> tuple[int, float]:
         """Evaluations and epsilon of the user of this run who paid most, other runs included."""
-        return _most(self._users(), self._claimed_delta)[:2]
-
-    @property
-    def _claimed_delta(self) -> float:
-        return self.user_delta or self.mechanism.delta
+        return _most(self._users(), self.user_delta or self.mechanism.delta)[:2]
 
     def _users(self, unknown: int = 0) -> list[Counter[Cost]]:
         """Evaluations of every user of this run, other runs and ``unknown`` more included.
@@ -258,7 +273,7 @@ class RewardLedger:
         with self.run.transaction() as tx:
             for person, run, mechanism, cost, at, k in tx.evaluations_of_everybody():
                 of[person].update(_evaluations(mechanism, cost, at, k))
-                mine |= {person} if unknown or run == self.run_id else set()
+                mine |= {person} if unknown or run == self.run.run_id else set()
         more = Counter({self.mechanism.evaluation: unknown})
         return [of[person] + more for person in mine] or [+more]
 
@@ -295,95 +310,6 @@ class RewardLedger:
             reasons=[*marks, *reasons],
             notes=[*noted, *notes],
         )
-
-
-class RewardSession(RewardLedger):
-    """One run's mechanism, its noise and the ledger of its users, in one process.
-
-    Args:
-        mechanism: What happens to a reward.
-        vault: Where charges and releases are kept.
-        host_key: Name of the run in the vault; whoever comes first starts it.
-        user_budget: The most epsilon that one user may be charged in all runs of the vault, at
-            ``user_delta``; None for no limit.
-        user_delta: Where what one user pays is told, and limited; at 0 pure epsilons add up.
-        noise: Test injection only; a run with it is reported as unprotected.
-        config: Settings of the algorithm that asks for the rewards, JSON-ready, with its name as
-            "algorithm" and whatever else shall not change under way; stored with the run. None
-            where any algorithm may ask.
-        space: What it searches; stored with the run. None where the host alone knows it.
-
-    Raises:
-        ValueError: If the budget is smaller than what one evaluation costs, or the run is asked
-            for rewards with another ``config``.
-        SpaceChangedError: If it is asked over another space.
-        TypeError: If ``config`` is not JSON-ready.
-        VaultError: If the run was started with another mechanism.
-
-    Example:
-        >>> from privbo_plugins.privacy.local import make_mechanism
-        >>> from privbo_plugins.store.vault import open_vault
-        >>> session = RewardSession(make_mechanism(1.0, bound=1.0), open_vault(), "study")
-        >>> first = session.release("0", 0.25, "Jane", worst=-1.0)
-        >>> session.release("0", 0.99, "Jane", worst=-1.0) == first  # replayed, not drawn again
-        True
-    """
-
-    def __init__(
-        self,
-        mechanism: LocalMechanism,
-        vault: Vault,
-        host_key: str,
-        *,
-        user_budget: float | None = None,
-        user_delta: float = 0.0,
-        noise: NoiseSource | None = None,
-        config: Mapping[str, Any] | None = None,
-        space: Space | None = None,
-    ) -> None:
-        asked = asked_with(config, space)
-        super().__init__(
-            mechanism, vault, host_key, user_budget=user_budget, user_delta=user_delta
-        )
-        self._asked = asked
-        fix(self.run, self._asked)
-        self._outlet = Outlet(self.run, noise)
-
-    @property
-    def uses_test_noise(self) -> bool:
-        """Whether the noise is a test's."""
-        return self._outlet.uses_test_noise
-
-    @retelling
-    def release(
-        self, trial: str, reward: float, user: User | None, worst: float, point: str = ""
-    ) -> float:
-        """Charges the user, privatises the reward and stores the release, in one transaction.
-
-        Args:
-            trial: The evaluation; what it released before is replayed, whatever the reward is now.
-            reward: The raw reward.
-            user: Whose it is; None takes every evaluation for another user's.
-            worst: What NaN and infinity count as.
-            point: Digest of the parameters; what was released at others is not replayed.
-
-        Returns:
-            The release.
-
-        Raises:
-            BudgetExceededError: If the user's budget does not allow it; nothing is drawn.
-            PrivacyError: If the trial was released at another point.
-            VaultError: If the vault refuses; nothing is published.
-        """
-        order = self._order(
-            trial, user, lambda noise: self.mechanism.randomize(reward, noise, worst)
-        )
-        with self.run.transaction() as tx:
-            known = () if tx.evaluation(trial) is None else tx.marks_ending(_POINT, f"/{trial}")
-            if known and f"{point}/{trial}" not in known:
-                raise PrivacyError(ANOTHER_POINT)
-            tx.mark(_POINT, f"{point}/{trial}")
-            return self._outlet.release(tx, order)
 
 
 def _evaluations(mechanism: str | None, epsilon: float, delta: float, k: int) -> Counter[Cost]:

@@ -459,7 +459,7 @@ class Curator:
     def _charge_rows(self, tx: Transaction) -> None:
         if self.mechanism == "projection":
             tx.charge(Charge(TABLE, "0", math.inf, math.inf, 0.0, ROWS))
-            tx.mark_unprotected(NOT_PRIVATE)
+            tx.mark(UNPROTECTED, NOT_PRIVATE)
             return
         _, delta_2, sigma = self._noise_of_rows()
         tx.charge(Charge(TABLE, "0", self.mu, delta_2, sigma, ROWS))

@@ -11,10 +11,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from privbo_plugins.errors import SpaceChangedError
+from privbo_plugins.errors import SpaceChangedError, VaultError
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.run import Run
-from privbo_plugins.store.vault import NOTE, Transaction
+from privbo_plugins.store.vault import DAMAGED, NOTE, Transaction
 
 _CONFIG, _SPACE, _LATE = "config", "space", "late"
 """What a run has fixed, and what of it was not known to its first evaluations."""
@@ -85,6 +85,23 @@ def compare(tx: Transaction, given: Asked) -> None:
             f"This run was started with other settings ({_differing(stored, given)}). Nothing was "
             "drawn. Give the config= that the run was started with, or start another run."
         )
+
+
+def asked_of(frozen: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Reads settings and space that a run has fixed, as a host that joins it gives them.
+
+    Raises:
+        VaultError: If they are none.
+    """
+    fixed = frozen or {}
+    config, space = fixed.get(_CONFIG), fixed.get(_SPACE)
+    try:
+        return {
+            _CONFIG: None if config is None else dict(config),
+            _SPACE: None if space is None else Space.from_dict(space),
+        }
+    except (KeyError, TypeError, ValueError):
+        raise VaultError(DAMAGED) from None
 
 
 def algorithm_of(frozen: Mapping[str, Any] | None) -> str | None:

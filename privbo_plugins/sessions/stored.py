@@ -29,9 +29,9 @@ from privbo_plugins.reports import (
 )
 from privbo_plugins.sessions.broadcasts import broadcasts_of, claimed_of
 from privbo_plugins.sessions.records import Session
-from privbo_plugins.sessions.rewards import RewardLedger
+from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.sessions.rows import Curator, holds_answers, table_of
-from privbo_plugins.sessions.run_settings import algorithm_of
+from privbo_plugins.sessions.run_settings import algorithm_of, asked_of
 from privbo_plugins.settings import evolve
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.run import NEVER_COMPARED, Run
@@ -133,7 +133,7 @@ class StoredRun:
             )
         with self.vault.transaction(self.run_id) as tx:
             if self.kind == "records":
-                return {trial: value for trial, (_, _, value) in tx.published().items()}
+                return {row.trial: row.value for row in tx.trials() if row.value is not None}
             return {
                 trial: value for trial, _, _, _, value in tx.evaluations() if value is not None
             }
@@ -161,12 +161,12 @@ class StoredRun:
             raise ValueError(f"Nothing has been released for {self.name!r} yet.")
         made = make(f"Private tuning report: {self.name}")
         with self.vault.transaction("") as tx:
-            lines, head = tx.last_link()
+            head = tx.head()
         facts = [
             ("kind", self.kind),
             ("algorithm or mechanism", self.algorithm),
             ("data", self.label or "not labelled"),
-            ("head of the ledger", f"{head} (line {lines})"),
+            ("head of the ledger", f"{head.digest} (line {head.n})"),
             ("how to check the claim", "privbo certificate, and privbo verify"),
         ]
         unknown = Table((), [(fact,) for fact in self.not_known])
@@ -199,7 +199,7 @@ class StoredRun:
 
     def _records(self) -> _Told:
         session = self.session
-        entered = session.anybody_entered() or not self.name.startswith(_RAY)
+        entered = session.entered() or not self.name.startswith(_RAY)
         reasons = [] if entered else ["no private trial has run"]
         guarantee = session.guarantee([*reasons, *self._unseen])
 
@@ -221,7 +221,7 @@ class StoredRun:
     def _rewards(self) -> _Told:
         mechanism = stored_mechanism(self.settings)
         limits = {name: self.settings[name] for name in ("user_budget", "user_delta")}
-        ledger = RewardLedger(mechanism, self.vault, self.name, **limits)
+        ledger = RewardSession(mechanism, self.vault, self.name, **limits, **asked_of(self.frozen))
         released = list(ledger.evaluations().values())
         guarantee = ledger.guarantee(
             len(released), users_named=ledger.users_named, reasons=self._unseen

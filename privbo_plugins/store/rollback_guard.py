@@ -20,8 +20,8 @@ except ImportError:  # a system without it, where one process at a time may writ
     fcntl = None  # type: ignore[assignment]
 
 from privbo_plugins.errors import VaultError
-from privbo_plugins.files import Seen, read_json, write_json
-from privbo_plugins.store.run import Head, Run
+from privbo_plugins.files import LogHead, read_json, write_json
+from privbo_plugins.store.run import Run
 
 _FORMAT = "privbo-guard-1"
 
@@ -39,7 +39,7 @@ class _Known:
     """
 
     run: str
-    seen: Seen = field(default_factory=Seen)
+    seen: LogHead = field(default_factory=LogHead)
     noted: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -87,16 +87,15 @@ class FileRollbackGuard:
 
     # A guard ------------------------------------------------------------------------------
 
-    def head(self) -> Head:
+    def head(self) -> LogHead:
         """The furthest head that was shown."""
-        seen = self._read().seen
-        return Head(seen.n, seen.digest)
+        return self._read().seen
 
     def places(self) -> tuple[str, ...]:
         """Where the vault has lain."""
         return self._read().seen.places
 
-    def show(self, head: Head) -> None:
+    def show(self, head: LogHead) -> None:
         """Remembers a head."""
         with self._alone():
             known = self._read()
@@ -188,4 +187,4 @@ def _understood(found: Mapping[str, Any]) -> _Known:
     run, noted = found["run"], found["noted"]
     if not isinstance(run, str) or not isinstance(noted, dict):
         raise TypeError("This is no record of a run.")
-    return _Known(run, Seen.of(found["n"], found["digest"], found["places"]), noted)
+    return _Known(run, LogHead.of(found["n"], found["digest"], found["places"]), noted)

@@ -28,12 +28,13 @@ import json
 import math
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from privbo_plugins.errors import SET_BACK, VaultError
+from privbo_plugins.files import LogHead
 from privbo_plugins.store.vault import (
     NOTE,
     UNPROTECTED,
@@ -46,6 +47,9 @@ from privbo_plugins.store.vault import (
 _PLACE = "place"
 """Kind of marks: where the vault has lain."""
 
+_PUBLIC = "vouched"
+"""Kind of marks: what trials gave to which operation, declared public."""
+
 _COMPARED = "compared"
 """Kind of marks: of which trials everything that is shown was compared with the release."""
 
@@ -56,23 +60,10 @@ NEVER_COMPARED = (
 """Why nothing is claimed of a run on Ray Tune, where nothing but a driver sees what is shown."""
 
 
-@dataclass(frozen=True)
-class Head:
-    """The end of a vault's chain.
-
-    Attributes:
-        n: Number of lines.
-        digest: Of all of them; empty before the first.
-    """
-
-    n: int = 0
-    digest: str = ""
-
-
 class RollbackGuard(Protocol):
     """Who shows the releases of a run, and remembers how far they had come."""
 
-    def head(self) -> Head:
+    def head(self) -> LogHead:
         """The furthest head that it was shown."""
         ...
 
@@ -80,39 +71,13 @@ class RollbackGuard(Protocol):
         """Where the run's vault has lain."""
         ...
 
-    def show(self, head: Head) -> None:
+    def show(self, head: LogHead) -> None:
         """Remembers a head."""
         ...
 
     def show_place(self, place: str) -> None:
         """Remembers a place."""
         ...
-
-
-class OwnMemory:
-    """The guard of a run that nobody outside this process shows.
-
-    Args:
-        seen: What was seen of the run before.
-    """
-
-    def __init__(self, seen: Head | None = None) -> None:
-        self._head = seen or Head()
-
-    def head(self) -> Head:
-        """The furthest head of this process."""
-        return self._head
-
-    def places(self) -> Sequence[str]:
-        """None: nobody else looks here."""
-        return ()
-
-    def show(self, head: Head) -> None:
-        """Remembers a head."""
-        self._head = head
-
-    def show_place(self, place: str) -> None:
-        """Nothing: nobody else looks here."""
 
 
 class Spent:
@@ -125,7 +90,7 @@ class Spent:
     """
 
     def __init__(self) -> None:
-        self._seen: tuple[Head, Counter[tuple[str, float]]] = Head(), Counter()
+        self._seen: tuple[LogHead, Counter[tuple[str, float]]] = LogHead(), Counter()
 
     def of(self, tx: Transaction, population: str) -> Total:
         """What a population has been charged, also in this transaction so far."""
@@ -135,10 +100,10 @@ class Spent:
 
     def _counted(self, tx: Transaction) -> Counter[tuple[str, float]]:
         seen, counted = self._seen
-        now = Head(*tx.last_link())
+        now = tx.head()
         if now == seen:
             return counted
-        if seen.n and tx.link_at(seen.n) == seen.digest:
+        if seen.n and tx.holds(seen):
             counted = counted + Counter(tx.charges_since(seen.n))
         else:
             counted = Counter(tx.charges_by_mu())
@@ -183,12 +148,12 @@ class Run:
     ) -> None:
         self.vault, self.run_id = vault, run_id
         self.settings, self.begun_here = dict(settings), begun_here
-        self._memory = OwnMemory()
+        self._seen = LogHead()
         self._rollback_guard: RollbackGuard | None = None
         self.spent = Spent()
         with vault.transaction(run_id) as tx:
             _check_chain(tx)
-            self._memory.show(Head(*tx.last_link()))
+            self._seen = tx.head()
 
     # Whoever else remembers -----------------------------------------------------------------
 
@@ -214,10 +179,10 @@ class Run:
         Raises:
             VaultError: If it does not.
         """
-        for rollback_guard in (self._memory, self._rollback_guard):
-            if rollback_guard is not None:
-                confirm(tx, rollback_guard.head())
-                _check_places(tx, rollback_guard)
+        confirm(tx, self._seen)
+        if self._rollback_guard is not None:
+            confirm(tx, self._rollback_guard.head())
+            _check_places(tx, self._rollback_guard)
 
     def follow(self, tx: Transaction) -> None:
         """That what this process has seen released is still there.
@@ -225,14 +190,14 @@ class Run:
         Raises:
             VaultError: If it is not.
         """
-        confirm(tx, self._memory.head())
+        confirm(tx, self._seen)
 
-    def head(self) -> Head:
+    def head(self) -> LogHead:
         """The end of the chain."""
         with self.vault.transaction(self.run_id) as tx:
-            return Head(*tx.last_link())
+            return tx.head()
 
-    def confirm(self, head: Head) -> None:
+    def confirm(self, head: LogHead) -> None:
         """That a head which somebody saw is in the chain.
 
         Raises:
@@ -245,13 +210,13 @@ class Run:
         """Shows the head before anything of it is published; the vault's lock keeps the order."""
         with self.vault.transaction(self.run_id) as tx:
             self.check(tx)
-            head = Head(*tx.last_link())
+            head = tx.head()
             if self._rollback_guard is not None and self._rollback_guard.head() != head:
                 self._rollback_guard.show(head)
         if self._rollback_guard is not None:
             with self.vault.transaction(self.run_id) as tx:
                 _check_places(tx, self._rollback_guard)
-        self._memory.show(head)
+        self._seen = head
 
     # Transactions ---------------------------------------------------------------------------
 
@@ -260,8 +225,8 @@ class Run:
         """One transaction; whatever it saw released is shown before the caller goes on."""
         with self.vault.transaction(self.run_id) as tx:
             yield tx
-            head = Head(*tx.last_link())
-        if head != self._memory.head():
+            head = tx.head()
+        if head != self._seen:
             self._show()
 
     # Facts ----------------------------------------------------------------------------------
@@ -283,6 +248,29 @@ class Run:
     def note(self, text: str) -> None:
         """Records a fact that the guarantee reports."""
         self.mark(NOTE, text)
+
+    def declare_public(self, operation: str, trial: str) -> None:
+        """Records that the caller declared what an operation of a trial was given public."""
+        with self.transaction() as tx:
+            tx.mark(NOTE, f"the caller declared values given to {operation} public")
+            tx.mark(_PUBLIC, f"{operation}/{trial}")
+
+    def declared_public(self, among: Iterable[str] | None = None) -> frozenset[str]:
+        """What was declared public, as operation/trial: all, or those of some."""
+        with self.transaction() as tx:
+            if among is None:
+                return frozenset(tx.marks(_PUBLIC))
+            return frozenset(one for one in among if tx.has_mark(_PUBLIC, one))
+
+    def declared_by(self, trial: str, among: Iterable[str] | None = None) -> frozenset[str]:
+        """Operations of one trial that were declared public: all, or those of some.
+
+        Without ``among`` it looks through the declarations of all trials.
+        """
+        end = f"/{trial}"
+        names = None if among is None else [operation + end for operation in among]
+        told = self.declared_public(names)
+        return frozenset(text.removesuffix(end) for text in told if text.endswith(end))
 
     @property
     def charged(self) -> bool:
@@ -367,13 +355,13 @@ def _found_or_begun(
         return tx.run_id, json.loads(json.dumps(settings)), True
 
 
-def confirm(tx: Transaction, head: Head) -> None:
+def confirm(tx: Transaction, head: LogHead) -> None:
     """That a head is in the chain of a transaction's run.
 
     Raises:
         VaultError: If it is not: the vault was restored from an older backup, or is another copy.
     """
-    if head.n and tx.link_at(head.n) != head.digest:
+    if not tx.holds(head):
         raise VaultError(SET_BACK)
 
 

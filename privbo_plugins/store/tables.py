@@ -152,6 +152,11 @@ def _of_run(table: sa.FromClause) -> sa.ColumnElement[bool]:
     return table.c.run_id == _b("run_id")
 
 
+_rows = sa.select(
+    *(_trials.c[name] for name in ("trial", "role", "step", "slot", "x", "state", "value"))
+).where(_of_run(_trials))
+
+
 def _uncompared(table: sa.Table) -> sa.Select[Any]:
     """Trials with a release of which no mark says that what they show was compared with it."""
     told = _marks.c.run_id == table.c.run_id, _marks.c.text == table.c.trial
@@ -181,32 +186,16 @@ STATEMENTS: dict[str, Any] = {
     "marks": sa.select(_marks.c.text)
     .where(_of_run(_marks), _marks.c.kind == _b("kind"))
     .order_by(_marks.c.text),
-    "marks_ending": sa.select(_marks.c.text)
-    .where(_of_run(_marks), _marks.c.kind == _b("kind"), _marks.c.text.endswith(_b("ending")))
-    .order_by(_marks.c.text),
     "has_mark": sa.select(_marks.c.kind).where(
         _of_run(_marks), _marks.c.kind == _b("kind"), _marks.c.text == _b("text")
     ),
     "any_mark": sa.select(sa.exists().where(_of_run(_marks), _marks.c.kind == _b("kind"))),
     "new_trial": sa.insert(_trials),
-    "trial": sa.select(
-        _trials.c.role,
-        _trials.c.step,
-        _trials.c.slot,
-        _trials.c.x,
-        _trials.c.state,
-        _trials.c.value,
-    ).where(_of_run(_trials), _trials.c.trial == _b("trial")),
-    "step_trials": sa.select(_trials.c.trial, _trials.c.slot, _trials.c.state).where(
-        _of_run(_trials), _trials.c.step == _b("step")
+    "trial": _rows.where(_trials.c.trial == _b("trial")),
+    "trials": _rows,
+    "step_trials": _rows.where(_trials.c.step == _b("step")).order_by(
+        _trials.c.slot, _trials.c.trial
     ),
-    "done_points": sa.select(_trials.c.trial, _trials.c.x)
-    .where(
-        _of_run(_trials),
-        _trials.c.step == _b("step"),
-        sa.func.lower(_trials.c.state) == _DONE,  # so that the index of states is not taken
-    )
-    .order_by(_trials.c.slot, _trials.c.trial),
     "finish": sa.update(_trials)
     .where(_of_run(_trials), _trials.c.trial == _b("t"))
     .values(state=_DONE, x=_b("new_x"), value=_b("new_value")),
@@ -222,13 +211,13 @@ STATEMENTS: dict[str, Any] = {
     "count": sa.select(sa.func.count())
     .select_from(_trials)
     .where(_of_run(_trials), _trials.c.state == _b("state")),
+    "n_step": sa.select(sa.func.count())
+    .select_from(_trials)
+    .where(_of_run(_trials), _trials.c.step == _b("step")),
     "told": sa.select(sa.func.count())
     .select_from(_trials)
     .where(_of_run(_trials), sa.or_(_trials.c.state == _DONE, _trials.c.state == _GONE)),
     "out": sa.select(_trials.c.trial).where(_of_run(_trials), _trials.c.state == _OUT),
-    "all_trials": sa.select(
-        _trials.c.trial, _trials.c.role, _trials.c.step, _trials.c.value
-    ).where(_of_run(_trials), _trials.c.value.is_not(None)),
     "uncompared_trials": _uncompared(_trials),
     "uncompared_plays": _uncompared(_evaluations),
     "put": sa.insert(_losses),

@@ -31,7 +31,7 @@ import time
 import uuid
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -41,6 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.errors import PrivacyWarning, VaultError
+from privbo_plugins.files import LogHead
 from privbo_plugins.privacy.ledger import Charge
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ BLOCK = 2**16
 class TrialRow:
     """What the vault knows of one trial."""
 
+    trial: str
     role: str
     step: int
     slot: int
@@ -201,45 +203,37 @@ class Transaction:
 
     def mark(self, kind: str, text: str) -> None:
         """Notes a fact about the run, once; marks are never removed."""
+        text = text[:_LONGEST_MARK]
         if not self.has_mark(kind, text):
-            text = text[:_LONGEST_MARK]
             self._run("mark", kind=kind, text=text)
             self._linked(_MARK, hashed(f"{kind}/{text}"), text)
-
-    def mark_unprotected(self, reason: str) -> None:
-        """Notes for ever that nothing may be claimed for the run."""
-        self.mark(UNPROTECTED, reason)
 
     def marks(self, kind: str) -> tuple[str, ...]:
         """All marks of a kind, sorted."""
         return tuple(sorted(str(row[0]) for row in self._all("marks", kind=kind)))
 
-    def marks_ending(self, kind: str, ending: str) -> tuple[str, ...]:
-        """Marks of a kind with this ending, which is plain text."""
-        found = self._all("marks_ending", kind=kind, ending=ending)
-        return tuple(sorted(str(row[0]) for row in found if row[0].endswith(ending)))
-
-    def any_mark(self, kind: str) -> bool:
-        """Whether there is a mark of a kind."""
-        return self._one("any_mark", kind=kind) == (1,)
-
-    def those_marked(self, kind: str, texts: Iterable[str]) -> frozenset[str]:
-        """Those of some texts that are marks of a kind, whole."""
-        whole = (text for text in texts if len(text) <= _LONGEST_MARK)
-        return frozenset(text for text in whole if self.has_mark(kind, text))
-
-    def has_mark(self, kind: str, text: str) -> bool:
-        """Whether a fact was noted."""
-        return self._one("has_mark", kind=kind, text=text[:_LONGEST_MARK]) is not None
+    def has_mark(self, kind: str, text: str | None = None) -> bool:
+        """Whether a fact was noted, whole; None asks for any fact of the kind."""
+        if text is None:
+            return self._one("any_mark", kind=kind) == (1,)
+        return self._one("has_mark", kind=kind, text=text) is not None
 
     # Trials -------------------------------------------------------------------------------
 
     def trial(self, trial: str) -> TrialRow | None:
         """One trial, or None."""
-        row = self._one("trial", trial=trial)
-        if row is None:
-            return None
-        return TrialRow(row[0], row[1], row[2], _vector(row[3]), row[4], row[5])
+        found = self._trials("trial", trial=trial)
+        return found[0] if found else None
+
+    def trials(self) -> list[TrialRow]:
+        """All trials of the run."""
+        return self._trials("trials")
+
+    def _trials(self, statement: str, **where: Any) -> list[TrialRow]:
+        return [
+            TrialRow(trial, role, step, slot, _vector(x), state, value)
+            for trial, role, step, slot, x, state, value in self._all(statement, **where)
+        ]
 
     def new_trial(self, trial: str, role: str, step: int, slot: int, x: Array) -> None:
         """Hands a slot to a trial."""
@@ -254,14 +248,9 @@ class Transaction:
             value=None,
         )
 
-    def step_trials(self, step: int) -> list[tuple[str, int, str]]:
-        """(trial, slot, state) of every trial of a step."""
-        return [(t, slot, state) for t, slot, state in self._all("step_trials", step=step)]
-
-    def done_points(self, step: int) -> tuple[list[str], list[Array]]:
-        """Trials of a step that are done, with the points they evaluated."""
-        rows = self._all("done_points", step=step)
-        return [r[0] for r in rows], [_vector(r[1]) for r in rows]
+    def step_trials(self, step: int) -> list[TrialRow]:
+        """Every trial of a step, by slot."""
+        return self._trials("step_trials", step=step)
 
     def finish(self, trial: str, x: Array, value: float) -> None:
         """Marks a trial done, with the point it evaluated and the value it published."""
@@ -284,19 +273,15 @@ class Transaction:
         """Trials that hold a slot and have not been told."""
         return sorted(row[0] for row in self._all("out"))
 
-    def count(self, state: str) -> int:
-        """Number of trials in a state."""
-        row = self._one("count", state=state)
+    def count(self, *, state: str | None = None, step: int | None = None) -> int:
+        """Number of trials in a state, or of a step."""
+        row = self._one("count", state=state) if step is None else self._one("n_step", step=step)
         return int(row[0]) if row else 0
 
     def told(self) -> int:
         """Number of trials that were told, also of those whose losses are gone."""
         row = self._one("told")
         return int(row[0]) if row else 0
-
-    def published(self) -> dict[str, tuple[str, int, float]]:
-        """(role, step, published value) of every trial that is done."""
-        return {t: (role, step, value) for t, role, step, value in self._all("all_trials")}
 
     def uncompared(self, kind: str) -> list[str]:
         """Trials with a release that have no mark of a kind, sorted."""
@@ -425,15 +410,14 @@ class Transaction:
 
     # The chain ----------------------------------------------------------------------------
 
-    def last_link(self) -> tuple[int, str]:
-        """Number and digest of the vault's newest link; (0, "") before the first."""
+    def head(self) -> LogHead:
+        """The vault's newest link."""
         row = self._one("last_link")
-        return (0, "") if row is None else (int(row[0]), str(row[1]))
+        return LogHead() if row is None else LogHead(int(row[0]), str(row[1]))
 
-    def link_at(self, seq: int) -> str | None:
-        """Digest of a link; None if there is no such link."""
-        row = self._one("link_at", seq=seq)
-        return None if row is None else str(row[0])
+    def holds(self, head: LogHead) -> bool:
+        """Whether the chain has gone through a head."""
+        return head.n == 0 or self._one("link_at", seq=head.n) == (head.digest,)
 
     def links(self) -> list[tuple[Line, str, str]]:
         """(line, hash of what it says, digest) of every link of the vault, in order."""
@@ -446,13 +430,13 @@ class Transaction:
         """Adds a link for a line; a second one violates a constraint."""
         if not self._single_writer:
             self._all("lock_vault")
-        n, digest = self.last_link()
+        last = self.head()
         content = salted(text, secrets.token_hex(_SALT // 2))
         run, kind, key = line
         own, self.run_id = self.run_id, run
         try:
-            made = linked(digest, line, content)
-            self._run("link", seq=n + 1, kind=kind, key=key, content=content, digest=made)
+            made = linked(last.digest, line, content)
+            self._run("link", seq=last.n + 1, kind=kind, key=key, content=content, digest=made)
         finally:
             self.run_id = own
 

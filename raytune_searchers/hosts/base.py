@@ -24,9 +24,10 @@ from ray.exceptions import ActorUnavailableError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from privbo_plugins.errors import SET_BACK, PrivacyWarning, UtilityWarning, VaultError
+from privbo_plugins.files import LogHead
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sanitize import own_error
-from privbo_plugins.store.run import Head, Run
+from privbo_plugins.store.run import Run
 from privbo_plugins.store.vault import Vault, open_vault
 from raytune_searchers._channel import (
     KV,
@@ -152,7 +153,7 @@ class Host:
                 f"This run was started with another {' and another '.join(other)}, which cannot "
                 f"change under way: use the same settings, or another run_name= ({self.ADDS})."
             )
-        run.confirm(Head(*given.seen))
+        run.confirm(LogHead(*given.seen))
 
     @staticmethod
     def _remember(run: Run, seen: tuple[int, str] | None = None) -> None:
@@ -169,7 +170,7 @@ class Host:
         Warns:
             PrivacyWarning: If neither has seen anything of a run that holds releases.
         """
-        known = Head(*(seen or ()))
+        known = LogHead(*(seen or ()))
         run.confirm(known)
         if run.vault.in_memory:
             return
@@ -202,17 +203,17 @@ class _Cluster:
         self._head = f"head/{name}".encode()
         self._place = f"place/{name}/".encode()
 
-    def head(self) -> Head:
+    def head(self) -> LogHead:
         """The furthest head that any host of the run has shown."""
         held = kv._internal_kv_get(self._head, namespace=KV)
-        return Head() if held is None else Head(*json.loads(held))
+        return LogHead() if held is None else LogHead(*json.loads(held))
 
     def places(self) -> list[str]:
         """Returns the places of the vaults of all these hosts, past ones included."""
         held = kv._internal_kv_list(self._place, namespace=KV)
         return [key.decode().removeprefix(self._place.decode()) for key in held]
 
-    def show(self, head: Head) -> None:
+    def show(self, head: LogHead) -> None:
         """Remembers a head."""
         told = json.dumps([head.n, head.digest]).encode()
         kv._internal_kv_put(self._head, told, overwrite=True, namespace=KV)

@@ -18,7 +18,7 @@ from privbo_plugins.errors import BudgetExceededError, PrivacyError
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Space
-from privbo_plugins.store.run import NEVER_COMPARED
+from privbo_plugins.store.run import NEVER_COMPARED, stored_settings
 from privbo_plugins.store.vault import Vault
 from raytune_searchers._channel import (
     LOSSES,
@@ -154,15 +154,15 @@ class VaultHost(Receiving, Host):
 
     def record(self, trial: str, operations: Collection[str] = ()) -> TrialRecord:
         """Returns the record of a trial, and which of some operations it declared public."""
-        session, mark = self._session, f"/{trial}"
-        head = session.head()
-        vouched = session.vouched_among(f"{operation}{mark}" for operation in operations)
+        session = self._session
+        head = session.run.head()
+        shown = session.published([trial]).get(trial)
         return TrialRecord(
-            session.published_value(trial),
+            None if shown is None else shown.value,
             session.entered(trial),
-            frozenset(text.removesuffix(mark) for text in vouched),
+            session.run.declared_by(trial, operations),
             (head.n, head.digest),
-            session.drawn(trial),
+            None if shown is None else shown.draw,
         )
 
     def watch(self, trial: str, job: str) -> None:
@@ -179,7 +179,8 @@ class VaultHost(Receiving, Host):
 
     def drawn(self, trial: str) -> float | None:
         """The noisy draw of a trial whose published value is an estimate."""
-        return self._session.drawn(trial)
+        shown = self._session.published([trial]).get(trial)
+        return None if shown is None else shown.draw
 
     def fail(self, trial: str) -> None:
         """Gives a trial's slot back and forgets what it had started to send."""
@@ -193,11 +194,11 @@ class VaultHost(Receiving, Host):
 
     def mark_unprotected(self, reason: str) -> None:
         """Records for ever that nothing may be claimed."""
-        self._session.mark_unprotected(reason)
+        self._session.run.mark_unprotected(reason)
 
     def note(self, text: str) -> None:
         """Records a fact that the guarantee reports."""
-        self._session.note(text)
+        self._session.run.note(text)
 
     def report(self, unaudited: bool) -> dict[str, Any]:
         """Everything public: guarantee, recommendation, history.
@@ -205,13 +206,13 @@ class VaultHost(Receiving, Host):
         Args:
             unaudited: Whether a result passed by while the vault did not answer.
         """
-        session = self._session
+        session, published = self._session, self._session.published()
         return {
             **self._status_of_page(unaudited),
             "history": session.history(),
-            "published": {t: value for t, (_, _, value) in session.published().items()},
-            "drawn": session.all_drawn(),
-            "vouched": session.vouched(),
+            "published": {trial: shown.value for trial, shown in published.items()},
+            "drawn": {t: shown.draw for t, shown in published.items() if shown.draw is not None},
+            "vouched": session.run.declared_public(),
         }
 
     def status(self, unaudited: bool) -> dict[str, Any]:
@@ -230,11 +231,11 @@ class VaultHost(Receiving, Host):
     def _status_of_page(self, unaudited: bool) -> dict[str, Any]:
         session = self._session
         session.refresh()
-        head = session.head()
+        head = session.run.head()
         reasons: list[str] = []
         recommendation: Array | None
         watched = self._settings.watched
-        if not session.anybody_entered():
+        if not session.entered():
             inside = "of private_trainable has run" if watched else "has run inside search.private"
             reasons.append(f"no trial {inside}")
         uncompared = session.run.uncompared()
@@ -284,7 +285,7 @@ class VaultHost(Receiving, Host):
             self._refuse_beyond_the_end()
             self._session.charge_training(f"{trial}/{attempt}")
         # only a trial that is not evaluated again needs to know what it had shown
-        public = () if value is None else tuple(sorted(self._session.vouched_of(trial)))
+        public = () if value is None else tuple(sorted(self._session.run.declared_by(trial)))
         return Entry(self._settings.metric, self._settings.choices, value, x, public)
 
     def charge_training(self, attempt: str) -> None:
@@ -301,7 +302,7 @@ class VaultHost(Receiving, Host):
 
     def vouch(self, operation: str, trial: str) -> None:
         """Records what a trial declared public."""
-        self._session.vouch(operation, trial)
+        self._session.run.declare_public(operation, trial)
 
     def expect_records(self, labels: str) -> None:
         """Says whose losses the driver's trials tell, in which order."""
@@ -315,13 +316,13 @@ class VaultHost(Receiving, Host):
         if losses is None:
             return None
         space = self._settings.space
-        value, _ = self._session.tell(trial, space.decode(x), space, losses, index=index)
+        told = self._session.tell(trial, space.decode(x), space, losses, index=index)
         self._inbox.drop(trial)  # what another attempt of the trial has begun is of no use
-        return value
+        return told.value
 
 
 def _adopted(settings: RunSettings, vault: Vault, key: str) -> RunSettings:
-    stored = Session.stored_settings(vault, key)
+    stored = stored_settings(vault, key)
     if stored is None or not settings.adopt_trials:
         return settings
     began_with = type(settings.config).from_dict(stored["config"])

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import Any
 
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.sessions.rewards import RewardLedger
+from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.store.release import TEST_NOISE, is_test
 from privbo_plugins.store.run import NEVER_COMPARED
 from privbo_plugins.store.vault import UNPROTECTED
@@ -19,10 +19,8 @@ from raytune_searchers._admission import USERS_LEDGER, Admission, LedgerSettings
 from raytune_searchers._channel import SHORT_RUN, TrialRecord
 from raytune_searchers.hosts.base import UNSEEN, Host
 
-_NAMED, _VOUCHED_FOR = "named", "vouched-for"
-"""Kinds of marks in the vault: that users are named, and what a trial declared public."""
-
-_DECLARED = "the trainable declared what it gave to {} public"
+_NAMED = "named"
+"""Kind of marks in the vault: that users are named."""
 
 _FAILED = (
     "trials failed: whether a trial fails may tell of its user's reward; what a private function "
@@ -48,20 +46,20 @@ class LedgerHost(Host):
         self, settings: LedgerSettings, url: str | None, noise: NoiseSource | None
     ) -> None:
         super().__init__(settings, url, noise)
-        self._opened: RewardLedger | None = None
+        self._opened: RewardSession | None = None
         self._entered: set[str] = set()
 
     @property
-    def _ledger(self) -> RewardLedger:
+    def _ledger(self) -> RewardSession:
         if self._opened is None:
             s: LedgerSettings = self._settings
-            ledger = RewardLedger(
+            ledger = RewardSession(
                 s.mechanism, self._open_vault(), f"ray-ldp/{s.run}",
                 user_budget=s.user_budget, user_delta=s.user_delta,
             )  # fmt: skip
             self._remember(ledger.run, s.seen)
             if is_test(self._noise):
-                ledger.mark_unprotected(TEST_NOISE)
+                ledger.run.mark_unprotected(TEST_NOISE)
             self._opened = ledger
         return self._opened
 
@@ -80,14 +78,12 @@ class LedgerHost(Host):
     def record(self, trial: str, operations: Collection[str] = ()) -> TrialRecord:
         """Returns the record of a trial, and which of some operations it declared public."""
         with self._ledger.run.transaction() as tx:
-            value, mark = tx.evaluation(trial), f"/{trial}"
-            vouched = tx.those_marked(_VOUCHED_FOR, [f"{name}{mark}" for name in operations])
-            n, digest = tx.last_link()
+            value, head = tx.evaluation(trial), tx.head()
         return TrialRecord(
             value,
             value is not None or trial in self._entered,
-            frozenset(text.removesuffix(mark) for text in vouched),
-            (n, digest),
+            self._ledger.run.declared_by(trial, operations),
+            (head.n, head.digest),
         )
 
     def compared(self, trial: str) -> None:
@@ -96,11 +92,11 @@ class LedgerHost(Host):
 
     def mark_unprotected(self, reason: str) -> None:
         """Records for ever that nothing may be claimed."""
-        self._ledger.mark_unprotected(reason)
+        self._ledger.run.mark_unprotected(reason)
 
     def failed(self) -> None:
         """Records that a trial failed, which the guarantee reports."""
-        self._ledger.note(_FAILED)
+        self._ledger.run.note(_FAILED)
 
     def report(self, unaudited: bool) -> dict[str, Any]:
         """Everything public: guarantee and releases.
@@ -114,7 +110,7 @@ class LedgerHost(Host):
             **self._status_of_page(len(published), unaudited),
             "published": published,
             "entered": frozenset(trial for trial, *_ in rows),
-            "vouched": frozenset(self._ledger.run.marks(_VOUCHED_FOR)),
+            "vouched": self._ledger.run.declared_public(),
         }
 
     def status(self, unaudited: bool) -> dict[str, Any]:
@@ -141,7 +137,7 @@ class LedgerHost(Host):
 
     def head(self) -> tuple[int, str]:
         """The end of the chain of releases."""
-        head = self._ledger.head()
+        head = self._ledger.run.head()
         return head.n, head.digest
 
     def ledger(self) -> list[tuple[str, str, float, float, float | None]]:
@@ -163,15 +159,9 @@ class LedgerHost(Host):
         if user is not None:
             self._ledger.run.mark(_NAMED, "users")
         self._entered.add(trial)
-        public = () if value is None else self._declared(trial)
+        # only a trial that is not evaluated again needs to know what it had shown
+        public = () if value is None else tuple(sorted(self._ledger.run.declared_by(trial)))
         return Admission(self._settings, value, public, self._noise)
-
-    def _declared(self, trial: str) -> tuple[str, ...]:
-        """Returns the declared outputs of a trial that is not evaluated again."""
-        mark = f"/{trial}"
-        with self._ledger.run.transaction() as tx:
-            told = tx.marks_ending(_VOUCHED_FOR, mark)
-        return tuple(sorted(text.removesuffix(mark) for text in told))
 
     def charge(self, trial: str, user: User | None) -> tuple[float | None, str]:
         """Charges a user before anything is drawn: (the release if there is one, a token)."""
@@ -183,5 +173,4 @@ class LedgerHost(Host):
 
     def vouch(self, operation: str, trial: str) -> None:
         """Records what a trial declared public."""
-        self._ledger.note(_DECLARED.format(operation))
-        self._ledger.run.mark(_VOUCHED_FOR, f"{operation}/{trial}")
+        self._ledger.run.declare_public(operation, trial)

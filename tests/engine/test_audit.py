@@ -33,7 +33,7 @@ from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.errors import BudgetExceededError
 from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
-from privbo_plugins.sessions.records import Session
+from privbo_plugins.sessions.records import Published, Session
 from privbo_plugins.store.vault import Transaction, open_vault
 from tests.inside import algorithm_in, noise_of, weights_of_a_step
 from tests.sixth import SixthConfig
@@ -177,14 +177,14 @@ class Redrawing(Session):
 
     def _record(
         self, tx: Transaction, trial: str, params: Mapping[str, Any], y: np.ndarray
-    ) -> tuple[float, str, bool]:
+    ) -> tuple[Published, bool]:
         row = tx.trial(trial)
-        query = self._known_algorithm().value_query(trial, "start", -1, np.zeros(1))
+        query = self._known().algorithm.value_query(trial, "start", -1, np.zeros(1))
         if row is None or row.state != "done" or query is None:
             return super()._record(tx, trial, params, y)
         scale = gaussian_scale(query.sensitivity, query.mu)
         noisy = noise_of(self).add_gaussian(query.statistic([y[:, None]]), scale)
-        return float(noisy[0]) + query.offset, "start", False
+        return Published(float(noisy[0]) + query.offset, "start", -1), False
 
 
 def audit_values(
@@ -203,7 +203,8 @@ def audit_values(
             session = value_session(kind, noise)
         data = i % 2
         told = [session.tell(str(i), {"x00": 0.5}, cube(1), losses[data])[0] for _ in range(tells)]
-        drawn = session.drawn(str(i))  # shown beside what is told, which is made of draws alone
+        # shown beside what is told, which is made of draws alone
+        drawn = session.published([str(i)])[str(i)].draw
         draw = told[0] if drawn is None else drawn
         scores[data].append(combine([draw if value == told[0] else value for value in told]))
     assert session.plan is not None

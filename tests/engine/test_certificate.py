@@ -500,7 +500,7 @@ def test_runs_on_the_same_records_add_up_as_squares(
     path = str(tmp_path / "c.json")
     printed(capsys, "certificate", "--vault", url, *label, "--out", path)
     printed(capsys, "verify", path, "--vault", url)
-    other.mark_unprotected("a reason")
+    other.run.mark_unprotected("a reason")
     assert main(["verify", path, "--vault", url]) == 3
     assert "DIFFERS  protected: true in the" in capsys.readouterr().out
     told = json.loads(printed(capsys, "guarantee", "--vault", url, *label, "--json"))

@@ -478,7 +478,7 @@ def test_all_runs_of_a_vault_are_listed_with_their_claims(
 ) -> None:
     held = records(url), federation(url), table(url, **RANDOMISED)
     ledger = rewards(url)
-    ledger.mark_unprotected("a reason")
+    ledger.run.mark_unprotected("a reason")
     AgentHistory("oslo", LINE, vault=url).append(0, np.array([0.25]), 0.48151623)
     said = printed(capsys, "guarantee", "--vault", url)
     lines = dict(line.split("  (", 1) for line in said.splitlines() if "  (" in line)

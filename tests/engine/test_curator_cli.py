@@ -28,7 +28,7 @@ from privbo_plugins.algorithms.po_gp_ucb.exchange import (
 from privbo_plugins.cli import curator as command_line
 from privbo_plugins.cli import main as privbo
 from privbo_plugins.cli.curator import column, read_rows, read_table
-from privbo_plugins.files import Seen
+from privbo_plugins.files import LogHead
 from privbo_plugins.sessions.rows import Curator
 
 
@@ -715,7 +715,7 @@ def test_a_file_whose_memory_was_changed_is_refused(tmp_path: Path, wrong: Any) 
 
 def test_a_file_that_is_not_there_remembers_nothing(tmp_path: Path) -> None:
     assert read_seen(tmp_path / "none", "one") == {}
-    seen = {"run": Seen(3, "abc", ("here", "there"))}
+    seen = {"run": LogHead(3, "abc", ("here", "there"))}
     write_answers(tmp_path / "a.json", "one", {}, {}, seen)
     assert read_seen(tmp_path / "a.json", "one") == seen
 

@@ -163,9 +163,9 @@ def test_without_privacy_the_value_is_exact_and_has_no_draw_beside_it() -> None:
     losses, _ = quadratic(40, 1, 0)
     session = open_session(config(mu=math.inf), cube(1))
     x = session.ask("t").x
-    value, _ = session.tell("t", cube(1).decode(x), cube(1), losses(x))
+    value = session.tell("t", cube(1).decode(x), cube(1), losses(x)).value
     assert value == pytest.approx(losses(x).mean(), rel=1e-12)
-    assert session.drawn("t") is None
+    assert session.published()["t"].draw is None
 
 
 def test_the_algorithm_steps_by_draws_and_never_by_estimates() -> None:
@@ -220,9 +220,9 @@ def test_a_second_process_and_a_repeated_trial_show_the_stored_number(tmp_path: 
     tell(there, "t4", losses)  # more is known by now
     for i, value in enumerate(values):
         x = there.ask(f"t{i}").x
-        assert there.published_value(f"t{i}") == value
+        assert there.published()[f"t{i}"].value == value
         assert there.tell(f"t{i}", cube(2).decode(x), cube(2), losses(x))[0] == value
-    assert there.drawn_of([f"t{i}" for i in range(5)]) == there.all_drawn()
+    assert there.published([f"t{i}" for i in range(5)]) == there.published()
 
 
 def test_a_trial_whose_losses_were_purged_keeps_its_number_when_it_is_told_again() -> None:
@@ -235,7 +235,7 @@ def test_a_trial_whose_losses_were_purged_keeps_its_number_when_it_is_told_again
     for trial in ("t1", "t2"):
         x = session.ask(trial).x
         session.tell(trial, cube(2).decode(x), cube(2), losses(x))
-        assert session.published_value(trial) == values[trial]
+        assert session.published()[trial].value == values[trial]
 
 
 def test_the_best_of_the_estimates_is_no_lucky_draw() -> None:

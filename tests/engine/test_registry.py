@@ -21,6 +21,7 @@ from privbo_plugins.algorithms.dp_gibo import GIBOConfig
 from privbo_plugins.algorithms.duets import DUETSConfig
 from privbo_plugins.algorithms.registry import CENTRAL, REWARD
 from privbo_plugins.sessions.records import Session
+from privbo_plugins.store.run import stored_settings
 from privbo_plugins.store.vault import open_vault
 from tests import sixth
 
@@ -142,7 +143,7 @@ def test_settings_that_are_refused_begin_no_run() -> None:
     vault = open_vault()
     with pytest.raises(ValueError, match="is registered in this process"):
         Session.open(vault, "run", Unknown(1.0, 3), maximize=False)
-    assert Session.stored_settings(vault, "run") is None
+    assert stored_settings(vault, "run") is None
 
 
 # Other processes --------------------------------------------------------------------------------

@@ -18,11 +18,12 @@ import numpy as np
 import pytest
 
 from privbo_plugins.errors import PrivacyError, VaultError
+from privbo_plugins.files import LogHead
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.sessions.records import Session
-from privbo_plugins.sessions.rewards import RewardLedger, RewardSession
+from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.store.release import PAYLOADS, Order, Outlet
-from privbo_plugins.store.run import Head, OwnMemory, Run, begin_or_join
+from privbo_plugins.store.run import Run, begin_or_join
 from privbo_plugins.store.vault import Vault, open_vault
 
 from .helpers import cube, open_session, quadratic, tell
@@ -35,17 +36,17 @@ class Shared:
     """A guard that several runs share, as workers share a study."""
 
     def __init__(self) -> None:
-        self.shown: list[Head] = []
+        self.shown: list[LogHead] = []
         self.where: list[str] = []
         self.broken = False
 
-    def head(self) -> Head:
-        return max(self.shown, key=lambda head: head.n, default=Head())
+    def head(self) -> LogHead:
+        return max(self.shown, key=lambda head: head.n, default=LogHead())
 
     def places(self) -> list[str]:
         return list(self.where)
 
-    def show(self, head: Head) -> None:
+    def show(self, head: LogHead) -> None:
         if self.broken:
             raise VaultError("the study cannot be written")
         self.shown.append(head)
@@ -97,7 +98,7 @@ def many() -> Iterator[Counter]:
 
 def test_the_head_is_a_hash_of_every_line_in_order(path: Path, many: Counter) -> None:
     run = run_of(path)
-    assert run.head() == Head(0, "")
+    assert run.head() == LogHead(0, "")
     for key in "abc":
         many.release(run, key)
     run.note("a fact")
@@ -111,7 +112,7 @@ def test_the_head_is_a_hash_of_every_line_in_order(path: Path, many: Counter) ->
     for (kind, key, text), salt in zip(lines, salts, strict=True):
         content = salt + sha(salt + text)[:48]
         digest = sha(json.dumps([digest, run.run_id, kind, key, content]))
-    assert run.head() == Head(4, digest)
+    assert run.head() == LogHead(4, digest)
     assert many.drawn == ["a", "b", "c"]
 
 
@@ -134,8 +135,8 @@ def test_every_line_of_a_ledger_is_in_the_chain(path: Path) -> None:
     vault = open_vault(f"sqlite:///{path}")
     curator = RewardSession(make_mechanism(1.0, bound=1.0), vault, KEY)
     curator.release("0", 0.5, "Jane", -1.0)
-    curator.note("a fact")
-    curator.mark_unprotected("a reason")
+    curator.run.note("a fact")
+    curator.run.mark_unprotected("a reason")
     session = open_session(config(mu=1.0, training_mu=0.5), cube(1), vault=vault)
     session.charge_training("0/first")
     tell(session, "t0", lambda x: np.zeros(50))
@@ -155,19 +156,19 @@ def test_a_vault_that_lost_any_line_is_noticed(path: Path, tmp_path: Path, lost:
         return open_session(config(mu=1.0, training_mu=0.5), cube(1), vault=vault)
 
     first = session()
-    first.guarded_by(rollback_guard)
+    first.run.guarded_by(rollback_guard)
     shutil.copyfile(path, backup)
     if lost == "a training":
         first.charge_training("0/first")
     elif lost == "a mark":
-        first.mark_unprotected("trials returned plain floats")
+        first.run.mark_unprotected("trials returned plain floats")
     else:
         curator = RewardSession(make_mechanism(1.0, bound=1.0), first.run.vault, "another")
         curator.release("0", 0.5, "Jane", -1.0)
         tell(first, "t0", losses)  # the next release of this run shows it
     shutil.copyfile(backup, path)
     with pytest.raises(VaultError, match="older backup"):
-        session().guarded_by(rollback_guard)
+        session().run.guarded_by(rollback_guard)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +228,7 @@ def test_a_vault_that_is_put_back_again_and_again_draws_each_release_once(
     losses, _ = quadratic(200, 2, 0)
     rollback_guard, drawn = Shared(), set()
     session = open_session(config(mu=1.0), cube(2), vault=open_vault(f"sqlite:///{path}"))
-    session.guarded_by(rollback_guard)
+    session.run.guarded_by(rollback_guard)
     for i in range(4):
         tell(session, f"t{i}", losses)
     backup = tmp_path / "backup.db"
@@ -239,7 +240,7 @@ def test_a_vault_that_is_put_back_again_and_again_draws_each_release_once(
         shutil.copyfile(backup, path)
         again = open_session(config(mu=1.0), cube(2), vault=open_vault(f"sqlite:///{path}"))
         with pytest.raises(VaultError, match="older backup"):
-            again.guarded_by(rollback_guard)
+            again.run.guarded_by(rollback_guard)
         with pytest.raises(VaultError, match="older backup"):
             tell(again, f"again {attempt}", losses)
     assert len(drawn) == 1
@@ -285,14 +286,14 @@ def test_a_vault_of_rewards_that_was_put_back_draws_nothing(path: Path, tmp_path
         return RewardSession(mechanism, open_vault(f"sqlite:///{path}"), KEY, user_budget=1.0)
 
     first = curator()
-    first.guarded_by(rollback_guard)
+    first.run.guarded_by(rollback_guard)
     shutil.copyfile(path, backup)
     first.release("0", 0.5, "Jane", -1.0)
     shutil.copyfile(backup, path)
     with pytest.raises(VaultError, match="older backup"):
         first.release("1", 0.5, "Jane", -1.0)  # her budget is used up, and the vault forgot it
     with pytest.raises(VaultError, match="older backup"):
-        curator().guarded_by(rollback_guard)
+        curator().run.guarded_by(rollback_guard)
 
 
 # Copies -----------------------------------------------------------------------------------------
@@ -348,10 +349,10 @@ def test_a_copy_that_is_opened_while_a_head_is_shown_ends_its_publication(
 
         then: Any = None
 
-        def head(self) -> Head:
-            return self.shown[-1] if self.shown else Head()
+        def head(self) -> LogHead:
+            return self.shown[-1] if self.shown else LogHead()
 
-        def show(self, head: Head) -> None:
+        def show(self, head: LogHead) -> None:
             between, self.then = self.then, None
             if between is not None:
                 between()
@@ -418,7 +419,7 @@ def test_what_a_host_remembers_and_the_vault_does_not_hold_is_refused(path: Path
 
 def test_two_attempts_that_draw_on_one_charge_store_one_draw() -> None:
     laplace = make_mechanism(1.0, bound=1.0, mechanism="laplace")
-    ledger = RewardLedger(laplace, open_vault(), KEY)
+    ledger = RewardSession(laplace, open_vault(), KEY)
     (_, first), (_, second) = ledger.charge("0", None), ledger.charge("0", None)
     with pytest.raises(PrivacyError, match="another attempt"):
         ledger.store("0", first, 0.25)
@@ -426,7 +427,7 @@ def test_two_attempts_that_draw_on_one_charge_store_one_draw() -> None:
     assert ledger.store("0", second, 0.5) == 0.5
     assert ledger.store("0", first, 0.25) == 0.5
     assert ledger.evaluations() == {"0": 0.5}
-    assert ledger.head().n == 2
+    assert ledger.run.head().n == 2
 
 
 def test_an_outlet_is_secure_or_says_so_for_ever(path: Path) -> None:
@@ -457,12 +458,6 @@ def test_nobody_but_the_mechanisms_and_the_way_out_draws() -> None:
         "privbo_plugins/sessions/rows.py",
         "privbo_plugins/sessions/rounds.py",
     }
-
-
-def test_the_memory_of_a_process_is_no_other_witness() -> None:
-    memory = OwnMemory(Head(3, "x"))
-    memory.show_place("here")
-    assert (memory.head(), list(memory.places())) == (Head(3, "x"), [])
 
 
 def test_a_vault_in_memory_lies_apart_from_every_other() -> None:
@@ -501,10 +496,10 @@ def test_a_session_that_replays_shows_what_another_one_released(path: Path) -> N
         return open_session(config(mu=1.0), cube(1), vault=open_vault(f"sqlite:///{path}"))
 
     quiet, loud = session(), session()
-    loud.guarded_by(rollback_guard)
+    loud.run.guarded_by(rollback_guard)
     value = tell(quiet, "t0", losses)  # its process died before it had shown anything
     space = loud.space
     assert space is not None
     x = loud.ask("t0").x
     assert loud.tell("t0", space.decode(x), space, losses(x))[0] == value
-    assert loud.head() == quiet.head() == rollback_guard.head()
+    assert loud.run.head() == quiet.run.head() == rollback_guard.head()

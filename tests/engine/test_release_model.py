@@ -38,10 +38,11 @@ from hypothesis.stateful import (
 )
 
 from privbo_plugins.errors import BudgetExceededError, PrivacyError, VaultError
+from privbo_plugins.files import LogHead
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.store import run
-from privbo_plugins.store.run import Head, Run
+from privbo_plugins.store.run import Run
 from privbo_plugins.store.vault import Transaction, open_vault
 
 MECHANISM = make_mechanism(1.0, bound=1.0, mechanism="laplace")
@@ -62,13 +63,13 @@ class Study:
         self.attributes: dict[str, Any] = {}
         self.crash_at: str | None = None
 
-    def head(self) -> Head:
-        return Head(*self.attributes.get("head", (0, "")))
+    def head(self) -> LogHead:
+        return LogHead(*self.attributes.get("head", (0, "")))
 
     def places(self) -> list[str]:
         return [value for name, value in self.attributes.items() if name.startswith("place")]
 
-    def show(self, head: Head) -> None:
+    def show(self, head: LogHead) -> None:
         if self.crash_at == "show":
             raise Crashed
         self.attributes["head"] = (head.n, head.digest)
@@ -121,7 +122,7 @@ class Releases(RuleBasedStateMachine):
                 curator = RewardSession(
                     MECHANISM, open_vault(f"sqlite:///{path}"), "study", user_budget=BUDGET
                 )
-                curator.guarded_by(self.study)
+                curator.run.guarded_by(self.study)
             except VaultError:
                 assert self.touched
                 return

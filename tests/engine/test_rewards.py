@@ -27,7 +27,6 @@ from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.privacy.words import texts_of
 from privbo_plugins.sessions import rewards as rewards_module
 from privbo_plugins.sessions.rewards import (
-    RewardLedger,
     RewardSession,
     check_user_budget,
     local_guarantee,
@@ -105,7 +104,7 @@ def curator_of(
 
 
 def ledger(curator: RewardSession) -> list[tuple[str, str, float, float, float]]:
-    with curator.vault.transaction(curator.run_id) as tx:
+    with curator.vault.transaction(curator.run.run_id) as tx:
         return tx.evaluations()
 
 
@@ -205,7 +204,7 @@ def test_threads_that_tell_the_same_trials_get_one_release_each(url: str, shared
     assert all(answers == seen[0] for answers in seen)
     assert len(set(seen[0].values())) == 10
     assert sum(noise.draws for noise in noises) == 10
-    assert len(ledger(curators[0])) == curators[0].most_evaluations() == 10
+    assert len(ledger(curators[0])) == curators[0].most()[0] == 10
     for vault in {id(v): v for v in (first, *(c.vault for c in curators))}.values():
         vault.close()
 
@@ -230,7 +229,7 @@ def test_two_processes_draw_a_trial_once(path: Path, tmp_path: Path) -> None:
     vault = open_vault(url)
     curator = curator_of(vault, budget=5.0)
     assert curator.evaluations() == {str(t): value for t, value in enumerate(answers[0])}
-    assert curator.most_evaluations() == 10
+    assert curator.most()[0] == 10
     with pytest.raises(BudgetExceededError):
         curator.release("10", 0.0, "Jane", 0.0)
     vault.close()
@@ -266,7 +265,7 @@ def test_a_draw_that_fails_leaves_neither_charge_nor_release(
         curator.release("0", 0.3, "Jane", 0.0)
     assert ledger(curator) == []
     assert curator.replay("0") is None
-    assert curator.most_evaluations() == 0
+    assert curator.most()[0] == 0
     curator.check("0", "Jane")  # the budget of one evaluation is still there
     value = curator.release("0", 0.3, "Jane", 0.0)
     assert curator.evaluations() == {"0": value}
@@ -339,12 +338,12 @@ def test_a_store_that_is_gone_is_a_vault_error_and_nothing_is_drawn(path: Path) 
 
 
 def test_an_evaluation_drawn_elsewhere_is_charged_once_and_stored_once(vault: Vault) -> None:
-    ledger_of = RewardLedger(mechanism_of(), vault, "study", user_budget=0.5)
+    ledger_of = RewardSession(mechanism_of(), vault, "study", user_budget=0.5)
     known, dead = ledger_of.charge("0", "Jane")
     assert known is None
     assert ledger_of.replay("0") is None
     assert ledger_of.evaluations() == {}
-    assert ledger_of.most_evaluations() == 1  # what may have been drawn counts
+    assert ledger_of.most()[0] == 1  # what may have been drawn counts
     ledger_of.check("0", "Jane")  # her own evaluation is hers
     known, token = ledger_of.charge("0", "Jane")  # its process died: she is not charged again
     assert known is None
@@ -359,11 +358,11 @@ def test_an_evaluation_drawn_elsewhere_is_charged_once_and_stored_once(vault: Va
     assert ledger_of.store("0", dead, 7.0) == -2.5
     assert ledger_of.charge("0", "Jane") == (ledger_of.replay("0"), "") == (-2.5, "")
     assert ledger_of.evaluations() == {"0": -2.5}
-    assert ledger_of.most_evaluations() == 1
+    assert ledger_of.most()[0] == 1
 
 
 def test_a_release_without_a_charge_is_refused(vault: Vault) -> None:
-    ledger_of = RewardLedger(mechanism_of(), vault, "study")
+    ledger_of = RewardSession(mechanism_of(), vault, "study")
     with pytest.raises(PrivacyError, match="without a valid charge"):
         ledger_of.store("0", "0" * 32, 1.0)
     assert ledger_of.evaluations() == {}
@@ -371,18 +370,18 @@ def test_a_release_without_a_charge_is_refused(vault: Vault) -> None:
 
 
 def test_a_charge_without_a_release_is_drawn_by_whoever_comes_next(vault: Vault) -> None:
-    RewardLedger(mechanism_of(), vault, "study").charge("0", "Jane")
+    RewardSession(mechanism_of(), vault, "study").charge("0", "Jane")
     noise = Counting()
     curator = curator_of(vault, noise)
     value = curator.release("0", 0.3, "Jane", 0.0)
     assert curator.release("0", 1.9, "Jane", 0.0) == value
-    assert (noise.draws, curator.most_evaluations()) == (1, 1)
+    assert (noise.draws, curator.most()[0]) == (1, 1)
 
 
 def test_threads_that_draw_the_same_evaluation_agree_on_one(url: str) -> None:
     vaults = [open_vault(url) for _ in range(4)]
     mechanism = mechanism_of()
-    ledgers = [RewardLedger(mechanism, vault, "study") for vault in vaults]
+    ledgers = [RewardSession(mechanism, vault, "study") for vault in vaults]
     seen: list[dict[int, float]] = [{} for _ in ledgers]
 
     def work(i: int) -> None:
@@ -398,13 +397,13 @@ def test_threads_that_draw_the_same_evaluation_agree_on_one(url: str) -> None:
     assert len(released) == 10
     for answers in seen:
         assert answers == {trial: released[str(trial)] for trial in answers}
-    assert ledgers[0].most_evaluations() == 10
+    assert ledgers[0].most()[0] == 10
     for vault in vaults:
         vault.close()
 
 
 def test_an_evaluation_that_is_retried_for_another_user_is_charged_to_her() -> None:
-    ledger_of = RewardLedger(mechanism_of(), open_vault(), "study", user_budget=0.5)
+    ledger_of = RewardSession(mechanism_of(), open_vault(), "study", user_budget=0.5)
     _, token = ledger_of.charge("0", "Joe")
     ledger_of.store("0", token, 1.0)
     ledger_of.charge("1", "Jane")  # and dies
@@ -413,7 +412,7 @@ def test_an_evaluation_that_is_retried_for_another_user_is_charged_to_her() -> N
 
 
 def test_no_release_is_ever_replaced() -> None:
-    ledger_of = RewardLedger(mechanism_of(), open_vault(), "study")
+    ledger_of = RewardSession(mechanism_of(), open_vault(), "study")
     _, token = ledger_of.charge("0", "Jane")
     with pytest.raises(PrivacyError, match="cannot give"):
         ledger_of.store("0", token, math.nan)
@@ -426,7 +425,7 @@ def test_no_release_is_ever_replaced() -> None:
 def test_a_ledger_takes_what_its_mechanism_draws_and_nothing_else(name: str) -> None:
     more = {"delta": 1e-6} if name == "gaussian" else {}
     mechanism = make_mechanism(1.0, value_range=(0.0, 1.0), mechanism=name, **more)
-    ledger_of, noise = RewardLedger(mechanism, open_vault(), "study"), SecureNoise()
+    ledger_of, noise = RewardSession(mechanism, open_vault(), "study"), SecureNoise()
     _, token = ledger_of.charge("0", "Jane")
     raw = [0.123456, -0.123456, 0.5] if name == "duchi" else []
     far = [1e6, -1e6] if name in ("duchi", "piecewise", "hybrid") else []
@@ -441,17 +440,17 @@ def test_a_ledger_takes_what_its_mechanism_draws_and_nothing_else(name: str) -> 
 
 def test_facts_and_marks_of_a_ledger_are_reported_for_ever(url: str) -> None:
     vault = open_vault(url)
-    ledger_of = RewardLedger(mechanism_of(), vault, "study")
+    ledger_of = RewardSession(mechanism_of(), vault, "study")
     _, token = ledger_of.charge("0", "Jane")
     ledger_of.store("0", token, 1.0)
     for _ in range(2):
-        ledger_of.note("a trial was asked twice")
+        ledger_of.run.note("a trial was asked twice")
     assert ledger_of.guarantee(1, users_named=True).notes == ("a trial was asked twice",)
     assert ledger_of.guarantee(1, users_named=True).protected
-    ledger_of.mark_unprotected("a worker was not trusted")
+    ledger_of.run.mark_unprotected("a worker was not trusted")
     vault.close()
     later = open_vault(url)
-    guarantee = RewardLedger(mechanism_of(), later, "study").guarantee(1, users_named=True)
+    guarantee = RewardSession(mechanism_of(), later, "study").guarantee(1, users_named=True)
     assert guarantee.reasons == ("a worker was not trusted",)
     assert guarantee.notes == ("a trial was asked twice",)
     later.close()
@@ -464,7 +463,7 @@ def test_pure_evaluations_of_a_user_add_up(vault: Vault) -> None:
     curator = curator_of(vault)
     for trial in range(7):
         curator.release(str(trial), 0.3, "Jane" if trial < 4 else f"user {trial}", 0.0)
-    assert curator.most_evaluations() == 4
+    assert curator.most()[0] == 4
     guarantee = curator.guarantee(7, users_named=True)
     assert (guarantee.most_evaluations, guarantee.n_evaluations) == (4, 7)
     assert (guarantee.most_evaluations, guarantee.n_evaluations) == (4, 7)
@@ -503,7 +502,7 @@ def test_evaluations_without_a_name_are_other_users_each(vault: Vault) -> None:
     curator = curator_of(vault, budget=0.5)
     for trial in range(5):
         curator.release(str(trial), 0.3, None, 0.0)
-    assert curator.most_evaluations() == 1
+    assert curator.most()[0] == 1
     guarantee = curator.guarantee(5, users_named=False)
     assert (guarantee.most_evaluations, guarantee.users_named) == (1, False)
 
@@ -584,7 +583,7 @@ def test_threads_cannot_spend_a_budget_twice(url: str) -> None:
     curators = [curator_of(vault, noise, budget=1.5) for noise in noises]
     errors = in_threads(6, lambda i: curators[i].release(str(i), 0.3, "Jane", 0.0) and None)
     assert [type(error) for error in errors] == [BudgetExceededError] * 3
-    assert sum(noise.draws for noise in noises) == curators[0].most_evaluations() == 3
+    assert sum(noise.draws for noise in noises) == curators[0].most()[0] == 3
     vault.close()
 
 

@@ -15,11 +15,12 @@ import pytest
 
 from privbo_plugins import files
 from privbo_plugins.errors import VaultError
+from privbo_plugins.files import LogHead
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.store.rollback_guard import FileRollbackGuard
-from privbo_plugins.store.run import Head, begin_or_join
+from privbo_plugins.store.run import begin_or_join
 from privbo_plugins.store.vault import open_vault
 
 from .helpers import cube, open_session, quadratic, tell
@@ -42,7 +43,7 @@ def opened(vault: Path, file: Path | None, key: str = "loop") -> RewardSession:
     mechanism = make_mechanism(1.0, bound=1.0)
     session = RewardSession(mechanism, open_vault(f"sqlite:///{vault}"), key, user_budget=1.0)
     if file is not None:
-        session.guarded_by(FileRollbackGuard(file, session.run))
+        session.run.guarded_by(FileRollbackGuard(file, session.run))
     return session
 
 
@@ -75,7 +76,7 @@ def test_a_vault_that_was_put_back_and_has_grown_again_draws_nothing(
     unseen = opened(vault, None)
     for trial, user in (("1", "Joe"), ("2", "Ann"), ("3", "Eve")):
         unseen.release(trial, 0.5, user, -1.0)
-    assert unseen.head().n > FileRollbackGuard(file, session.run).head().n
+    assert unseen.run.head().n > FileRollbackGuard(file, session.run).head().n
     with pytest.raises(VaultError, match="older backup"):
         opened(vault, file)
 
@@ -85,7 +86,7 @@ def test_a_vault_of_losses_that_was_put_back_releases_nothing(
 ) -> None:
     losses, _ = quadratic(200, 2, 0)
     session = open_session(config(mu=1.0), cube(2), vault=open_vault(f"sqlite:///{vault}"))
-    session.guarded_by(FileRollbackGuard(file, session.run))
+    session.run.guarded_by(FileRollbackGuard(file, session.run))
     tell(session, "a", losses)
     shutil.copyfile(vault, tmp_path / "backup.db")
     tell(session, "b", losses)
@@ -170,7 +171,7 @@ def test_a_file_that_is_lost_is_not_begun_anew_by_a_run_of_test_noise_either(
     losses, _ = quadratic(200, 2, 0)
     made = {"vault": open_vault(f"sqlite:///{vault}"), "noise": InsecureNoise(0)}
     session = open_session(config(mu=1.0), cube(2), **made)
-    session.guarded_by(FileRollbackGuard(file, session.run))
+    session.run.guarded_by(FileRollbackGuard(file, session.run))
     tell(session, "a", losses)
     file.unlink()
     with pytest.raises(VaultError, match="does not exist"):
@@ -261,7 +262,7 @@ def test_it_tells_neither_a_name_nor_a_release(vault: Path, file: Path) -> None:
     text = file.read_text()
     assert "Jane" not in text
     assert repr(released) not in text
-    assert session.run_id not in text
+    assert session.run.run_id not in text
 
 
 @pytest.mark.parametrize("moment", ["fsync", "replace"])
@@ -302,7 +303,7 @@ def test_a_head_is_on_the_disk_with_its_directory_before_it_counts_as_shown(
 
     monkeypatch.setattr(files.os, "fsync", sync)
     monkeypatch.setattr(files.os, "replace", rename)
-    rollback_guard.show(Head(1, "a"))
+    rollback_guard.show(LogHead(1, "a"))
     assert done == ["file", "renamed", "directory"]
 
 
@@ -320,7 +321,7 @@ def test_it_stays_where_it_is_when_the_process_goes_elsewhere(
     session = opened(vault, Path(file.name))
     monkeypatch.chdir(tmp_path)
     session.release("0", 0.5, "Jane", -1.0)
-    assert FileRollbackGuard(file, session.run).head() == session.head()
+    assert FileRollbackGuard(file, session.run).head() == session.run.head()
     assert not (tmp_path / file.name).exists()
 
 
@@ -336,7 +337,7 @@ def test_notes_of_a_host_are_kept_in_order_beside_the_head(vault: Path, file: Pa
     session.release("0", 0.5, "Jane", -1.0)
     again = FileRollbackGuard(file, opened(vault, file).run)
     assert list(again.noted().items()) == [("b", [0.75, 2]), ("a", [0.25, 0])]
-    assert again.head() == session.head() != Head()
+    assert again.head() == session.run.head() != LogHead()
 
 
 def writes(vault: Path, file: Path, writer: int, ready: Any, answer: Any) -> None:

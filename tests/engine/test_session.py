@@ -85,14 +85,12 @@ def test_an_estimate_is_published_and_the_draw_stands_beside_it() -> None:
     values = run_session(session, losses)
     released = {r.key: r.values[0] for r in session.releases() if r.kind in ("value", "final")}
     names = [f"t{i:04d}" for i in range(len(values))]
-    assert [session.published_value(t) for t in names] == values
+    assert [session.published()[t].value for t in names] == values
     drawn = [*(released[t] for t in names[:-1]), released["final"]]
-    assert [session.drawn(t) for t in names] == drawn
-    assert session.drawn_of(names) == session.all_drawn() == dict(zip(names, drawn, strict=True))
+    assert [session.published()[t].draw for t in names] == drawn
+    assert session.published(names) == session.published()
     assert not set(values) & set(drawn)
-    assert {t: v for t, (_, _, v) in session.published().items()} == dict(
-        zip(names, values, strict=True)
-    )
+    assert list(session.published()) == names
 
 
 def test_released_values_are_the_clipped_mean_plus_the_planned_noise() -> None:
@@ -226,7 +224,7 @@ def test_unusable_losses_are_refused_and_nothing_is_charged(losses: Any, message
         session.tell("second", cube(1).decode(x), cube(1), losses)
     assert "Jane" not in str(caught.value)
     assert keys(session) == before
-    assert session.published_value("second") is None
+    assert "second" not in session.published()
     assert tell(session, "second", quadratic(N, 1, 0)[0]) is not None
 
 
@@ -292,7 +290,7 @@ def test_a_run_cannot_be_joined_with_other_settings(change: dict[str, Any], told
 def test_a_run_of_another_vault_is_refused() -> None:
     session = open_session(config())
     with pytest.raises(VaultError, match="started with another vault"):
-        Session.open(open_vault(), "run", config(), maximize=False, run_id=session.run_id)
+        Session.open(open_vault(), "run", config(), maximize=False, run_id=session.run.run_id)
 
 
 def test_plain_floats_never_mix_with_private_runs() -> None:
@@ -302,7 +300,7 @@ def test_plain_floats_never_mix_with_private_runs() -> None:
     private.ask("b")
     private.tell_plain("b", {"x00": 0.5}, cube(1), 0.123)
     assert not private.guarantee().protected
-    assert private.published_value("b") is None
+    assert "b" not in private.published()
     plain = open_session(config(), cube(1))
     plain.ask("a")
     plain.tell_plain("a", {"x00": 0.5}, cube(1), 0.123)
@@ -323,14 +321,14 @@ def test_a_ledger_that_is_already_full_refuses_before_anything_is_drawn() -> Non
             return super().add_gaussian(value, scale)
 
     session = open_session(config(), cube(1), noise=Watched(0))
-    with session.run.vault.transaction(session.run_id) as tx:
+    with session.run.vault.transaction(session.run.run_id) as tx:
         tx.charge(Charge("value", "elsewhere", 1.0, 1.0, 1.0))
     x = session.ask("a").x
     with pytest.raises(BudgetExceededError):
         session.tell("a", cube(1).decode(x), cube(1), np.ones(N))
     assert drawn == []
     assert session.releases() == []
-    assert session.published_value("a") is None
+    assert "a" not in session.published()
     assert session.plan is None
 
 
@@ -341,7 +339,7 @@ def test_failed_trials_give_their_slots_back() -> None:
     session = open_session(config(n_starts=3), cube(1))
     points = {t: session.ask(t) for t in "abc"}
     session.fail("b")
-    session.note("a remark")
+    session.run.note("a remark")
     assert session.ask("d").slot == points["b"].slot
     assert np.array_equal(session.ask("d").x, points["b"].x)
     assert session.ask("b").slot == 3
@@ -349,7 +347,7 @@ def test_failed_trials_give_their_slots_back() -> None:
     assert "a remark" in told.notes
     tell(session, "a", quadratic(N, 1, 0)[0])
     session.fail("a")
-    assert session.published_value("a") is not None
+    assert "a" in session.published()
 
 
 def test_a_run_with_failures_still_ends_within_budget() -> None:
@@ -377,7 +375,7 @@ def test_extra_trials_beyond_a_batch_inform_the_step_and_cost_nothing() -> None:
         tell(session, f"t{i}", losses)
     assert ("gradient", "0") in keys(session)
     late = session.tell("t1", cube(2).decode(proposals[1].x), cube(2), losses(proposals[1].x))
-    assert late[1].endswith("carried")
+    assert late.carried
     released = {r.key: r.values[0] for r in session.releases() if r.kind == "value"}
     assert "t1" not in released
     points = [session.releases()[i].meta["x"] for i in range(3)]
@@ -385,7 +383,7 @@ def test_extra_trials_beyond_a_batch_inform_the_step_and_cost_nothing() -> None:
     sigma = session.plan.value_noise
     estimator = Estimator(cube(2), (0.0, 1.0), sigma, maximize=False)
     assert late[0] == estimator.at(proposals[1].x, told)  # earlier releases only
-    assert session.drawn("t1") is None
+    assert session.published()["t1"].draw is None
     assert session.held_losses() == []
     check_books(session)
 
@@ -396,9 +394,9 @@ def test_trials_that_nobody_asked_for_use_the_reserve_and_then_carry_values() ->
     tell(session, "start", losses)
     for i in range(4):
         params = {"x00": 0.1 * i, "x01": 0.2}
-        value, label = session.tell(f"own{i}", params, cube(2), losses(np.array([0.1 * i, 0.2])))
-        assert label == ("outside" if i < 2 else "outside, carried")
-        assert math.isfinite(value)
+        told = session.tell(f"own{i}", params, cube(2), losses(np.array([0.1 * i, 0.2])))
+        assert (told.label, told.carried) == ("outside", i >= 2)
+        assert math.isfinite(told.value)
     assert session.held_losses() == []
     run_session(session, losses)
     check_books(session)
@@ -483,7 +481,7 @@ class Workers:
             trial = list(self.first)[pick % len(self.first)]
             other = np.random.default_rng(pick).normal(size=N)
             params = self.space.decode(session.ask(trial).x)
-            value, _ = session.tell(trial, params, self.space, other)
+            value = session.tell(trial, params, self.space, other).value
             assert value == self.first[trial]
 
     def own(self, session: Session, pick: int) -> None:
@@ -499,7 +497,7 @@ class Workers:
             check_books(session)
             states.append(json.dumps(algorithm_in(session).state_dict()))
         assert len(set(states)) == 1
-        assert {t: v for t, (*_, v) in self.sessions[0].published().items()} == self.first
+        assert {t: told.value for t, told in self.sessions[0].published().items()} == self.first
 
 
 @settings(deadline=None, max_examples=40)
@@ -816,9 +814,9 @@ def test_a_placed_trial_counts_as_a_start_and_is_told_like_any_other() -> None:
     assert handed[0] == 0.25
     assert session.ask_planned("a") is not None
     assert session.ask_planned("b") is None  # the placed one takes the second place
-    value, label = session.tell("mine", space.decode([0.25]), space, np.full(50, 0.5))
-    assert label == "start"
-    assert session.enter("mine")[0] == value
+    told = session.tell("mine", space.decode([0.25]), space, np.full(50, 0.5))
+    assert told.label == "start"
+    assert session.enter("mine")[0] == told.value
     assert session.entered("mine")
     assert not session.entered("other")
 

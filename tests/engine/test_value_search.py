@@ -297,7 +297,7 @@ def test_workers_at_once_are_sent_to_different_points_and_a_second_process_to_th
     second.set_space(cube(2))
     first.fail("w3")
     out = [proposal.x for proposal in asked[:3]]
-    known: Any = second._known_algorithm()
+    known: Any = second._known().algorithm
     expected = known.propose(27, out, [asked[3].x]).x
     assert np.array_equal(first.ask("w4").x, expected)
     assert np.array_equal(second.ask("w4").x, expected)

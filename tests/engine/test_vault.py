@@ -232,18 +232,19 @@ def test_the_life_of_a_trial(vault: Vault) -> None:
         tx.fail("b")
         tx.finish("a", x + 0.1, 0.5)
         tx.fail("a")  # too late: it is done
-        assert sorted(tx.step_trials(3)) == [("a", 0, "done"), ("b", 1, "failed")]
+        found = [(row.trial, row.slot, row.state) for row in tx.step_trials(3)]
+        assert found == [("a", 0, "done"), ("b", 1, "failed")]
         row = tx.trial("a")
         assert row is not None
         assert (row.role, row.step, row.slot, row.state, row.value) == ("step", 3, 0, "done", 0.5)
         assert np.array_equal(row.x, x + 0.1)
-        assert tx.done_points(3)[0] == ["a"]
-        assert (tx.count("done"), tx.count("failed"), tx.count("out")) == (1, 1, 0)
+        assert [tx.count(state=state) for state in ("done", "failed", "out")] == [1, 1, 0]
+        assert tx.count(step=3) == 2
         tx.forget("a")  # only failed trials are forgotten
         tx.forget("b")
         assert tx.trial("b") is None
         assert tx.trial("a") is not None
-        assert tx.published() == {"a": ("step", 3, 0.5)}
+        assert [(row.trial, row.value) for row in tx.trials()] == [("a", 0.5)]
 
 
 def test_marks_are_kept_once_and_by_kind(vault: Vault) -> None:

@@ -300,8 +300,9 @@ def test_a_point_that_a_crash_left_open_is_handed_out_again(tmp_path: Path) -> N
     turns = crashed(tmp_path, "records", "before it is told")
     loop = records_of(tmp_path)
     session = session_in(loop)
-    assert [session.published_value(turn[0]) for turn in turns[:2]] == [t[2] for t in turns[:2]]
-    assert [session.drawn(turn[0]) for turn in turns[:2]] == [
+    published = session.published(turn[0] for turn in turns[:2])
+    assert [told.value for told in published.values()] == [turn[2] for turn in turns[:2]]
+    assert [told.draw for told in session.published().values()] == [
         release.values[0] for release in session.releases()
     ]
     assert loop.guarantee().n_releases == 2
@@ -323,7 +324,7 @@ def test_a_release_that_a_crash_kept_from_its_loop_is_replayed(kind: str, tmp_pa
     replayed = loop.tell(turns[2][0], [0.0] * 120)
     assert loop.guarantee() == before
     if kind == "records":
-        assert session_in(loop).published_value(turns[2][0]) == replayed
+        assert session_in(loop).published()[turns[2][0]].value == replayed
         assert before.n_releases == 3
     else:
         assert rewards_in(loop)[0].evaluations()[turns[2][0]] == replayed

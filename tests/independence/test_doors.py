@@ -29,7 +29,7 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 from optuna_samplers import DPGIBOSampler, private_objective
 from privbo_plugins import convert, losses
 from privbo_plugins.cli.curator import column, read_outcomes, read_table
-from privbo_plugins.sessions.records import Session
+from privbo_plugins.sessions.records import Published, Session
 from privbo_plugins.sessions.rows import Curator
 from tests.independence.odd import ODD, of_objects
 from tests.independence.runs import RUNS
@@ -167,7 +167,7 @@ def _told(tell: Callable[[optuna.Study, Any], Any]) -> Callable[[Any], Any]:
 
         def record(_self: Any, _tx: Any, _trial: str, _params: Any, y: Any) -> Any:
             taken.append(y)
-            return 0.5, "told", False
+            return Published(0.5, "told", -1), False
 
         with mock.patch.object(Session, "_record", record):
             tell(study, entries)

@@ -135,7 +135,7 @@ MUTANTS = (
         name="a_study_that_remembers_nothing",
         breaks="A study refuses its vault after an older backup was restored.",
         file=f"{_HOST}/_base.py",
-        old="            session.guarded_by(StudyRollbackGuard(study, session.run))\n",
+        old="            session.run.guarded_by(StudyRollbackGuard(study, session.run))\n",
         new="            pass\n",
         tests=(
             "tests/contracts/test_faults_put_back.py"

@@ -78,8 +78,8 @@ MUTANTS = (
         name="noise_of_a_test_is_secure",
         breaks="A run with injected noise says that it is not private.",
         file=f"{_HOST}/hosts/rewards.py",
-        old="                ledger.mark_unprotected(TEST_NOISE)\n",
-        new="                ledger.note(TEST_NOISE)\n",
+        old="                ledger.run.mark_unprotected(TEST_NOISE)\n",
+        new="                ledger.run.note(TEST_NOISE)\n",
         tests=(
             f"{_TESTS}/test_ldp_faults.py"
             "::test_trials_that_die_replay_what_was_stored_and_pay_once",

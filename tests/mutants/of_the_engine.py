@@ -59,8 +59,8 @@ _RECORDS = (
         name="search_blind_to_other_workers",
         breaks="Workers at once are sent to different points, and none to where trials failed.",
         file=f"{_ENGINE}/sessions/records.py",
-        old='return self._known_algorithm().propose(slot, points["out"], points["failed"])',
-        new="return self._known_algorithm().propose(slot)",
+        old='proposal = self._known().algorithm.propose(slot, points["out"], points["failed"])',
+        new="proposal = self._known().algorithm.propose(slot)",
         tests=(
             f"{_TESTS}/test_value_search.py"
             "::test_workers_at_once_are_sent_to_different_points_and_a_second_process_to_the_same",
@@ -109,12 +109,12 @@ _RECORDS = (
         file=f"{_ENGINE}/store/release.py",
         old="        order.charge(tx)\n"
         "        if self.uses_test_noise:\n"
-        "            tx.mark_unprotected(TEST_NOISE)\n"
+        "            tx.mark(UNPROTECTED, TEST_NOISE)\n"
         "        payload = order.draw(self._noise)\n",
         new="        payload = order.draw(self._noise)\n"
         "        order.charge(tx)\n"
         "        if self.uses_test_noise:\n"
-        "            tx.mark_unprotected(TEST_NOISE)\n",
+        "            tx.mark(UNPROTECTED, TEST_NOISE)\n",
         tests=(
             f"{_TESTS}/test_session.py"
             "::test_a_ledger_that_is_already_full_refuses_before_anything_is_drawn",

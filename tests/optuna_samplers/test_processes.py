@@ -21,6 +21,7 @@ import pytest
 from optuna_samplers import DPGIBOSampler
 from privbo_plugins.errors import VaultError
 from privbo_plugins.sessions.records import Session
+from privbo_plugins.store.run import Run
 from privbo_plugins.store.vault import open_vault
 from tests.inside import session_of, vault_of
 from tests.optuna_samplers.runs import (
@@ -121,7 +122,7 @@ def test_several_processes_share_a_postgresql_database(
             session = session_of(sampler, study)
             check_ledger([(c.kind, c.key, c.mu) for c in session.ledger()])
             published = session.published().items()
-            check_study(study, {name: value for name, (_, _, value) in published})
+            check_study(study, {name: told.value for name, told in published})
         finally:
             vault_of(sampler).close()
 
@@ -168,9 +169,9 @@ def test_workers_that_open_a_new_vault_at_once_open_the_same(
     assert len(rows(tmp_path / "vault.db", "SELECT vault_id FROM privbo_vault")) == 1
 
 
-@pytest.mark.parametrize("read", ["published_of", "vouched_among"])
+@pytest.mark.parametrize("read", [(Session, "published"), (Run, "declared_public")])
 def test_a_worker_that_reads_the_guarantee_while_another_tells_finds_nothing_strange(
-    read: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    read: tuple[type, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the study shows was in the vault before; what the vault has just shown is older."""
 
@@ -182,17 +183,18 @@ def test_a_worker_that_reads_the_guarantee_while_another_tells_finds_nothing_str
     study.optimize(sampler.private(vouching), n_trials=1)
     other, same_study = _begin(tmp_path)
     same_study.optimize(other.private(vouching), n_trials=1)
-    reader, n_told = getattr(Session, read), 0
+    reader, n_told = getattr(*read), 0
 
-    def overtaken(self: Session, *what: Any) -> Any:
+    def overtaken(self: Any, *what: Any) -> Any:
         nonlocal n_told
         shown = reader(self, *what)
-        if self is session_of(sampler, study):
+        session = session_of(sampler, study)
+        if self in (session, session.run):
             n_told += 1
             same_study.optimize(other.private(vouching), n_trials=1)
         return shown
 
-    monkeypatch.setattr(Session, read, overtaken)
+    monkeypatch.setattr(*read, overtaken)
     for _ in range(3):
         guarantee = sampler.guarantee(study)
         assert guarantee.reasons == ()
@@ -210,8 +212,8 @@ def test_threads_share_one_sampler(place: str, tmp_path: Path) -> None:
     session = session_of(sampler, study)
     check_ledger([(c.kind, c.key, c.mu) for c in session.ledger()])
     published = session.published()
-    check_study(study, {name: value for name, (_, _, value) in published.items()})
-    steps = Counter(step for role, step, _ in published.values() if role == "step")
+    check_study(study, {name: told.value for name, told in published.items()})
+    steps = Counter(told.step for told in published.values() if told.role == "step")
     assert set(steps) == set(range(N_STEPS))
     assert all(3 <= count <= 3 + N_WORKERS for count in steps.values())
     assert session.held_losses() == []

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from privbo_plugins.files import Seen, read_json, write_json
+from privbo_plugins.files import LogHead, read_json, write_json
 
 _REQUEST, _ANSWERS = "privbo-request-1", "privbo-answers-1"
 
@@ -54,7 +54,7 @@ def write_answers(
     table: str,
     answers: Mapping[int, float],
     guarantee: Mapping[str, Any],
-    seen: Mapping[str, Seen] | None = None,
+    seen: Mapping[str, LogHead] | None = None,
 ) -> None:
     """Writes all outcomes told so far, and what may be claimed of them.
 
@@ -75,7 +75,7 @@ def write_answers(
     write_json(path, content, private=private)
 
 
-def read_seen(path: str | Path, table: str) -> dict[str, Seen]:
+def read_seen(path: str | Path, table: str) -> dict[str, LogHead]:
     """What an answer file remembers of the curator's vault, by run.
 
     Args:
@@ -87,7 +87,7 @@ def read_seen(path: str | Path, table: str) -> dict[str, Seen]:
     """
     found = _read(path, _ANSWERS, table) or {}
     try:
-        return {run: Seen.of(**known) for run, known in found.get("vault", {}).items()}
+        return {run: LogHead.of(**known) for run, known in found.get("vault", {}).items()}
     except (TypeError, ValueError, AttributeError):
         raise ValueError(
             f"{path} was changed since it was written: its record of the vault is unreadable. "

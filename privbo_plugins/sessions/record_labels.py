@@ -1,0 +1,83 @@
+"""Binds every vector of a run to the same records in the same order.
+
+Clipping bounds what one record does to a release only as long as entry i of every vector is that
+record's. The vault holds keyed digests of the labels, which say nothing without the vault.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+
+from privbo_plugins.store.vault import Transaction
+
+_KEY, _LABELS, _INDEX = "key of labels", "labels of records", "index of losses"
+"""Kinds of marks: the key of the digests, labels that a host gave, and the vectors' own."""
+
+_OTHER_NUMBER = (
+    "The losses are of {} records, and {} records are named (record_ids=, or the losses' own "
+    "index). Give one label per validation record, in the order of the losses. Nothing was "
+    "stored or charged."
+)
+
+_OTHER_RECORDS = (
+    "The records of these losses are others than the run's, or in another order (record_ids=, or "
+    "the index of the pandas Series that the objective returns). What is promised holds only if "
+    "entry i belongs to the same record in every trial: switch shuffling off, or sort the losses "
+    "by record (losses.sort_index()). For other records start a new study; on those that both "
+    "have in common the mu of both add up (squares add up). Nothing was stored or charged."
+)
+
+
+class RecordLabels:
+    """Fingerprints of records, as this process names them, compared with the run's."""
+
+    def __init__(self) -> None:
+        self._expected: str | None = None
+
+    def expect(self, tx: Transaction, labels: str | None) -> None:
+        """Names the records of all vectors that this process tells; None names none.
+
+        Raises:
+            ValueError: If the run's records are others, or in another order.
+        """
+        _known(tx, _LABELS, labels)
+        self._expected = labels
+
+    def check(self, tx: Transaction, n_records: int, index: str | None) -> None:
+        """Refuses a vector of other records; the first vector decides.
+
+        Args:
+            tx: Of the vector.
+            n_records: Its length.
+            index: Fingerprint of its own labels, if it has any.
+
+        Raises:
+            ValueError: If its records are others, or in another order.
+        """
+        for kind, labels in ((_LABELS, self._expected), (_INDEX, index)):
+            if labels is None:
+                continue
+            number = labels.partition(":")[0]
+            if int(number) != n_records:
+                raise ValueError(_OTHER_NUMBER.format(n_records, number))
+            if not _known(tx, kind, labels):
+                tx.mark(kind, _keyed(tx, labels))
+
+
+def _known(tx: Transaction, kind: str, labels: str | None) -> bool:
+    """Checks whether the run knows labels of a kind, which are then the same.
+
+    Raises:
+        ValueError: If they are not.
+    """
+    known = () if labels is None else tx.marks(kind)
+    if known and labels is not None and known != (_keyed(tx, labels),):
+        raise ValueError(_OTHER_RECORDS)
+    return bool(known)
+
+
+def _keyed(tx: Transaction, labels: str) -> str:
+    if not tx.has_mark(_KEY):
+        tx.mark(_KEY, secrets.token_hex(32))
+    return hmac.digest(tx.marks(_KEY)[0].encode(), labels.encode(), "sha256").hex()
