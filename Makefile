@@ -53,7 +53,7 @@ test-fast: $(STAMP)  ## the tests without the slow ones
 test-soak: $(STAMP)  ## what runs long: statistics at full size, and mutants that tests must catch
 	$(BIN)/python -m pytest -n 3 -m soak
 	$(BIN)/python -m tests.mutants --jobs 2
-	$(INSTALL) 'mutmut>=3.8'
+	$(INSTALL) --editable '.[mutants]'
 	$(BIN)/python -m tests.mutants.generic
 
 test-hosts: $(STAMP)  ## the adapters with the least versions allowed, and with newer ones than here

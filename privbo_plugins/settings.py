@@ -304,10 +304,12 @@ class Stored:
         """Settings from :meth:`to_dict`.
 
         Raises:
-            ValueError: If they are none.
+            ValueError: If they are none, or hold anything else beside.
         """
         known = fields_of(cls)
         try:
+            if stored.keys() - known.keys():
+                raise KeyError
             return cls(**{name: _restored(known[name], stored[name]) for name in known})
         except (AttributeError, KeyError, TypeError, OverflowError):
             raise ValueError(

@@ -230,8 +230,9 @@ class StoredRun:
         return guarantee, lambda title: reward_report(title, guarantee, history, _NO_PLACES)
 
     def _federation(self) -> _Told:
-        z = self.settings["noise_multiplier"]  # the one that rounds were drawn with
-        config = evolve(FederationConfig.from_dict(self.settings), epsilon=None, z=z)
+        settings = dict(self.settings)
+        z = settings.pop("noise_multiplier")  # the one that rounds were drawn with
+        config = evolve(FederationConfig.from_dict(settings), epsilon=None, z=z)
         guarantee = claimed_of(self._run, config, held=False)
         history = published(config, broadcasts_of(self._run))
         return guarantee, lambda title: federation_report(title, guarantee, history)

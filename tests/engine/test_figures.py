@@ -392,6 +392,8 @@ def test_settings_remember_the_pair_and_stay_what_they_are(kind: str) -> None:
     config = KINDS[kind](epsilon=4, delta=1e-5)
     assert config.asked == {"epsilon": 4.0, "delta": 1e-5}
     assert type(config).from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    with pytest.raises(ValueError, match="no settings for"):
+        type(config).from_dict(config.to_dict() | {"unknown": 1})
     assert config.with_trials(30).mu == config.mu
     assert config.plain().asked == {}
     for wrong in ({"mu": 1.0}, {"mu": config.mu * 0.999}):
