@@ -240,7 +240,7 @@ USES = [
     Row(
         "what a run recommends, its history, whether it is finished, where it stands",
         ["recommend", "history", "finished", "status"],
-        [f"{CONTRACTS}/test_verbs.py", f"{ENGINE}/test_status.py"],
+        [f"{CONTRACTS}/test_verbs.py", f"{CONTRACTS}/test_runs.py", f"{ENGINE}/test_status.py"],
     ),
 ]  # fmt: skip
 
@@ -269,7 +269,7 @@ PROMISES = [
     Row(
         "reports as one HTML file",
         ["report"],
-        [f"{ENGINE}/test_reports.py", f"{ENGINE}/test_report_pages.py"],
+        [f"{CONTRACTS}/test_runs.py", f"{ENGINE}/test_report_pages.py"],
     ),
     Row(
         "pictures, note and mark in optuna-dashboard",

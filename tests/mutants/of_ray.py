@@ -132,8 +132,8 @@ MUTANTS = (
         old="[(x, value) for x, value in told if value in published]",
         new="told",
         tests=(
-            f"{_TESTS}/test_reports.py"
-            "::test_a_plain_reward_is_on_no_page_although_the_search_has_learnt_it",
+            "tests/contracts/test_runs.py"
+            "::test_values_that_are_no_releases_cost_everything_and_are_on_no_page",
         ),
     ),
     Mutant(

@@ -148,8 +148,8 @@ _RECORDS = (
         old='not_covered=(*texts_of("records")["not_covered"], *words.not_covered)',
         new="not_covered=words.not_covered",
         tests=(
-            "tests/optuna_samplers/test_from_outside.py"
-            "::test_the_guarantee_is_in_the_algorithms_own_words_and_keeps_the_limits_of_all",
+            "tests/contracts/test_runs.py"
+            "::test_a_foreign_algorithm_recommends_the_best_that_was_released",
         ),
     ),
 )

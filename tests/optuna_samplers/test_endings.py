@@ -11,7 +11,7 @@ import pytest
 from optuna.trial import TrialState
 
 from optuna_samplers import DPGIBOSampler, LDPGPUCBSampler
-from privbo_plugins.errors import ObjectiveFailedError, PrivacyWarning, UtilityWarning
+from privbo_plugins.errors import ObjectiveFailedError, UtilityWarning
 from privbo_plugins.sessions.scheduler import FRUITLESS
 
 RECORDS = np.random.default_rng(11).uniform(0.4, 0.9, size=120)
@@ -135,11 +135,3 @@ def test_ask_and_tell_is_warned_where_there_is_no_loop_to_stop() -> None:
 
     with pytest.warns(UtilityWarning, match="50 trials failed one after another"):
         fail_all()
-
-
-def test_plain_floats_end_with_the_number_of_trials() -> None:
-    sampler = DPGIBOSampler(1.0, seed=3, n_trials=12)
-    study = optuna.create_study(sampler=sampler)
-    with pytest.warns(PrivacyWarning, match="plain floats"):
-        study.optimize(lambda trial: trial.suggest_float("x", 0, 1) ** 2, n_trials=100)
-    assert len(study.trials) == 12

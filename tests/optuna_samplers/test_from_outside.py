@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import pickle
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import optuna
 import pytest
 
 from optuna_samplers import PrivateSampler
-from privbo_plugins.errors import BudgetExceededError, PrivacyWarning
+from privbo_plugins.errors import BudgetExceededError
 from privbo_plugins.privacy import noise as noise_module
 from tests.inside import session_of
 from tests.optuna_samplers.runs import RECORDS, squares, vault_facts
@@ -64,33 +64,6 @@ def test_a_released_value_carries_the_noise_that_its_share_of_the_budget_asks_fo
     assert 0.75 * expected < noise.std() < 1.25 * expected
 
 
-def test_the_guarantee_is_in_the_algorithms_own_words_and_keeps_the_limits_of_all() -> None:
-    sampler = sampler_of()
-    study = optuna.create_study(sampler=sampler)
-    study.optimize(sampler.private(squares))
-    guarantee = sampler.guarantee(study)
-    assert guarantee.protected
-    assert (guarantee.mu, guarantee.n_releases, guarantee.n_records) == (MU, T, N)
-    assert guarantee.mu_spent == pytest.approx(MU)
-    text = str(guarantee)
-    assert "system's entropy) on means of clipped values, one a trial; every" in text
-    assert f"trials={T}" in text
-    assert "gradient" not in text
-    assert "training_mu" in text  # what no algorithm can take back
-    assert "how a sixth algorithm came about" in text
-    assert study.user_attrs["privbo:guarantee"] == guarantee.lasting
-
-
-def test_plain_floats_are_unprotected_and_searched_all_the_same() -> None:
-    sampler = sampler_of()
-    study = optuna.create_study(sampler=sampler)
-    with pytest.warns(PrivacyWarning, match="plain floats"):
-        study.optimize(lambda t: 5 + abs(t.suggest_float("x", 0, 1) - 0.3), n_trials=3 * T)
-    assert len(study.trials) == T
-    assert not sampler.guarantee(study).protected
-    assert sampler.recommend(study) == study.best_params
-
-
 def test_a_release_beyond_the_budget_is_refused_and_nothing_is_drawn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -131,13 +104,3 @@ def test_a_worker_that_was_sent_a_sampler_goes_on_with_its_run(
     assert len(study.trials) == T
     assert len({t.params["x"] for t in study.trials}) == T
     assert sampler.guarantee(study).protected
-
-
-def test_settings_of_no_algorithm_are_refused_before_a_vault_is_made(tmp_path: Path) -> None:
-    class Unknown(SixthConfig):
-        algorithm: ClassVar[str] = "nobody"
-        registered_at: ClassVar[Any] = None
-
-    with pytest.raises(ValueError, match="No algorithm of the name 'nobody'"):
-        PrivateSampler(Unknown(MU, T), vault=f"sqlite:///{tmp_path}/vault.db")
-    assert list(tmp_path.iterdir()) == []

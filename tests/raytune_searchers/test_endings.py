@@ -130,16 +130,6 @@ def test_it_is_said_at_once_if_fewer_trials_will_run_than_were_asked_for(
 # Plain floats -----------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("local_hosts")
-def test_plain_floats_end_with_the_number_of_trials() -> None:
-    search = begun(make_search(n_trials=12, n_steps=None))
-    with pytest.warns(PrivacyWarning, match="plain floats"):
-        trials = evaluation(search, lambda config: {"loss": (config["x"] - 0.5) ** 2})
-    assert len(trials) == 12
-    assert search.suggest("more") == FINISHED
-    assert not search.guarantee().protected
-
-
 # Paused trials ----------------------------------------------------------------------------------
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
@@ -19,7 +18,7 @@ from tests.contracts import conformance
 from tests.contracts.conformance import CHECKS, Check, Subject, evaluate_privately
 from tests.inside import host_name, published_by
 from tests.raytune_searchers.hosts import crash, evaluation
-from tests.raytune_searchers.runs import LINE, RECORDS, assert_sound, begun, fit, ledger, squares
+from tests.raytune_searchers.runs import LINE, RECORDS, begun, fit, ledger, squares
 from tests.sixth import SixthConfig
 
 T = 6
@@ -31,26 +30,6 @@ def search_of(n_trials: int = T, **settings: Any) -> PrivateSearch:
 
 
 # Through the hooks ------------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("local_hosts")
-def test_a_run_ends_with_its_plan_and_recommends_the_best_that_was_released() -> None:
-    search = begun(search_of())
-    trials = evaluation(search, search.private(squares))
-    assert len(trials) == T
-    assert search.finished()
-    published = published_by(search)
-    assert {t.trial_id: t.metrics["loss"] for t in trials} == published
-    assert published.keys() == {t.trial_id for t in trials}
-    best = min(trials, key=lambda t: published[t.trial_id])
-    assert search.recommend() == {"x": best.config["x"]}
-    assert {float(np.mean(squares(t.config))) for t in trials}.isdisjoint(published.values())
-    assert_sound(search)
-    guarantee = search.guarantee(trials)
-    assert guarantee.protected
-    assert "means of clipped values, one a trial" in str(guarantee)
-    assert "how a sixth algorithm came about" in str(guarantee)
-    assert guarantee.parameters["trials"] == T
 
 
 @pytest.mark.usefixtures("local_hosts")
@@ -89,16 +68,6 @@ def test_a_run_of_other_settings_is_not_gone_on_with(tmp_path: Path) -> None:
     other = begun(search_of(T + 1, vault=url, run_name="r"))
     with pytest.raises(ValueError, match=r"started with (another config|other settings)"):
         other.suggest("b")
-
-
-def test_settings_of_no_algorithm_are_refused_before_a_vault_is_made(tmp_path: Path) -> None:
-    class Unknown(SixthConfig):
-        algorithm: ClassVar[str] = "nobody"
-        registered_at: ClassVar[Any] = None
-
-    with pytest.raises(ValueError, match="No algorithm of the name 'nobody'"):
-        PrivateSearch(Unknown(1.0, T), vault=f"sqlite:///{tmp_path}/vault.db")
-    assert list(tmp_path.iterdir()) == []
 
 
 LEARNING = ("min is minimised", "max is maximised", "NumPy numbers are learned from")

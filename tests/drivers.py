@@ -1,0 +1,349 @@
+"""Every system on every host as a run with the same verbs: tests say a behaviour once for all.
+
+:data:`SYSTEMS` says what a system is made of, :func:`begin` begins a run of it::
+
+    run = begin("rewards", "ray", folder)
+    run.trials(3)
+    assert run.ask("status")["releases"] == 3
+
+On Optuna a run is a study; on Ray Tune a search driven through Tune's hooks, its hosts in this
+process. All that objectives return comes from :attr:`Run.own`, whose scanner finds it again.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.distributions import FloatDistribution
+
+import optuna_samplers
+from privbo_plugins.errors import UtilityWarning
+from privbo_plugins.sessions.rows import Curator
+from tests.sixth import SixthConfig
+from tests.systems import Secrets
+
+HOSTS = ("optuna", "ray")
+N_RECORDS, N_ROWS = 16, 12
+
+_NOW: list[Run] = []
+"""The run whose trial is under way: what travels by pickle finds its secrets here."""
+
+
+@dataclass(frozen=True)
+class System:
+    """One system.
+
+    Attributes:
+        name: Of its classes, without ``Sampler`` and ``Search``; "" for any sampler.
+        args: Of both classes, without keywords.
+        settings: Of both classes.
+        counted: What its status counts.
+        size: Of a vector of losses; None for single numbers.
+        first: What the first trial and the rest of the plan are, in trials.
+        whole: Trials after which the plan is used up; None where there is none.
+        on_ray: Settings of the search alone.
+    """
+
+    name: str
+    args: tuple[Any, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
+    counted: str = "trials"
+    size: int | None = None
+    whole: int | None = None
+    on_ray: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def named(self) -> dict[str, str]:
+        """What ``private`` is told of a user, where there is a ledger of users."""
+        return {"user_id": "Jane"} if "user_budget" in self.settings else {}
+
+
+def _rewards(name: str) -> System:
+    own = {"n_trials": 4, "user_budget": 5.0, "mechanism": "laplace", "value_range": (0, 1)}
+    return System(name, (0.5,), own, whole=4)
+
+
+SYSTEMS: dict[str, System] = {
+    "records": System(
+        "DPGIBO", (1.0,), {"n_starts": 2, "n_steps": 2}, size=N_RECORDS, whole=7
+    ),
+    "outside": System("Private", (SixthConfig(1.0, 6),), size=N_RECORDS, whole=6),
+    "any sampler": System("", settings={"mu": 1.0, "n_trials": 6}, size=N_RECORDS, whole=6),
+    "rewards": _rewards("LDPGPUCB"),
+    "rewards, t": _rewards("LDPTGPUCB"),
+    "rewards, ata": _rewards("LDPATAGPUCB"),
+    "rewards, moma": _rewards("LDPMoMAGPUCB"),
+    "duets": System(
+        "DUETS",
+        (2,),
+        {
+            "epsilon": 1.0, "n_trials": 7, "discretisation": 64, "mechanism": "laplace",
+            "value_range": (0, 1),
+        },
+        whole=8,
+    ),
+    "rows": System("POGPUCB", counted="answers"),
+    "federation": System("DPFTSDE", counted="rounds", whole=2),
+}  # fmt: skip
+
+EVERYWHERE = [(system, host) for system in SYSTEMS for host in HOSTS]
+"""All runs that there are."""
+
+
+class Run(ABC):
+    """One run of one system on one host.
+
+    Args:
+        system: Of :data:`SYSTEMS`.
+        folder: An empty one.
+        vault: The URL of the vault; None keeps it in memory.
+        more: Settings of the class.
+
+    Attributes:
+        own: The secrets that objectives return.
+        done: Trials that have completed.
+    """
+
+    def __init__(self, system: str, folder: Path, vault: str | None, more: dict[str, Any]) -> None:
+        self.key, self.system, self.folder = system, SYSTEMS[system], folder
+        self.own = Secrets(size=self.system.size)
+        self.vault = {} if vault is None else {"vault": vault}
+        self.more = more
+        self.done = 0
+        self.curator: Any = None
+        self.y = np.round(np.linspace(0, 1, N_ROWS), 3)
+
+    # What an objective does -----------------------------------------------------------------
+
+    def returned(self, config: dict[str, Any]) -> Any:
+        """What an evaluation gives: losses, a reward, or an answer."""
+        if self.key == "rows":
+            return self.curator.evaluate(config["row"])
+        if self.key == "federation" and config["x"] not in (0.0, 1.0):  # bounds are public
+            self.own.add_raw(f"point {self.own.calls}", config["x"])
+        return self.own.vector() if self.system.size else self.own.reward()
+
+    def _wrapped(self, by: Any, function: Any) -> Any:
+        """Made private, where the system has a privacy of its own for what is returned."""
+        if self.more.get("epsilon") == math.inf or not hasattr(by, "private"):
+            return function
+        return by.private(function, **self.system.named)
+
+    def _table(self) -> Any:
+        X = self.own.vector(2 * N_ROWS).reshape(N_ROWS, 2)
+        self.own.add_raw("scaled X", X - 0.5)  # as the mechanism sees it
+        bounds = [(0, 1)] * 2
+        self.curator = Curator(X, epsilon=4.0, delta=1e-6, bounds=bounds, outcomes=self.y)
+        self.table = self.curator.release()
+        self.own.scanner.allow(np.abs(self.table.Z).ravel().tolist())
+        return self.table
+
+    # The verbs ------------------------------------------------------------------------------
+
+    def trials(self, n: int, *, plain: bool = False, fails: bool = False) -> list[Any]:
+        """Runs so many trials, or as many as the plan has left; values as the host shows them.
+
+        Args:
+            n: How many.
+            plain: Whether the objective is not wrapped.
+            fails: Whether it raises, and quotes a secret.
+        """
+        _NOW[:] = [self]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UtilityWarning)
+            shown = self._trials(n, "plain" if plain else "fails" if fails else "private")
+        self.done += sum(value is not None for value in shown)
+        return shown
+
+    @abstractmethod
+    def _trials(self, n: int, kind: str) -> list[Any]: ...
+
+    @abstractmethod
+    def ask(self, verb: str, *more: Any) -> Any:
+        """What the sampler, the search or the objective answers to a verb."""
+
+    @abstractmethod
+    def reopen(self) -> None:
+        """Goes on as another process does that knows the host's storage and the vault."""
+
+    def page(self) -> str:
+        """The report, in which no secret may be."""
+        path = self.folder / "report.html"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert self.ask("report", path) == path
+        page = path.read_text()
+        assert self.own.hits("report", page.encode()) == []
+        return page
+
+
+# Optuna -----------------------------------------------------------------------------------------
+
+
+class OnOptuna(Run):
+    """A study."""
+
+    def __init__(self, *run: Any) -> None:
+        super().__init__(*run)
+        self.server: Any = None
+        self._begin()
+        name = self.own.token if self.key == "federation" else "digits"
+        direction = "maximize" if self.system.size is None else "minimize"
+        self.study = optuna.create_study(
+            study_name=name, direction=direction, sampler=self.sampler
+        )
+
+    def _begin(self) -> None:
+        """Makes sampler and objective."""
+        own = {"seed": 0} | self.system.settings | self.vault | self.more
+        if self.key == "any sampler":
+            self.sampler: Any = optuna.samplers.RandomSampler(seed=0)
+            self.private: Any = optuna_samplers.private_objective(self.objective, **own)
+            self.told: Any = self.private
+            return
+        kind = getattr(optuna_samplers, f"{self.system.name}Sampler")
+        if self.key == "federation":
+            config = optuna_samplers.FederationConfig(n_agents=1, epsilon=4.0, n_rounds=2)
+            self.server = optuna_samplers.FederatedServer(config, **self.vault)
+            self.sampler = kind(self.server.connect(0), seed=0)
+        elif self.key == "rows":
+            self.sampler = kind(self._table(), seed=0)
+        else:
+            space = {"search_space": {"x": FloatDistribution(0, 1)}}
+            self.sampler = kind(*self.system.args, **(space | own))
+        self.private, self.told = self._wrapped(self.sampler, self.objective), self.sampler
+
+    def objective(self, trial: Any) -> Any:
+        if self.key == "rows":
+            return self.returned({"row": trial.suggest_int("row", 0, N_ROWS - 1)})
+        return self.returned({"x": trial.suggest_float("x", 0, 1)})
+
+    def _fails(self, trial: Any) -> Any:
+        raise ValueError(f"{self.own.token} {self.objective(trial)}")
+
+    def _trials(self, n: int, kind: str) -> list[Any]:
+        before = len(self.study.trials)
+        objective: Any = {"private": self.private, "plain": self.objective}.get(kind)
+        if objective is None:
+            objective = self._wrapped(self.sampler, self._fails)
+        self.study.optimize(objective, n_trials=n, catch=(Exception,) if kind == "fails" else ())
+        return [trial.value for trial in self.study.trials[before:]]
+
+    def ask(self, verb: str, *more: Any) -> Any:
+        """Samplers know nothing but what the study and the vault hold."""
+        return getattr(self.told, verb)(self.study, *more)
+
+    def reopen(self) -> None:
+        self._begin()
+        self.study.sampler = self.sampler
+
+
+# Ray Tune ---------------------------------------------------------------------------------------
+
+
+def _now(config: dict[str, Any]) -> Any:
+    return _NOW[0].returned(config)
+
+
+def _now_plain(config: dict[str, Any]) -> Any:
+    return {_NOW[0].metric: _now(config)}  # type: ignore[attr-defined]
+
+
+def _now_fails(config: dict[str, Any]) -> Any:
+    raise ValueError(f"{_NOW[0].own.token} {_now(config)}")
+
+
+def _now_agent(agent: Any, config: dict[str, Any]) -> Any:
+    return _now(config)
+
+
+class OnRay(Run):
+    """A search, driven through Tune's hooks.
+
+    Attributes:
+        results: What a ``ResultGrid`` would show.
+    """
+
+    metric = "shown"
+
+    def __init__(self, *run: Any) -> None:
+        import raytune_searchers
+        from tests.raytune_searchers.hosts import Grid
+        from tests.raytune_searchers.runs import LINE
+
+        super().__init__(*run)
+        self.results = Grid()
+        host = {"metric": self.metric, "mode": "min" if self.system.size else "max", "seed": 1}
+        own = self.system.settings | self.vault | self.more
+        if self.key == "any sampler":
+            self._begin_callback(own)
+            return
+        kind = getattr(raytune_searchers, f"{self.system.name}Search")
+        if self.key == "federation":
+            from tests.raytune_searchers.federated_scenes import make_search
+
+            agents = ["oslo", "bergen", "bodo", "hamar"]
+            self.search: Any = make_search(agents=agents, **(self.vault | self.more))
+        elif self.key == "rows":
+            self.search = kind(self._table(), **host)
+        else:
+            self.search = kind(*self.system.args, **({"search_space": LINE} | host | own))
+        self._wrap()
+
+    def _begin_callback(self, own: dict[str, Any]) -> None:
+        from raytune_searchers import private_trainable
+        from tests.raytune_searchers.means_scenes import Experiment
+        from tests.raytune_searchers.runs import LINE
+
+        self.trainable = private_trainable(_now, param_space=LINE, metric=self.metric, **own)
+        self.search, self.experiment = self.trainable._search, Experiment(self.trainable.callback)
+
+    def _wrap(self) -> None:
+        function = {"federation": _now_agent, "rows": _now_plain}.get(self.key, _now)
+        self.trainable = self._wrapped(self.search, function)
+
+    def _trials(self, n: int, kind: str) -> list[Any]:
+        from tests.raytune_searchers.hosts import evaluation
+
+        if self.key == "any sampler":
+            run = self.experiment.run
+            names = range(len(self.results), len(self.results) + n)
+            new = [run(self.trainable, f"t{i}", x=(i % 7 + 1) / 9) for i in names]
+        else:
+            trainable = {"private": self.trainable, "plain": _now_plain}.get(kind)
+            if trainable is None:
+                trainable = self._wrapped(self.search, _now_fails)
+            new = evaluation(self.search, trainable, n, name=f"after {len(self.results)} ")
+        self.results += new
+        return [trial.metrics.get(self.metric) for trial in new]
+
+    def ask(self, verb: str, *more: Any) -> Any:
+        """A search knows its run."""
+        return getattr(self.search, verb)(*more)
+
+    def reopen(self) -> None:
+        self.search = pickle.loads(pickle.dumps(self.search))
+        self._wrap()
+
+
+def begin(system: str, host: str, folder: Path, *, vault: bool = False, **more: Any) -> Run:
+    """Begins a run.
+
+    Args:
+        system: Of :data:`SYSTEMS`.
+        host: Of :data:`HOSTS`.
+        folder: An empty one.
+        vault: Whether the vault is a file.
+        more: Settings of the class.
+    """
+    kinds: dict[str, Callable[..., Run]] = {"optuna": OnOptuna, "ray": OnRay}
+    return kinds[host](system, folder, f"sqlite:///{folder}/vault.db" if vault else None, more)
