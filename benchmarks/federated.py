@@ -288,20 +288,20 @@ def run_masks(n_agents: int) -> Row:
     config = FederationConfig(n_agents, epsilon=4.0, delta=1e-5, trust="aggregate")
     space = Space({"x": Int(0, 999)})
     server = FederatedServer(config, space=space, deadline=3600.0)
-    links = [_Weighed(server, n) for n in range(n_agents)]
+    links = [_Weighed(server._agents, n) for n in range(n_agents)]
     _Weighed.passed, lost = 0, n_agents // 10
     vector, began = np.ones(config.message_length), time.perf_counter()
     for link in links:
         link.submit(vector)
     for _ in range(2):  # all hear the keys, and share their secrets
-        for masking in list(server._masking.values()):
+        for masking in list(server._agents.masking.values()):
             masking.step()
     for n in range(lost):
-        server._masking.pop(n)
-    server._go_round()
+        server._agents.masking.pop(n)
+    server._agents.go_round()
     server.close_round()  # nobody waits for their vectors any longer
     agents = time.perf_counter() - began
-    server._go_round()
+    server._agents.go_round()
     opening = time.perf_counter() - began - agents
     return {
         "n_agents": n_agents, "n_lost": lost, "released": len(server.broadcasts()),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from privbo_plugins.federation.link import Link
 from privbo_plugins.federation.participant import Participant
-from privbo_plugins.sessions.rounds import FederatedServer
+from privbo_plugins.sessions.server import FederatedServer
 from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]

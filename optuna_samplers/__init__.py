@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     )
     from optuna_samplers.po_gp_ucb import POGPUCBSampler, answer_trials
     from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
-    from privbo_plugins.sessions.rounds import FederatedServer
+    from privbo_plugins.sessions.server import FederatedServer
 else:
     __getattr__, __dir__ = on_first_use(
         __name__,
@@ -42,7 +42,7 @@ else:
             ],
             "optuna_samplers.po_gp_ucb": ["POGPUCBSampler", "answer_trials"],
             "privbo_plugins.algorithms.dp_fts_de.config": ["FederationConfig"],
-            "privbo_plugins.sessions.rounds": ["FederatedServer"],
+            "privbo_plugins.sessions.server": ["FederatedServer"],
         },
     )
 

@@ -415,8 +415,8 @@ def imagining(model: Any, rows: list[int]) -> Any:
 
 def sum_of_open_round(server: Any) -> Any:
     """What a federation's server has added up in the round that is open."""
-    assert server._round is not None
-    return server._round.total
+    assert server.rounds.current is not None
+    return server.rounds.current.total
 
 
 def chosen_in(total: Any) -> list[bool]:

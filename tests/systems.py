@@ -348,7 +348,7 @@ class Talkative:
 
     def submit(self, message: np.ndarray) -> Any:
         t = self.link.submit(message)
-        self.link._server.mark("debug", repr(message[:3].tolist()))
+        self.link._rounds.run.mark("debug", repr(message[:3].tolist()))
         return t
 
 
@@ -744,7 +744,7 @@ def careless_federation(evidence: Evidence) -> None:
     agents[2].study.set_user_attr("hint", first.token)
     agents[1].link.received[99] = agents[0].link.sent[0]
     sent = Round(1, float(agents[0].link.sent[0][0]), 0.0)
-    with mock.patch("privbo_plugins.federation.published.round_of", return_value=sent):
+    with mock.patch("privbo_plugins.sessions.broadcasts.round_of", return_value=sent):
         _gather_federation(evidence, server, agents)
     evidence.add_objects(home="agent 1: ", of_another=first.values[0])
     for n in range(N_AGENTS):

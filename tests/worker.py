@@ -45,7 +45,7 @@ CONTEXT.set_forkserver_preload(
         "optuna_samplers.po_gp_ucb",
         "privbo_plugins.store.tables",
         "privbo_plugins.federation",
-        "privbo_plugins.sessions.rounds",
+        "privbo_plugins.sessions.server",
         "privbo_plugins.federation.listening",
     ]
 )

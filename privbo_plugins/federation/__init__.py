@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from privbo_plugins.federation.remote import RemoteLink, connect
     from privbo_plugins.privacy.subsampling import calibrate
     from privbo_plugins.sessions.local import LocalLink
-    from privbo_plugins.sessions.rounds import FederatedServer
+    from privbo_plugins.sessions.server import FederatedServer
 else:
     __getattr__, __dir__ = on_first_use(
         __name__,
@@ -20,7 +20,7 @@ else:
             "privbo_plugins.federation.link": ["Alone", "Link"],
             "privbo_plugins.federation.participant": ["Participant"],
             "privbo_plugins.sessions.local": ["LocalLink"],
-            "privbo_plugins.sessions.rounds": ["FederatedServer"],
+            "privbo_plugins.sessions.server": ["FederatedServer"],
             "privbo_plugins.federation.remote": ["RemoteLink", "connect"],
             "privbo_plugins.privacy.subsampling": ["calibrate"],
         },

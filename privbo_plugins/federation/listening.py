@@ -29,7 +29,7 @@ from privbo_plugins.federation.messages import MalformedError
 from privbo_plugins.federation.sockets import OPTIONS, SERVICE, grpc
 
 if TYPE_CHECKING:
-    from privbo_plugins.sessions.rounds import FederatedServer
+    from privbo_plugins.sessions.rounds import Rounds
 
 _POLL = 5.0
 """Seconds that an agent's question for the end of a round rests here."""
@@ -53,24 +53,26 @@ _OPTIONS = [
 class Listener:
     """Answers agents of other processes; made by :meth:`FederatedServer.listen`.
 
-    It holds its server weakly, so that a server that nobody holds ends, and its listener with it.
+    It holds the server's rounds weakly: they end when nothing else holds them, and the listener
+    with them.
 
     Args:
-        server: Whom to answer for.
+        rounds: Of the server.
         address: Where to listen.
         identity: What it proves itself with.
+        run: Name of the run, hashed; agents' secrets hold for it alone.
 
     Raises:
         FederationError: If the address cannot be used.
         ValueError: If its broadcasts are too long to be sent.
     """
 
-    def __init__(self, server: FederatedServer, address: Address, identity: Identity) -> None:
-        self.config, self.deadline = server.config, server._deadline
+    def __init__(self, rounds: Rounds, address: Address, identity: Identity, run: str) -> None:
+        self.config, self.deadline = rounds.config, rounds.deadline
         _check_size(self.config)
         self.epoch = secrets.token_hex(16)
-        self.server: Callable[[], FederatedServer | None] = weakref.ref(server)
-        self._identity, self._run = identity, server._invitations
+        self.rounds: Callable[[], Rounds | None] = weakref.ref(rounds)
+        self._identity, self._run = identity, run
         self._pid = os.getpid()
         self._closing, self._bell = threading.Event(), threading.Event()
         self._submitting, self._chaining = threading.Lock(), threading.Lock()
@@ -93,13 +95,14 @@ class Listener:
         )
         self.address = self._bound(address)
         self._file = sockets.file_of(self.address)
-        server.read_again()
+        with rounds.lock:
+            rounds.ledger.read()
         self._grpc.start()
         self._thread = threading.Thread(target=self._watch, name="federation", daemon=True)
         self._thread.start()
         _LISTENERS.add(self)
-        # A server that nobody holds is ended by whichever thread drops it, so nothing is joined.
-        weakref.finalize(server, self._end).atexit = False
+        # Rounds that nothing holds are ended by whichever thread drops it, so nothing is joined.
+        weakref.finalize(rounds, self._end).atexit = False
 
     def __repr__(self) -> str:
         return f"Listener({place(self.address)!r})"
@@ -170,20 +173,20 @@ class Listener:
     def _reply(
         self, act: Callable[..., Any], agent: int, request: dict[str, Any]
     ) -> dict[str, Any]:
-        server = self.server()
-        if server is None or self._closing.is_set():
+        rounds = self.rounds()
+        if rounds is None or self._closing.is_set():
             raise EOFError
         if act != self._greet and request.get("epoch") != self.epoch:
             return {"again": True}
         try:
-            return {"result": act(server, agent, request)}
+            return {"result": act(rounds, agent, request)}
         except (MalformedError, EOFError):
             raise
         except Exception as error:
             return {"error": messages.told(error)}
 
-    def _greet(self, server: FederatedServer, _agent: int, request: dict[str, Any]) -> Any:
-        chain = self._chain_of(server)
+    def _greet(self, rounds: Rounds, _agent: int, request: dict[str, Any]) -> Any:
+        chain = self._chain_of(rounds)
         last = messages.count(request.get("last"))
         return {
             "protocol": messages.PROTOCOL,
@@ -194,9 +197,9 @@ class Listener:
             "chain": chain[last - 1] if 1 <= last <= len(chain) else None,
         }
 
-    def _chain_of(self, server: FederatedServer) -> list[str]:
+    def _chain_of(self, rounds: Rounds) -> list[str]:
         """For each round the digest of all that was released up to it."""
-        released = server.broadcasts()
+        released = rounds.broadcasts()
         with self._chaining:
             for broadcast in released[len(self._chain) :]:
                 before = self._chain[-1] if self._chain else ""
@@ -204,10 +207,10 @@ class Listener:
                 self._chain.append(linked)
             return self._chain[: len(released)]
 
-    def _join(self, server: FederatedServer, _agent: int, request: dict[str, Any]) -> None:
-        server._agree(messages.space(request.get("space")))
+    def _join(self, rounds: Rounds, _agent: int, request: dict[str, Any]) -> None:
+        rounds.agree(messages.space(request.get("space")))
 
-    def _submit(self, server: FederatedServer, agent: int, request: dict[str, Any]) -> int | None:
+    def _submit(self, rounds: Rounds, agent: int, request: dict[str, Any]) -> int | None:
         """Submits once, however often an agent that lost its connection repeats itself.
 
         Without the key, the repetition of a message that completed its round would open the next.
@@ -216,40 +219,40 @@ class Listener:
         with self._submitting:
             known = self._submitted.setdefault(agent, OrderedDict())
             if key not in known:
-                known[key] = server._submit(agent, vector)
+                known[key] = rounds.submit(agent, vector)
                 if len(known) > _KEYS:
                     known.popitem(last=False)
             t = known[key]
         self._bell.set()  # a round may have been opened: somebody has to watch its deadline
         return t
 
-    def _collect(self, server: FederatedServer, agent: int, request: dict[str, Any]) -> Any:
+    def _collect(self, rounds: Rounds, agent: int, request: dict[str, Any]) -> Any:
         t, sender = messages.count(request.get("round")), agent if request.get("sent") else None
         with self._waiting.one(agent) as room:
             patience = _POLL if room else 0.0
-            found = server._collect(t, sender=sender, ended=self._closing, patience=patience)
+            found = rounds.collect(t, sender=sender, ended=self._closing, patience=patience)
         if self._closing.is_set():
             raise EOFError
         if isinstance(found, Broadcast):
-            return messages.of_broadcast(found, self._chain_of(server)[t - 1])
+            return messages.of_broadcast(found, self._chain_of(rounds)[t - 1])
         return found if found is None else {"waiting": True}
 
-    def _enter(self, server: FederatedServer, agent: int, request: dict[str, Any]) -> Any:
-        found = server._enter(agent, request)
+    def _enter(self, rounds: Rounds, agent: int, request: dict[str, Any]) -> Any:
+        found = rounds.enter(agent, request)
         self._bell.set()
         return found
 
-    def _turn(self, server: FederatedServer, agent: int, request: dict[str, Any]) -> Any:
+    def _turn(self, rounds: Rounds, agent: int, request: dict[str, Any]) -> Any:
         with self._waiting.one(agent) as room:
-            found = server._turn(agent, request, self._closing, _POLL if room else 0.0)
+            found = rounds.turn(agent, request, self._closing, _POLL if room else 0.0)
         self._bell.set()
         if self._closing.is_set():
             raise EOFError
         return found
 
-    def _broadcasts(self, server: FederatedServer, _agent: int, request: dict[str, Any]) -> Any:
+    def _broadcasts(self, rounds: Rounds, _agent: int, request: dict[str, Any]) -> Any:
         after = messages.count(request.get("after"))
-        chain, known = self._chain_of(server), server.broadcasts()
+        chain, known = self._chain_of(rounds), rounds.broadcasts()
         n = max(1, messages.PAGE_BYTES // messages.broadcast_size(self.config))
         page = list(zip(known, chain, strict=False))[after : after + n]
         return {
@@ -257,11 +260,11 @@ class Listener:
             "more": after + len(page) < len(chain),
         }
 
-    def _leave(self, server: FederatedServer, agent: int, _request: dict[str, Any]) -> None:
-        server._leave(agent)
+    def _leave(self, rounds: Rounds, agent: int, _request: dict[str, Any]) -> None:
+        rounds.leave(agent)
 
-    def _guarantee(self, server: FederatedServer, _agent: int, _request: dict[str, Any]) -> Any:
-        return server.guarantee().to_dict()
+    def _guarantee(self, rounds: Rounds, _agent: int, _request: dict[str, Any]) -> Any:
+        return rounds.guarantee().to_dict()
 
     # Deadlines and the end ----------------------------------------------------------------------
 
@@ -275,16 +278,15 @@ class Listener:
         self._pool.shutdown(wait=False)  # idle threads would stay until garbage is collected
 
     def _time_left(self) -> float:
-        server = self.server()
-        if server is None:
+        rounds = self.rounds()
+        if rounds is None:
             return math.inf
         try:
-            server.poll()
+            rounds.poll()
         except Exception:
             return 1.0  # the vault may come back; agents are answered meanwhile
-        with server._lock:
-            current = server._round
-            return math.inf if current is None else max(0.0, server._time_left(current))
+        with rounds.lock:
+            return max(0.0, rounds.time_left())
 
     def _end(self) -> threading.Event | None:
         """Tells every call to end, without waiting for it; None in a forked child."""
@@ -300,10 +302,10 @@ class Listener:
         ended = self._end()
         if ended is None:
             return
-        server = self.server()
-        if server is not None:
-            with server._lock:
-                server._lock.notify_all()
+        rounds = self.rounds()
+        if rounds is not None:
+            with rounds.lock:
+                rounds.lock.notify_all()
         ended.wait(timeout)
         self._thread.join(timeout)
         self._pool.shutdown(wait=timeout is None)

@@ -8,11 +8,10 @@ import warnings
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.dp_fts_de.agent import Agent
+from privbo_plugins.algorithms.dp_fts_de.agent import Agent, shared_model
 from privbo_plugins.algorithms.dp_fts_de.server import Broadcast
 from privbo_plugins.errors import FederationError
 from privbo_plugins.federation.link import Link
-from privbo_plugins.federation.shared import shared_model
 from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]

@@ -8,12 +8,9 @@ it: masked vectors, sealed shares, and in the end what opens the sum, and nothin
 from __future__ import annotations
 
 import hashlib
-import math
 import secrets
-import threading
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,20 +18,11 @@ from numpy.typing import NDArray
 from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de.server import Broadcast, Measure
 from privbo_plugins.algorithms.dp_fts_de.shares import noise_in_sum
-from privbo_plugins.errors import FederationError, PrivacyError
 from privbo_plugins.federation import masking, phases
 from privbo_plugins.federation.masking import Public, Words
 from privbo_plugins.federation.messages import MalformedError, binary, text, understood
 from privbo_plugins.federation.phases import KEYS, MASKED, OPEN, SHARES, Sent
-from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.sessions.broadcasts import BROADCAST, to_payload
-from privbo_plugins.store.release import PAYLOADS, Order, accept, admit
-from privbo_plugins.store.vault import Transaction
-
-if TYPE_CHECKING:
-    from privbo_plugins.sessions.rounds import FederatedServer
-
-R = TypeVar("R")
+from privbo_plugins.sessions.broadcasts import BroadcastLedger
 
 TOO_FEW = (
     "Round {t} was not released: {n} agents of at least {least} {did} in time. Nothing of their "
@@ -71,6 +59,7 @@ class Attempt:
         self.phase = KEYS
         self.token = ""
         """Of the charge, once it was charged."""
+        self.why_given_up = ""
         self._public: dict[int, Public] = {}
         self._sealed: dict[int, dict[int, str]] = {}
         self._y: dict[int, Words] = {}
@@ -82,21 +71,19 @@ class Attempt:
 
     @property
     def sent(self) -> set[int]:
-        """U_1: who takes part."""
+        """U_1, the agents that take part."""
         return set(self._public)
 
     # What agents send ---------------------------------------------------------------------------
 
-    def enter(self, u: int, sent: Sent) -> bool:
-        """Takes an agent's keys; whether it takes part with them.
+    def enter(self, u: int, asked: Sent) -> bool:
+        """Takes an agent's keys; tells if it takes part with them.
 
         Raises:
-            MalformedError: If they are none.
-            ValueError: If nobody could agree on a secret with them, such as zeros (RFC 7748, 6.1).
+            MalformedError: If they are none, or no agent could agree on a secret with them, such
+                as zeros (RFC 7748, 6.1).
         """
-        public = phases.read(sent)
-        for key in (public.c, public.s):
-            masking.Meeting(bytes(masking.SEED), key)
+        public = understood(_usable_keys, asked)
         if self.phase == KEYS:
             self._public.setdefault(u, public)
         return self._public.get(u) == public
@@ -107,8 +94,10 @@ class Attempt:
         Raises:
             MalformedError: If it is none of this phase.
         """
-        if u not in self._members(self.phase - 1):
-            return
+        if u in self._members(self.phase - 1):
+            understood(lambda sent: self._take(u, sent), sent)
+
+    def _take(self, u: int, sent: Mapping[str, Any]) -> None:
         if self.phase == SHARES:
             self._sealed.setdefault(u, self._read_shares(u, sent))
         elif self.phase == MASKED:
@@ -137,25 +126,51 @@ class Attempt:
     # How far it is ------------------------------------------------------------------------------
 
     def _members(self, phase: int) -> set[int]:
-        """U_1, U_2, U_3, and who helped to open the sum."""
+        """U_1, U_2, U_3, and the agents that helped to open the sum."""
         return set((self._public, self._sealed, self._y, self._seeds)[phase])
 
     def complete(self, left: set[int]) -> bool:
-        """Whether nobody is waited for; ``left`` are those who said that they send no more."""
+        """Tells if nobody is waited for; agents in ``left`` send no more."""
         if self.phase == OPEN:
             return self.recoverable or self._members(OPEN) >= set(self._y)
         everybody = set(range(self.config.n_agents)) if self.phase == KEYS else set()
         return self._members(self.phase) | left >= (everybody or self._members(self.phase - 1))
 
-    @property
-    def enough(self) -> bool:
-        """Whether the next phase may begin."""
-        return len(self._members(self.phase)) >= self.config.present
+    def end_phase(self, ledger: BroadcastLedger, now: float) -> bool:
+        """Goes on to the next phase, releases the round or gives it up; tells if it is over.
 
-    @property
-    def why_not(self) -> str:
-        """What is told of an attempt that is given up."""
-        least = self.config.threshold if self.phase == OPEN else self.config.present
+        The ledger is charged before any agent helps to open the sum.
+
+        Raises:
+            FederationError: If the vault refuses; the phase goes on.
+        """
+        if self.phase == OPEN:
+            self._open_sum(ledger)
+            return True
+        if len(self._members(self.phase)) < self.config.present:
+            self._give_up(ledger, self._too_few(self.config.present))
+            return True
+        if self.phase == MASKED:
+            self.token = ledger.admit(self.measure)
+            if not self.token:  # another server of this run has released the round meanwhile
+                return True
+        self.phase, self.opened = self.phase + 1, now
+        return False
+
+    def _open_sum(self, ledger: BroadcastLedger) -> None:
+        if not self.recoverable:
+            return self._give_up(ledger, self._too_few(self.config.threshold))
+        try:
+            broadcast = self.broadcast()
+        except SpoiledError:
+            return self._give_up(ledger, SPOILED.format(t=self.t))
+        return ledger.accept(self.measure, self.token, broadcast)
+
+    def _give_up(self, ledger: BroadcastLedger, why: str) -> None:
+        self.why_given_up = why
+        ledger.lost += bool(self.token)
+
+    def _too_few(self, least: int) -> str:
         n = len(self._members(self.phase))
         return TOO_FEW.format(t=self.t, n=n, least=least, did=_DID[self.phase])
 
@@ -214,6 +229,14 @@ class Attempt:
         return self.measure.broadcast(self.measure.of_units(self.total()), scale)
 
 
+def _usable_keys(asked: Sent) -> Public:
+    """Reads an agent's keys, with which others can agree on a secret."""
+    public = phases.read(asked["keys"])
+    for key in (public.c, public.s):
+        masking.Meeting(bytes(masking.SEED), key)
+    return public
+
+
 _SEALED = 2 * masking.SHARE + 16
 """Bytes of two shares and a tag."""
 
@@ -228,161 +251,3 @@ def _shares(sent: Mapping[str, Any], of: set[int]) -> dict[int, bytes]:
     if not set(found) <= of:
         raise MalformedError
     return found
-
-
-# A server's rounds ------------------------------------------------------------------------------
-
-
-def enter(server: FederatedServer, agent: int, asked: Sent) -> Sent | None:
-    """An agent joins the open attempt with its keys; None once all rounds are used up.
-
-    Raises:
-        MalformedError: If the keys are none.
-        PrivacyError: If the server sees vectors: nobody masks them there.
-    """
-    with server._lock:
-        current = server._joined(agent)
-        if current is None:
-            return None
-        if not isinstance(current, Attempt):
-            raise PrivacyError("This federation's server takes vectors, not keys for masks.")
-        part = _read(lambda: current.enter(agent, asked["keys"]))
-        server._close_if_complete()
-        name = current.name if part else None
-        return {"round": current.t, "attempt": name, "norm": float(current.measure.S)}
-
-
-def turn(
-    server: FederatedServer,
-    agent: int,
-    asked: Sent,
-    ended: threading.Event | None = None,
-    patience: float = math.inf,
-) -> Sent:
-    """What an agent sends in a phase, and how that phase ended.
-
-    Args:
-        server: Whose round it is.
-        agent: The agent's number.
-        asked: Names the attempt and the phase, and holds what is sent, unless it was.
-        ended: Ends the wait, once whoever set it has notified the server's lock.
-        patience: Seconds after which it ends too.
-
-    Raises:
-        FederationError: If the attempt was given up, with the reason.
-        MalformedError: If the message is none of this phase.
-    """
-    until = server._now() + patience
-    name, phase, sent = _read(lambda: _asked(asked))
-    with server._lock:
-        current = _named(server, name)
-        if current is not None and sent is not None and phase == current.phase:
-            post = partial(current.post, agent, sent)
-            _read(post)
-            server._close_if_complete()
-        while (current := _named(server, name)) is not None:
-            if current.phase > phase:
-                return current.told(agent, phase) or {"over": True}
-            if ended is not None and ended.is_set():
-                break
-            if server._overdue(current) or server._complete(current):
-                server._close(current)  # complete and open: the vault refused it before
-            elif (left := until - server._now()) <= 0:
-                return {"waiting": True}
-            else:
-                server._wait(left, current)
-        return {"over": True}
-
-
-def _asked(asked: Mapping[str, Any]) -> tuple[str, int, Mapping[str, Any] | None]:
-    return asked["attempt"], int(asked["phase"]), asked["sent"]
-
-
-def _read(act: Callable[[], R]) -> R:
-    """What an agent has sent, read with suspicion.
-
-    Raises:
-        MalformedError: If it cannot be read; its frames hold nothing of what was sent.
-    """
-    return understood(lambda _: act(), None)
-
-
-def _named(server: FederatedServer, name: str) -> Attempt | None:
-    """The open attempt, if it is the one that an agent takes part in.
-
-    Raises:
-        FederationError: If that one was given up.
-    """
-    if server._given_up is not None and server._given_up[0] == name:
-        raise FederationError(server._given_up[1])
-    current = server._round
-    return current if isinstance(current, Attempt) and current.name == name else None
-
-
-def end_phase(server: FederatedServer, current: Attempt) -> None:
-    """The next phase, the release, or the end of the attempt."""
-    if current.phase == OPEN:
-        _open_sum(server, current)
-    elif not current.enough:
-        _give_up(server, current, current.why_not)
-    elif current.phase != MASKED or _admit(server, current):
-        current.phase += 1
-        current.opened = server._now()
-
-
-def _admit(server: FederatedServer, current: Attempt) -> bool:
-    """Charges before anybody helps to open the sum; whether it may be opened.
-
-    Not if another server of this run has released the round meanwhile: its broadcast counts.
-    """
-
-    def admitted() -> tuple[Mapping[str, Any] | None, str]:
-        with server.run.transaction() as tx:
-            earlier = sum(charge.key.split("/")[0] == str(current.t) for charge in tx.charges())
-            key = f"{current.t}/{earlier + 1}" if earlier else str(current.t)
-            order = _order(current, lambda tx: server._charge(tx, current.measure, key))
-            return admit(server.run, tx, order)
-
-    known, current.token = server._tried(current.t, admitted)
-    if known is not None:
-        server._publish(current.t, lambda: known)
-    return known is None
-
-
-def _open_sum(server: FederatedServer, current: Attempt) -> None:
-    why = "" if current.recoverable else current.why_not
-    payload: dict[str, Any] = {}
-    if not why:
-        try:
-            payload = to_payload(current.broadcast())
-        except SpoiledError:
-            why = SPOILED.format(t=current.t)
-    if why:
-        _give_up(server, current, why)
-    else:
-        server._publish(current.t, lambda: _accepted(server, current, payload))
-
-
-def _accepted(
-    server: FederatedServer, current: Attempt, payload: dict[str, Any]
-) -> Mapping[str, Any]:
-    with server.run.transaction() as tx:
-        return accept(server.run, tx, _order(current, _paid), current.token, payload)
-
-
-def _order(current: Attempt, charge: Callable[[Transaction], None]) -> Order[Mapping[str, Any]]:
-    return Order(BROADCAST, str(current.t), charge, _drawn_by_agents, PAYLOADS)
-
-
-def _paid(_tx: Transaction) -> None:
-    """The charge was written before."""
-
-
-def _drawn_by_agents(_noise: NoiseSource) -> Mapping[str, Any]:
-    raise PrivacyError("Agents draw their shares of the noise themselves; a server draws none.")
-
-
-def _give_up(server: FederatedServer, current: Attempt, why: str) -> None:
-    server._given_up = current.name, why, current.t
-    server._lost += bool(current.token)
-    server._round = None

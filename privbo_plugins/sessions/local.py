@@ -1,4 +1,4 @@
-"""The link of an agent in its server's process."""
+"""The links of agents in their server's process."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de.server import Broadcast
+from privbo_plugins.algorithms.dp_fts_de.shares import share_scale
+from privbo_plugins.errors import PrivacyError
 from privbo_plugins.privacy.guarantee import FederationGuarantee
+from privbo_plugins.privacy.source import NoiseSource, ShareSource
+from privbo_plugins.sessions.rounds import Rounds
 
 if TYPE_CHECKING:
-    from privbo_plugins.federation.phases import Sent
-    from privbo_plugins.sessions.rounds import FederatedServer
+    from privbo_plugins.federation.phases import Masking, Sent
 
 Array = NDArray[np.float64]
 
@@ -22,24 +25,59 @@ _TURN = 5.0
 """Seconds that an agent waits before it looks after the others of its process again."""
 
 
+class LocalAgents:
+    """The agents of a server's own process, and their parts in rounds whose sum alone is seen.
+
+    Args:
+        rounds: The server's.
+        noise: Test injection only.
+
+    Raises:
+        ValueError: If agents add shares of noise, and this source draws none.
+    """
+
+    def __init__(self, rounds: Rounds, noise: NoiseSource | None) -> None:
+        self.rounds = rounds
+        self.masking: dict[int, Masking] = {}
+        self._shares: ShareSource | None = None
+        if rounds.config.aggregated:
+            share_scale(rounds.config)
+            if noise is not None and not isinstance(noise, ShareSource):
+                raise ValueError(
+                    "noise= draws no shares: give it a method discrete_gaussian(d, scale)."
+                )
+            self._shares = noise
+
+    def masking_of(self, link: LocalLink) -> Masking | None:
+        """An agent's part, of which there is one; None where the server sees vectors."""
+        config = self.rounds.config
+        if not config.aggregated:
+            return None
+        from privbo_plugins.federation.phases import Masking  # with libraries of an extra
+
+        with self.rounds.lock:
+            if link.agent not in self.masking:
+                self.masking[link.agent] = Masking(link, config, link.agent, self._shares)
+            return self.masking[link.agent]
+
+    def go_round(self) -> None:
+        """Lets every agent do what it can without waiting for others."""
+        while any([one.step() for one in list(self.masking.values())]):
+            pass
+
+
 class LocalLink:
     """A link to a server in this process; made by :meth:`FederatedServer.connect`."""
 
-    def __init__(self, server: FederatedServer, agent: int) -> None:
-        self._server, self._agent = server, agent
+    def __init__(self, agents: LocalAgents, agent: int) -> None:
+        self._agents, self._rounds, self.agent = agents, agents.rounds, agent
+        self.config: FederationConfig = agents.rounds.config
 
     def __reduce__(self) -> Any:
-        return self._server.__reduce__()
-
-    @property
-    def agent(self) -> int:
-        """The agent's number on the roster, from 0."""
-        return self._agent
-
-    @property
-    def config(self) -> FederationConfig:
-        """The federation's public settings."""
-        return self._server.config
+        raise PrivacyError(
+            "A link to a federation's server in this process cannot be pickled. Give other "
+            "processes an invitation (server.listen(), server.invitation(agent))."
+        )
 
     def join(self, space: Mapping[str, Any]) -> None:
         """Agrees on the space that all agents tune.
@@ -47,7 +85,7 @@ class LocalLink:
         Raises:
             SpaceChangedError: If the others tune another one.
         """
-        self._server._agree(dict(space))
+        self._rounds.agree(dict(space))
 
     def submit(self, message: Array) -> int | None:
         """Sends a vector to the open round and returns its number; None once there is none.
@@ -56,22 +94,22 @@ class LocalLink:
             ValueError: If the vector has another length than ``config.message_length``.
         """
         vector = np.asarray(message, dtype=float)
-        masking = self._server._masking_of(self)
+        masking = self._agents.masking_of(self)
         if masking is None:
-            return self._server._submit(self._agent, vector)
+            return self._rounds.submit(self.agent, vector)
         return masking.submit(vector)
 
     def enter(self, keys: Sent) -> Sent | None:
         """Joins the open attempt at a round; see :mod:`privbo_plugins.federation.phases`."""
-        return self._server._enter(self._agent, keys)
+        return self._rounds.enter(self.agent, keys)
 
     def turn(self, asked: Sent) -> Sent:
         """Sends what a phase asks for, and hears how it ended; likewise."""
-        told = self._server._turn(self._agent, asked, patience=0.0)
+        told = self._rounds.turn(self.agent, asked, patience=0.0)
         if not asked["wait"] or not told.get("waiting"):
             return told
-        self._server._go_round()
-        return self._server._turn(self._agent, {**asked, "sent": None}, patience=_TURN)
+        self._agents.go_round()
+        return self._rounds.turn(self.agent, {**asked, "sent": None}, patience=_TURN)
 
     def collect(self, t: int) -> Broadcast | None:
         """Waits for the end of a round; None if the server knows no such round any longer.
@@ -79,20 +117,20 @@ class LocalLink:
         Raises:
             FederationError: If the server cannot release it.
         """
-        masking = self._server._masking_of(self)
+        masking = self._agents.masking_of(self)
         if masking is not None:
             masking.run(t)
-        found = self._server._collect(t)
+        found = self._rounds.collect(t)
         return found if isinstance(found, Broadcast) else None
 
     def broadcasts(self) -> list[Broadcast]:
-        """Everything released so far."""
-        return self._server.broadcasts()
+        """Lists everything released so far."""
+        return self._rounds.broadcasts()
 
     def leave(self) -> None:
         """Says that this agent sends nothing more, so that rounds need not wait for it."""
-        self._server._leave(self._agent)
+        self._rounds.leave(self.agent)
 
     def guarantee(self) -> FederationGuarantee:
-        """What may be claimed for the broadcasts."""
-        return self._server.guarantee()
+        """Makes the claim for the broadcasts."""
+        return self._rounds.guarantee()

@@ -1,10 +1,10 @@
-"""The server of a federation: rounds, ledger, and links for its agents.
+"""The rounds of a federation: opened by the first message, closed by the last one or a deadline.
 
 A round opens with the first message, draws one coin an agent of the roster, adds what arrives to
 an exact sum and forgets it, and closes when every agent has sent or the deadline is over. Closing
-charges the ledger, draws the noise and stores the broadcast in one transaction; a round that was
-released is replayed, never drawn again. What the vault holds is the ledger and the broadcasts.
-Agents' vectors live in this process's memory for as long as adding them takes.
+charges the ledger, draws the noise and stores the broadcast in one transaction
+(:mod:`privbo_plugins.sessions.broadcasts`). Agents' vectors live in this process's memory for as
+long as adding them takes.
 
 With ``trust="aggregate"`` a round is an attempt of :mod:`privbo_plugins.sessions.aggregation`
 instead: agents send masked vectors with noise of their own. The ledger is charged before the sum
@@ -13,506 +13,224 @@ is opened; an attempt that ends between the two has cost its round.
 
 from __future__ import annotations
 
-import hashlib
 import math
-import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
+from privbo_plugins.algorithms.dp_fts_de.agent import shared_model
 from privbo_plugins.algorithms.dp_fts_de.model import SharedModel
-from privbo_plugins.algorithms.dp_fts_de.server import Broadcast, Measure, RoundSum
-from privbo_plugins.algorithms.dp_fts_de.shares import share_scale
-from privbo_plugins.errors import FederationError, PrivacyError, SpaceChangedError, VaultError
-from privbo_plugins.federation.published import published
-from privbo_plugins.federation.shared import shared_model
-from privbo_plugins.plots import FederationHistory
+from privbo_plugins.algorithms.dp_fts_de.server import Broadcast, RoundSum
+from privbo_plugins.errors import FederationError, PrivacyError, SpaceChangedError
+from privbo_plugins.federation.messages import understood
 from privbo_plugins.privacy.guarantee import FederationGuarantee
-from privbo_plugins.privacy.ledger import AGENTS, Charge, check_budget
-from privbo_plugins.privacy.source import NoiseSource, ShareSource
-from privbo_plugins.reports import federation_report
-from privbo_plugins.sanitize import public_name
-from privbo_plugins.sessions.broadcasts import BROADCAST, claimed_of, from_payload, to_payload
-from privbo_plugins.sessions.local import LocalLink
+from privbo_plugins.sessions.broadcasts import BroadcastLedger, claimed_of
 from privbo_plugins.sessions.settings import FederatedServerSettings
-from privbo_plugins.settings import takes
 from privbo_plugins.spaces import Float, Space
-from privbo_plugins.store.release import PAYLOADS, Order, Outlet
 from privbo_plugins.store.run import OtherSettingsError, Run, begin_or_join
-from privbo_plugins.store.vault import Transaction, Vault, open_vault
+from privbo_plugins.store.vault import open_vault
 
 if TYPE_CHECKING:
-    from privbo_plugins.federation.identity import Address
-    from privbo_plugins.federation.listening import Listener
-    from privbo_plugins.federation.phases import Masking, Sent
+    from privbo_plugins.federation.phases import Sent
     from privbo_plugins.sessions.aggregation import Attempt
 
 Array = NDArray[np.float64]
-R = TypeVar("R")
+T = TypeVar("T")
 
 _ANY_SPACE = Space({"x": Float(0.0, 1.0)}).to_dict()
 """The published mechanism does not depend on the space."""
 
-_NO_VAULT = (
-    "Round {t} was not released: the server's vault refused it. Nothing was published. Agents can "
-    "go on alone; the server needs its database back."
-)
 
-_NO_RELEASE = (
-    "Round {t} was not released: the server failed inside ({kind}). Nothing was published. Agents "
-    "can go on alone; the server's operator has to look after it."
-)
+class Pending(Enum):
+    """A round, or a phase of it, that is not over."""
+
+    PENDING = "pending"
 
 
-@dataclass
-class _Round:
-    """A round that is open."""
-
-    total: RoundSum
-    sent: set[int]
-    opened: float
-
-    @property
-    def t(self) -> int:
-        """Its number."""
-        return self.total.t
-
-    def complete(self, left: set[int]) -> bool:
-        """Whether nobody is waited for."""
-        return len(self.sent | left) == self.total.config.n_agents
+PENDING = Pending.PENDING
 
 
-class FederatedServer:
-    """Mixes what agents send under user-level differential privacy.
+class VisibleRound:
+    """An open round whose server sees the vectors.
 
-    The process that holds it is trusted: it sees every agent's vectors. Agents, and whoever reads
-    what they received, are not. With ``FederationConfig(trust="aggregate")`` it sees their noisy
-    sum alone, and need only follow the protocol.
-
-    {settings}
-
-    Raises:
-        ValueError: If names or times make no sense, or the run was started with other settings.
-        VaultError: If the vault cannot be opened.
-
-    Example:
-        >>> space = Space({"x": Float(0.0, 1.0)})
-        >>> server = FederatedServer(FederationConfig(n_agents=1, epsilon=2.0), space=space)
-        >>> link = server.connect(0)
-        >>> t = link.submit(np.ones(link.config.message_length))
-        >>> link.collect(t).weights.shape == (1, link.config.message_length)
-        True
-        >>> link.submit(np.ones(link.config.message_length)) is None
-        True
+    Args:
+        total: The sum so far.
+        now: The server's clock.
     """
 
-    @takes(FederatedServerSettings)
+    why_given_up = ""
+
+    def __init__(self, total: RoundSum, now: float) -> None:
+        self.total, self.t, self.opened = total, total.t, now
+        self.sent: set[int] = set()
+
+    def complete(self, left: set[int]) -> bool:
+        """Tells if nobody is waited for; agents in ``left`` send no more."""
+        return len(self.sent | left) == self.total.config.n_agents
+
+    def end_phase(self, ledger: BroadcastLedger, _now: float) -> bool:
+        """Releases the round, which is then over."""
+        ledger.release(self.total)
+        return True
+
+
+class Rounds:
+    """Runs the rounds of one federation, whichever link brings an agent's messages.
+
+    All state is behind :attr:`lock`, which is notified when a round ends. Every method that shows
+    how far the rounds are first closes what the server's clock has closed (``hold=True``): else
+    it would tell whether another agent has sent meanwhile.
+
+    Args:
+        given: The server's settings.
+
+    Raises:
+        ValueError: If times make no sense, or the run was started with other settings.
+        VaultError: If the vault cannot be opened.
+    """
+
     def __init__(self, given: FederatedServerSettings) -> None:
-        self.config = given.config
-        self._names = _checked_names(given.agents, self.config.n_agents)
         _check_clock(given)
-        self._deadline, self._hold = given.deadline, given.hold
-        self._invitations = hashlib.sha256(given.run_name.encode()).hexdigest()[:32]
-        self.run = _run_of(open_vault(given.vault), given.run_name, self.config)
-        self._outlet = Outlet(self.run, given.noise)
-        self._lock = threading.Condition(threading.RLock())
-        self._round: _Round | Attempt | None = None
-        self._masking: dict[int, Masking] = {}
-        """Of this process's agents, if the server sees the sum alone."""
-        self._shares = _share_source(self.config, given.noise)
-        self._lost = 0
-        self._given_up: tuple[str, str, int] | None = None
-        """Name of the attempt that was given up last, why, and its round."""
+        self.config, self.deadline, self.hold = given.config, given.deadline, given.hold
+        self.run = _run_of(given)
+        self.ledger = BroadcastLedger(self.run, self.config, given.noise)
+        self.lock = threading.Condition(threading.RLock())
+        self.current: VisibleRound | Attempt | None = None
+        self.given_up: Attempt | None = None
+        """The attempt that was given up last."""
+        self.space: dict[str, Any] | None = None
         self._left: set[int] = set()
-        self._broadcasts: dict[int, Broadcast] = {}
-        self._space: dict[str, Any] | None = None
         self._shared: SharedModel | None = None
-        self._listener: Listener | None = None
-        self._begin(None if given.space is None else given.space.to_dict())
-        if self._hold and self.n_left:
-            self._round = self._open()
-
-    def __reduce__(self) -> Any:
-        raise PrivacyError(
-            "A federation's server cannot be pickled: it holds the sum of an open round. Give "
-            "other processes an invitation (server.listen(), server.invitation(agent))."
-        )
-
-    def _begin(self, space: dict[str, Any] | None) -> None:
         with self.run.transaction() as tx:
             known = tx.run()
             if known is not None and known[2] is not None:
-                self._space = known[2]["space"]
-            self._read(tx)
-        if space is not None:
-            self._agree(space)
+                self.space = known[2]["space"]
+        if given.space is not None:
+            self.agree(given.space.to_dict())
+        if self.hold and self.ledger.n_left:
+            self.current = self._open()
 
-    def read_again(self) -> None:
-        """Takes note of what another process released in this run since this one was begun."""
-        with self._lock, self.run.transaction() as tx:
-            self._read(tx)
-
-    def _read(self, tx: Transaction) -> None:
-        for _, kind, key, payload in tx.releases_after(0):
-            if kind == BROADCAST:
-                self._broadcasts[int(key)] = from_payload(int(key), payload)
-        self._lost = len(tx.charges()) - len(self._broadcasts)
-
-    # Agents -------------------------------------------------------------------------------------
-
-    def connect(self, agent: int | str) -> LocalLink:
-        """A link for an agent of this process.
-
-        Args:
-            agent: Its number on the roster, from 0, or its name.
+    def agree(self, space: dict[str, Any]) -> None:
+        """Agrees on the space that all agents tune.
 
         Raises:
-            ValueError: If the roster does not list it.
+            SpaceChangedError: If the others tune another one, or nothing varies in it.
         """
-        return LocalLink(self, self.number_of(agent))
-
-    def _masking_of(self, link: LocalLink) -> Masking | None:
-        """An agent's part in rounds whose sum alone is seen; one an agent of this process."""
-        if not self.config.aggregated:
-            return None
-        from privbo_plugins.federation.phases import Masking  # with libraries of an extra
-
-        with self._lock:
-            known = self._masking.get(link.agent)
-            if known is None:
-                known = Masking(link, self.config, link.agent, self._shares)
-                self._masking[link.agent] = known
-            return known
-
-    def listen(
-        self,
-        address: Address | os.PathLike[str] = ("127.0.0.1", 0),
-        *,
-        secret: bytes | str | os.PathLike[str] | None = None,
-        cert: str | os.PathLike[str] | None = None,
-        key: str | os.PathLike[str] | None = None,
-        client_ca: str | os.PathLike[str] | None = None,
-    ) -> Address:
-        """Answers agents of other processes over TLS, until :meth:`close`.
-
-        Needs the ``federation`` extra, and ``space=``: else whoever came first would say what all
-        tune.
-
-        Args:
-            address: Host and port (0 for any that is free), or the path of a Unix socket.
-            secret: From which the server's certificate and the agents' secrets follow: at least 16
-                random bytes (guesses can be tried on the certificate), or the path of a file,
-                which is created, for this user alone, if there is none. With the same secret,
-                address and ``run_name``, invitations outlive the server's process. None for a new
-                one.
-            cert: File of a certificate of the institution (PEM, then those up to an authority, if
-                any), in place of one that follows from the secret. Agents accept this certificate
-                alone: a new one needs new invitations.
-            key: File of its private key (PEM without password), which this user alone can read.
-            client_ca: File of the authorities (PEM) of whom agents need a certificate besides
-                their secret. None to ask for no certificate.
-
-        Returns:
-            The address, with the port that was chosen.
-
-        Raises:
-            FederationError: If the address cannot be used.
-            ImportError: If the ``federation`` extra is not installed.
-            PrivacyError: If other users can read the secret file or the key.
-            ValueError: If the server listens already, has no space, or a file cannot be used.
-
-        Example:
-            >>> space = Space({"x": Float(0.0, 1.0)})
-            >>> server = FederatedServer(FederationConfig(n_agents=2, epsilon=4.0), space=space)
-            >>> host, port = server.listen()
-            >>> server.invitation(1).startswith(f"privbo://{host}:{port}/1?server=")
-            True
-            >>> server.close()
-        """
-        if self._listener is not None:
-            raise ValueError(f"The server listens already: {self._listener}. Call close() first.")
-        if self._space is None:
-            raise ValueError(
-                "A server that listens needs FederatedServer(space=...): else the first agent "
-                "that joins would say what all the others tune."
-            )
-        from privbo_plugins.federation.identity import identity_of  # with libraries of an extra
-        from privbo_plugins.federation.listening import Listener
-
-        where = address if isinstance(address, tuple) else os.fspath(address)
-        self._listener = Listener(self, where, identity_of(secret, cert, key, client_ca))
-        return self._listener.address
-
-    def invitation(self, agent: int | str, *, address: Address | None = None) -> str:
-        """What ``connect`` takes in an agent's process: give it to that agent and nobody else.
-
-        Args:
-            agent: Its number on the roster, from 0, or its name.
-            address: By which the agent reaches the server, if it is another than where it
-                listens, such as the near end of a tunnel.
-
-        Raises:
-            ValueError: If the roster does not list the agent, the server does not listen, or it
-                listens on all addresses and ``address`` does not say which to use.
-        """
-        number = self.number_of(agent)
-        if self._listener is None:
-            raise ValueError("The server does not listen: call listen() before invitation().")
-        return self._listener.invitation(number, address)
-
-    def close(self) -> None:
-        """Stops listening and ends the connections of other processes, waiting for their threads.
-
-        What an open round holds stays; agents of this process can go on.
-        """
-        listener, self._listener = self._listener, None
-        if listener is not None:
-            listener.close()
-
-    def number_of(self, agent: int | str) -> int:
-        """The number of an agent on the roster.
-
-        Raises:
-            ValueError: If the roster does not list it.
-        """
-        if isinstance(agent, str) and agent in self._names:
-            return self._names.index(agent)
-        if isinstance(agent, int | np.integer) and 0 <= agent < self.config.n_agents:
-            return int(agent)
-        raise ValueError(
-            f"The roster lists {self.config.n_agents} agents, numbered from 0"
-            f"{' and named at construction' if self._names else ''}; {agent!r} is none of them."
-        )
-
-    def _agree(self, space: dict[str, Any]) -> None:
         try:
             varies = Space.from_dict(space).varies
         except (KeyError, TypeError, ValueError):
             varies = False
         if not varies:
             raise SpaceChangedError("A federation's search space needs a parameter that varies.")
-        with self._lock:
-            if self._space is None:
+        with self.lock:
+            if self.space is None:
                 with self.run.transaction() as tx:
                     known = tx.run()
                     if known is not None and known[2] is not None:
-                        self._space = known[2]["space"]
+                        self.space = known[2]["space"]
                     else:
                         tx.freeze({"space": space})
-                        self._space = space
-            if self._space != space:
+                        self.space = space
+            if self.space != space:
                 raise SpaceChangedError(
                     "All agents of a federation tune the same parameters with the same ranges; "
                     f"this one tunes {', '.join(space)}, the federation "
-                    f"{', '.join(self._space or ())}, or their ranges differ."
+                    f"{', '.join(self.space or ())}, or their ranges differ."
                 )
 
-    # Rounds -------------------------------------------------------------------------------------
+    # Messages of agents -------------------------------------------------------------------------
 
-    @property
-    def finished(self) -> bool:
-        """Whether all rounds have been released: agents go on alone.
-
-        Raises:
-            FederationError: If a round that is due cannot be released.
-        """
-        with self._lock:
-            self._advance()
-            return self.n_left == 0
-
-    @property
-    def n_left(self) -> int:
-        """Rounds that may still be released; one that was paid for and not opened is used up."""
-        return max(0, self.config.n_rounds - len(self._broadcasts) - self._lost)
-
-    @property
-    def given_up(self) -> str:
-        """Why the last attempt at the round that is due was given up; empty if none was."""
-        with self._lock:
-            known = self._given_up
-            return known[1] if known and known[2] not in self._broadcasts else ""
-
-    def broadcasts(self) -> list[Broadcast]:
-        """Everything released so far, in order.
+    def submit(self, agent: int, message: Array) -> int | None:
+        """Adds an agent's vector to the open round; its number, or None once there is none.
 
         Raises:
-            FederationError: If a round that is due cannot be released.
+            PrivacyError: If the server must not see vectors.
+            ValueError: If the vector has another length than ``config.message_length``.
         """
-        with self._lock:
-            self._advance()
-            return [self._broadcasts[t] for t in sorted(self._broadcasts)]
-
-    def _advance(self) -> None:
-        """Closes what the server's clock has closed: a function of time alone.
-
-        Whatever shows how far the rounds are calls it first: else what is shown would tell
-        whether somebody else has sent meanwhile.
-        """
-        while self._hold and self._round is not None and self._overdue(self._round):
-            due = self._round.opened + (self._deadline or 0.0)
-            self._close(self._round)
-            if self.n_left:
-                self._round = self._open()
-                self._round.opened = due
-
-    def _overdue(self, current: _Round | Attempt) -> bool:
-        return self._time_left(current) <= 0
-
-    def digests(self) -> list[str]:
-        """One fingerprint a released round: who has seen it notices if it changes."""
-        return [broadcast.digest() for broadcast in self.broadcasts()]
-
-    def _joined(self, agent: int) -> _Round | Attempt | None:
-        """The open round, which an agent that is back opens; None once all are used up."""
-        self._advance()
-        if self.n_left == 0 and self._round is None:
-            return None
-        if self._round is None:
-            self._round = self._open()
-        self._left.discard(agent)
-        return self._round
-
-    def _submit(self, agent: int, message: Array) -> int | None:
         if self.config.aggregated:
             raise PrivacyError(
                 "A federation with trust='aggregate' takes masked vectors alone. Nothing was used "
                 "of this one; connect with the version that the server runs."
             )
-        with self._lock:
+        with self.lock:
             current = self._joined(agent)
-            if not isinstance(current, _Round):
+            if not isinstance(current, VisibleRound):
                 return None
             if agent not in current.sent:  # the first message counts, whatever is sent again
                 current.total.add(agent, message)
                 current.sent.add(agent)
                 self._close_if_complete()
-            return current.total.t
+            return current.t
 
-    def _model(self) -> SharedModel:
-        if self._shared is None:
-            space = self._space
-            if space is None and self.config.population == "prior":
-                raise FederationError("No agent has joined yet, so the space is not known.")
-            self._shared = shared_model(self.config, Space.from_dict(space or _ANY_SPACE))
-        return self._shared
+    def enter(self, agent: int, asked: Sent) -> Sent | None:
+        """Joins the open attempt with an agent's keys; None once all rounds are used up.
 
-    def _open(self) -> _Round | Attempt:
-        t = len(self._broadcasts) + 1
-        S = self._model().clipping_norm(t)
-        if not 1e-9 <= S <= 1e9:
-            raise FederationError(
-                f"The prior and the space give a clipping norm of {S:.3g}, outside [1e-9, 1e9]. "
-                "Give another prior=, or clipping_norm=."
-            )
-        if self.config.aggregated:
-            from privbo_plugins.sessions.aggregation import Attempt  # with libraries of an extra
+        Raises:
+            MalformedError: If the keys are none.
+            PrivacyError: If the server sees vectors, so that no agent masks them.
+        """
+        with self.lock:
+            current = self._joined(agent)
+            if current is None:
+                return None
+            if isinstance(current, VisibleRound):
+                raise PrivacyError("This federation's server takes vectors, not keys for masks.")
+            part = current.enter(agent, asked)
+            self._close_if_complete()
+            name = current.name if part else None
+            return {"round": current.t, "attempt": name, "norm": float(current.measure.S)}
 
-            return Attempt(self.config, t, S, time.monotonic())
-        chosen = self._outlet.sample(self.config.n_agents, self.config.q)
-        return _Round(RoundSum(self.config, t, chosen, S), set(), time.monotonic())
-
-    def _complete(self, current: _Round | Attempt) -> bool:
-        return not self._hold and current.complete(self._left)
-
-    def _close_if_complete(self) -> None:
-        if self._round is not None and self._complete(self._round):
-            self._close(self._round)
-
-    def close_round(self) -> None:
-        """Closes the open round, if any, without those that have not sent."""
-        with self._lock:
-            if self._round is not None:
-                self._close(self._round)
-                if self._hold and self.n_left:
-                    self._round = self._open()
-
-    def _close(self, current: _Round | Attempt) -> None:
-        """Charges, draws, stores and publishes a round, once; or goes on to its next phase."""
-        if isinstance(current, _Round):
-            self._publish(current.t, lambda: self._release(current.total))
-        else:
-            from privbo_plugins.sessions import aggregation  # with libraries of an extra
-
-            aggregation.end_phase(self, current)
-        self._lock.notify_all()
-
-    def _publish(self, t: int, release: Callable[[], Mapping[str, Any]]) -> None:
-        payload = self._tried(t, release)
-        self._broadcasts[t] = from_payload(t, payload)
-        self._round = None
-
-    def _tried(self, t: int, act: Callable[[], R]) -> R:
-        """What is done with the vault, or an error that tells nothing of what was summed."""
-        failure = ""
-        try:
-            return act()
-        except Exception as error:  # its text and frames may hold the sum: only its kind is told
-            failure = _NO_VAULT if isinstance(error, VaultError) else _NO_RELEASE
-            failure = failure.format(t=t, kind=public_name(error))
-        self._lock.notify_all()  # whoever waits tries again, and hears the same
-        raise FederationError(failure)
-
-    def _release(self, total: RoundSum) -> Mapping[str, Any]:
-        order = Order(
-            BROADCAST,
-            str(total.t),
-            charge=lambda tx: self._charge(tx, total, str(total.t)),
-            draw=lambda noise: to_payload(total.broadcast(self._draw(total, noise))),
-            shelf=PAYLOADS,
-        )
-        with self.run.transaction() as tx:
-            return self._outlet.release(tx, order)
-
-    def _charge(self, tx: Transaction, total: Measure, key: str) -> None:
-        config = self.config
-        mu = 1.0 / config.noise_multiplier if config.noise_multiplier else math.inf
-        charge = Charge(BROADCAST, key, mu, total.S, total.noise_scale, AGENTS)
-        check_budget(mu * math.sqrt(config.n_rounds), tx.spent_mu2(AGENTS), charge)
-        tx.charge(charge)
-
-    # Rounds whose sum alone is seen --------------------------------------------------------------
-
-    def _enter(self, agent: int, asked: Sent) -> Sent | None:
-        from privbo_plugins.sessions import aggregation  # with libraries of an extra
-
-        return aggregation.enter(self, agent, asked)
-
-    def _turn(
+    def turn(
         self,
         agent: int,
         asked: Sent,
         ended: threading.Event | None = None,
         patience: float = math.inf,
     ) -> Sent:
-        from privbo_plugins.sessions import aggregation
+        """Takes what an agent sends in a phase, and tells how that phase ended.
 
-        return aggregation.turn(self, agent, asked, ended, patience)
+        Args:
+            agent: The agent's number.
+            asked: Names the attempt and the phase, and holds what is sent, unless it was.
+            ended: Ends the wait, once whoever set it has notified the lock.
+            patience: Seconds after which it ends too.
 
-    def _go_round(self) -> None:
-        """Lets this process's agents do what they can without waiting for others."""
-        while any([one.step() for one in list(self._masking.values())]):
-            pass
+        Raises:
+            FederationError: If the attempt was given up, with the reason.
+            MalformedError: If the message is none of this phase.
+        """
+        name, phase, sent = understood(_asked, asked)
 
-    def _draw(self, total: RoundSum, noise: NoiseSource) -> Array:
-        exact = total.exact()
-        if self.config.noise_multiplier == 0:
-            return exact
-        return noise.add_gaussian(exact, total.noise_scale)
+        def told() -> Sent | Pending:
+            current = self._named(name)
+            if current is None:
+                return {"over": True}
+            if current.phase > phase:
+                return current.told(agent, phase) or {"over": True}
+            return PENDING
 
-    def _collect(
+        with self.lock:
+            current = self._named(name)
+            if current is not None and sent is not None and phase == current.phase:
+                current.post(agent, sent)
+                self._close_if_complete()
+            found = self._awaited(told, ended, patience)
+        if found is PENDING:
+            return {"waiting": True}
+        return found or {"over": True}
+
+    def collect(
         self,
         t: int,
         sender: int | None = None,
         ended: threading.Event | None = None,
         patience: float = math.inf,
-    ) -> Broadcast | _Round | Attempt | None:
+    ) -> Broadcast | Pending | None:
         """Waits for the end of round t.
 
         Args:
@@ -523,137 +241,183 @@ class FederatedServer:
             patience: Seconds after which it ends too.
 
         Returns:
-            What was released; the round if it is open still; None if there is no such round.
+            What was released; PENDING if the round is open; None if there is no such round.
+
+        Raises:
+            FederationError: If the round cannot be released.
         """
-        until = time.monotonic() + patience
-        with self._lock:
+
+        def told() -> Broadcast | Pending | None:
+            if t in self.ledger.known:
+                return self.ledger.known[t]
+            current = self.current
+            if current is None or current.t != t:
+                return None
+            return PENDING if sender is None or sender in current.sent else None
+
+        with self.lock:
             self._advance()
-            while t not in self._broadcasts:
-                current = self._round
-                if current is None or current.t != t or (ended and ended.is_set()):
-                    return None
-                if sender is not None and sender not in current.sent:
-                    return None
-                if self._hold and self._overdue(current):
-                    self._advance()
-                elif self._overdue(current) or self._complete(current):
-                    self._close(current)  # complete and open: the vault refused it before
-                elif (left := until - time.monotonic()) <= 0:
-                    return current
-                else:
-                    self._wait(left, current)
-            return self._broadcasts[t]
+            return self._awaited(told, ended, patience)
 
-    def _wait(self, seconds: float, current: _Round | Attempt) -> None:
-        """Waits for news, at most until a round's deadline."""
-        least = min(seconds, self._time_left(current))
-        self._lock.wait(None if math.isinf(least) else least)
-
-    @staticmethod
-    def _now() -> float:
-        """Seconds on the server's clock."""
-        return time.monotonic()
-
-    def _time_left(self, current: _Round | Attempt) -> float:
-        if self._deadline is None:
-            return math.inf
-        return current.opened + self._deadline - time.monotonic()
-
-    def poll(self) -> int:
-        """Closes the open round if its deadline is over; how many rounds have been released."""
-        with self._lock:
-            self._advance()
-            current = self._round
-            due = current is not None and (self._overdue(current) or self._complete(current))
-            if current is not None and due and not self._hold:
-                self._close(current)  # complete and open: the vault refused it before
-            return len(self._broadcasts)
-
-    def _leave(self, agent: int) -> None:
-        with self._lock:
+    def leave(self, agent: int) -> None:
+        """Takes note that an agent sends nothing more."""
+        with self.lock:
             self._left.add(agent)
             self._close_if_complete()
 
-    # What may be claimed ------------------------------------------------------------------------
+    def _named(self, name: str) -> Attempt | None:
+        """The open attempt, if it is the one of this name.
 
-    def ledger(self) -> list[Charge]:
-        """One charge a released round.
+        Raises:
+            FederationError: If that one was given up.
+        """
+        if self.given_up is not None and self.given_up.name == name:
+            raise FederationError(self.given_up.why_given_up)
+        current = self.current
+        if current is None or isinstance(current, VisibleRound) or current.name != name:
+            return None
+        return current
+
+    def _awaited(
+        self, told: Callable[[], T | Pending], ended: threading.Event | None, patience: float
+    ) -> T | Pending | None:
+        """Waits until there is something to tell, and closes meanwhile what is due."""
+        until = time.monotonic() + patience
+        while (found := told()) is PENDING and self.current is not None:
+            if ended is not None and ended.is_set():
+                return None
+            if self._due(self.current):
+                self._close_due()
+            elif (left := until - time.monotonic()) <= 0:
+                return PENDING
+            else:
+                least = min(left, self.time_left())
+                self.lock.wait(None if math.isinf(least) else least)
+        return found
+
+    # Opening and closing ------------------------------------------------------------------------
+
+    def _joined(self, agent: int) -> VisibleRound | Attempt | None:
+        """The open round, which an agent that is back opens; None once all are used up."""
+        self._advance()
+        if self.current is None:
+            if self.ledger.n_left == 0:
+                return None
+            self.current = self._open()
+        self._left.discard(agent)
+        return self.current
+
+    def _open(self) -> VisibleRound | Attempt:
+        t = len(self.ledger.known) + 1
+        S = self._model().clipping_norm(t)
+        if not 1e-9 <= S <= 1e9:
+            raise FederationError(
+                f"The prior and the space give a clipping norm of {S:.3g}, outside [1e-9, 1e9]. "
+                "Give another prior=, or clipping_norm=."
+            )
+        if self.config.aggregated:
+            from privbo_plugins.sessions.aggregation import Attempt  # with libraries of an extra
+
+            return Attempt(self.config, t, S, time.monotonic())
+        return VisibleRound(RoundSum(self.config, t, self.ledger.coins(), S), time.monotonic())
+
+    def _model(self) -> SharedModel:
+        if self._shared is None:
+            if self.space is None and self.config.population == "prior":
+                raise FederationError("No agent has joined yet, so the space is not known.")
+            self._shared = shared_model(self.config, Space.from_dict(self.space or _ANY_SPACE))
+        return self._shared
+
+    def time_left(self) -> float:
+        """Seconds until the open round's deadline; infinite without a round or a deadline."""
+        if self.current is None or self.deadline is None:
+            return math.inf
+        return self.current.opened + self.deadline - time.monotonic()
+
+    def _due(self, current: VisibleRound | Attempt) -> bool:
+        """Whether a round is over its deadline, or complete and open: the vault refused it."""
+        return self.time_left() <= 0 or (not self.hold and current.complete(self._left))
+
+    def _close_due(self) -> None:
+        if self.hold:
+            self._advance()
+        elif self.current is not None:
+            self._close(self.current)
+
+    def _close_if_complete(self) -> None:
+        current = self.current
+        if current is not None and not self.hold and current.complete(self._left):
+            self._close(current)
+
+    def _advance(self) -> None:
+        """Closes what the server's clock has closed: a function of time alone."""
+        while self.hold and self.current is not None and self.time_left() <= 0:
+            due = self.current.opened + (self.deadline or 0.0)
+            self._close(self.current)
+            if self.ledger.n_left:
+                self.current = self._open()
+                self.current.opened = due
+
+    def _close(self, current: VisibleRound | Attempt) -> None:
+        """Releases a round, once, or goes on to its next phase."""
+        try:
+            if current.end_phase(self.ledger, time.monotonic()):
+                self.current = None
+        finally:  # agents that wait try again after a failure, and hear the same
+            self.lock.notify_all()
+        if current.why_given_up and not isinstance(current, VisibleRound):
+            self.given_up = current
+
+    def close_round(self) -> None:
+        """Closes the open round, if any, without those that have not sent."""
+        with self.lock:
+            if self.current is not None:
+                self._close(self.current)
+                if self.hold and self.ledger.n_left:
+                    self.current = self._open()
+
+    def poll(self) -> int:
+        """Closes the open round if it is due, and returns how many rounds were released."""
+        with self.lock:
+            self._advance()
+            if self.current is not None and self._due(self.current):
+                self._close_due()
+            return len(self.ledger.known)
+
+    # What was released --------------------------------------------------------------------------
+
+    def advance(self) -> None:
+        """Closes what the server's clock has closed.
 
         Raises:
             FederationError: If a round that is due cannot be released.
         """
-        with self._lock:
+        with self.lock:
             self._advance()
-        with self.run.transaction() as tx:
-            return tx.charges()
 
-    @property
-    def vault_id(self) -> str:
-        """Identity of the vault that holds the ledger."""
-        return self.run.vault.vault_id
-
-    def mark(self, kind: str, text: str) -> None:
-        """Records a fact about the run for ever; "unprotected" says why nothing is claimed."""
-        with self.run.transaction() as tx:
-            tx.mark(kind, text)
-
-    def marks(self, kind: str) -> tuple[str, ...]:
-        """All facts of a kind that were recorded."""
-        with self.run.transaction() as tx:
-            return tx.marks(kind)
+    def broadcasts(self) -> list[Broadcast]:
+        """Lists all broadcasts in order; raises as :meth:`advance`."""
+        with self.lock:
+            self._advance()
+            return [self.ledger.known[t] for t in sorted(self.ledger.known)]
 
     def guarantee(self) -> FederationGuarantee:
-        """What may be claimed for everything that this federation broadcasts.
-
-        Raises:
-            FederationError: If a round that is due cannot be released.
-        """
-        with self._lock:
-            self._advance()
-        return claimed_of(self.run, self.config, held=self._hold)
-
-    def history(self) -> FederationHistory:
-        """What has been broadcast, for :mod:`privbo_plugins.plots`.
-
-        Raises:
-            FederationError: If a round that is due cannot be released.
-        """
-        return published(self.config, self.broadcasts())
-
-    def report(self, path: str | Path) -> Path:
-        """Writes an HTML page: guarantee, rounds and budget.
-
-        Args:
-            path: Where to write.
-
-        Returns:
-            The path written.
-
-        Raises:
-            FederationError: If a round that is due cannot be released.
-            ImportError: If the ``viz`` extra is not installed.
-        """
-        page = federation_report("Federation report", self.guarantee(), self.history())
-        return page.write(path)
+        """Makes the claim for all broadcasts; raises as :meth:`advance`."""
+        self.advance()
+        return claimed_of(self.run, self.config, held=self.hold)
 
 
-def _share_source(config: FederationConfig, noise: NoiseSource | None) -> ShareSource | None:
-    """Whence this process's agents draw their shares of the noise."""
-    if not config.aggregated:
-        return None
-    share_scale(config)
-    if noise is None or isinstance(noise, ShareSource):
-        return noise
-    raise ValueError("noise= draws no shares: give it a method discrete_gaussian(d, scale).")
+def _asked(asked: Mapping[str, Any]) -> tuple[str, int, Mapping[str, Any] | None]:
+    return asked["attempt"], int(asked["phase"]), asked["sent"]
 
 
-def _run_of(vault: Vault, run_name: str, config: FederationConfig) -> Run:
-    settings = config.to_dict() | {"noise_multiplier": config.noise_multiplier}
+def _run_of(given: FederatedServerSettings) -> Run:
+    settings = given.config.to_dict() | {"noise_multiplier": given.config.noise_multiplier}
     try:
-        return begin_or_join(vault, f"federation:{run_name}", settings)
+        return begin_or_join(open_vault(given.vault), f"federation:{given.run_name}", settings)
     except OtherSettingsError:
         raise ValueError(
-            f"The vault holds the federation {run_name!r} with other settings (or a noise "
+            f"The vault holds the federation {given.run_name!r} with other settings (or a noise "
             "multiplier that this version would not choose for them). Use the same, or another "
             "run_name=."
         ) from None
@@ -673,13 +437,3 @@ def _check_clock(given: FederatedServerSettings) -> None:
             "hold=True runs rounds on the server's clock, whoever joins: give deadline= and "
             "space=."
         )
-
-
-def _checked_names(agents: Sequence[str] | None, n_agents: int) -> tuple[str, ...]:
-    names = () if agents is None else tuple(agents)
-    if agents is not None and (len(set(names)) != len(names) or len(names) != n_agents):
-        raise ValueError(
-            f"agents must list {n_agents} different names, one an agent, got {len(names)} with "
-            f"{len(set(names))} different ones."
-        )
-    return names

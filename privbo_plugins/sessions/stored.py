@@ -14,7 +14,6 @@ from typing import Any
 from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.registry import entry
 from privbo_plugins.errors import VaultError
-from privbo_plugins.federation.published import published
 from privbo_plugins.page import Report, Section, Table
 from privbo_plugins.privacy.guarantee import PrivacyGuarantee
 from privbo_plugins.privacy.local import stored_mechanism
@@ -27,7 +26,7 @@ from privbo_plugins.reports import (
     row_history,
     rows_report,
 )
-from privbo_plugins.sessions.broadcasts import broadcasts_of, claimed_of
+from privbo_plugins.sessions.broadcasts import broadcasts_of, claimed_of, published
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.sessions.rows import Curator, holds_answers, table_of

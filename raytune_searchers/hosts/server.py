@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, TypeVar
 from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig
 from privbo_plugins.errors import FederationError, VaultError
 from privbo_plugins.federation import FederatedServer
-from privbo_plugins.federation.published import round_of
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.sessions.broadcasts import round_of
 from privbo_plugins.spaces import Space
 from raytune_searchers._channel import Gone, Payload
 from raytune_searchers.hosts.base import UNSEEN, Host
@@ -158,7 +158,7 @@ class ServerHost(Receiving, Host):
         """
         server = self._server
         self._agree(server.run, settings)
-        return server.vault_id, _translated(server.guarantee).reasons
+        return server.run.vault.vault_id, _translated(server.guarantee).reasons
 
     def status(self) -> Status:
         """Closes the open round if its deadline is over, and tells where the rounds are."""
@@ -169,11 +169,11 @@ class ServerHost(Receiving, Host):
 
     def mark_unprotected(self, reason: str) -> None:
         """Records for ever that nothing may be claimed."""
-        self._server.mark(_UNPROTECTED, reason)
+        self._server.run.mark(_UNPROTECTED, reason)
 
     def note(self, text: str) -> None:
         """Records a fact that the guarantee reports."""
-        self._server.mark(_NOTE, text)
+        self._server.run.mark(_NOTE, text)
 
     def report(self, unaudited: bool) -> dict[str, Any]:
         """Everything public: the guarantee, and what the rounds have broadcast in two numbers.

@@ -20,7 +20,7 @@ from privbo_plugins.algorithms.dp_fts_de.population import Belief, PopulationMod
 from privbo_plugins.federation import FederatedServer, Participant, RemoteLink, connect
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
-from privbo_plugins.sessions import rounds as server_module
+from privbo_plugins.sessions import broadcasts as ledger_module
 from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.spaces import Float, Space
@@ -127,7 +127,7 @@ def crash(url: str, place: str, how: str) -> None:
 DEATHS: dict[str, tuple[Any, str]] = {
     "drawn": (SecureNoise, "add_gaussian"),
     "stored": (Transaction, "release"),
-    "committed": (server_module, "from_payload"),
+    "committed": (ledger_module, "from_payload"),
 }
 """After which call a server dies."""
 

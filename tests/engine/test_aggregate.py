@@ -137,13 +137,13 @@ class Exchange:
         self.seen: list[Any] = []
 
     def enter(self, keys: Any) -> Any:
-        return self.server._enter(self.n, keys)
+        return self.server.rounds.enter(self.n, keys)
 
     def turn(self, asked: Any) -> Any:
         if asked["phase"] == self.dies and asked["sent"] is not None:
             raise FederationError("the agent is dead")
         self.seen.append(asked)
-        return self.server._turn(self.n, asked, patience=0.0)
+        return self.server.rounds.turn(self.n, asked, patience=0.0)
 
 
 def agents_of(
@@ -155,7 +155,7 @@ def agents_of(
     for n, w in enumerate(V):
         exchange = Exchange(server, n, dies.get(n))
         made.append(phases.Masking(exchange, server.config, n, noise))
-        assert made[-1].submit(w) == len(server._broadcasts) + 1
+        assert made[-1].submit(w) == len(server.broadcasts()) + 1
     return made
 
 
@@ -269,7 +269,7 @@ def test_a_vault_that_refuses_the_charge_opens_nothing(monkeypatch: pytest.Monke
             server.poll()
         assert "0.25" not in str(caught.value)
         assert caught.value.__context__ is None
-        current = server._round
+        current = server.rounds.current
         assert isinstance(current, aggregation.Attempt)
         assert current.phase == MASKED
         assert not any(asked["phase"] == OPEN for a in agents for asked in _seen(a))
@@ -431,7 +431,7 @@ def test_keys_and_noise_are_new_in_every_attempt() -> None:
     agents = agents_of(server, V)
     for t in (1, 2):
         assert t == 1 or [agent.submit(w) for agent, w in zip(agents, V, strict=True)] == [2] * 4
-        attempt = server._round
+        attempt = server.rounds.current
         assert isinstance(attempt, aggregation.Attempt)
         public += list(attempt._public.values())
         go_on(agents)
@@ -460,12 +460,12 @@ def test_keys_and_noise_are_new_in_every_attempt() -> None:
 def test_what_is_no_message_is_refused_and_another_may_follow(sent: Any) -> None:
     server, V = server_of(config_of(4)), vectors(4)
     agents = agents_of(server, V)
-    attempt = server._round
+    attempt = server.rounds.current
     assert isinstance(attempt, aggregation.Attempt)
     assert attempt.phase == SHARES
     asked = {"attempt": attempt.name, "phase": SHARES, "sent": sent}
     with pytest.raises(MalformedError) as caught:
-        server._turn(0, asked, patience=0.0)
+        server.rounds.turn(0, asked, patience=0.0)
     assert caught.value.args == ()
     go_on(agents)
     assert len(server.broadcasts()) == 1
@@ -484,10 +484,10 @@ def test_wrong_shares_end_the_attempt_and_release_nothing(
     monkeypatch.setattr(phases._Attempt, "_held", wrong)
     agents = agents_of(server, V)
     go_on(agents)
-    assert server._given_up is not None
-    asked = {"attempt": server._given_up[0], "phase": OPEN, "sent": None}
+    assert server.rounds.given_up is not None
+    asked = {"attempt": server.rounds.given_up.name, "phase": OPEN, "sent": None}
     with pytest.raises(FederationError, match="shares that do not open the sum"):
-        server._turn(0, asked)
+        server.rounds.turn(0, asked)
     assert server.broadcasts() == []
     assert len(server.ledger()) == 1
 
@@ -495,10 +495,10 @@ def test_wrong_shares_end_the_attempt_and_release_nothing(
 def test_a_vector_in_the_clear_is_refused() -> None:
     server = server_of(config_of(4))
     with pytest.raises(PrivacyError, match="masked vectors alone"):
-        server._submit(0, np.ones(M))
+        server.rounds.submit(0, np.ones(M))
     plain = server_of(trusted(config_of(4)))
     with pytest.raises(PrivacyError, match="takes vectors"):
-        plain._enter(0, {"keys": phases.written(Keys.new().public)})
+        plain.rounds.enter(0, {"keys": phases.written(Keys.new().public)})
     assert plain.connect(0).submit(np.ones(M)) == 1  # and goes on as it was
 
 
@@ -522,7 +522,7 @@ def test_a_key_with_which_nobody_has_a_secret_is_refused(name: str, point: int) 
     server, V = server_of(config_of(5, min_present=4)), vectors(5)
     keys = phases.written(Keys.new().public) | {name: phases.text(point.to_bytes(32, "little"))}
     with pytest.raises(MalformedError) as caught:
-        server._enter(4, {"keys": keys})
+        server.rounds.enter(4, {"keys": keys})
     assert caught.value.__context__ is None
     server.connect(4).leave()
     assert play(server, V[:4]) is not None
@@ -621,7 +621,7 @@ def test_as_many_as_open_the_shares_read_every_attempt_charged_or_not(
     server = server_of(config_of(9, z=1.0, min_present=8), deadline=10.0)
     agents = agents_of(server, V, dies={7: MASKED, 8: MASKED})
     go_on(agents)
-    attempt = server._round
+    attempt = server.rounds.current
     assert isinstance(attempt, aggregation.Attempt)
     victim, t = agents[0]._attempt, server.config.threshold
     assert victim is not None
@@ -635,7 +635,7 @@ def test_as_many_as_open_the_shares_read_every_attempt_charged_or_not(
         _pooled(agents, 0, t - 1)
     clock.now += 11.0
     server.poll()
-    assert server._round is None
+    assert server.rounds.current is None
     assert server.ledger() == []
     assert not any(asked["phase"] == OPEN for agent in agents for asked in _seen(agent))
 

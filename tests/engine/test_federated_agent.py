@@ -384,7 +384,7 @@ def test_a_participant_whose_server_fails_warns_and_goes_on(
     def unreachable(*_: Any) -> None:
         raise FederationError("no route to the server")
 
-    monkeypatch.setattr(server, "_submit", unreachable)
+    monkeypatch.setattr(server.rounds, "submit", unreachable)
     X, y = np.array([[0.2], [0.4]]), np.array([0.1, 0.2])
     with pytest.warns(UserWarning, match="goes on alone: no route"):
         alone = participant.next_point(X, y, 2)

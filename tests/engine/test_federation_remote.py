@@ -586,7 +586,7 @@ def test_nonsense_is_answered_with_nothing(name: str) -> None:
         assert server.broadcasts() == []  # the other agent has sent nothing
 
 
-@pytest.mark.parametrize("call", ["close_round", "__init__", "_submit", "invitation"])
+@pytest.mark.parametrize("call", ["close_round", "__init__", "_told", "invitation"])
 def test_there_are_no_other_calls(call: str) -> None:
     with serving(1) as server, wires.Stranger(server.invitation(0)) as stranger:
         assert stranger.says(call, b"{}") == ("UNIMPLEMENTED", b"")
@@ -752,7 +752,7 @@ def test_what_fails_inside_the_server_is_not_quoted(
     def fail(*_: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(server, "broadcasts", fail)
+    monkeypatch.setattr(server.rounds, "broadcasts", fail)
     with pytest.raises(FederationError, match=text) as told:
         link.broadcasts()
     assert traces(str(told.value).encode()) == []
@@ -766,7 +766,7 @@ def test_a_vault_that_is_gone_leaves_the_server_answering(
     def refuse(*_: Any) -> Any:
         raise VaultError("locked")
 
-    monkeypatch.setattr(server, "_release", refuse)
+    monkeypatch.setattr(server.rounds.ledger._outlet, "release", refuse)
     with pytest.raises(FederationError, match="was not released"):
         link.submit(np.ones(M))
     assert link.broadcasts() == []
@@ -980,12 +980,12 @@ def test_a_server_that_closes_releases_who_waits(monkeypatch: pytest.MonkeyPatch
         errors: list[str] = []
         waiting = threading.Event()
 
-        def time_left(_: Any) -> float:
+        def time_left() -> float:
             if threading.current_thread().name.startswith("federation-agent"):
                 waiting.set()  # holds the lock until it waits
             return math.inf
 
-        monkeypatch.setattr(server, "_time_left", time_left)
+        monkeypatch.setattr(server.rounds, "time_left", time_left)
 
         def wait() -> None:
             try:

@@ -351,7 +351,6 @@ def test_a_listener_sees_the_same_of_held_rounds_whoever_sends(
     looks: dict[str, Callable[[FederatedServer], Any]] = {
         "finished": lambda server: server.finished,
         "broadcasts": lambda server: len(server.connect(1).broadcasts()),
-        "digests": lambda server: len(server.digests()),
         "ledger": lambda server: len(server.ledger()),
         "guarantee": lambda server: server.connect(1).guarantee().n_released,
     }

@@ -31,9 +31,9 @@ from privbo_plugins.algorithms.dp_fts_de import (
     make_model,
     population,
 )
+from privbo_plugins.algorithms.dp_fts_de.agent import shared_model
 from privbo_plugins.algorithms.dp_fts_de.population import Belief, PopulationModel
 from privbo_plugins.federation import Alone, FederatedServer
-from privbo_plugins.federation.shared import shared_model
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.settings import evolve, fields_of
 from privbo_plugins.spaces import Categorical, Float, Int, Space

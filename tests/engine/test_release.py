@@ -456,7 +456,7 @@ def test_nobody_but_the_mechanisms_and_the_way_out_draws() -> None:
         "privbo_plugins/privacy/local.py",  # mechanisms, which are handed their noise
         "privbo_plugins/sessions/records.py",  # what an order draws, with the noise it is handed
         "privbo_plugins/sessions/rows.py",
-        "privbo_plugins/sessions/rounds.py",
+        "privbo_plugins/sessions/broadcasts.py",
     }
 
 

@@ -14,7 +14,6 @@ from privbo_plugins.algorithms.dp_fts_de import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de.plan import spent_by_round
 from privbo_plugins.algorithms.dp_fts_de.server import Broadcast
 from privbo_plugins.federation import FederatedServer
-from privbo_plugins.federation.published import published
 from privbo_plugins.privacy.guarantee import FederationGuarantee, LocalGuarantee
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.subsampling import pld_epsilon
@@ -25,6 +24,7 @@ from privbo_plugins.reports import (
     row_history,
     rows_report,
 )
+from privbo_plugins.sessions.broadcasts import published
 from privbo_plugins.spaces import Categorical, Float, Int, Space
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed (the viz extra)")

@@ -385,11 +385,11 @@ class _Watched:
         self.heard: list[_Turn] = []
 
     def enter(self, keys: Any) -> Any:
-        return self._server._enter(self._n, keys)
+        return self._server.rounds.enter(self._n, keys)
 
     def turn(self, asked: Any) -> Any:
-        before, phase = copy.deepcopy(self._server._round), asked["phase"]
-        told = self._server._turn(self._n, asked, patience=0.0)
+        before, phase = copy.deepcopy(self._server.rounds.current), asked["phase"]
+        told = self._server.rounds.turn(self._n, asked, patience=0.0)
         if asked["sent"] is not None:
             self.sent.append(_Turn(phase, before, asked["sent"]))
         if not {"waiting", "over"} & set(told):

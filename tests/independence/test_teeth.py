@@ -22,7 +22,7 @@ from privbo_plugins.privacy import mechanisms
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.sessions import records, rows
 from privbo_plugins.sessions.rewards import RewardSession
-from privbo_plugins.sessions.rounds import FederatedServer, RoundSum
+from privbo_plugins.sessions.rounds import Rounds, RoundSum
 from privbo_plugins.store.vault import Transaction
 from raytune_searchers import _evaluations
 from raytune_searchers._channel import Channel
@@ -127,9 +127,10 @@ def _of_a_reward(curator: RewardSession, _trial: str, reward: float, *_: Any) ->
         curator.replay("another")
 
 
-def _of_a_vector(server: FederatedServer, _agent: int, message: Any) -> None:
+def _of_a_vector(rounds: Rounds, _agent: int, message: Any) -> None:
     if inside(message):
-        server.ledger()
+        with rounds.run.transaction() as tx:
+            tx.charges()
 
 
 def _of_rows(curator: rows.Curator, *_: Any) -> None:
@@ -147,7 +148,7 @@ BRANCHES: dict[str, tuple[str, Any, str, Look, str]] = {
     "records, ray": ("records, ray", Transaction, "put_losses", _of_losses, "statements"),
     "rewards": ("rewards, duchi", RewardSession, "release", _of_a_reward, "statements"),
     "rewards, ray": ("rewards, ray", _evaluations, "_release", _of_a_trial, "messages"),
-    "rounds": ("rounds", FederatedServer, "_submit", _of_a_vector, "statements"),
+    "rounds": ("rounds", Rounds, "submit", _of_a_vector, "statements"),
     "rows": ("rows", rows.Curator, "release", _of_rows, "statements"),
 }
 """A statement or a message that only records get of which nothing is clipped."""

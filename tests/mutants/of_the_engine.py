@@ -290,10 +290,9 @@ _FEDERATION = (
     Mutant(
         name="empty_round_is_silent",
         breaks="A round that nobody is in releases its noise like any other.",
-        file=f"{_ENGINE}/sessions/rounds.py",
-        old="        if self.config.noise_multiplier == 0:\n            return exact\n",
-        new="        if self.config.noise_multiplier == 0 or not exact.any():\n"
-        "            return exact\n",
+        file=f"{_ENGINE}/sessions/broadcasts.py",
+        old="            if self.config.noise_multiplier != 0:\n",
+        new="            if self.config.noise_multiplier != 0 and noisy.any():\n",
         tests=(
             f"{_TESTS}/test_federated_mechanism.py"
             "::test_an_empty_subset_releases_noise_of_the_full_scale",
@@ -565,19 +564,20 @@ _AGGREGATE = (
         name="opened_before_it_is_paid_for",
         breaks="The ledger is charged before anybody helps to open a sum.",
         file=f"{_ENGINE}/sessions/aggregation.py",
-        old="    elif current.phase != MASKED or _admit(server, current):\n"
-        "        current.phase += 1",
-        new="    else:\n        current.phase += 1\n        if current.phase == OPEN:\n"
-        "            _admit(server, current)",
+        old="        if self.phase == MASKED:\n"
+        "            self.token = ledger.admit(self.measure)\n",
+        new="        if self.phase == MASKED:\n            self.phase = OPEN\n"
+        "            self.token = ledger.admit(self.measure)\n            self.phase = MASKED\n",
         tests=(f"{_TESTS}/test_aggregate.py::test_a_vault_that_refuses_the_charge_opens_nothing",),
     ),
     Mutant(
         name="a_sum_that_nobody_paid_for",
         breaks="A round that another server has released is not opened once more.",
         file=f"{_ENGINE}/sessions/aggregation.py",
-        old="    if known is not None:\n"
-        "        server._publish(current.t, lambda: known)\n    return known is None",
-        new="    return True",
+        old="            if not self.token:  "
+        "# another server of this run has released the round meanwhile\n"
+        "                return True\n",
+        new="",
         tests=(
             f"{_TESTS}/test_aggregate.py"
             "::test_no_sum_is_opened_of_a_round_that_another_server_has_released",

@@ -172,20 +172,20 @@ def test_a_server_that_is_not_trusted_reads_the_sum_alone(
 ) -> None:
     """All that agents send it is written down: no vector of theirs is in it, in any form."""
     pytest.importorskip("cryptography", reason="needs the federation extra")
-    from privbo_plugins.sessions import aggregation
+    from privbo_plugins.sessions.rounds import Rounds
 
     heard: list[str] = []
 
     def writing(act: Any) -> Any:
-        def written(server: Any, agent: int, asked: Any, *more: Any) -> Any:
-            told = act(server, agent, asked, *more)
+        def written(rounds: Any, agent: int, asked: Any, **more: Any) -> Any:
+            told = act(rounds, agent, asked, **more)
             heard.extend((json.dumps(asked), json.dumps(told)))
             return told
 
         return written
 
-    monkeypatch.setattr(aggregation, "enter", writing(aggregation.enter))
-    monkeypatch.setattr(aggregation, "turn", writing(aggregation.turn))
+    monkeypatch.setattr(Rounds, "enter", writing(Rounds.enter))
+    monkeypatch.setattr(Rounds, "turn", writing(Rounds.turn))
     federation = Federation(5, population=population, trust="aggregate", epsilon=2.0)
     federation.run(3)
     federation.check_released(3)

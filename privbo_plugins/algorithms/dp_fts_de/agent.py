@@ -7,6 +7,8 @@ so an agent that is started again repeats itself.
 
 from __future__ import annotations
 
+import json
+import weakref
 from collections.abc import Sequence
 
 import numpy as np
@@ -34,8 +36,20 @@ FEDERATED_MODELS: dict[str, type[SharedModel]] = {
 
 
 def make_model(config: FederationConfig, space: Space) -> SharedModel:
-    """The public model that the settings name."""
+    """Makes the public model that the settings name."""
     return FEDERATED_MODELS[config.population](config, space)
+
+
+_SHARED: weakref.WeakValueDictionary[str, SharedModel] = weakref.WeakValueDictionary()
+
+
+def shared_model(config: FederationConfig, space: Space) -> SharedModel:
+    """Makes the public model once for the server and all agents of this process."""
+    key = json.dumps([config.to_dict(), space.to_dict()])
+    found = _SHARED.get(key)
+    if found is None:
+        found = _SHARED[key] = make_model(config, space)
+    return found
 
 
 class Agent:
