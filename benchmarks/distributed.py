@@ -34,7 +34,8 @@ from privbo_plugins.algorithms.duets import (
     FinitePoints,
     make_agents,
 )
-from privbo_plugins.algorithms.ldp_gp_ucb import GPUCB, UCBConfig
+from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
+from privbo_plugins.algorithms.ldp_gp_ucb.gp_ucb import GPUCB
 from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.models.kernels import RBF
 from privbo_plugins.privacy.local import make_mechanism

@@ -52,7 +52,8 @@ from benchmarks.reward_problems import (
     unrelated,
 )
 from optuna_samplers import LDPGPUCBSampler, ldp_objective
-from privbo_plugins.algorithms.ldp_gp_ucb import RewardUCB, UCBConfig
+from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
+from privbo_plugins.algorithms.ldp_gp_ucb.ucb import RewardUCB
 from privbo_plugins.algorithms.registry import REWARD, classes, entry
 from privbo_plugins.privacy.local import LocalMechanism, make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from optuna_samplers._rewards import RewardSampler
 from optuna_samplers._scheduler import Reading
 from optuna_samplers._settings import RewardRunSettings
@@ -14,8 +16,19 @@ from privbo_plugins.algorithms.ldp_gp_ucb.config import (
     TGPUCBSettings,
     UCBConfig,
 )
+from privbo_plugins.algorithms.registry import entry
 from privbo_plugins.privacy.local import AsPublished, RewardPrivacy
 from privbo_plugins.settings import Published, named, settings, takes
+
+
+class _UCBSampler(RewardSampler[Reading]):
+    """The base of the family."""
+
+    def _set_up(self, name: str, given: Any) -> None:
+        """Takes settings of the algorithm, of the privacy and of the host."""
+        mechanism, scale = given.made()
+        config = UCBConfig(**named(given, UCBConfig, but=scale), **scale)
+        super().__init__(entry(name).load_algorithm(), config, mechanism, given)
 
 
 @settings(eq=False)
@@ -23,7 +36,7 @@ class _GPUCBSettings(RewardRunSettings, GPUCBSettings, RewardPrivacy):
     """Keywords of :class:`LDPGPUCBSampler`."""
 
 
-class LDPGPUCBSampler(RewardSampler[Reading]):
+class LDPGPUCBSampler(_UCBSampler):
     """Learns from one privatised reward per trial; the default of this family.
 
     Each trial is one user's reward, privatised in the process that evaluates it. The sampler
@@ -48,11 +61,7 @@ class LDPGPUCBSampler(RewardSampler[Reading]):
 
     @takes(_GPUCBSettings)
     def __init__(self, given: _GPUCBSettings) -> None:
-        from privbo_plugins.algorithms.ldp_gp_ucb.gp_ucb import GPUCB
-
-        mechanism, scale = given.made()
-        config = UCBConfig(**named(given, GPUCBSettings), **scale)
-        super().__init__(GPUCB, config, mechanism, given)
+        self._set_up("gp-ucb", given)
 
 
 @settings(eq=False)
@@ -60,7 +69,7 @@ class _TGPUCBSettings(RewardRunSettings, TGPUCBSettings, AsPublished):
     """Keywords of :class:`LDPTGPUCBSampler`."""
 
 
-class LDPTGPUCBSampler(Published, RewardSampler[Reading]):
+class LDPTGPUCBSampler(Published, _UCBSampler):
     """Truncates each privatised reward once, at a point that grows with ln t.
 
     The simplest of the three published algorithms, faithful to the paper.
@@ -78,11 +87,7 @@ class LDPTGPUCBSampler(Published, RewardSampler[Reading]):
 
     @takes(_TGPUCBSettings)
     def __init__(self, given: _TGPUCBSettings) -> None:
-        from privbo_plugins.algorithms.ldp_gp_ucb.tgp_ucb import TGPUCB
-
-        mechanism, scale = given.made()
-        config = UCBConfig(**named(given, TGPUCBSettings), **scale)
-        super().__init__(TGPUCB, config, mechanism, given)
+        self._set_up("tgp-ucb", given)
 
 
 @settings(eq=False)
@@ -90,7 +95,7 @@ class _ATAGPUCBSettings(RewardRunSettings, ATAGPUCBSettings, AsPublished):
     """Keywords of :class:`LDPATAGPUCBSampler`."""
 
 
-class LDPATAGPUCBSampler(Published, RewardSampler[Reading]):
+class LDPATAGPUCBSampler(Published, _UCBSampler):
     """Truncates all privatised rewards anew in the space of Nyström features.
 
     Faithful to the paper with ``dictionary="paper"``, and the slowest of the three.
@@ -108,11 +113,7 @@ class LDPATAGPUCBSampler(Published, RewardSampler[Reading]):
 
     @takes(_ATAGPUCBSettings)
     def __init__(self, given: _ATAGPUCBSettings) -> None:
-        from privbo_plugins.algorithms.ldp_gp_ucb.ata_gp_ucb import ATAGPUCB
-
-        mechanism, scale = given.made()
-        config = UCBConfig(**named(given, ATAGPUCBSettings), **scale)
-        super().__init__(ATAGPUCB, config, mechanism, given)
+        self._set_up("ata-gp-ucb", given)
 
 
 @settings(eq=False)
@@ -120,7 +121,7 @@ class _MoMAGPUCBSettings(RewardRunSettings, MoMAGPUCBSettings, AsPublished):
     """Keywords of :class:`LDPMoMAGPUCBSampler`."""
 
 
-class LDPMoMAGPUCBSampler(Published, RewardSampler[Reading]):
+class LDPMoMAGPUCBSampler(Published, _UCBSampler):
     """Evaluates each point k times and takes the median of k estimates.
 
     The replays of a point are k trials of the same parameters, which parallel workers share.
@@ -138,8 +139,4 @@ class LDPMoMAGPUCBSampler(Published, RewardSampler[Reading]):
 
     @takes(_MoMAGPUCBSettings)
     def __init__(self, given: _MoMAGPUCBSettings) -> None:
-        from privbo_plugins.algorithms.ldp_gp_ucb.moma_gp_ucb import MoMAGPUCB
-
-        mechanism, scale = given.made()
-        config = UCBConfig(**named(given, MoMAGPUCBSettings), **scale)
-        super().__init__(MoMAGPUCB, config, mechanism, given)
+        self._set_up("moma-gp-ucb", given)

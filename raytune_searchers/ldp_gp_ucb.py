@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from privbo_plugins.algorithms.ldp_gp_ucb.config import (
     PUBLISHED,
     PUBLISHED_NYSTROM,
@@ -11,10 +13,21 @@ from privbo_plugins.algorithms.ldp_gp_ucb.config import (
     TGPUCBSettings,
     UCBConfig,
 )
+from privbo_plugins.algorithms.registry import entry
 from privbo_plugins.privacy.local import AsPublished, RewardPrivacy
 from privbo_plugins.settings import Published, named, settings, takes
 from raytune_searchers._rewards import RewardSearch
 from raytune_searchers._settings import RewardSearchSettings
+
+
+class _UCBSearch(RewardSearch):
+    """The base of the family."""
+
+    def _set_up(self, name: str, given: Any) -> None:
+        """Takes settings of the algorithm, of the privacy and of the host."""
+        mechanism, scale = given.made()
+        config = UCBConfig(**named(given, UCBConfig, but=scale), **scale)
+        super().__init__(entry(name).load_algorithm(), config, mechanism, given)
 
 
 @settings(eq=False)
@@ -22,7 +35,7 @@ class _GPUCBSettings(RewardSearchSettings, GPUCBSettings, RewardPrivacy):
     """Keywords of :class:`LDPGPUCBSearch`."""
 
 
-class LDPGPUCBSearch(RewardSearch):
+class LDPGPUCBSearch(_UCBSearch):
     """Learns from one privatised reward a trial; the default of this family.
 
     Each trial is one user's reward, privatised in the process that evaluates it. The search
@@ -49,11 +62,7 @@ class LDPGPUCBSearch(RewardSearch):
 
     @takes(_GPUCBSettings)
     def __init__(self, given: _GPUCBSettings) -> None:
-        from privbo_plugins.algorithms.ldp_gp_ucb.gp_ucb import GPUCB
-
-        mechanism, scale = given.made()
-        config = UCBConfig(**named(given, GPUCBSettings), **scale)
-        super().__init__(GPUCB, config, mechanism, given)
+        self._set_up("gp-ucb", given)
 
 
 @settings(eq=False)
@@ -61,7 +70,7 @@ class _TGPUCBSettings(RewardSearchSettings, TGPUCBSettings, AsPublished):
     """Keywords of :class:`LDPTGPUCBSearch`."""
 
 
-class LDPTGPUCBSearch(Published, RewardSearch):
+class LDPTGPUCBSearch(Published, _UCBSearch):
     """Truncates each privatised reward once, at a point that grows with ln t.
 
     The simplest of the three published algorithms, faithful to the paper.
@@ -80,11 +89,7 @@ class LDPTGPUCBSearch(Published, RewardSearch):
 
     @takes(_TGPUCBSettings)
     def __init__(self, given: _TGPUCBSettings) -> None:
-        from privbo_plugins.algorithms.ldp_gp_ucb.tgp_ucb import TGPUCB
-
-        mechanism, scale = given.made()
-        config = UCBConfig(**named(given, TGPUCBSettings), **scale)
-        super().__init__(TGPUCB, config, mechanism, given)
+        self._set_up("tgp-ucb", given)
 
 
 @settings(eq=False)
@@ -92,7 +97,7 @@ class _ATAGPUCBSettings(RewardSearchSettings, ATAGPUCBSettings, AsPublished):
     """Keywords of :class:`LDPATAGPUCBSearch`."""
 
 
-class LDPATAGPUCBSearch(Published, RewardSearch):
+class LDPATAGPUCBSearch(Published, _UCBSearch):
     """Truncates all privatised rewards anew in the space of Nyström features.
 
     Faithful to the paper with ``dictionary="paper"``, and the slowest of the three.
@@ -111,11 +116,7 @@ class LDPATAGPUCBSearch(Published, RewardSearch):
 
     @takes(_ATAGPUCBSettings)
     def __init__(self, given: _ATAGPUCBSettings) -> None:
-        from privbo_plugins.algorithms.ldp_gp_ucb.ata_gp_ucb import ATAGPUCB
-
-        mechanism, scale = given.made()
-        config = UCBConfig(**named(given, ATAGPUCBSettings), **scale)
-        super().__init__(ATAGPUCB, config, mechanism, given)
+        self._set_up("ata-gp-ucb", given)
 
 
 @settings(eq=False)
@@ -123,7 +124,7 @@ class _MoMAGPUCBSettings(RewardSearchSettings, MoMAGPUCBSettings, AsPublished):
     """Keywords of :class:`LDPMoMAGPUCBSearch`."""
 
 
-class LDPMoMAGPUCBSearch(Published, RewardSearch):
+class LDPMoMAGPUCBSearch(Published, _UCBSearch):
     """Evaluates each point k times and takes the median of k estimates.
 
     The replays of a point are k trials of the same parameters, which parallel workers share.
@@ -142,8 +143,4 @@ class LDPMoMAGPUCBSearch(Published, RewardSearch):
 
     @takes(_MoMAGPUCBSettings)
     def __init__(self, given: _MoMAGPUCBSettings) -> None:
-        from privbo_plugins.algorithms.ldp_gp_ucb.moma_gp_ucb import MoMAGPUCB
-
-        mechanism, scale = given.made()
-        config = UCBConfig(**named(given, MoMAGPUCBSettings), **scale)
-        super().__init__(MoMAGPUCB, config, mechanism, given)
+        self._set_up("moma-gp-ucb", given)

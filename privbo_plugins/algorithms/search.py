@@ -13,8 +13,9 @@ Array = NDArray[np.float64]
 Score = Callable[[Array], Array]
 """From points (n, D) to one number each, shape (n,)."""
 
-_CANDIDATES, _ROUNDS, _NEAR, _KEPT = 512, 4, 32, 4
-"""Uniform candidates on a box; rounds of search around the best, points a round and kept ones."""
+CANDIDATES, _ROUNDS, _NEAR, _KEPT = 512, 4, 32, 4
+"""Uniform candidates on a box (and most earlier points among them); rounds of search around the
+best, points a round and kept ones."""
 
 
 def maximiser(space: Space, score: Score, near: Array, rng: np.random.Generator) -> Array:
@@ -26,8 +27,8 @@ def maximiser(space: Space, score: Score, near: Array, rng: np.random.Generator)
         near: Points that are tried as well, shape (n, D); the last 512 of them.
         rng: Where candidates come from.
     """
-    X = space.uniform(_CANDIDATES, rng)
-    X = np.vstack([X, near[-_CANDIDATES:]]) if len(near) else X
+    X = space.uniform(CANDIDATES, rng)
+    X = np.vstack([X, near[-CANDIDATES:]]) if len(near) else X
     values = score(X)
     width = 0.1
     for _ in range(_ROUNDS):

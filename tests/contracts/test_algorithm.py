@@ -26,7 +26,7 @@ from hypothesis.extra import numpy as hnp
 
 from privbo_plugins.algorithms import registry
 from privbo_plugins.algorithms.duets import DUETSConfig
-from privbo_plugins.algorithms.ldp_gp_ucb import UCBConfig
+from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.algorithms.po_gp_ucb import RowsConfig, modeler, row_space
 from privbo_plugins.algorithms.po_gp_ucb.posterior import Hyperparameters
 from privbo_plugins.algorithms.protocols import START, STEP, Evaluation, Release

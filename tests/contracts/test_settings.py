@@ -18,7 +18,7 @@ import optuna_samplers
 from optuna_samplers import FederatedServer
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
 from privbo_plugins.algorithms.duets import DUETSConfig
-from privbo_plugins.algorithms.ldp_gp_ucb import UCBConfig
+from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.algorithms.po_gp_ucb.modeler import RowsConfig
 from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.privacy.local import DEFAULT_MECHANISM

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from privbo_plugins.algorithms.ldp_gp_ucb import UCBConfig
+from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.algorithms.reward_plan import make_reward_plan
 from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.privacy.local import make_mechanism

@@ -70,8 +70,8 @@ _RECORDS = (
         name="planned_norm_known_to_the_noise_only",
         breaks="Gradients are clipped to the norm that their sensitivity is made of.",
         file=f"{_ENGINE}/algorithms/dp_gibo/algorithm.py",
-        old="mean_of_clipped_rows(self._gradients(blocks, W), B)",
-        new="mean_of_clipped_rows(self._gradients(blocks, W), 1.0)",
+        old="statistic(self._gradients(blocks, W), B)",
+        new="statistic(self._gradients(blocks, W), 1.0)",
         tests=(
             "tests/contracts/test_algorithm.py"
             "::test_one_record_never_moves_a_statistic_more_than_its_sensitivity",

@@ -71,7 +71,7 @@ class ATAGPUCB(NystromUCB):
         return float(c.beta_scale * (c.norm + noise))
 
     def _learn(self, evaluation: Evaluation, z: Array, reward: float) -> None:
-        number = self.distinct.add(z)
+        number = self._count(z)
         if number == len(self._sums):
             self._sums.append(TruncatedSums())
         self._sums[number].add(reward)
@@ -91,7 +91,7 @@ class ATAGPUCB(NystromUCB):
         totals = np.array([s.total for s in self._sums])
         largest = np.array([s.largest for s in self._sums])
         r, b = root @ (self._Phi.T @ totals), self.b
-        suspects = np.flatnonzero(self._leverage.all[:, 0] * largest > b)
+        suspects = np.flatnonzero(self._leverage * largest > b)
         U = root @ self._Phi[suspects].T  # line 9
         size = np.maximum(np.abs(U), 1e-300)
         for column in np.flatnonzero(size.max(0, initial=0.0) * largest[suspects] > b):

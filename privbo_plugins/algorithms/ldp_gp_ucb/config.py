@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from privbo_plugins.privacy.reward_noise import RewardNoise, Tail
+from privbo_plugins.privacy.reward_noise import RewardNoise
 from privbo_plugins.settings import (
     Chance,
     Count,
@@ -258,23 +258,19 @@ class UCBConfig(ATAGPUCBSettings, MoMAGPUCBSettings):
         """Second moment of the rewards as received; B² + R² + 2 L² under Laplace (Theorem 2)."""
         if self.second_moment is not None:
             return self.second_moment
-        return self.norm**2 + self.raw_noise**2 + self._added_variance
+        return self.norm**2 + self.raw_noise**2 + self.added_variance
 
     @property
     def c(self) -> float:
         """Moment of their noise; R² + 2 L² under Laplace (Corollary 1)."""
         if self.noise_moment is not None:
             return self.noise_moment
-        return self.raw_noise**2 + self._added_variance
+        return self.raw_noise**2 + self.added_variance
 
     @property
-    def _added_variance(self) -> float:
+    def added_variance(self) -> float:
+        """Variance that privatising adds to a reward; 2 L² under Laplace."""
         return 0.0 if self.noise is None else self.noise.variance
-
-    @property
-    def tail(self) -> Tail | None:
-        """How far privatising takes a reward; None for raw rewards."""
-        return None if self.noise is None else self.noise.tail
 
     @property
     def q(self) -> float:

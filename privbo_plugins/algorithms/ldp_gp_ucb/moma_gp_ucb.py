@@ -98,7 +98,7 @@ class MoMAGPUCB(NystromUCB):
         rewards.append(reward)
         if len(rewards) < self.k:
             return
-        number = self.distinct.add(z)
+        number = self._count(z)
         if number == len(self._S):
             self._S.append(np.zeros(self.k))
         self._S[number] = self._S[number] + rewards

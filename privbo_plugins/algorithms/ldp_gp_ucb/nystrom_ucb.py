@@ -7,7 +7,7 @@ import abc
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.ldp_gp_ucb.rewards import Distinct, GrowingRows
+from privbo_plugins.algorithms.ldp_gp_ucb.rewards import place
 from privbo_plugins.algorithms.ldp_gp_ucb.ucb import Predictor, RewardUCB
 from privbo_plugins.models.nystrom import NystromEmbedding, sampled
 
@@ -21,10 +21,16 @@ prior variance."""
 
 
 class NystromUCB(RewardUCB):
-    """UCB on the posterior of a linear model over Nyström features."""
+    """UCB on the posterior of a linear model over Nyström features.
+
+    Points that are evaluated again are one row: Z holds the distinct ones, N how often each was
+    evaluated, in the order of their first evaluation.
+    """
 
     def _begin(self) -> None:
-        self.distinct = Distinct()
+        self._numbers: dict[bytes, int] = {}
+        self._Z: Array = np.empty((0, 0))
+        self._N: Array = np.empty(0)
         self._coins = self.seed
         self._drawn: Array = np.empty((0, 0))
         self._drawn_at = 0
@@ -41,9 +47,18 @@ class NystromUCB(RewardUCB):
     def _weights(self) -> Array:
         """Theta from the features Phi of the distinct points and V."""
 
+    def _count(self, z: Array) -> int:
+        """Counts one evaluation and returns the point's number."""
+        number = self._numbers.setdefault(place(z), len(self._N))
+        if number == len(self._N):
+            self._Z = np.vstack([self._Z, z]) if number else z[None]
+            self._N = np.append(self._N, 0.0)
+        self._N[number] += 1.0
+        return number
+
     def _follow(self) -> None:
         """Lines 6 to 8, after every evaluation: reading must not change what is learnt."""
-        n = len(self.distinct)
+        n = len(self._N)
         always = self.config.dictionary == "paper" or n <= _EVERY
         if always or n >= 1.1 * self._drawn_at:
             self._draw()
@@ -53,12 +68,10 @@ class NystromUCB(RewardUCB):
 
     def _draw(self) -> None:
         """Algorithm 4, with the variances of the round before."""
-        Z = self.distinct.Z
-        phi = self._embedding.features(Z)
-        s2 = self._sigma(Z, phi, _inverse(self._V)) ** 2
+        phi = self._embedding.features(self._Z)
+        s2 = self._sigma(self._Z, phi, _inverse(self._V)) ** 2
         rng = np.random.default_rng([self._coins, 3, self.t])
-        kept = sampled(self.config.q, s2, self.distinct.counts, rng)
-        D = np.asarray(Z[kept])
+        D = self._Z[sampled(self.config.q, s2, self._N, rng)]
         if not np.array_equal(D, self._drawn):
             self._drawn = D
             self._embed(D, self.domain.prior(D))
@@ -66,28 +79,23 @@ class NystromUCB(RewardUCB):
     def _embed(self, D: Array, prior: Array) -> None:
         """Starts anew with another dictionary."""
         self._embedding = NystromEmbedding(self.domain.k, D, prior)
-        self._rows, self._leverage = GrowingRows(self.m), GrowingRows(1)
+        self._Phi: Array = np.empty((0, self.m))  # features of the distinct points, (n, m)
+        self._leverage: Array = np.empty(0)
         self._V: Array = self.config.lam * np.eye(self.m)
         self._counted: Array = np.empty(0)
 
-    @property
-    def _Phi(self) -> Array:
-        """Features of the distinct points, shape (n, m)."""
-        return self._rows.all
-
     def _extend(self) -> None:
         """Adds to Phi and V what was evaluated since the last time."""
-        counts = self.distinct.counts
-        first = len(self._counted)
-        self._rows.append(self._embedding.features(self.distinct.Z[first:]))
-        new = counts - np.concatenate([self._counted, np.zeros(len(counts) - first)])
+        first, n = len(self._counted), len(self._N)
+        self._Phi = np.vstack([self._Phi, self._embedding.features(self._Z[first:])])
+        new = self._N - np.append(self._counted, np.zeros(n - first))
         evaluated = np.flatnonzero(new)
         Phi = self._Phi[evaluated]
         self._V = self._V + (Phi.T * new[evaluated]) @ Phi
-        if len(counts) > first:
+        if n > first:
             leverage = _form(self._Phi[first:], _inverse(self._V))
-            self._leverage.append(np.sqrt(np.maximum(leverage, 0.0))[:, None])
-        self._counted = counts
+            self._leverage = np.append(self._leverage, np.sqrt(np.maximum(leverage, 0.0)))
+        self._counted = self._N.copy()
 
     def _sigma(self, Z: Array, phi: Array, A: Array) -> Array:
         """Line 13: what the embedding does not span keeps its prior variance."""

@@ -15,63 +15,6 @@ def place(x: Array) -> bytes:
     return (np.round(x, 9) + 0.0).tobytes()
 
 
-class Distinct:
-    """Distinct inputs in the order of their first evaluation, and how often each was evaluated."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[bytes, int] = {}
-        self._Z: list[Array] = []
-        self._counts: list[int] = []
-        self._stacked: Array | None = None
-
-    def __len__(self) -> int:
-        return len(self._Z)
-
-    def add(self, z: Array) -> int:
-        """Counts one evaluation and returns the point's number."""
-        number = self._numbers.setdefault(place(z), len(self._Z))
-        if number == len(self._Z):
-            self._Z.append(z)
-            self._counts.append(0)
-            self._stacked = None
-        self._counts[number] += 1
-        return number
-
-    @property
-    def Z(self) -> Array:
-        """Inputs, shape (n, p)."""
-        if self._stacked is None:
-            self._stacked = np.array(self._Z)
-        return self._stacked
-
-    @property
-    def counts(self) -> Array:
-        """Number of evaluations of each point, shape (n,)."""
-        return np.array(self._counts, dtype=float)
-
-
-class GrowingRows:
-    """A matrix to which rows are appended in amortised constant time."""
-
-    def __init__(self, columns: int) -> None:
-        self._buffer, self._n = np.empty((16, columns)), 0
-
-    def append(self, rows: Array) -> None:
-        """More rows, shape (n, columns)."""
-        n = self._n + len(rows)
-        if n > len(self._buffer):
-            larger = np.empty((max(n, 2 * len(self._buffer)), self._buffer.shape[1]))
-            larger[: self._n] = self.all
-            self._buffer = larger
-        self._buffer[self._n : n] = rows
-        self._n = n
-
-    @property
-    def all(self) -> Array:
-        """Every row so far, shape (n, columns)."""
-        return self._buffer[: self._n]
-
-
 class TruncatedSums:
     """Sums of one point's rewards, of those that are not larger than a threshold.
 

@@ -41,8 +41,8 @@ class TGPUCB(ModelUCB):
     def b(self, t: int) -> float:
         """Truncation point of evaluation t >= 1 (line 4)."""
         c = self.config
-        if c.tail is not None:
-            return c.norm + c.raw_noise + c.tail(max(t, 1))
+        if c.noise is not None:
+            return c.norm + c.raw_noise + c.noise.tail(max(t, 1))
         return float(c.v ** (1 / (1 + c.alpha)) * max(t, 1) ** (1 / (2 * (1 + c.alpha))))
 
     @property

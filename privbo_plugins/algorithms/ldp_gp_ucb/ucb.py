@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.algorithms.ldp_gp_ucb.domain import Arms, Box, make_domain
-from privbo_plugins.algorithms.ldp_gp_ucb.rewards import GrowingRows
 from privbo_plugins.algorithms.protocols import Evaluation
-from privbo_plugins.algorithms.search import Score
+from privbo_plugins.algorithms.search import CANDIDATES, Score
 from privbo_plugins.models.reward_posterior import RewardPosterior
 from privbo_plugins.spaces import Space
 
@@ -39,7 +38,7 @@ class RewardUCB(abc.ABC):
         self.config, self.space, self.maximize, self.seed = config, space, maximize, seed
         self.domain: Arms | Box = make_domain(config, space)
         self.evaluations: list[tuple[Evaluation, float]] = []
-        self._X = GrowingRows(len(space))
+        self._points: list[Array] = []
         self._begin()
 
     @property
@@ -63,12 +62,15 @@ class RewardUCB(abc.ABC):
         return Evaluation(self._maximiser(key, pending))
 
     def _maximiser(self, key: int, pending: Sequence[Evaluation]) -> Array:
-        rng = np.random.default_rng([self.seed, 1, key])
-        return self.domain.best(self._score(self._inputs(pending)), self._X.all, rng)
+        points = [self.space.snap(evaluation.x) for evaluation in pending]
+        inputs = self.domain.inputs(np.array(points).reshape(-1, len(self.space)))
+        return self._best(self._score(inputs), 1, key)
 
-    def _inputs(self, evaluations: Sequence[Evaluation]) -> Array:
-        points = [self.space.snap(evaluation.x) for evaluation in evaluations]
-        return self.domain.inputs(np.array(points).reshape(-1, len(self.space)))
+    def _best(self, score: Score, *coins: int) -> Array:
+        """The point that maximises a score, with coins of the seed's."""
+        rng = np.random.default_rng([self.seed, *coins])
+        near = np.array(self._points[-CANDIDATES:]).reshape(-1, len(self.space))
+        return self.domain.best(score, near, rng)
 
     @property
     @abc.abstractmethod
@@ -110,7 +112,7 @@ class RewardUCB(abc.ABC):
         if not np.isfinite(value):
             raise ValueError("A reward must be finite; privatised ones always are.")
         x = self.space.snap(evaluation.x)
-        self._X.append(x[None])
+        self._points.append(x)
         self.evaluations.append((evaluation, float(value)))
         self._learn(evaluation, self.domain.inputs(x[None])[0], self._reward(value))
 
@@ -125,7 +127,7 @@ class RewardUCB(abc.ABC):
         """
         if not self.evaluations:
             raise ValueError("There is nothing to recommend yet: no reward has been told.")
-        return self.domain.best(self.mean, self._X.all, np.random.default_rng([self.seed, 2]))
+        return self._best(self.mean, 2)
 
     def state_dict(self) -> dict[str, Any]:
         """The transcript: JSON-ready, and public where the rewards are."""
