@@ -96,7 +96,6 @@ bench: $(STAMP)  ## quality and cost benchmarks, results in benchmarks/results
 	$(BIN)/python -m benchmarks.any_sampler
 	$(BIN)/python -m benchmarks.cost
 	$(BIN)/python -m benchmarks.ray_overhead --write
-	$(BIN)/python -m benchmarks.upload --write
 	$(BIN)/python -m benchmarks.scale --write
 	$(BIN)/python -m benchmarks.local_rewards
 	$(BIN)/python -m benchmarks.federated

@@ -98,7 +98,7 @@ class _Near:
         search: Any = self
         settings = search._settings()
         host = search._HOST(settings, url, None)
-        channel: Channel = search._HOST.CHANNEL(host.call)
+        channel: Channel = Channel(host.name, host.call)
         vault_id, _ = channel.call("join", settings)
         search._vault_id, search.host = vault_id, host
         return channel

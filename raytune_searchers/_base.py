@@ -228,7 +228,7 @@ class PrivateSearch(HostedSearch):
         channel = super()._connect()
         channel.call("note", _NOTE)
         if self._labels is not None:
-            channel.call("expect_records", self._labels)
+            channel.call_sealed("expect_records", self._run, self._labels)
         return channel
 
     def _issue_warnings(self) -> None:

@@ -2,25 +2,19 @@
 
 This is what the process of a trial imports, so it needs Ray and numpy and nothing that draws,
 accounts or models. What a host raises never reaches Ray: a reply carries the name and the text of
-an engine error, or no more than a type. Losses travel as direct arguments in blocks of at most
-:data:`BLOCK_BYTES`: larger ones would pass through Ray's object store, which is shared memory that
-other processes can read and that may be spilled to disk. What travels directly depends on how Ray
-is set up, so a channel tries it out before it sends anything that matters.
-
-A vector of several blocks is an upload (:mod:`raytune_searchers.hosts.uploads` is the host's end).
-Its sender waits for its turn, and then has no more than :data:`WINDOW_BYTES` of it on their way.
+an engine error, or no more than a type. Whatever is private travels sealed
+(:mod:`privbo_plugins.sealing`): Ray keeps larger arguments in its object store, which is shared
+memory that other processes can read and that may be spilled to disk. The host's key comes from
+the host itself, whose process alone can open what was sealed to it.
 """
 
 from __future__ import annotations
 
-import functools
 import time
-import uuid
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any
 
 import numpy as np
 import ray
@@ -31,36 +25,20 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 
 from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.sanitize import OWN_ERRORS
+from privbo_plugins.sealing import AnotherKeyError, Message
 
 Array = NDArray[np.float64]
-
-T = TypeVar("T")
 
 NAMESPACE = "privbo"
 
 KV = b"privbo"
 """Where the cluster's own memory keeps what is ours."""
 
-BLOCK_BYTES = 2**16
-"""Below Ray's limit of 100 kB for arguments that travel inside the call itself."""
-
-_SMALLER = (2**14, 2**13)
-"""Bytes of a block where Ray's limits were lowered; with less, nothing is sent."""
-
-_BESIDE = 2**10
-"""Bytes for a call's other arguments, and for what Ray adds to each."""
-
-WINDOW_BYTES = 2**20
-"""Of one vector under way at once: its host finds the next block there, and little queues."""
-
 SHORT_RUN = 50
 """Of so many trials a search's saved state keeps everything; of more, where the run stands."""
 
-OBJECTS_KNOWN = "objects_known"
-"""Operation that every host offers, see :func:`objects_known`."""
-
 TRIES = 5
-"""Times that a vector is sent to a host that was restarted under way."""
+"""Times that a sealed message is sent to a host that was restarted under way."""
 
 _PATIENCE = 180.0
 """Seconds for which a trial looks for a host that ended. Ray calls a node dead after five health
@@ -76,8 +54,7 @@ the experiment: Tune asks and saves a search every ten seconds at the latest, by
 Reply = tuple[tuple[str, str] | None, Any]
 """((error's name, text) or None, result)."""
 
-Payload: TypeAlias = bytes | str
-"""A vector as a host finds it: its bytes, or the name of the upload that brought them."""
+_ERRORS = {**OWN_ERRORS, AnotherKeyError.__name__: AnotherKeyError}
 
 
 @dataclass(frozen=True)
@@ -121,137 +98,61 @@ class HostActor:
         return reply
 
 
-@runtime_checkable
-class Pipelined(Protocol):
-    """A way to a host that takes another call before it has answered the last one."""
-
-    def begin(self, *args: Any) -> Callable[[], Reply]:
-        """Sends a call at once; what is returned waits for its reply."""
-        ...
+def context_of(name: str, operation: str, owner: str) -> str:
+    """What a message is sealed for: one host, one operation, one trial or agent."""
+    return f"{name} {operation} {owner}"
 
 
 class Channel:
     """The way to a host, from the driver or from a trial.
 
-    Nothing is sent before it has been seen that a call's arguments travel inside the call.
-
     Args:
+        name: Of the host's actor.
         send: From the arguments of :meth:`Host.call` to what it returns.
     """
 
-    def __init__(self, send: Callable[..., Reply]) -> None:
-        self._send = send
-
-    @functools.cached_property
-    def block_bytes(self) -> int:
-        """Bytes that a call carries itself, as zeros of that size have shown.
-
-        Raises:
-            PrivacyError: If Ray sends even small blocks through its object store.
-        """
-        before = self._sent(OBJECTS_KNOWN, b"")
-        for size in (BLOCK_BYTES, *_SMALLER):
-            if self._sent(OBJECTS_KNOWN, bytes(size + _BESIDE)) == before:
-                return size
-        least = _SMALLER[-1] + _BESIDE
-        raise PrivacyError(
-            "Ray is set up to send even small arguments through its object store, which other "
-            "processes can read and which may be written to disk, so nothing private was sent. "
-            "Leave max_direct_call_object_size and task_rpc_inlined_bytes_limit unset (in "
-            "ray.init(_system_config=...) and in the environment, where their names begin with "
-            f"RAY_), or set both to {least} or more."
-        )
-
-    def blocks_of(self, raw: memoryview) -> Iterator[bytes]:
-        """A vector's bytes in blocks that are each small enough to travel inside a call.
-
-        Raises:
-            PrivacyError: If Ray sends even small blocks through its object store.
-            VaultError: If the host is gone.
-        """
-        size = self.block_bytes
-        return (bytes(raw[start : start + size]) for start in range(0, len(raw), size))
-
-    def deliver(
-        self, owner: str, vector: Array, take: Callable[[Payload], T | None], beside: int = 0
-    ) -> T:
-        """Brings a vector to the host, and tells it to take it.
-
-        Args:
-            owner: Whose it is; a host drops what was begun for an owner that has failed.
-            vector: Any length; what one call carries goes with the call that takes it.
-            take: The call that takes the parcel; None says that the host has not all of it.
-            beside: Bytes of arrays that this call carries besides.
-
-        Returns:
-            What ``take`` returns.
-
-        Raises:
-            PrivacyError: If Ray sends even small blocks through its object store.
-            VaultError: If the host is gone, or lost the vector again and again.
-        """
-        raw = np.ascontiguousarray(vector, dtype=np.float64).data.cast("B")
-        for _ in range(TRIES):
-            if len(raw) + beside <= self.block_bytes:
-                parcel: Payload | None = bytes(raw)
-            else:
-                parcel = self._uploaded(owner, raw)
-            taken = None if parcel is None else take(parcel)
-            if taken is not None:
-                return taken
-        raise VaultError(
-            "A vector did not reach the vault's host: the host was restarted, or the trial "
-            "stood still for too long, again and again. Nothing of it was stored: let the trial "
-            "be retried (max_failures)."
-        )
-
-    def _uploaded(self, owner: str, raw: memoryview) -> str | None:
-        """The name of a complete upload, new each time; None if the host has lost some of it."""
-        upload = uuid.uuid4().hex
-        while wait := self._sent("turn", owner, upload, len(raw), self.block_bytes):
-            time.sleep(wait)
-        under_way: deque[Callable[[], Reply]] = deque()
-        for index, block in enumerate(self.blocks_of(raw)):
-            if len(under_way) * self.block_bytes >= WINDOW_BYTES and not self._kept(under_way):
-                return None
-            under_way.append(self._begun("stage", upload, index, block))
-        while under_way:
-            if not self._kept(under_way):
-                return None
-        return upload
-
-    def _kept(self, under_way: deque[Callable[[], Reply]]) -> bool:
-        """Checks whether the host has kept the block that was sent longest ago."""
-        return bool(self._result(under_way.popleft()()))
-
-    def _begun(self, *args: Any) -> Callable[[], Reply]:
-        if isinstance(self._send, Pipelined):
-            return self._send.begin(*args)
-        return functools.partial(self._send, *args)
+    def __init__(self, name: str, send: Callable[..., Reply]) -> None:
+        self._name, self._send = name, send
 
     def call(self, operation: str, *args: Any) -> Any:
-        """The result of an operation.
+        """The result of an operation; its arguments may lie where other processes read them.
 
         Raises:
             VaultError: If the vault is gone or refuses.
-            PrivacyError: If the engine refuses, or Ray would send even a name through its store.
+            PrivacyError: If the engine refuses.
             ValueError: If what was sent is not usable.
         """
-        self._check_inlining()
-        return self._sent(operation, *args)
-
-    def _check_inlining(self) -> None:
-        _ = self.block_bytes  # raises unless small arguments travel inside calls
-
-    def _sent(self, operation: str, *args: Any) -> Any:
-        return self._result(self._send(operation, *args))
-
-    @staticmethod
-    def _result(reply: Reply) -> Any:
-        error, result = reply
+        error, result = self._send(operation, *args)
         if error is not None:
-            raise OWN_ERRORS[error[0]](error[1])
+            raise _ERRORS[error[0]](error[1])
         return result
+
+    def call_sealed(self, operation: str, owner: str, private: Any, *public: Any) -> Any:
+        """The result of an operation on what only the host may read.
+
+        A host that was begun again has another key: it is asked for that, and the message sent
+        again. What it had released for the first one it replays.
+
+        Args:
+            operation: Its name.
+            owner: The trial or agent whose values they are.
+            private: The values.
+            public: Further arguments.
+
+        Raises:
+            VaultError: If the vault is gone or refuses, or was restarted again and again.
+            PrivacyError: If the engine refuses.
+            ValueError: If what was sent is not usable.
+        """
+        context = context_of(self._name, operation, owner)
+        for _ in range(TRIES):
+            message = Message.to(self.call("public_key"), private, context)
+            with suppress(AnotherKeyError):
+                return self.call(operation, owner, message, *public)
+        raise VaultError(
+            "A sealed message did not reach the vault's host: the host was restarted again and "
+            "again. Nothing of it was stored: let the trial be retried (max_failures)."
+        )
 
 
 _KNOWN: dict[str, Any] = {}
@@ -309,20 +210,6 @@ class TrialSender:
                 time.sleep(GRACE)
             raise VaultError(self.gone.lost) from None
 
-    def begin(self, *args: Any) -> Callable[[], Reply]:
-        """As :class:`Pipelined`; what a host that ended did not answer is sent to the next one."""
-        try:
-            reply = _actor_of_trial(self.name, self.gone).call.remote(*args)
-        except RayActorError:
-            return functools.partial(self, *args)
-
-        def answer() -> Reply:
-            with suppress(RayActorError):
-                return self._answer(reply)
-            return self(*args)
-
-        return answer
-
     @staticmethod
     def _answer(reply: Any) -> Reply:
         try:
@@ -370,32 +257,6 @@ def _actor_of_trial(name: str, gone: Gone) -> Any:
     raise VaultError(gone.absent)
 
 
-# Vectors ----------------------------------------------------------------------------------------
-
-
-def objects_known(_sent: bytes) -> int:
-    """Counts how many objects of Ray's store this process knows, while it holds what it was sent.
-
-    One more than without tells that what it was sent came through the store. The settings do not
-    tell: they come from the environment of several processes and from the cluster, and new ones
-    may be added.
-
-    Raises:
-        PrivacyError: If this version of Ray does not tell.
-    """
-    worker = ray._private.worker.global_worker
-    if not worker.connected:
-        return 0
-    try:
-        return len(worker.core_worker.get_all_reference_counts())
-    except AttributeError:
-        raise PrivacyError(
-            "This version of Ray does not tell which objects a process knows, so it cannot be "
-            "seen whether losses stay out of its object store. Use a version of Ray with which "
-            "this package was tested: see its requirement ray[tune]."
-        ) from None
-
-
 @dataclass(frozen=True)
 class Entry:
     """What a trial is told when it starts."""
@@ -405,18 +266,6 @@ class Entry:
     value: float | None
     x: Array | None
     public: tuple[str, ...]
-
-
-class LossChannel(Channel):
-    """A trial's channel, which also takes a vector of losses."""
-
-    def tell(self, trial: str, x: Array, losses: Array, index: str | None = None) -> float:
-        """Sends one value a record and returns what may be published of them."""
-
-        def take(parcel: Payload) -> float | None:
-            return self.call("commit", trial, parcel, x, index)  # type: ignore[no-any-return]
-
-        return float(self.deliver(trial, losses, take, x.nbytes))
 
 
 LOSSES = Gone(
@@ -454,6 +303,6 @@ MEANS = Gone(lost=LOSSES.lost, absent=UNWATCHED)
 """What is said of a vault whose searcher is not ours: its host begins with the callback."""
 
 
-def loss_channel(name: str, gone: Gone = LOSSES) -> LossChannel:
-    """A trial's channel to the vault that the driver started; see :class:`TrialSender`."""
-    return LossChannel(TrialSender(name, gone, watched=True))
+def channel_of_trial(name: str, gone: Gone = LOSSES, *, watched: bool = True) -> Channel:
+    """A trial's channel to the host that the driver started; see :class:`TrialSender`."""
+    return Channel(name, TrialSender(name, gone, watched))

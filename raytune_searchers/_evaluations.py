@@ -18,7 +18,7 @@ from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.store.release import draw_reward
 from privbo_plugins.users import User, user_name
 from raytune_searchers._admission import USERS_LEDGER, Admission
-from raytune_searchers._channel import Channel, TrialSender
+from raytune_searchers._channel import Channel, channel_of_trial
 from raytune_searchers._trainable import (
     ClosedRewardReportError,
     Publication,
@@ -59,8 +59,8 @@ class RewardTrials:
         if failure is not None:
             return None, failure
         user = None if self.user_id is None else _checked_name(named)
-        channel = Channel(TrialSender(self.name, USERS_LEDGER, self.watched))
-        admitted: Admission = channel.call("enter", trial, user)
+        channel = channel_of_trial(self.name, USERS_LEDGER, watched=self.watched)
+        admitted: Admission = channel.call_sealed("enter", trial, user)
         settings = admitted.settings
         if settings.mechanism != self.mechanism:
             raise VaultError(
@@ -88,7 +88,7 @@ def _release(
     channel: Channel, admitted: Admission, trial: str, user: User | None, reward: float
 ) -> float:
     """Charges the user, draws here and stores the draw; whatever was stored first counts."""
-    known, token = channel.call("charge", trial, user)
+    known, token = channel.call_sealed("charge", trial, user)
     if known is not None:  # another attempt of this trial was faster
         return float(known)
     settings = admitted.settings

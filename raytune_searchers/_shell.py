@@ -83,7 +83,7 @@ def make_shell(
             raise PrivacyError(NO_REPEATS)
         agent, round_ = config[AGENT], config[ROUND]
         i = numbers[agent]
-        channel = Channel(lambda *args: _send(hosts[i], args))
+        channel = Channel(hosts[i], lambda *args: _send(hosts[i], args))
         answer, told = channel.call("evaluate", i, round_ - 1, key)
         if answer == LOAD:
             refused = channel.call("load", key, functions)

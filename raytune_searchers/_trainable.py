@@ -27,7 +27,7 @@ from privbo_plugins.convert import as_losses, index_of
 from privbo_plugins.errors import ANOTHER_POINT, PrivacyError
 from privbo_plugins.sanitize import of_converting, sanitized
 from raytune_searchers._audit import RELEASE, REPEATED, VOUCH, flat
-from raytune_searchers._channel import LOSSES, Channel, Entry, Gone, loss_channel
+from raytune_searchers._channel import LOSSES, Channel, Entry, Gone, channel_of_trial
 from raytune_searchers._closing import check_closed, closed_session, session_of_trial
 from raytune_searchers._space import TuneSpace
 
@@ -182,7 +182,7 @@ def make_private(
 
 def _begin(name: str, gone: Gone, config: dict[str, Any]) -> tuple[Publication, None]:
     """A trial whose vector of losses goes to a vault."""
-    trial, channel = trial_id(), loss_channel(name, gone)
+    trial, channel = trial_id(), channel_of_trial(name, gone)
     job = str(ray.get_runtime_context().get_job_id())
     entry: Entry = channel.call("enter", trial, uuid.uuid4().hex, job)
     space: TuneSpace = cloudpickle.loads(entry.choices)
@@ -192,7 +192,7 @@ def _begin(name: str, gone: Gone, config: dict[str, Any]) -> tuple[Publication, 
         raise PrivacyError(ANOTHER_POINT)
 
     def release(told: tuple[Array, str | None]) -> float:
-        return channel.tell(trial, x, *told)
+        return float(channel.call_sealed("tell", trial, told, x))
 
     return (
         Publication(

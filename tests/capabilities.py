@@ -283,7 +283,7 @@ PROMISES = [
         [f"{CONTRACTS}/test_leaks_optuna.py", f"{CONTRACTS}/test_leaks_ray.py",
          f"{CONTRACTS}/test_leaks_exceptions.py", f"{CONTRACTS}/test_leaks_frames.py",
          f"{CONTRACTS}/test_leaks_vault.py", f"{CONTRACTS}/test_leaks_cli.py",
-         f"{RAY}/test_object_store.py", "tests/sklearn_search/test_leaks.py"],
+         "tests/engine/test_sealing.py", "tests/sklearn_search/test_leaks.py"],
     ),
     Row("raw losses are deleted after a run", ["purge"], [f"{CONTRACTS}/test_leaks_vault.py"]),
     Row(

@@ -31,7 +31,7 @@ TOGETHER = {
     f"{ON_RAY}/{file}.py": "Ray"
     for file in (
         "test_main_job", "test_ldp_main_job", "test_guards", "test_federated", "test_local_ray",
-        "test_closing", "test_uploads", "test_private_trainable", "test_sklearn_search",
+        "test_closing", "test_private_trainable", "test_sklearn_search",
         "test_tune_matrix", "test_endings", "test_from_outside", "test_loggers", "test_ldp_faults",
         "test_federated_faults",
     )

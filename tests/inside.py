@@ -117,6 +117,11 @@ def call_host(search: Any, operation: str, *args: Any) -> Any:
     return search._call(operation, *args)
 
 
+def tell(channel: Any, trial: str, x: Any, losses: Any, index: str | None = None) -> float:
+    """What a trial is told that sends these losses to its host."""
+    return float(channel.call_sealed("tell", trial, (losses, index), x))
+
+
 @contextmanager
 def refusing(search: Any, refused: str, error: Exception) -> Iterator[Callable[..., Any]]:
     """An operation of the host fails meanwhile; yields what calls the host all the same."""

@@ -38,15 +38,12 @@ from numpy.typing import NDArray
 
 from privbo_plugins.errors import PrivacyError
 from privbo_plugins.federation.link import NEEDED
+from privbo_plugins.sealing import Meeting
 
 try:
-    from cryptography.exceptions import InvalidTag
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
     from cryptography.hazmat.primitives.ciphers import Cipher
-    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
     from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
-    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 except ImportError:
     raise ImportError(NEEDED.format("cryptography")) from None
 
@@ -59,9 +56,6 @@ SHARE = 66
 """Bytes of a share."""
 SEED = 32
 """Bytes of a seed, and of a key."""
-
-_NONCE = bytes(12)
-"""Every key encrypts one message."""
 
 
 @dataclass(frozen=True)
@@ -122,32 +116,6 @@ def public_of(private: bytes) -> bytes:
 
 def _known(private: bytes) -> X25519PrivateKey:
     return X25519PrivateKey.from_private_bytes(private)
-
-
-class Meeting:
-    """What two agents agree on, for any purpose: X25519, then HKDF.
-
-    Args:
-        private: One's private key.
-        public: The other's public key.
-
-    Raises:
-        ValueError: If the public key is none.
-
-    Example:
-        >>> one, two = Keys.new(), Keys.new()
-        >>> here, there = Meeting(one.c, two.public.c), Meeting(two.c, one.public.c)
-        >>> here.key("us") == there.key("us"), here.key("us") == here.key("them")
-        (True, False)
-    """
-
-    def __init__(self, private: bytes | X25519PrivateKey, public: bytes) -> None:
-        own = _known(private) if isinstance(private, bytes) else private
-        self._secret = own.exchange(X25519PublicKey.from_public_bytes(public))
-
-    def key(self, purpose: str) -> bytes:
-        """A key of 32 bytes; another purpose gives another one."""
-        return HKDF(hashes.SHA256(), SEED, None, purpose.encode()).derive(self._secret)
 
 
 def stream(key: bytes, d: int) -> Words:
@@ -243,24 +211,3 @@ def _at_zero(agents: tuple[int, ...]) -> list[int]:
                 under = under * (m - j) % PRIME
         weights.append(over * pow(under, -1, PRIME) % PRIME)
     return weights
-
-
-# What agents tell each other through the server -------------------------------------------------
-
-
-def sealed(key: bytes, text: bytes, context: str) -> bytes:
-    """Encrypted and authenticated; a key is used once."""
-    return ChaCha20Poly1305(key).encrypt(_NONCE, text, context.encode())
-
-
-def opened(key: bytes, sent: bytes, context: str) -> bytes:
-    """What :func:`sealed` was given.
-
-    Raises:
-        ValueError: If it is not that.
-    """
-    try:
-        return ChaCha20Poly1305(key).decrypt(_NONCE, sent, context.encode())
-    except InvalidTag:
-        pass
-    raise ValueError("This was not sealed with this key for this purpose.")

@@ -27,12 +27,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from privbo_plugins import sealing
 from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de.server import Measure
 from privbo_plugins.algorithms.dp_fts_de.shares import share_scale
 from privbo_plugins.errors import FederationError
 from privbo_plugins.federation import masking
-from privbo_plugins.federation.masking import Keys, Meeting, Public, Words
+from privbo_plugins.federation.masking import Keys, Public, Words
 from privbo_plugins.federation.messages import MalformedError, binary, text, understood
 from privbo_plugins.privacy.source import ShareSource
 from privbo_plugins.store.release import draw_share
@@ -206,7 +207,7 @@ class _Attempt:
         self._public: dict[int, Public] = {}
         self._own: tuple[bytes, bytes] | None = None
         self._sealed: dict[int, bytes] = {}
-        self._met: dict[int, Meeting] = {}
+        self._met: dict[int, sealing.Meeting] = {}
 
     to_send: Sent | None
 
@@ -224,7 +225,7 @@ class _Attempt:
         seeds = masking.split(self._keys.b, t, self._public)
         self._own = keys[u], seeds[u]
         sealed = {
-            str(v): text(masking.sealed(self._key_to(u, v), keys[v] + seeds[v], self._purpose))
+            str(v): text(sealing.sealed(self._key_to(u, v), keys[v] + seeds[v], self._purpose))
             for v in self._public
             if v != u
         }
@@ -234,7 +235,7 @@ class _Attempt:
         """For what u tells v, one of whom is this agent."""
         other = v if u == self.agent else u
         if other not in self._met:
-            self._met[other] = Meeting(self._keys.known_c, self._public[other].c)
+            self._met[other] = sealing.Meeting(self._keys.known_c, self._public[other].c)
         return self._met[other].key(f"{self._purpose} from {u} to {v}")
 
     def mask(self, config: FederationConfig, told: Mapping[str, Any]) -> None:
@@ -260,7 +261,7 @@ class _Attempt:
         if v == self.agent:
             return self._own
         try:
-            both = masking.opened(self._key_to(v, self.agent), self._sealed[v], self._purpose)
+            both = sealing.opened(self._key_to(v, self.agent), self._sealed[v], self._purpose)
         except ValueError:
             return None
         return both[: masking.SHARE], both[masking.SHARE :]

@@ -22,6 +22,7 @@ from privbo_plugins.federation import masking, phases
 from privbo_plugins.federation.masking import Public, Words
 from privbo_plugins.federation.messages import MalformedError, binary, text, understood
 from privbo_plugins.federation.phases import KEYS, MASKED, OPEN, SHARES, Sent
+from privbo_plugins.sealing import Meeting
 from privbo_plugins.sessions.broadcasts import BroadcastLedger
 
 TOO_FEW = (
@@ -199,7 +200,7 @@ class Attempt:
         for v in set(self._sealed) - set(self._y):
             s_v = self._secret(v, self._lost)
             for u in self._y:
-                met = masking.Meeting(s_v, self._public[u].s)
+                met = Meeting(s_v, self._public[u].s)
                 total -= masking.pair_mask(met, u, v, purpose, d)
         return total.view(np.int64)
 
@@ -233,7 +234,7 @@ def _usable_keys(asked: Sent) -> Public:
     """Reads an agent's keys, with which others can agree on a secret."""
     public = phases.read(asked["keys"])
     for key in (public.c, public.s):
-        masking.Meeting(bytes(masking.SEED), key)
+        Meeting(bytes(masking.SEED), key)
     return public
 
 

@@ -36,7 +36,7 @@ from privbo_plugins.federation import Participant
 from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.sanitize import of_converting, withheld
-from raytune_searchers._channel import OBJECTS_KNOWN, Channel, Payload, Reply, TrialSender
+from raytune_searchers._channel import Channel, Reply, channel_of_trial
 from raytune_searchers._closing import check_closed
 from raytune_searchers._search import merged
 from raytune_searchers._shell import (
@@ -152,13 +152,9 @@ class ServerLink:
         Raises:
             FederationError: If the server does not answer, or cannot release the round.
         """
-
-        def take(parcel: Payload) -> Receipt | None:
-            return self._channel.call("send", self.agent, self.number, parcel)  # type: ignore
-
         self.receipt = None
         with _as_the_links():
-            self.receipt = self._channel.deliver(str(self.agent), message, take)
+            self.receipt = self._channel.call_sealed("send", str(self.agent), message, self.number)
         return self.receipt.round
 
     def collect(self, t: int) -> Broadcast | None:
@@ -315,7 +311,7 @@ class AgentHost(Host):
 
     def call(self, operation: str, *args: Any) -> Reply:
         """As a host's, but what is warned of stays here: it may be an objective's."""
-        if operation not in ("tend", "load", "evaluate", OBJECTS_KNOWN):
+        if operation not in ("tend", "load", "evaluate"):
             return ("ValueError", "An agent's host knows no operation of this name."), None
         return self._safely(getattr(type(self), operation), args)
 
@@ -323,7 +319,8 @@ class AgentHost(Host):
         if agent not in self._members:
             s: AgentSettings = self._settings
             url = None if self._urls is None else self._urls[agent]
-            link = ServerLink(Channel(TrialSender(s.server, SERVER)), s.config, agent)
+            channel = channel_of_trial(s.server, SERVER, watched=False)
+            link = ServerLink(channel, s.config, agent)
             self._members[agent] = Member(s, self._space, agent, url, link)
         return self._members[agent]
 

@@ -27,18 +27,18 @@ from privbo_plugins.errors import SET_BACK, PrivacyWarning, UtilityWarning, Vaul
 from privbo_plugins.files import LogHead
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sanitize import own_error
+from privbo_plugins.sealing import AnotherKeyError, Message, Reader
 from privbo_plugins.store.run import Run
 from privbo_plugins.store.vault import Vault, open_vault
 from raytune_searchers._channel import (
     KV,
     NAMESPACE,
-    OBJECTS_KNOWN,
     Channel,
     Gone,
     HostActor,
     Reply,
     begun_key,
-    objects_known,
+    context_of,
 )
 
 _TRIES = 5
@@ -90,8 +90,6 @@ class Host:
     KIND: ClassVar[str] = ""
     """Keeps the actors of one run name in one database apart."""
 
-    CHANNEL: ClassVar[type[Channel]] = Channel
-
     FIXED: ClassVar[tuple[str, ...]] = ()
     """Settings that a run keeps."""
 
@@ -104,6 +102,9 @@ class Host:
     def __init__(self, settings: Any, url: str | None, noise: NoiseSource | None) -> None:
         self._settings, self._url, self._noise = settings, url, noise
         self._warnings: list[tuple[str, str]] = []
+        vault_id = None if url is None else settings.vault_id
+        self.name = actor_name(type(self), vault_id, settings.run)
+        self._reader = Reader()
 
     def call(self, operation: str, *args: Any) -> Reply:
         """Carries out one operation: ((error's name, text) or None, result)."""
@@ -129,8 +130,16 @@ class Host:
         try:
             return None, method(self, *args)
         except Exception as error:
-            told = own_error(error)
+            told = error if type(error) is AnotherKeyError else own_error(error)
             return (type(told).__name__, str(told)), None
+
+    def public_key(self) -> bytes:
+        """The key to which callers seal what this process alone may read; new in each process."""
+        return self._reader.public
+
+    def _read(self, message: Message, operation: str, owner: str) -> Any:
+        """Opens what was sealed for an operation of this very run and owner."""
+        return self._reader.read(message, context_of(self.name, operation, owner))
 
     def _open_vault(self) -> Vault:
         known = self._settings.vault_id
@@ -181,10 +190,6 @@ class Host:
         if seen is not None and not known.n and run.charged:
             run.note(_JOINED_UNSEEN)
             warnings.warn(_HOLDS_RELEASES.format(_JOINED_UNSEEN), PrivacyWarning, stacklevel=2)
-
-    def objects_known(self, sent: bytes) -> int:
-        """How many objects of Ray's store this process knows, while it holds what it was sent."""
-        return objects_known(sent)
 
     def told_warnings(self) -> list[tuple[str, str]]:
         """Warnings since the last call, for the driver to issue."""
@@ -426,9 +431,9 @@ def connect(
         ValueError: If the settings are not those of the run.
     """
     if url is not None and not ray.is_initialized():  # for reading a finished run
-        channel = own.host.CHANNEL(own.host(settings, url, None).call)
+        channel = Channel(own.name, own.host(settings, url, None).call)
     else:
-        channel = own.host.CHANNEL(lambda *args: _send_from_driver(own, settings, url, args))
+        channel = Channel(own.name, lambda *args: _send_from_driver(own, settings, url, args))
     try:
         vault_id, reasons = channel.call("join", settings)
         for kind, text in channel.call("told_warnings"):
@@ -530,7 +535,7 @@ def check_lives(own: ActorHandle) -> None:
     try:
         if own.probe is None:
             actor = own.actor if own.actor is not None else _found_actor(own)
-            own.probe = actor.call.remote(OBJECTS_KNOWN, b"")
+            own.probe = actor.call.remote("public_key")
         if ray.wait([own.probe], timeout=0)[0]:
             probe, own.probe = own.probe, None
             ray.get(probe)

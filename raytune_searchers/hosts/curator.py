@@ -27,7 +27,7 @@ from privbo_plugins.errors import (
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sanitize import own_words, public_name
-from raytune_searchers._channel import Channel, Gone, TrialSender
+from raytune_searchers._channel import Gone, channel_of_trial
 from raytune_searchers.hosts.base import Host, actor_name, anchor, connect, in_worker
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def _answers_of(name: str) -> Answers:
     """Answers as trials have them."""
     found = Answers.__new__(Answers)
     found.name, found._anchor = name, None  # type: ignore[assignment]
-    found._channel = Channel(TrialSender(name, CURATOR))
+    found._channel = channel_of_trial(name, CURATOR, watched=False)
     return found
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from privbo_plugins.algorithms.protocols import CentralConfig
 from privbo_plugins.errors import BudgetExceededError, PrivacyError
 from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.sealing import Message
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.run import NEVER_COMPARED, stored_settings
@@ -25,12 +26,9 @@ from raytune_searchers._channel import (
     SHORT_RUN,
     UNWATCHED,
     Entry,
-    LossChannel,
-    Payload,
     TrialRecord,
 )
 from raytune_searchers.hosts.base import UNSEEN, Host, Watch, actor_name
-from raytune_searchers.hosts.uploads import Inbox, Receiving
 
 Array = NDArray[np.float64]
 
@@ -68,7 +66,7 @@ class RunSettings:
     watched: bool = False
 
 
-class VaultHost(Receiving, Host):
+class VaultHost(Host):
     """A session and its vault behind one method that never raises.
 
     Args:
@@ -78,14 +76,12 @@ class VaultHost(Receiving, Host):
     """
 
     GONE = LOSSES
-    CHANNEL = LossChannel
     FIXED = ("config", "maximize", "metric", "space")
     ADDS = "on the same records its mu adds to this one's: squares add up"
 
     def __init__(self, settings: RunSettings, url: str | None, noise: NoiseSource | None) -> None:
         super().__init__(settings, url, noise)
         self._opened: Session | None = None
-        self._inbox = Inbox()
         self._watch = Watch(actor_name(type(self), settings.vault_id, settings.run))
 
     @property
@@ -183,8 +179,7 @@ class VaultHost(Receiving, Host):
         return None if shown is None else shown.draw
 
     def fail(self, trial: str) -> None:
-        """Gives a trial's slot back and forgets what it had started to send."""
-        self._inbox.drop(trial)
+        """Gives a trial's slot back."""
         self._session.fail(trial)
 
     def tell_plain(self, trial: str, x: Array, value: float) -> None:
@@ -261,7 +256,6 @@ class VaultHost(Receiving, Host):
 
     def purge(self) -> None:
         """Deletes every raw loss."""
-        self._inbox.clear()
         self._session.purge()
 
     # The trials' side -----------------------------------------------------------------------
@@ -304,21 +298,15 @@ class VaultHost(Receiving, Host):
         """Records what a trial declared public."""
         self._session.run.declare_public(operation, trial)
 
-    def expect_records(self, labels: str) -> None:
+    def expect_records(self, run: str, message: Message) -> None:
         """Says whose losses the driver's trials tell, in which order."""
-        self._session.expect_records(labels)
+        self._session.expect_records(self._read(message, "expect_records", run))
 
-    def commit(
-        self, trial: str, parcel: Payload, x: Array, index: str | None = None
-    ) -> float | None:
-        """Tells the losses of a trial; None if some of them were lost on the way."""
-        losses = self._inbox.take(trial, parcel)
-        if losses is None:
-            return None
+    def tell(self, trial: str, message: Message, x: Array) -> float:
+        """Tells the losses of a trial, and returns what may be published of them."""
+        losses, index = self._read(message, "tell", trial)
         space = self._settings.space
-        told = self._session.tell(trial, space.decode(x), space, losses, index=index)
-        self._inbox.drop(trial)  # what another attempt of the trial has begun is of no use
-        return told.value
+        return self._session.tell(trial, space.decode(x), space, losses, index=index).value
 
 
 def _adopted(settings: RunSettings, vault: Vault, key: str) -> RunSettings:

@@ -10,11 +10,11 @@ from collections.abc import Collection
 from typing import Any
 
 from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.sealing import Message
 from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.store.release import TEST_NOISE, is_test
 from privbo_plugins.store.run import NEVER_COMPARED
 from privbo_plugins.store.vault import UNPROTECTED
-from privbo_plugins.users import User
 from raytune_searchers._admission import USERS_LEDGER, Admission, LedgerSettings
 from raytune_searchers._channel import SHORT_RUN, TrialRecord
 from raytune_searchers.hosts.base import UNSEEN, Host
@@ -147,12 +147,13 @@ class LedgerHost(Host):
 
     # The trials' side -----------------------------------------------------------------------
 
-    def enter(self, trial: str, user: User | None) -> Admission:
+    def enter(self, trial: str, message: Message) -> Admission:
         """Starts a trial; the host charges no user yet.
 
         Raises:
             BudgetExceededError: If its user's budget does not allow another evaluation.
         """
+        user = self._read(message, "enter", trial)
         value = self._ledger.replay(trial)
         if value is None:
             self._ledger.check(trial, user)
@@ -163,9 +164,9 @@ class LedgerHost(Host):
         public = () if value is None else tuple(sorted(self._ledger.run.declared_by(trial)))
         return Admission(self._settings, value, public, self._noise)
 
-    def charge(self, trial: str, user: User | None) -> tuple[float | None, str]:
+    def charge(self, trial: str, message: Message) -> tuple[float | None, str]:
         """Charges a user before anything is drawn: (the release if there is one, a token)."""
-        return self._ledger.charge(trial, user)
+        return self._ledger.charge(trial, self._read(message, "charge", trial))
 
     def store(self, trial: str, token: str, value: float) -> float:
         """Stores what the token's holder drew; the first release of a trial stays."""

@@ -1,9 +1,7 @@
 """A federation's server in a Ray actor: sums in its memory, ledger and broadcasts in its vault.
 
-Agents' hosts send their vectors to it as direct arguments, longer ones in blocks
-(:mod:`raytune_searchers.hosts.uploads`): Ray's object store, which is shared memory that may be
-spilled to disk, sees none of them. No
-operation waits for a round: the actor answers at once, whatever is open.
+Agents' hosts seal their vectors to its key. No operation waits for a round: the actor answers at
+once, whatever is open.
 """
 
 from __future__ import annotations
@@ -18,11 +16,11 @@ from privbo_plugins.errors import FederationError, VaultError
 from privbo_plugins.federation import FederatedServer
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.sealing import Message
 from privbo_plugins.sessions.broadcasts import round_of
 from privbo_plugins.spaces import Space
-from raytune_searchers._channel import Gone, Payload
+from raytune_searchers._channel import Gone
 from raytune_searchers.hosts.base import UNSEEN, Host
-from raytune_searchers.hosts.uploads import Inbox, Receiving
 
 T = TypeVar("T")
 
@@ -105,7 +103,7 @@ class Receipt(NamedTuple):
     incarnation: str
 
 
-class ServerHost(Receiving, Host):
+class ServerHost(Host):
     """A federation's server behind one method that never raises.
 
     Args:
@@ -125,7 +123,6 @@ class ServerHost(Receiving, Host):
         super().__init__(settings, url, noise)
         self._opened: FederatedServer | None = None
         self._incarnation = uuid.uuid4().hex
-        self._inbox = Inbox()
         self._sent: dict[int, tuple[int, int]] = {}
 
     @property
@@ -196,26 +193,25 @@ class ServerHost(Receiving, Host):
 
     # The agents' side -----------------------------------------------------------------------
 
-    def send(self, agent: int, number: int, parcel: Payload) -> Receipt | None:
-        """Adds an agent's vector to the open round; None if some of it was lost on the way.
+    def send(self, agent: str, message: Message, number: int) -> Receipt:
+        """Adds an agent's vector to the open round.
 
         Args:
             agent: The agent's number on the roster.
+            message: The vector.
             number: The trial that it will choose from this round's broadcast: whatever it sends
                 for the same trial again counts as what it sent first.
-            parcel: The vector.
 
         Raises:
             VaultError: If the round was complete, and could not be released.
         """
-        message, known = self._inbox.take(str(agent), parcel), self._sent.get(agent)
+        vector, i = self._read(message, "send", agent), int(agent)
+        known = self._sent.get(i)
         if known is not None and known[0] >= number:
             return Receipt(known[1], self._incarnation)
-        if message is None:
-            return None
-        t = _translated(lambda: self._server.connect(agent).submit(message))
+        t = _translated(lambda: self._server.connect(i).submit(vector))
         if t is not None:
-            self._sent[agent] = number, t
+            self._sent[i] = number, t
         return Receipt(t, self._incarnation)
 
     def broadcasts(self, after: int) -> list[Broadcast]:

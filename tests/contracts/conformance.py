@@ -37,10 +37,10 @@ from raytune_searchers import (
     LDPTGPUCBSearch,
     POGPUCBSearch,
 )
-from raytune_searchers._channel import loss_channel
+from raytune_searchers._channel import channel_of_trial
 from raytune_searchers._rewards import RewardSearch
 from tests.contracts import pages
-from tests.inside import host_name
+from tests.inside import host_name, tell
 from tests.raytune_searchers.hosts import LocalRay
 from tests.raytune_searchers.runs import RECORDS, make_search
 
@@ -890,10 +890,10 @@ def dp_gibo(vault: str | None = None) -> Subject:
 
 def evaluate_privately(search: Any, trial: str, config: Mapping[str, Any]) -> float:
     """What a trial wrapped by ``search.private`` does with its losses."""
-    channel = loss_channel(host_name(search))
+    channel = channel_of_trial(host_name(search))
     entry = channel.call("enter", trial, uuid.uuid4().hex)
     x = cloudpickle.loads(entry.choices).encode(config, entry.x)
-    return channel.tell(trial, x, (config["x"] - RECORDS) ** 2)
+    return tell(channel, trial, x, (config["x"] - RECORDS) ** 2)
 
 
 def rewards(

@@ -25,11 +25,12 @@ from hypothesis import strategies as st
 
 pytest.importorskip("cryptography", reason="needs the federation extra")
 
+from privbo_plugins import sealing
 from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig, Measure, shares
 from privbo_plugins.algorithms.dp_fts_de.plan import make_federation_plan
 from privbo_plugins.errors import FederationError, PrivacyError
 from privbo_plugins.federation import FederatedServer, masking, phases
-from privbo_plugins.federation.masking import Keys, Meeting
+from privbo_plugins.federation.masking import Keys
 from privbo_plugins.federation.messages import MalformedError
 from privbo_plugins.federation.phases import KEYS, MASKED, OPEN, SHARES
 from privbo_plugins.privacy.mechanisms import FRACTION_BITS, SENSITIVITY_SLACK
@@ -629,7 +630,7 @@ def test_as_many_as_open_the_shares_read_every_attempt_charged_or_not(
     purpose = f"privbo-masks/1 {attempt.name} 1"
     masks = masking.stream(seed, M)
     for v in set(attempt._sealed) - {0}:
-        masks += masking.pair_mask(Meeting(key, attempt._public[v].s), 0, v, purpose, M)
+        masks += masking.pair_mask(sealing.Meeting(key, attempt._public[v].s), 0, v, purpose, M)
     assert ((attempt._y[0] - masks).view(np.int64) == victim._x).all()
     with pytest.raises(ValueError, match="no shares of one secret"):
         _pooled(agents, 0, t - 1)
@@ -786,12 +787,12 @@ def test_shares_that_do_not_belong_together_are_noticed() -> None:
 
 def test_what_is_sealed_is_opened_by_its_key_for_its_purpose_alone() -> None:
     one_, two = Keys.new(), Keys.new()
-    key = Meeting(one_.c, two.public.c).key("a")
-    sent = masking.sealed(key, b"share", "round 1")
-    assert masking.opened(key, sent, "round 1") == b"share"
+    key = sealing.Meeting(one_.c, two.public.c).key("a")
+    sent = sealing.sealed(key, b"share", "round 1")
+    assert sealing.opened(key, sent, "round 1") == b"share"
     for bad in ((bytes(32), sent, "round 1"), (key, sent, "round 2"), (key, sent[:-1], "round 1")):
         with pytest.raises(ValueError, match="not sealed"):
-            masking.opened(*bad)
+            sealing.opened(*bad)
 
 
 def test_keys_are_neither_shown_nor_pickled() -> None:

@@ -38,6 +38,7 @@ from privbo_plugins.federation.masking import Keys, Words
 from privbo_plugins.privacy.mechanisms import FRACTION_BITS
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.privacy.subsampling import pld_epsilon
+from privbo_plugins.sealing import Meeting
 from privbo_plugins.store.release import draw_share
 
 from .test_federated_audit import DELTA, audited_epsilon
@@ -101,7 +102,7 @@ class View:
             self.keys = [seeded(self.rng) for _ in PRESENT]
 
     def pair(self, v: int, t: int) -> Words:
-        met = masking.Meeting(self.keys[0].s, self.keys[v].public.s)
+        met = Meeting(self.keys[0].s, self.keys[v].public.s)
         return masking.pair_mask(met, 0, v, f"round {t}", self.measure.d)
 
 

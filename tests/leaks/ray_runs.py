@@ -270,6 +270,20 @@ class Remembering(Searcher):  # type: ignore[misc]
         pass
 
 
+class Listening:
+    """An actor to which vectors are sent as they are, and which keeps them."""
+
+    def __init__(self) -> None:
+        self.taken: list[np.ndarray] = []
+
+    def take(self, losses: np.ndarray) -> None:
+        self.taken.append(losses)
+
+
+STORED = 512
+"""Bytes from which on this Ray keeps an argument in its object store: each vector and name."""
+
+
 # The experiments --------------------------------------------------------------------------------
 
 
@@ -403,7 +417,9 @@ class Runs:
             )
 
         self.fit("control records", Remembering(), leaky_records, num_samples=len(LEAKS))
-        _held.append(ray.put(fresh("control records", MANY).y))
+        unsealed = ray.remote(Listening).remote()
+        ray.get([unsealed.take.remote(fresh("control records", n).y) for n in (N, MANY)])
+        _held.append(unsealed)
 
     def rewards(self, plain: Any) -> None:
         from raytune_searchers import LDPGPUCBSearch
@@ -503,7 +519,8 @@ def main(root: str) -> None:
     reward = functools.partial(mutating, "rewards", 1)
     plain = ldp_trainable(reward, epsilon=1.0, value_range=(0, 1), user_id=named)
     settings = INIT | {"log_to_driver": True, "logging_level": "INFO"}
-    ray.init(address="local", _temp_dir=f"{root}/ray", **settings)
+    limits = dict.fromkeys(("max_direct_call_object_size", "task_rpc_inlined_bytes_limit"), STORED)
+    ray.init(address="local", _temp_dir=f"{root}/ray", _system_config=limits, **settings)
     (Path(root) / "objects" / "plain.early").write_bytes(cloudpickle.dumps(plain))
     runs.records()
     runs.rewards(plain)

@@ -42,15 +42,12 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        name="losses_in_the_object_store",
-        breaks="Nothing is sent before it has been seen that Ray's store is not used for it.",
+        name="sealed_for_any_trial",
+        breaks="What was sealed for one trial is told of no other.",
         file=f"{_HOST}/_channel.py",
-        old="            if self._sent(OBJECTS_KNOWN, bytes(size + _BESIDE)) == before:\n",
-        new="            if size:\n",
-        tests=(
-            f"{_TESTS}/test_hosts.py::test_nothing_is_sent_where_ray_stores_small_arguments",
-            f"{_TESTS}/test_hosts.py::test_blocks_fit_into_what_ray_sends_inside_a_call",
-        ),
+        old='    return f"{name} {operation} {owner}"',
+        new='    return f"{name} {operation}"',
+        tests=(f"{_TESTS}/test_hosts.py::test_what_was_sealed_for_one_trial_is_told_of_no_other",),
     ),
     Mutant(
         name="losses_in_the_result",

@@ -528,10 +528,10 @@ _AGGREGATE = (
     Mutant(
         name="masks_that_repeat",
         breaks="Another purpose gives another key: two rounds have nothing in common.",
-        file=f"{_ENGINE}/federation/masking.py",
-        old="HKDF(hashes.SHA256(), SEED, None, purpose.encode())",
-        new="HKDF(hashes.SHA256(), SEED, None, b'')",
-        tests=(f"{_ENGINE}/federation/masking.py", "--doctest-modules"),
+        file=f"{_ENGINE}/sealing.py",
+        old="HKDF(hashes.SHA256(), KEY, None, purpose.encode())",
+        new="HKDF(hashes.SHA256(), KEY, None, b'')",
+        tests=(f"{_ENGINE}/sealing.py", "--doctest-modules"),
     ),
     Mutant(
         name="keys_for_two_attempts",

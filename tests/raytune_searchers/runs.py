@@ -10,7 +10,7 @@ import numpy as np
 from ray import tune
 
 from raytune_searchers import DPGIBOSearch
-from tests.inside import call_host, channel_of
+from tests.inside import call_host, channel_of, tell
 
 RECORDS = np.random.default_rng(11).uniform(0.4, 0.9, size=120)
 """The private validation records of most tests."""
@@ -111,7 +111,7 @@ def told(search: DPGIBOSearch, trial: str) -> float:
     assert isinstance(config, dict)
     channel = channel_of(search)
     channel.call("enter", trial, "attempt")
-    value = channel.tell(trial, np.array([config["x"]]), squares(config))
+    value = tell(channel, trial, np.array([config["x"]]), squares(config))
     search.on_trial_complete(trial, {"loss": value, "trial_id": trial})
     return value
 

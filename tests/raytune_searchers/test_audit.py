@@ -14,7 +14,7 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 
 from privbo_plugins.errors import PrivacyWarning, VaultError
 from raytune_searchers import _trainable
-from tests.inside import call_host, kill_host, refusing
+from tests.inside import call_host, kill_host, refusing, tell
 from tests.raytune_searchers.runs import (
     begun,
     channel_of,
@@ -36,7 +36,7 @@ def test_the_draw_beside_an_estimate_is_the_trials_own(shown: str) -> None:
     assert isinstance(config, dict)
     channel = channel_of(search)
     channel.call("enter", "b", "attempt")
-    value = channel.tell("b", np.array([config["x"]]), squares(config))
+    value = tell(channel, "b", np.array([config["x"]]), squares(config))
     own, other = channel.call("drawn", "b"), channel.call("drawn", "a")
     draw = {"its own": own, "another's": other, "no number": str(own)}[shown]
     _, releases, _ = ledger(search)

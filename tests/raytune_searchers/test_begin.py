@@ -20,7 +20,7 @@ from ray import tune
 from privbo_plugins.errors import VaultError
 from raytune_searchers import DPGIBOSearch, DUETSSearch, LDPGPUCBSearch
 from raytune_searchers.hosts import base
-from tests.inside import call_host, host_name
+from tests.inside import call_host, channel_of, host_name
 from tests.raytune_searchers.federated_scenes import make_search
 
 pytestmark = pytest.mark.usefixtures("local_hosts")
@@ -31,8 +31,8 @@ LINE = {"x": tune.uniform(0.0, 1.0)}
 def told(search: Any, trial: str) -> None:
     """One reward is privatised, stored and reported."""
     assert isinstance(search.suggest(trial), dict)
-    call_host(search, "enter", trial, None)
-    _, token = call_host(search, "charge", trial, None)
+    channel_of(search).call_sealed("enter", trial, None)
+    _, token = channel_of(search).call_sealed("charge", trial, None)
     search.on_trial_complete(trial, {"r": call_host(search, "store", trial, token, 1.0)})
 
 

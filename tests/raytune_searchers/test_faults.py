@@ -22,9 +22,17 @@ from ray.tune.schedulers import ASHAScheduler
 
 from privbo_plugins.errors import PrivacyWarning, VaultError
 from raytune_searchers import DPGIBOSearch, report_public
-from raytune_searchers._channel import LOSSES, LossChannel
+from raytune_searchers._channel import LOSSES, Channel
 from raytune_searchers.hosts.losses import RunSettings, VaultHost
-from tests.inside import call_host, give_noise, host_name, published_by, settings_of, space_of
+from tests.inside import (
+    call_host,
+    give_noise,
+    host_name,
+    published_by,
+    settings_of,
+    space_of,
+    tell,
+)
 from tests.raytune_searchers.hosts import LocalRay, crash, evaluate, evaluation, lose
 from tests.raytune_searchers.runs import (
     LINE,
@@ -436,8 +444,8 @@ class Hosts:
         self.die_before: list[tuple[str, int]] = []
         self.die_after: list[tuple[str, int]] = []
         self.called: Counter[str] = Counter()
-        self.channel = LossChannel(self._send)
         self.restart()
+        self.channel = Channel(self.host.name, self._send)
 
     def restart(self) -> None:
         self.host = VaultHost(self.settings, self.url, None)
@@ -463,18 +471,17 @@ class Hosts:
         return self.channel.call("ledger")
 
 
-def many(x: np.ndarray, n: int = 20_000) -> np.ndarray:
-    """So many losses that they travel in several blocks."""
+def many(x: np.ndarray, n: int = 120) -> np.ndarray:
     return np.asarray((x[0] - np.random.default_rng(5).uniform(0.4, 0.9, n)) ** 2)
 
 
 @pytest.mark.parametrize(
     ("die_before", "die_after"),
     [
-        pytest.param([("stage", 1)], [], id="between two blocks"),
-        pytest.param([("commit", 0)], [], id="between blocks and commit"),
-        pytest.param([], [("commit", 0)], id="after the commit, before its answer"),
-        pytest.param([("stage", 2), ("commit", 1)], [("commit", 2)], id="again and again"),
+        pytest.param([("public_key", 0)], [], id="before its key is known"),
+        pytest.param([("tell", 0)], [], id="after its key is known"),
+        pytest.param([], [("tell", 0)], id="after the release, before its answer"),
+        pytest.param([("tell", 0), ("tell", 1)], [("tell", 2)], id="again and again"),
     ],
 )
 def test_a_host_that_dies_under_a_tell_stores_one_release(
@@ -483,12 +490,11 @@ def test_a_host_that_dies_under_a_tell_stores_one_release(
     hosts = Hosts(f"sqlite:///{tmp_path}/vault.db")
     x = hosts.ask("a")
     hosts.die_before, hosts.die_after = die_before, die_after
-    value = hosts.channel.tell("a", x, many(x))
-    assert hosts.called["stage"] > 3
+    value = tell(hosts.channel, "a", x, many(x))
     charges, releases, _ = hosts.facts()
     assert [(c.kind, c.key) for c in charges] == [("value", "a")]
     assert [r.values for r in releases] == [(hosts.channel.call("drawn", "a"),)]
-    assert hosts.channel.tell("a", x, 1 - many(x)) == value
+    assert tell(hosts.channel, "a", x, 1 - many(x)) == value
     assert hosts.channel.call("enter", "a", "later").value == value
     assert len(hosts.facts()[0]) == 1
 
@@ -496,16 +502,16 @@ def test_a_host_that_dies_under_a_tell_stores_one_release(
 def test_a_host_that_always_dies_is_given_up_without_a_release(tmp_path: Path) -> None:
     hosts = Hosts(f"sqlite:///{tmp_path}/vault.db")
     x = hosts.ask("a")
-    hosts.die_before = [("commit", n) for n in range(10)]
+    hosts.die_before = [("tell", n) for n in range(10)]
     with pytest.raises(VaultError, match="again and again"):
-        hosts.channel.tell("a", x, many(x))
+        tell(hosts.channel, "a", x, many(x))
     assert hosts.facts() == ([], [], [])
 
 
 def told(hosts: Hosts, *trials: str) -> None:
     for trial in trials:
         x = hosts.ask(trial)
-        hosts.channel.tell(trial, x, many(x, 120))
+        tell(hosts.channel, trial, x, many(x))
 
 
 @pytest.mark.parametrize("zombie_first", [True, False])
@@ -518,28 +524,14 @@ def test_of_a_zombie_and_its_successor_the_first_write_wins(
     hosts.channel.call("enter", "a", "zombie")
     hosts.channel.call("fail", "a")  # Tune gave the trial up; its process still runs
     hosts.channel.call("enter", "a", "successor")
-    first, second = (many(x, 120), 1 - many(x, 120))[:: 1 if zombie_first else -1]
-    value = hosts.channel.tell("a", x, first)
-    assert hosts.channel.tell("a", x, second) == value
+    first, second = (many(x), 1 - many(x))[:: 1 if zombie_first else -1]
+    value = tell(hosts.channel, "a", x, first)
+    assert tell(hosts.channel, "a", x, second) == value
     told(hosts, "b")
     charges, releases, _ = hosts.facts()
     gradient = next(r for r in releases if r.kind == "gradient")
     assert sorted(t for t, _ in gradient.meta["points"]) == ["a", "b"]
     assert len(charges) == len(releases) == 4 + 1
-
-
-def test_blocks_of_a_zombie_and_its_successor_are_never_mixed(tmp_path: Path) -> None:
-    hosts = Hosts(f"sqlite:///{tmp_path}/vault.db", loss_bound=1e6, mu=1e9)
-    x = hosts.ask("a")
-    low, high = np.zeros(20_000), np.full(20_000, 1e6)
-    call, half = hosts.channel.call, [low[:10_000].tobytes(), low[10_000:].tobytes()]
-    assert call("turn", "a", "zombie", low.nbytes, len(half[0])) == 0
-    assert call("stage", "zombie", 0, half[0])
-    released = hosts.channel.tell("a", x, high)
-    assert not call("stage", "zombie", 1, half[1])
-    assert call("commit", "a", "zombie", x) is None
-    assert released > 0.99e6
-    assert call("record", "a").published == released
 
 
 def test_a_zombie_of_a_step_that_is_over_joins_no_gradient(tmp_path: Path) -> None:
@@ -550,7 +542,7 @@ def test_a_zombie_of_a_step_that_is_over_joins_no_gradient(tmp_path: Path) -> No
     told(hosts, "a", "b")
     before = hosts.facts()
     assert [r.kind for r in before[1]] == ["value"] * 4 + ["gradient"]
-    hosts.channel.tell("zombie", x, many(x, 120))
+    tell(hosts.channel, "zombie", x, many(x))
     assert hosts.facts()[:2] == before[:2]
     told(hosts, "c", "d", "e")
     assert hosts.channel.call("finished")

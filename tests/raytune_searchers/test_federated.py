@@ -23,7 +23,7 @@ from ray.tune.search import Repeater
 from privbo_plugins.errors import FederationError, PrivacyError, PrivacyWarning, VaultError
 from privbo_plugins.privacy.noise import SecureNoise
 from raytune_searchers import FederationConfig, agent_trials
-from raytune_searchers._channel import OBJECTS_KNOWN, Channel
+from raytune_searchers._channel import Channel
 from raytune_searchers._space import to_space
 from raytune_searchers.hosts.agents import AgentHost, AgentSettings, ServerLink
 from raytune_searchers.hosts.server import ServerHost, ServerSettings
@@ -327,20 +327,18 @@ class Federation:
         self.settings = ServerSettings(
             "r", self.config, None, self.space.public, True, None, False
         )
-        self.url, self.sent = url, []
+        self.url = url
         self.restart()
 
     def restart(self) -> None:
         self.server = ServerHost(self.settings, self.url, None)
 
     def _send(self, operation: str, *args: Any) -> Any:
-        if operation != OBJECTS_KNOWN:  # which sends zeros
-            self.sent += [len(a) for a in args if isinstance(a, bytes)]
         return self.server.call(operation, *args)
 
     @property
     def channel(self) -> Channel:
-        return Channel(self._send)
+        return Channel(self.server.name, self._send)
 
     def link(self, agent: int) -> ServerLink:
         return ServerLink(self.channel, self.config, agent)
@@ -348,7 +346,7 @@ class Federation:
     def host(self, monkeypatch: Any, urls: Any = None) -> AgentHost:
         """One host of all agents, with an objective loaded as "f"."""
         monkeypatch.setattr(
-            "raytune_searchers.hosts.agents.TrialSender", lambda name, gone: self._send
+            "raytune_searchers.hosts.agents.channel_of_trial", lambda *_, **__: self.channel
         )
         members = {i: i for i in range(self.config.n_agents)}
         space = cloudpickle.dumps((self.space, SPACE))
@@ -359,28 +357,6 @@ class Federation:
 
     def status(self) -> Any:
         return self.channel.call("status")
-
-
-def test_vectors_travel_in_pieces_that_stay_inside_the_call() -> None:
-    federation = Federation(n_features=20_000, population="explore")
-    links = [federation.link(i) for i in range(2)]
-    for link in links:
-        assert link.submit(np.ones(20_000)) == 1
-    assert max(federation.sent) <= 2**16
-    assert sum(federation.sent) == 2 * 8 * 20_000
-    assert links[0].collect(1) is not None
-    assert federation.status().released == 1
-
-
-def test_pieces_of_two_vectors_are_never_mixed() -> None:
-    federation = Federation()
-    call = federation.channel.call
-    half, zeros = np.full(10, 1e3).tobytes(), bytes(80)
-    for upload, index, block in [("first", 0, zeros), ("second", 1, half), ("second", 0, half)]:
-        assert call("turn", "0", upload, 160, 80) == 0
-        assert call("stage", upload, index, block)
-    assert call("send", 0, 1, "first") is None
-    assert call("send", 0, 1, "second").round == 1
 
 
 def test_a_vector_counts_once_for_a_trial() -> None:

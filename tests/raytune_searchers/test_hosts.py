@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,27 +16,30 @@ import ray
 
 from privbo_plugins.convert import fingerprint
 from privbo_plugins.errors import PrivacyError, VaultError
+from privbo_plugins.sealing import AnotherKeyError, Message
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.vault import open_vault
 from raytune_searchers import DPGIBOSearch
-from raytune_searchers._channel import (
-    BLOCK_BYTES,
-    OBJECTS_KNOWN,
-    Channel,
-    LossChannel,
-    Reply,
-    loss_channel,
-)
+from raytune_searchers._channel import Reply, channel_of_trial
 from raytune_searchers.hosts.agents import AgentHost
 from raytune_searchers.hosts.base import Host
 from raytune_searchers.hosts.curator import AnswerHost
 from raytune_searchers.hosts.losses import VaultHost
 from raytune_searchers.hosts.rewards import LedgerHost
 from raytune_searchers.hosts.server import ServerHost
-from tests.inside import call_host, channel_of, end_host, host_name, kill_host, settings_of
+from tests.inside import (
+    call_host,
+    channel_of,
+    end_host,
+    host_name,
+    kill_host,
+    published_by,
+    settings_of,
+    tell,
+)
 from tests.raytune_searchers.hosts import LocalRay, crash
-from tests.raytune_searchers.runs import RECORDS, begun, make_search, told
+from tests.raytune_searchers.runs import RECORDS, begun, make_search, squares, told
 
 pytestmark = pytest.mark.usefixtures("local_hosts")
 
@@ -92,9 +94,9 @@ def test_losses_whose_own_index_changes_are_refused() -> None:
         channel.call("enter", trial, "attempt")
         if trial == "d":
             with pytest.raises(ValueError, match="or in another order"):
-                channel.tell(trial, x, np.full(120, 0.5), fingerprint(labels))
+                tell(channel, trial, x, np.full(120, 0.5), fingerprint(labels))
         else:
-            channel.tell(trial, x, np.full(120, 0.5), fingerprint(labels))
+            tell(channel, trial, x, np.full(120, 0.5), fingerprint(labels))
 
 
 HOSTS = [VaultHost, LedgerHost, ServerHost, AnswerHost, AgentHost]
@@ -202,9 +204,9 @@ def test_a_host_that_begins_again_over_a_vault_that_was_put_back_draws_nothing(
     told(search, "b")
     crash(host_name(search))
     shutil.copy(backup, path)
-    channel = loss_channel(host_name(search))  # of a trial: nobody has joined the new host
+    channel = channel_of_trial(host_name(search))  # of a trial: nobody has joined the new host
     with pytest.raises(VaultError, match="older backup"):
-        channel.tell("b", np.zeros(1), np.full(120, 0.5))
+        tell(channel, "b", np.zeros(1), np.full(120, 0.5))
     end_host(search)
 
 
@@ -226,45 +228,50 @@ def test_another_searchers_folder_is_refused(tmp_path: Path) -> None:
         DPGIBOSearch.from_experiment(tmp_path)
 
 
-class Storing:
-    """A host behind a Ray that stores every argument of more bytes than this."""
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[Message]:
+    """Messages that were sealed meanwhile."""
+    made: list[Message] = []
+    seal = Message.to
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.received: list[Any] = []
+    def remembered(reader: bytes, value: Any, context: str) -> Message:
+        made.append(seal(reader, value, context))
+        return made[-1]
 
-    def __call__(self, operation: str, *args: Any) -> Reply:
-        if operation == OBJECTS_KNOWN:
-            return None, 5 + int(len(args[0]) > self.limit)
-        self.received += [operation, *args]
-        return None, 0.0 if operation == "turn" else 0.5
-
-
-def test_nothing_is_sent_where_ray_stores_small_arguments() -> None:
-    host = Storing(2**13)
-    with pytest.raises(PrivacyError, match=r"max_direct.*task_rpc_inlined_bytes_limit.* 9216 "):
-        LossChannel(host).tell("a", np.zeros(1), RECORDS)
-    with pytest.raises(PrivacyError, match="object store"):
-        Channel(host).call("charge", "a", "Jane Doe")
-    assert host.received == []
+    monkeypatch.setattr(Message, "to", remembered)
+    return made
 
 
-@pytest.mark.parametrize(("limit", "block"), [(100_000, BLOCK_BYTES), (20_000, 2**14)])
-def test_blocks_fit_into_what_ray_sends_inside_a_call(limit: int, block: int) -> None:
-    host, losses = Storing(limit), np.random.default_rng(0).random(20_000)
-    assert LossChannel(host).tell("a", np.zeros(1), losses) == 0.5
-    blocks = [sent for sent in host.received if isinstance(sent, bytes)]
-    assert max(map(len, blocks)) == block
-    assert b"".join(blocks) == losses.tobytes()
+def test_what_was_sealed_for_one_trial_is_told_of_no_other(sent: list[Message]) -> None:
+    search = begun(make_search())
+    told(search, "a")
+    assert isinstance(search.suggest("b"), dict)
+    with pytest.raises(ValueError, match="not sealed with this key for this purpose"):
+        call_host(search, "tell", "b", sent[-1], np.array([0.5]))
+    assert list(published_by(search)) == ["a"]
 
 
-def test_a_ray_that_does_not_tell_what_it_stores_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    worker = SimpleNamespace(connected=True, core_worker=None)
-    monkeypatch.setattr("ray._private.worker.global_worker", worker)
-    with pytest.raises(PrivacyError, match="does not tell which objects"):
-        channel_of(begun(make_search()))
+def test_what_was_sealed_for_one_run_is_told_of_no_other(sent: list[Message]) -> None:
+    told(begun(make_search()), "a")
+    other = begun(make_search())
+    assert isinstance(other.suggest("a"), dict)
+    with pytest.raises(AnotherKeyError):
+        call_host(other, "tell", "a", sent[-1], np.array([0.5]))
+    assert published_by(other) == {}
+
+
+def test_losses_that_are_not_sealed_are_refused() -> None:
+    search = begun(make_search())
+    assert isinstance(search.suggest("a"), dict)
+    with pytest.raises(PrivacyError):
+        call_host(search, "tell", "a", (RECORDS, None), np.array([0.5]))
+    assert published_by(search) == {}
+
+
+def test_a_key_comes_from_the_host_and_lies_in_no_pickle() -> None:
+    search = begun(make_search())
+    key = call_host(search, "public_key")
+    assert key not in ray.cloudpickle.dumps((search, search.private(squares)))
 
 
 def test_a_host_knows_its_operations_only() -> None:

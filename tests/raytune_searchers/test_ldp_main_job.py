@@ -30,7 +30,15 @@ from raytune_searchers import (
     ldp_trainable,
     report_public,
 )
-from tests.inside import call_host, end_host, holds_a_host, ledger_of, model_of, published_by
+from tests.inside import (
+    call_host,
+    channel_of,
+    end_host,
+    holds_a_host,
+    ledger_of,
+    model_of,
+    published_by,
+)
 from tests.raytune_searchers.hosts import evaluation
 from tests.raytune_searchers.runs import LINE, absent, fit
 from tests.raytune_searchers.scenes import append, lines
@@ -375,13 +383,13 @@ def test_a_search_goes_on_from_what_it_saved_and_its_ledger_is_not_put_back(
     search = search_of(search_space=LINE, seed=1, mechanism="laplace")
     configs = {trial: search.suggest(trial) for trial in "abc"}
     for trial, value in (("a", 0.5), ("b", 0.25)):
-        call_host(search, "enter", trial, "Jane")
-        known, token = call_host(search, "charge", trial, "Jane")
+        channel_of(search).call_sealed("enter", trial, "Jane")
+        known, token = channel_of(search).call_sealed("charge", trial, "Jane")
         assert known is None
         assert call_host(search, "store", trial, token, value) == value
         search.on_trial_complete(trial, {"reward": value})
     search.save(str(tmp_path / "state"))
-    _, token = call_host(search, "charge", "c", None)
+    _, token = channel_of(search).call_sealed("charge", "c", None)
     assert call_host(search, "store", "c", token, 0.75) == 0.75
     again = LDPGPUCBSearch(1.0, value_range=(0, 1))
     again.restore(str(tmp_path / "state"))

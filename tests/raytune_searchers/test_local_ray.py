@@ -18,7 +18,7 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 import ray
 
 from privbo_plugins.errors import VaultError
-from raytune_searchers._channel import LOSSES, NAMESPACE, Channel, TrialSender
+from raytune_searchers._channel import LOSSES, NAMESPACE, Channel, channel_of_trial
 from raytune_searchers.hosts.base import ActorHandle, Host, anchor, connect, forgotten
 from tests.raytune_searchers.hosts import crash as crash_here
 
@@ -71,7 +71,7 @@ class Contract:
     def test_a_host_in_memory_is_begun_once_and_lost_with_its_process(self, crash: Crash) -> None:
         kind, name = counting(), name_of("memory")
         own = ActorHandle(name, kind, True, None)
-        driver, trial = way(own, None), Channel(TrialSender(name, LOSSES))
+        driver, trial = way(own, None), channel_of_trial(name)
         assert [driver.call("add"), trial.call("add")] == [1, 2]
         assert way(ActorHandle(name, kind, False, None), None).call("add") == 3
         with pytest.raises(VaultError, match="alive in this cluster"):
@@ -93,7 +93,7 @@ class Contract:
         assert way(again, None).call("add") == 2
         again.end()
         with pytest.raises(VaultError):
-            call_again_and_again(Channel(TrialSender(name, LOSSES)))
+            call_again_and_again(channel_of_trial(name))
 
     def test_a_host_that_is_not_kept_ends_with_whoever_began_it(self, crash: Crash) -> None:
         kind, name = counting(), name_of("memory")
@@ -103,7 +103,7 @@ class Contract:
         del own
         gc.collect()
         with pytest.raises(VaultError):
-            call_again_and_again(Channel(TrialSender(name, LOSSES)))
+            call_again_and_again(channel_of_trial(name))
 
     def test_a_host_with_a_database_is_begun_again(self, crash: Crash) -> None:
         kind, name, url = counting(), name_of("durable"), "sqlite:////nowhere.db"

@@ -1,0 +1,91 @@
+"""A sealed message opens for one reader and one purpose, and its length tells nothing."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("cryptography", reason="needs the federation extra, or that of Ray")
+
+from privbo_plugins.errors import PrivacyError
+from privbo_plugins.sealing import PADDED_TO, AnotherKeyError, Message, Reader
+
+LOSSES = np.random.default_rng(3).random(3000)
+
+
+def test_a_vector_arrives_to_the_last_bit_and_nothing_of_it_can_be_seen() -> None:
+    reader = Reader()
+    message = Message.to(reader.public, (LOSSES, "labels"), "trial a")
+    vector, labels = reader.read(message, "trial a")
+    assert vector.tobytes() == LOSSES.tobytes()
+    assert labels == "labels"
+    seen = pickle.dumps(message)
+    assert not any(LOSSES[i : i + 1].tobytes() in seen for i in range(0, 3000, 7))
+    assert b"labels" not in seen
+
+
+def test_a_message_of_another_trial_is_not_opened() -> None:
+    reader = Reader()
+    message = Message.to(reader.public, LOSSES, "run r, trial a")
+    for context in ("run r, trial b", "run s, trial a", ""):
+        with pytest.raises(ValueError, match="not sealed with this key for this purpose"):
+            reader.read(message, context)
+
+
+@pytest.mark.parametrize("part", ["text", "sender"])
+def test_a_changed_message_is_not_opened(part: str) -> None:
+    reader = Reader()
+    message = Message.to(reader.public, LOSSES, "a")
+    raw = bytearray(getattr(message, part))
+    raw[len(raw) // 2] ^= 1
+    with pytest.raises(ValueError, match="not sealed with this key"):
+        reader.read(replace(message, **{part: bytes(raw)}), "a")
+
+
+def test_another_reader_asks_for_its_own_key() -> None:
+    message = Message.to(Reader().public, LOSSES, "a")
+    other = Reader()
+    with pytest.raises(AnotherKeyError):
+        other.read(message, "a")
+    with pytest.raises(ValueError, match="not sealed with this key"):
+        other.read(replace(message, reader=other.public), "a")
+
+
+@pytest.mark.parametrize("key", [bytes(32), b"", b"\x01" + bytes(31)])
+def test_a_key_that_is_none_seals_nothing(key: bytes) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        Message.to(key, LOSSES, "a")
+
+
+def test_each_message_has_a_key_of_its_own() -> None:
+    reader = Reader()
+    one, two = (Message.to(reader.public, 0.5, "a") for _ in range(2))
+    assert one.sender != two.sender
+    assert one.text != two.text
+
+
+def test_a_private_key_is_never_pickled() -> None:
+    with pytest.raises(PrivacyError, match="cannot be pickled"):
+        pickle.dumps(Reader())
+
+
+NAMES = st.text(max_size=1000) | st.binary(max_size=1000) | st.integers() | st.none()
+
+
+@given(NAMES)
+def test_the_length_of_a_message_tells_nothing_of_a_users_name(name: Any) -> None:
+    message = Message.to(Reader().public, name, "a")
+    assert len(message.text) == PADDED_TO + 16
+
+
+@given(st.lists(st.floats(), min_size=40, max_size=40))
+def test_the_length_of_a_message_depends_on_the_number_of_losses_alone(losses: Any) -> None:
+    reader = Reader().public
+    lengths = {len(Message.to(reader, np.array(y), "a").text) for y in (losses, [0.0] * 40)}
+    assert len(lengths) == 1
