@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -195,24 +196,6 @@ def test_every_failed_trial_of_the_study_is_counted() -> None:
     assert any(note.startswith("3 trial(s) failed or were pruned") for note in guarantee.notes)
 
 
-@EVERY_SYSTEM
-def test_attributes_of_the_study_are_noted_by_name(make: Make) -> None:
-    hosted = make()
-    private, study = hosted.begun(1)
-    owner = hosted.owner(private)
-    assert not any("did not write" in note for note in owner.guarantee(study).notes)
-    study.set_user_attr("team", "vision")
-    study.set_user_attr("mean", SECRET)
-    guarantee = owner.guarantee(study)
-    assert guarantee.protected
-    (note,) = (note for note in guarantee.notes if "did not write" in note)
-    assert note.endswith("not covered: mean, team")
-    assert f"{SECRET:.6f}"[:7] not in str(guarantee)
-    for i in range(9):
-        study.set_user_attr(f"a{i}", i)
-    assert "a0, a1, a2, a3, a4 and 6 more" in str(owner.guarantee(study).notes)
-
-
 def test_trials_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run costs no more for having claims that are checked before they are written."""
     sampler, study = begun()
@@ -308,8 +291,10 @@ OWN_NAMES = ["privbo:play", "privbo:role", "privbo:vouched", "privbo:agent", "pr
 
 @pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
 @pytest.mark.parametrize("state", [TrialState.COMPLETE, TrialState.FAIL])
-@pytest.mark.parametrize("value", [[SECRET, 0.5], SECRET, f"{SECRET}"], ids=["list", "one", "str"])
-@pytest.mark.parametrize("name", OWN_NAMES)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    list(zip(OWN_NAMES, ([SECRET, 0.5], SECRET, f"{SECRET}", SECRET, [SECRET]), strict=True)),
+)
 @EVERY_SYSTEM
 def test_a_name_of_the_plugin_s_own_excuses_no_other_contents(
     make: Make, name: str, value: Any, state: TrialState
@@ -319,13 +304,9 @@ def test_a_name_of_the_plugin_s_own_excuses_no_other_contents(
     owner = hosted.owner(private)
     assert owner.guarantee(study).protected
     trial = study.ask()
-    if state == TrialState.COMPLETE:
-        released = private(trial)
-        trial.set_user_attr(name, value)
-        study.tell(trial, released)
-    else:
-        trial.set_user_attr(name, value)
-        study.tell(trial, state=state)
+    released = private(trial) if state == TrialState.COMPLETE else None
+    trial.set_user_attr(name, value)
+    study.tell(trial, released, state=state)
     guarantee = owner.guarantee(study)
     assert not guarantee.protected
     assert any("nobody vouched for" in reason for reason in guarantee.reasons)
@@ -427,46 +408,33 @@ RIDERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 
 
 @pytest.mark.parametrize("riding", [False, True], ids=["alone", "with another"])
+@pytest.mark.parametrize("of", ["records", "a reward"])
 @pytest.mark.parametrize("operation", RIDERS)
 def test_a_declaration_covers_one_step_or_attribute_of_one_trial(
-    operation: str, riding: bool
+    operation: str, of: str, riding: bool
 ) -> None:
     declared, raw = RIDERS[operation]
-    sampler, study = begun()
-    study.optimize(sampler.private(squares), n_trials=1)
-    trial = study.ask()
-    declared(sampler.guarded(trial))
-    if riding:
-        raw(trial)
-    study.tell(trial, state=TrialState.FAIL)
-    guarantee = sampler.guarantee(study)
-    assert guarantee.protected is not riding
-    expected = (f"the study holds {operation} data nobody vouched for",) if riding else ()
-    assert guarantee.reasons == expected
-    assert f"the caller declared values given to trial.{operation} public" in guarantee.notes
-
-
-@pytest.mark.parametrize("riding", [False, True], ids=["alone", "with another"])
-@pytest.mark.parametrize("operation", RIDERS)
-def test_a_declaration_covers_one_step_or_attribute_of_one_reward(
-    operation: str, riding: bool
-) -> None:
-    declared, raw = RIDERS[operation]
-    private = ldp_objective(
-        lambda t: declared(t) or t.suggest_float("x", 0, 1), epsilon=1.0, value_range=(0, 1)
-    )
-
-    def objective(trial: Any) -> float:
+    if of == "records":
+        owner, study = begun()
+        study.optimize(owner.private(squares), n_trials=1)
+        trial = study.ask()
+        declared(owner.guarded(trial))
         if riding:
             raw(trial)
-        return float(private(trial))
-
-    study = optuna.create_study()
-    study.optimize(objective, n_trials=1)
-    guarantee = private.guarantee(study)
+        study.tell(trial, state=TrialState.FAIL)
+        note = f"the caller declared values given to trial.{operation} public"
+    else:
+        owner, study = ldp_objective(
+            lambda t: declared(t) or t.suggest_float("x", 0, 1), epsilon=1.0, value_range=(0, 1)
+        ), optuna.create_study()  # fmt: skip
+        study.optimize(lambda t: (raw(t) if riding else None) or float(owner(t)), n_trials=1)
+        note = f"the objective declared what it gave to trial.{operation} public"
+    guarantee = owner.guarantee(study)
     assert guarantee.protected is not riding
-    notes = [note for note in guarantee.notes if "declared" in note]
-    assert notes == [f"the objective declared what it gave to trial.{operation} public"]
+    if of == "records":
+        expected = (f"the study holds {operation} data nobody vouched for",) if riding else ()
+        assert guarantee.reasons == expected
+    assert [text for text in guarantee.notes if "declared" in text] == [note]
 
 
 def test_attributes_with_long_names_are_vouched_for_by_name() -> None:
@@ -481,24 +449,6 @@ def test_attributes_with_long_names_are_vouched_for_by_name() -> None:
 
 
 # Other samplers ---------------------------------------------------------------------------------
-
-
-def test_the_study_of_another_sampler_does_not_go_on_claiming() -> None:
-    """No hook of the private sampler runs: only its objective can look."""
-    sampler = make_sampler(n_steps=5)
-    study = optuna.create_study(sampler=RandomSampler(seed=0))
-    private = sampler.private(squares)
-    study.optimize(private, n_trials=2)
-    assert not study.user_attrs[GUARANTEE].startswith("NOT PROTECTED")
-
-    def exposing(trial: Any) -> float:
-        private(trial)
-        return float(((trial.params["x"] - RECORDS) ** 2).mean())
-
-    study.optimize(exposing, n_trials=1)
-    with pytest.warns(PrivacyWarning, match="values that were not released"):
-        study.optimize(private, n_trials=1)
-    assert study.user_attrs[GUARANTEE].startswith("NOT PROTECTED")
 
 
 # Names ------------------------------------------------------------------------------------------
@@ -537,12 +487,6 @@ def test_what_is_passed_in_the_place_of_a_name_is_not_quoted(make: Make, name: A
     assert list(study.trials[0].params) == ["x"]
 
 
-def test_a_short_name_is_told() -> None:
-    sampler, study = begun()
-    with pytest.raises(ValueError, match=r"trial.suggest_float\('rate', ...\) was refused"):
-        study.optimize(sampler.private(lambda t: t.suggest_float("rate", 1.0, 0.0)), n_trials=1)
-
-
 # Users ------------------------------------------------------------------------------------------
 
 
@@ -561,15 +505,6 @@ def _asked_elsewhere(tmp_path: Any) -> tuple[LDPGPUCBSampler, Any, Study]:
     return made("second", 1)
 
 
-def test_a_sampler_says_what_the_ledger_of_its_vault_knows(tmp_path: Any) -> None:
-    sampler, private, study = _asked_elsewhere(tmp_path)
-    assert private.guarantee(study).epsilon_most == pytest.approx(5.0)
-    guarantee = sampler.guarantee(study)
-    assert guarantee.protected
-    assert guarantee.epsilon_most == pytest.approx(5.0)
-    assert "had 5 evaluations: epsilon = 5.00" in str(guarantee)
-
-
 def test_a_copy_of_a_study_is_said_to_cost_no_less_than_the_vault_knows(tmp_path: Path) -> None:
     """It is a run of its own, whose first evaluation the ledger has under another one."""
     sampler, private, study = _asked_elsewhere(tmp_path)
@@ -580,6 +515,9 @@ def test_a_copy_of_a_study_is_said_to_cost_no_less_than_the_vault_knows(tmp_path
     )  # fmt: skip
     copy = optuna.load_study(study_name="copy", storage=to)
     for owner in (private, sampler):
+        guarantee = owner.guarantee(study)
+        assert guarantee.protected
+        assert "had 5 evaluations: epsilon = 5.00" in str(guarantee)
         assert owner.guarantee(copy).most_evaluations >= 5
         assert owner.guarantee(copy).epsilon >= 5.0
 
@@ -636,36 +574,53 @@ INVENTED: dict[str, Any] = {
 """Names and forms that no sampler writes into a study as these."""
 
 
-@EVERY_SYSTEM
+def _of_rows() -> tuple[Any, Study]:
+    sampler = POGPUCBSampler(np.linspace(0, 1, 20)[:, None], seed=0)
+    return sampler, optuna.create_study(sampler=sampler)
+
+
+def _of_system(make: Make) -> tuple[Any, Study]:
+    hosted = make()
+    private, study = hosted.begun(1)
+    return hosted.owner(private), study
+
+
+STUDIES = {name: partial(_of_system, make) for name, make in ON_STUDIES.items()}
+STUDIES["rows"] = _of_rows
+
+
+def _only_note(owner: Any, study: Study) -> str:
+    guarantee = owner.guarantee(study)
+    (note,) = (note for note in guarantee.notes if "did not write" in note)
+    assert f"{SECRET:.6f}"[:7] not in str(guarantee)
+    return str(note)
+
+
 @pytest.mark.parametrize("name", INVENTED)
-def test_an_invented_attribute_of_the_plugins_name_is_named(make: Make, name: str) -> None:
-    hosted = make()
-    private, study = hosted.begun(1)
-    owner = hosted.owner(private)
+def test_an_invented_attribute_of_the_plugins_name_is_named(name: str) -> None:
+    owner, study = STUDIES["ldp_objective"]()
     study.set_user_attr(name, INVENTED[name])
-    (note,) = (note for note in owner.guarantee(study).notes if "did not write" in note)
-    assert note.endswith(f"not covered: {name}")
-    assert f"{SECRET:.6f}"[:7] not in note
+    assert _only_note(owner, study).endswith(f"not covered: {name}")
 
 
-@EVERY_SYSTEM
-def test_an_invented_system_attribute_of_the_plugins_name_is_named(make: Make) -> None:
-    hosted = make()
-    private, study = hosted.begun(1)
-    storage_of(study).set_study_system_attr(study._study_id, "privbo:head:0123abcd", [SECRET])
-    (note,) = (n for n in hosted.owner(private).guarantee(study).notes if "did not write" in n)
-    assert note.endswith("not covered: privbo:head:0123abcd")
-
-
-@EVERY_SYSTEM
-@pytest.mark.parametrize("place", ["user", "system"])
-def test_an_invented_attribute_of_a_trial_is_a_reason(make: Make, place: str) -> None:
-    hosted = make()
-    private, study = hosted.begun(2)
-    write = getattr(storage_of(study), f"set_trial_{place}_attr")
-    trial = study.ask()
-    write(trial._trial_id, "privbo:head:0123abcd", SECRET)
-    assert not hosted.owner(private).guarantee(study).protected
+@pytest.mark.parametrize("of", STUDIES)
+def test_attributes_of_every_study_are_noted_by_name_and_those_of_trials_a_reason(of: str) -> None:
+    owner, study = STUDIES[of]()
+    notes = owner.guarantee(study).notes
+    assert not any("did not write" in note for note in notes)
+    study.set_user_attr("team", "vision")
+    study.set_user_attr("privbo:head:anything", SECRET)
+    assert _only_note(owner, study).endswith("not covered: privbo:head:anything, team")
+    storage = storage_of(study)
+    storage.set_study_system_attr(study._study_id, "privbo:head:0123abcd", [SECRET])
+    assert "privbo:head:0123abcd" in _only_note(owner, study)
+    for i in range(9):
+        study.set_user_attr(f"a{i}", i)
+    assert "a0, a1, a2, a3, a4 and 7 more" in _only_note(owner, study)
+    if of != "rows":
+        assert owner.guarantee(study).protected
+        storage.set_trial_system_attr(study.ask()._trial_id, "privbo:head:0123abcd", SECRET)
+        assert not owner.guarantee(study).protected
 
 
 @EVERY_SYSTEM
@@ -686,10 +641,3 @@ def test_the_summary_of_epochs_is_the_samplers_own() -> None:
     assert not [note for note in sampler.guarantee(study).notes if "did not write" in note]
     study.set_user_attr("privbo:duets", study.user_attrs["privbo:duets"] | {"mean": SECRET})
     assert [note for note in sampler.guarantee(study).notes if "not covered: privbo:duets" in note]
-
-
-def test_attributes_of_a_study_of_rows_are_named_too() -> None:
-    sampler = POGPUCBSampler(np.linspace(0, 1, 20)[:, None], seed=0)
-    study = optuna.create_study(sampler=sampler)
-    study.set_user_attr("privbo:head:anything", SECRET)
-    assert "not covered: privbo:head:anything" in str(sampler.guarantee(study).notes)

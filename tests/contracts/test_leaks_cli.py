@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable
+from privbo_plugins.algorithms.po_gp_ucb.exchange import write_request
 from privbo_plugins.cli import main
 from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.spaces import Float, Space
@@ -90,6 +92,32 @@ def test_no_secret_of_a_vault_is_printed_or_written(
         assert path.exists() == (what != "agent")
         assert not path.exists() or own.hits("written", path.read_bytes()) == []
     assert host is not None
+
+
+def test_no_row_leaves_the_curators_side(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What is printed, released, answered and kept, of people whose outcomes are randomised."""
+    own = Secrets()
+    X, y = own.vector(20), own.vector(20)
+    own.add_raw("scaled", X - 0.5)
+    people = "".join(f"{own.token},{x},{o}\n" for x, o in np.column_stack([X, y]).tolist())
+    data, table, url = tmp_path / "people.csv", tmp_path / "t.npz", f"sqlite:///{tmp_path}/c.db"
+    data.write_text(f"name,x,y\n{people}")
+    how = ["--epsilon", "2", "--delta", "1e-6", "--outcome-epsilon", "1", "--vault", url]
+    how += ["--outcome-range", "0", "1", "--columns", "x:0:1", "--out", str(table)]
+    assert main(["curator", "release", str(data), *how]) == 0
+    released = ReleasedTable.load(table)
+    own.scanner.allow(np.abs(released.Z).ravel().tolist())
+    asked, told = tmp_path / "request.json", tmp_path / "answers.json"
+    write_request(asked, released.manifest.digest, [1, 2])
+    files = ["--request", str(asked), "--out", str(told), "--vault", url]
+    assert main(["curator", "answer", str(data), "--outcome", "y", *files]) == 0
+    said = capfd.readouterr()
+    assert own.hits("data", data.read_bytes())  # the control
+    assert own.hits("printed", f"{said.out}{said.err}".encode()) == []
+    for path in (table, told, tmp_path / "c.db"):
+        assert own.hits(path.name, path.read_bytes()) == []
 
 
 def test_a_command_that_fails_inside_prints_nothing_of_what_it_read(

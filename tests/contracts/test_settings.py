@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import itertools
 import math
 import pkgutil
 import re
@@ -41,7 +40,6 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 import raytune_searchers
 from tests import verbs
 from tests.inside import settings_of
-from tests.pages import parsed
 
 OF_TUNE = {
     "metric", "mode", "points_to_evaluate", "max_concurrent", "run_name", "tags",
@@ -169,49 +167,6 @@ def test_what_is_missing_or_too_much_is_refused() -> None:
 # Who holds secrets ----------------------------------------------------------------------------
 
 
-def meaning(cls: type, name: str) -> str:
-    """What ``help`` says of a setting, in one line."""
-    text = inspect.getdoc(cls) or ""
-    section = text.split("Args:\n")[1].split("\n\n")[0]
-    said = section.split(f"    {name}: ")[1].split("\n    ")
-    own = [said[0], *itertools.takewhile(lambda line: line.startswith("    "), said[1:])]
-    return " ".join(line.strip() for line in own)
-
-
-def test_what_means_the_same_is_said_once_for_all_who_take_it() -> None:
-    having = [cls for cls in DECLARED if "noise" in defaults(cls)]
-    assert set(HOLDERS) < set(having)
-    assert len({meaning(cls, "noise") for cls in having}) == 1
-    search = raytune_searchers.DPFTSDESearch
-    assert meaning(search, "deadline") == meaning(FederatedServer, "deadline")
-    sentence = (
-        "Run rounds on the server's own clock, one every ``deadline`` seconds, whoever sends."
-    )
-    for cls in (search, FederatedServer):
-        assert meaning(cls, "hold").startswith(f"{sentence} ")
-
-
-def test_options_of_the_command_line_have_the_defaults_of_the_settings() -> None:
-    release = parsed(
-        "curator release x.csv --columns a:0:1 --epsilon 1 --delta 1e-6 --out t.npz "
-        "--vault sqlite:///v.db".split()
-    )
-    taken = defaults(Curator)
-    names = {
-        "mechanism", "on_excess", "r", "neighbor_distance", "outcome_epsilon", "outcome_range",
-        "outcome_mechanism", "outcome_delta",
-    }  # fmt: skip
-    assert {name: release[name] for name in names} == {n: taken[n] for n in names}
-    assert release["run"] == taken["run_name"]
-    serve = parsed(
-        "federation serve --agents 2 --vault sqlite:///v.db --secret s --invitations i "
-        "--space x:0:1".split()
-    )
-    of_server = defaults(FederatedServer)
-    assert (serve["deadline"], serve["hold"]) == (of_server["deadline"], of_server["hold"])
-    assert serve["run"] == of_server["run_name"]
-
-
 def test_settings_of_a_curator_show_neither_rows_nor_outcomes() -> None:
     shown = repr(CuratorSettings([[123.25]], epsilon=1.0, delta=1e-6, outcomes=[678.5]))
     assert "epsilon=1.0" in shown
@@ -333,19 +288,6 @@ def test_settings_are_checked_frozen_and_inherited() -> None:
         """A subclass needs nothing of its own."""
 
     assert Own(1.0, size=1).given.size == 1
-
-
-def test_a_class_without_a_place_for_its_settings_is_refused_where_it_is_defined() -> None:
-    with pytest.raises((ValueError, RuntimeError)) as caught:
-
-        class Silent:
-            """Says nothing."""
-
-            @takes(Keywords)
-            def __init__(self, given: Keywords) -> None: ...
-
-    said = f"{caught.value} {caught.value.__cause__}"
-    assert "says {settings} once in its docstring" in said
 
 
 # What a paper publishes ----------------------------------------------------------------------

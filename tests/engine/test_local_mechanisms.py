@@ -26,7 +26,6 @@ from scipy import optimize, stats
 
 from privbo_plugins.privacy import local
 from privbo_plugins.privacy.local import (
-    DEFAULT_MECHANISM,
     LOCAL_MECHANISMS,
     PIECEWISE_FROM,
     Duchi,
@@ -37,7 +36,7 @@ from privbo_plugins.privacy.local import (
     make_mechanism,
 )
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
-from privbo_plugins.privacy.reward_noise import RewardNoise, Tail, sub_weibull_radius
+from privbo_plugins.privacy.reward_noise import RewardNoise, sub_weibull_radius
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 5.0, 40.0)
 RANGES = ((-1.0, 1.0), (0.0, 1.9), (-3.0, -2.5), (1e6, 1e6 + 4.0))
@@ -278,16 +277,6 @@ def test_exact_distribution_of_a_bounded_mechanism(
     assert max(losses) == pytest.approx(carried_out(name, epsilon), rel=1e-2)
 
 
-@pytest.mark.parametrize("epsilon", EPSILONS)
-def test_duchi_has_the_published_two_points(epsilon: float) -> None:
-    mechanism = mechanism_of("duchi", epsilon)
-    largest = duchi_largest(min(epsilon, CARRIED_OUT))
-    for u in (-1.0, -0.4, 0.0, 0.25, 1.0):
-        pmf = exact_pmf(mechanism, u, 0.0)
-        assert sorted(pmf) == pytest.approx([-largest, largest], rel=1e-11)
-        assert float(pmf[max(pmf)]) == pytest.approx(0.5 + u / (2 * largest), abs=1e-11)
-
-
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 2.0, 5.0])
 @pytest.mark.parametrize("u", [-1.0, -0.3, 0.0, 0.77, 1.0])
 def test_piecewise_has_the_published_density(epsilon: float, u: float) -> None:
@@ -432,17 +421,6 @@ def test_variances_are_the_published_ones(
     )
 
 
-def test_figures_that_wang_et_al_print() -> None:
-    """At epsilon 1 on [-1, 1]: 8, 4.68, 5.22 and 4.29; on a one-sided range a quarter of it."""
-    worst = {name: mechanism_of(name, 1.0).worst_variance for name in LOCAL_MECHANISMS}
-    assert worst["laplace"] == pytest.approx(8.0, rel=1e-5)
-    assert worst["duchi"] == pytest.approx(4.6827, rel=1e-4)
-    assert worst["piecewise"] == pytest.approx(5.2236, rel=1e-4)
-    assert worst["hybrid"] == pytest.approx(4.2890, rel=1e-4)
-    assert mechanism_of("duchi", 1.0, 0.0, 1.0).worst_variance == pytest.approx(4.6827 / 4, 1e-4)
-    assert DEFAULT_MECHANISM == "duchi"
-
-
 @pytest.mark.parametrize("name", list(LOCAL_MECHANISMS))
 @given(
     epsilon=st.floats(0.05, 30),
@@ -463,14 +441,8 @@ def test_total_variance_dominates_every_distribution_of_rewards(
     own = weights @ u**2 - (weights @ u) ** 2
     added = sum(w * PUBLISHED[name](epsilon, x) for w, x in zip(weights, u, strict=True))
     assert half**2 * (own + added) <= mechanism.total_variance * (1 + 1e-9)
-
-
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
-@pytest.mark.parametrize("name", list(LOCAL_MECHANISMS))
-def test_total_variance_is_reached_by_rewards_at_the_ends(name: str, epsilon: float) -> None:
-    mechanism = mechanism_of(name, epsilon, 0.0, 1.9)
-    reached = 0.95**2 * (1 + PUBLISHED[name](epsilon, 1.0))
-    assert mechanism.total_variance == pytest.approx(reached, rel=3e-6)
+    reached = half**2 * max(1 + PUBLISHED[name](epsilon, 1.0), PUBLISHED[name](epsilon, 0.0))
+    assert mechanism.total_variance == pytest.approx(reached, rel=1e-5)
 
 
 # Laplace and Gaussian noise -----------------------------------------------------------------
@@ -481,32 +453,30 @@ def releases(mechanism: LocalMechanism, y: float, n: int) -> np.ndarray:
     return np.array([mechanism.randomize(y, noise, mechanism.low) for _ in range(n)])
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "y", "inside"),
-    [(0.1, 7.0, 1.9), (1.0, 0.61, 0.61), (2.0, math.nan, 0.0), (40.0, -1e308, 0.0)],
-)
-def test_laplace_noise_is_the_one_that_was_asked_for(
-    epsilon: float, y: float, inside: float
+def laws(name: str, epsilon: float, inside: float) -> tuple[Any, Any]:
+    """What is drawn on (0, 1.9), and the same one scale away."""
+    if name == "gaussian":
+        scale = balle_wang_sigma(epsilon, DELTA, 1.9)
+        return stats.norm(inside, scale), stats.norm(inside + scale, scale)
+    scale = 1.9 / epsilon
+    return stats.laplace(inside, scale), stats.laplace(inside + scale, scale)
+
+
+@pytest.mark.parametrize(("name", "epsilon", "y", "inside"), [
+    ("laplace", 0.1, 7.0, 1.9), ("laplace", 1.0, 0.61, 0.61), ("laplace", 2.0, math.nan, 0.0),
+    ("laplace", 40.0, -1e308, 0.0), ("gaussian", 0.5, 7.0, 1.9), ("gaussian", 5.0, math.inf, 0.0),
+])  # fmt: skip
+def test_noise_is_the_one_that_was_asked_for(
+    name: str, epsilon: float, y: float, inside: float
 ) -> None:
     """Kolmogorov-Smirnov over 1500 secure draws; false alarm 1e-9."""
-    mechanism = mechanism_of("laplace", epsilon, 0.0, 1.9)
-    assert mechanism.scale == pytest.approx(1.9 / epsilon, rel=2e-6)
-    assert mechanism.scale >= 1.9 / epsilon * (1 + 2**-21)
+    mechanism = mechanism_of(name, epsilon, 0.0, 1.9)
+    if name == "laplace":
+        assert 1.9 / epsilon * (1 + 2**-21) <= mechanism.scale <= 1.9 / epsilon * (1 + 2e-6)
     drawn = releases(mechanism, y, 1500)
-    law = stats.laplace(loc=inside, scale=1.9 / epsilon)
+    law, moved = laws(name, epsilon, inside)
     assert stats.kstest(drawn, law.cdf).pvalue > ALARM
-    moved = stats.laplace(loc=inside + 1.9 / epsilon, scale=1.9 / epsilon)
     assert stats.kstest(drawn, moved.cdf).pvalue < ALARM
-
-
-@pytest.mark.parametrize(("epsilon", "y", "inside"), [(0.5, 7.0, 1.9), (5.0, math.inf, 0.0)])
-def test_gaussian_noise_is_the_one_that_was_asked_for(
-    epsilon: float, y: float, inside: float
-) -> None:
-    """Kolmogorov-Smirnov over 1500 secure draws; false alarm 1e-9."""
-    drawn = releases(mechanism_of("gaussian", epsilon, 0.0, 1.9), y, 1500)
-    law = stats.norm(inside, balle_wang_sigma(epsilon, DELTA, 1.9))
-    assert stats.kstest(drawn, law.cdf).pvalue > ALARM
 
 
 @pytest.mark.parametrize("name", BOUNDED)
@@ -581,25 +551,12 @@ def test_bounded_noise_never_strays_farther_than_its_radius(
     assert max(strays) == pytest.approx(mechanism.tail(1.0), rel=1e-9)
 
 
-def test_tail_is_the_sub_weibull_quantile() -> None:
-    """P(|eta| > radius (ln(a t))^theta) = a exp(-ln(a t)) = 1/t."""
-    tail = Tail(0.7, theta=1.5, a=3.0)
-    for t in (1.0, 4.0, 1e6):
-        assert 3.0 * math.exp(-((tail(t) / 0.7) ** (1 / 1.5))) == pytest.approx(1 / t)
-
-
 def test_sub_weibull_radius_holds_normal_noise() -> None:
     for sigma, horizon, delta in ((1.0, 1000, 0.01), (0.3, 10, 0.1), (5.0, 10**6, 1e-6)):
         radius = sub_weibull_radius(0.5, horizon, delta, b=1 / (2 * sigma**2))
         assert radius == pytest.approx(sigma * math.sqrt(2 * math.log(2 * horizon / delta)))
         assert 0.05 * delta <= horizon * 2 * stats.norm.sf(radius, scale=sigma) <= delta
     assert sub_weibull_radius(0.5, 1, 0.5, a=0.1) == 0.0  # noise that never leaves zero
-
-
-def test_sub_weibull_radius_holds_exponential_noise_exactly() -> None:
-    for mean, horizon, delta in ((1.0, 1000, 0.01), (0.3, 1, 0.5), (5.0, 10**6, 1e-6)):
-        radius = sub_weibull_radius(1.0, horizon, delta, a=1.0, b=1 / mean)
-        assert horizon * stats.expon.sf(radius, scale=mean) == pytest.approx(delta)
 
 
 @pytest.mark.parametrize("name", ["theta", "horizon", "delta", "a", "b"])
@@ -659,44 +616,38 @@ def test_parameters_are_public_and_complete(name: str) -> None:
 
 # What is refused ----------------------------------------------------------------------------
 
+_NUMBERS = (math.nan, math.inf, -1.0, 0.0)
 BAD = [
-    ({"epsilon": 0.0}, r"epsilon must be a finite number > 0.*got 0"),
-    ({"epsilon": -1.0}, r"epsilon must be a finite number > 0.*got -1"),
-    ({"epsilon": math.nan}, r"epsilon must be a finite number > 0.*got nan"),
-    ({"epsilon": math.inf}, r"epsilon must be a finite number > 0.*got inf"),
+    *(({"epsilon": value}, "epsilon must be a finite number > 0") for value in _NUMBERS),
+    *(({"bound": value}, "bound must be a finite number > 0, got") for value in _NUMBERS),
     ({"bound": None}, r"Give bound= .* or value_range=\(low, high\), one of them"),
     ({"value_range": (0.0, 1.0)}, r"Give bound= .* or value_range=\(low, high\), one of them"),
-    ({"bound": 0.0}, r"bound must be a finite number > 0, got 0"),
-    ({"bound": -2.5}, r"bound must be a finite number > 0, got -2\.5"),
-    ({"bound": math.nan}, r"bound must be a finite number > 0, got nan"),
-    ({"bound": math.inf}, r"bound must be a finite number > 0, got inf"),
-    ({"bound": 1.7e308}, r"wide. Measure rewards in another unit"),
-    ({"bound": None, "value_range": (1.0, 0.0)}, r"finite low < high, got \(1\.0, 0\.0\)"),
-    ({"bound": None, "value_range": (1.0, 1.0)}, r"finite low < high, got \(1\.0, 1\.0\)"),
-    ({"bound": None, "value_range": (math.nan, 1.0)}, r"finite low < high, got \(nan"),
-    ({"bound": None, "value_range": (0.0, math.inf)}, r"finite low < high, got \(0\.0, inf"),
-    ({"bound": None, "value_range": (-1e308, 1e308)}, r"wide. Measure rewards in another unit"),
-    ({"bound": None, "value_range": (0.0, 5e-324)}, r"wide. Measure rewards in another unit"),
-    ({"bound": None, "value_range": (0.0, 1.0, 2.0)}, r"two numbers \(low, high\), got \(0\.0"),
-    ({"bound": None, "value_range": (0.5,)}, r"two numbers \(low, high\), got \(0\.5,\)"),
-    ({"bound": None, "value_range": 1.5}, r"two numbers \(low, high\), got 1\.5"),
-    ({"bound": None, "value_range": "ab"}, r"two numbers \(low, high\), got 'ab'"),
-    ({"bound": None, "value_range": (None, 1.0)}, r"two numbers \(low, high\), got \(None"),
-    ({"mechanism": "gauss"}, r"one of laplace, duchi, piecewise, hybrid, gaussian, got 'gauss'"),
-    ({"mechanism": ""}, r"one of laplace, duchi, piecewise, hybrid, gaussian, got ''"),
-    ({"delta": 1e-6}, r"duchi gives pure epsilon-LDP; delta=1e-06 has no use. Leave it out"),
-    ({"delta": math.nan}, r"duchi gives pure epsilon-LDP; delta=nan has no use. Leave it out"),
-    ({"mechanism": "gaussian"}, r"delta in \(0, 1\), got 0\.0\. Give delta="),
-    ({"mechanism": "gaussian", "delta": 0.0}, r"delta in \(0, 1\), got 0\.0\. Give delta="),
-    ({"mechanism": "gaussian", "delta": 1.0}, r"delta in \(0, 1\), got 1\.0\. Give delta="),
-    ({"mechanism": "gaussian", "delta": -0.1}, r"delta in \(0, 1\), got -0\.1\. Give delta="),
-    ({"mechanism": "gaussian", "delta": math.nan}, r"delta in \(0, 1\), got nan\. Give delta="),
-    ({"mechanism": "gaussian", "delta": 0.1, "epsilon": -1.0}, r"epsilon must be a finite"),
-    ({"mechanism": "gaussian", "delta": 0.1, "bound": -1.0}, r"bound must be a finite"),
-]
+    *(
+        ({"bound": None, "value_range": ends}, r"finite low < high, got \(")
+        for ends in ((1.0, 0.0), (1.0, 1.0), (math.nan, 1.0), (0.0, math.inf))
+    ),
+    *(
+        ({"bound": None, "value_range": ends}, "wide. Measure rewards in another unit")
+        for ends in ((-1e308, 1e308), (0.0, 5e-324))
+    ),
+    *(
+        ({"bound": None, "value_range": ends}, r"two numbers \(low, high\), got")
+        for ends in ((0.0, 1.0, 2.0), (0.5,), 1.5, "ab", (None, 1.0))
+    ),
+    *(({"mechanism": name}, "must be one of laplace, duchi") for name in ("gauss", "", [])),
+    *(({"delta": delta}, "duchi gives pure .* delta=.* has no use") for delta in (1e-6, math.nan)),
+    *(
+        ({"mechanism": "gaussian", **more}, r"delta in \(0, 1\), got .*Give delta=")
+        for more in ({}, *({"delta": value} for value in (0.0, 1.0, -0.1, math.nan)))
+    ),
+    *(({"epsilon": value}, "epsilon must be a number") for value in ("1", None)),
+    ({"epsilon": 10**400}, "epsilon must be a finite number"),
+    ({"bound": "1"}, "bound must be a number"), ({"bound": 10**400}, "bound must be a finite"),
+    ({"mechanism": "gaussian", "delta": "tiny"}, "delta must be a number"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("bad", "words"), BAD, ids=[str(bad) for bad, _ in BAD])
+@pytest.mark.parametrize(("bad", "words"), BAD, ids=[str(bad)[:40] for bad, _ in BAD])
 def test_senseless_arguments_are_refused(bad: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         make_mechanism(**({"epsilon": 1.0, "bound": 1.0} | bad))
@@ -722,24 +673,6 @@ def test_an_infinite_epsilon_is_no_mechanism() -> None:
         RewardPrivacy(-math.inf, bound=1.0).made()
     with pytest.raises(ValueError, match="finite low < high"):
         RewardPrivacy(math.inf, value_range=(1.0, 0.0)).made()
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"epsilon": "1"},
-        {"epsilon": None},
-        {"epsilon": 10**400},
-        {"bound": "1"},
-        {"bound": 10**400},
-        {"mechanism": []},
-        {"mechanism": "gaussian", "delta": "tiny"},
-    ],
-    ids=lambda bad: str(bad)[:30],
-)
-def test_arguments_of_another_type_are_refused_in_words(bad: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"epsilon|bound|mechanism|delta"):
-        make_mechanism(**({"epsilon": 1.0, "bound": 1.0} | bad))
 
 
 @pytest.mark.parametrize("epsilon", [5e-324, 1e-200, 1e-17, 9.9e-7])
@@ -848,16 +781,3 @@ def test_secure_noise_of_rewards_never_repeats_whatever_is_seeded() -> None:
         )
     for parts in zip(*rounds, strict=True):
         assert len(set(parts)) == len(rounds)
-
-
-def test_insecure_noise_of_rewards_is_reproducible() -> None:
-    def some(seed: int) -> list[float]:
-        noise = InsecureNoise(seed)
-        drawn = noise.add_gaussian(np.arange(4.0), 2.0)
-        assert np.array_equal(
-            drawn, np.arange(4.0) + 2.0 * np.random.default_rng(seed).standard_normal(4)
-        )
-        return [noise.add_laplace(1.0, 2.0), noise.flip(0.7), noise.integer(2**53)]
-
-    assert some(3) == some(3)
-    assert some(3) != some(4)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,11 +17,8 @@ from sklearn import metrics
 
 from privbo_plugins import losses
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
-from privbo_plugins.algorithms.dp_gibo.plan import make_plan
-from privbo_plugins.errors import NotLossesError, UtilityWarning
-from privbo_plugins.spaces import Float, Space
+from privbo_plugins.errors import NotLossesError
 
-ROOT = Path(__file__).parents[2]
 UNIT = st.floats(0.0, 1.0)
 REALS = st.floats(-1e6, 1e6)
 Vectors = tuple[np.ndarray, np.ndarray]
@@ -148,14 +142,6 @@ def test_every_kind_of_collection_gives_the_same(loss: Callable[..., Any]) -> No
     assert np.array_equal(loss(np.array(y, np.int8), np.array(p, np.float32)), expected)
 
 
-def test_tensors_of_torch_are_taken() -> None:
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    p = torch.tensor([[0.25, 0.75], [0.5, 0.5]], requires_grad=True)
-    y = torch.tensor([0, 1])
-    for loss in PROBABILITIES:
-        assert loss(y, p) == pytest.approx(loss([0, 1], [[0.25, 0.75], [0.5, 0.5]]))
-
-
 ODD: list[Any] = [math.nan, math.inf, -math.inf, None, "x", -0.1, 1.1, 1e300]
 
 
@@ -173,15 +159,14 @@ def test_what_is_no_probability_is_nan_in_its_own_place(loss: Any, odd: Any) -> 
 
 
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, None, "x", 1e300], ids=repr)
-@pytest.mark.parametrize("loss", [losses.squared], ids=name_of)
-def test_what_is_no_number_is_nan_in_its_own_place(loss: Any, odd: Any) -> None:
+def test_what_is_no_number_is_nan_in_its_own_place(odd: Any) -> None:
     for y, p in (([1.0, 2.0], [0.5, odd]), ([1.0, odd], [0.5, 0.5])):
-        found = loss(y, p)
+        found = losses.squared(y, p)
         assert found[0] == 0.25
         assert np.isnan(found[1])
 
 
-@pytest.mark.parametrize("odd", [math.nan, None, float("nan")], ids=repr)
+@pytest.mark.parametrize("odd", [math.nan, None], ids=repr)
 def test_a_missing_label_is_nan(odd: Any) -> None:
     assert np.isnan(losses.zero_one([0, 1], [0, odd])).tolist() == [False, True]
     assert np.isnan(losses.zero_one(["a", odd], ["a", "b"])).tolist() == [False, True]
@@ -222,9 +207,14 @@ def test_nothing_that_a_record_does_gets_out() -> None:
 
 TEXTS = np.array(["a", "b"])
 
+SECRET = 0.8371625
 WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: losses.squared([1.0, 2.0], [1.0]), "y_true has 2 of them, prediction 1"),
-    (lambda: losses.squared(3.0, [1.0]), "y_true must be a non-empty array"),
+    (lambda: losses.squared([SECRET, SECRET], [SECRET]), "y_true has 2 of them"),
+    (lambda: losses.zero_one([SECRET], np.array([[SECRET, SECRET]])), "argmax"),
+    (lambda: losses.brier([SECRET], np.full((1, 1, 1), SECRET)), "one value a record"),
+    (lambda: losses.brier(np.array(["0.8371625"]), [SECRET]), "labels=classifier.classes_"),
+    (lambda: losses.squared(SECRET, SECRET), "y_true must be a non-empty array"),
     (lambda: losses.squared([], []), "y_true must be a non-empty array"),
     (lambda: losses.squared(np.ones((2, 2)), np.ones(2)), r"shape \(2, 2\)"),
     (lambda: losses.zero_one([0, 1], np.ones((2, 3))), "argmax"),
@@ -240,25 +230,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
 
 @pytest.mark.parametrize(("call", "text"), WRONG)
 def test_other_shapes_are_refused_with_the_way_out(call: Callable[[], Any], text: str) -> None:
-    with pytest.raises(NotLossesError, match=text):
-        call()
-
-
-SECRET = 0.8371625
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: losses.squared([SECRET, SECRET], [SECRET]),
-        lambda: losses.squared(SECRET, SECRET),
-        lambda: losses.brier(np.array(["0.8371625"]), [SECRET]),
-        lambda: losses.zero_one([SECRET], np.array([[SECRET, SECRET]])),
-        lambda: losses.brier([SECRET], np.full((1, 1, 1), SECRET)),
-    ],
-)
-def test_no_refusal_quotes_a_record(call: Callable[[], Any]) -> None:
-    with pytest.raises(NotLossesError) as refused:
+    with pytest.raises(NotLossesError, match=text) as refused:
         call()
     assert "8371" not in str(refused.value)
 
@@ -390,49 +362,7 @@ def test_the_minimiser_of_bounded_log_is_where_its_docstring_says(r: float, e: f
     assert abs(said - r) <= e / (1 - e)
 
 
-def test_other_bounded_links_of_log_loss_move_its_minimiser_far() -> None:
-    """What docs/losses.md warns of: -ln p through 1 - exp(-y / 2), labels that are 1 in 70 %."""
-    p = np.linspace(1e-6, 1 - 1e-6, 100_001)
-    means = {
-        link: 0.7 * f(-np.log(p)) + 0.3 * f(-np.log(1 - p))
-        for link, f in (("exp", lambda y: -np.expm1(-y / 2)), ("own", lambda y: y / (1 + y)))
-    }
-    least = {link: float(p[mean.argmin()]) for link, mean in means.items()}
-    assert least["exp"] == pytest.approx(0.7**2 / (0.7**2 + 0.3**2), abs=1e-3)
-    assert abs(least["own"] - 0.7) > 0.1
-    own = 0.7 * losses.bounded_log(np.ones(len(p), int), p)
-    own += 0.3 * losses.bounded_log(np.zeros(len(p), int), p)
-    assert p[own.argmin()] == pytest.approx(0.7, abs=1e-3)
-
-
 # What a plan says, and what an import costs -----------------------------------------------------
-
-
-@pytest.mark.parametrize(("mu", "warns"), [(1.0, False), (0.3, False), (0.1, True)])
-def test_a_plan_for_few_records_warns_where_the_noise_drowns_the_signal(
-    mu: float, warns: bool
-) -> None:
-    """Diabetes, n = 221: two budgets at which a recipe works, and one where none does."""
-    config = GIBOConfig(mu, **losses.squared.settings(25, 346, spread=77))
-    plan = make_plan(config, Space({k: Float(0.0, 1.0) for k in "abcd"}), 221)
-    sd = 2 * plan.clipping_norm * math.sqrt(25 / 0.9) / (221 * mu)
-    assert plan.gradient_noise == pytest.approx(sd, rel=1e-4)
-    assert plan.noise_dominates is warns
-    assert ("WARNING" in str(plan)) is warns
-    if warns:
-        with pytest.warns(UtilityWarning, match="noise of one step"):
-            plan.warn_if_noise_dominates()
-
-
-def test_losses_import_no_framework_and_nothing_heavy() -> None:
-    probe = (
-        "import sys, privbo_plugins.losses; print(*sorted({m.split('.')[0] for m in sys.modules}))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    heavy = {"torch", "sklearn", "scipy", "optuna", "ray", "pandas", "opendp", "sqlalchemy"}
-    assert not heavy & set(done.stdout.split())
 
 
 @pytest.mark.parametrize("missing", [False, True])

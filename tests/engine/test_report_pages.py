@@ -150,7 +150,9 @@ def test_a_page_is_small_however_long_the_run(make: Any, n: int, d: int) -> None
     assert ("is drawn, and the last" in page) == (n > 12)
 
 
-def test_a_page_asks_for_nothing_from_elsewhere(make: Any) -> None:
+def test_a_page_stands_alone_is_the_same_again_and_says_how_each_picture_is_read(
+    make: Any,
+) -> None:
     page = make(40, 3, "x").to_html()
     assert not re.search(r"https?:|@import|url\((?!#)|//", page.replace("xmlns", ""))
     assert _POLICY in page
@@ -158,6 +160,11 @@ def test_a_page_asks_for_nothing_from_elsewhere(make: Any) -> None:
         assert tag not in {"script", "link", "iframe", "img", "object", "embed", "base"}
         assert all(value is None or value.startswith("#") for name, value in given.items()
                    if name in {"href", "src"})  # fmt: skip
+    said = re.findall(r"<figcaption><strong>.*?</strong> (.*?)</figcaption>", page)
+    assert len(said) == page.count("<svg ")
+    assert all(len(text) > 30 and text.endswith(".") for text in said)
+    assert page.index('id="guarantee"') < page.index("<figure>")
+    assert make(40, 3, "x").to_html() == page
 
 
 def test_hostile_texts_stay_texts(make: Any) -> None:
@@ -180,18 +187,6 @@ def test_pictures_are_whole_and_no_name_is_given_twice(make: Any) -> None:
     assert len(ids) == len(set(ids))
     used = {ref for ref in re.findall(r"(?:href=\"#|url\(#)([^\")]+)", page)}
     assert used <= set(ids)
-
-
-def test_every_picture_says_in_one_sentence_how_it_is_read(make: Any) -> None:
-    page = make(12, 2, "x").to_html()
-    said = re.findall(r"<figcaption><strong>.*?</strong> (.*?)</figcaption>", page)
-    assert len(said) == page.count("<svg ")
-    assert all(len(text) > 30 and text.endswith(".") for text in said)
-    assert page.index('id="guarantee"') < page.index("<figure>")
-
-
-def test_the_same_facts_make_the_same_page(make: Any) -> None:
-    assert make(40, 3, "x").to_html() == make(40, 3, "x").to_html()
 
 
 def test_the_points_of_a_picture_stand_in_numbers_beside_it() -> None:
@@ -251,29 +246,18 @@ def _worth(report: Report) -> dict[str, str]:
     return dict(table.rows)
 
 
-def test_one_release_is_worth_what_its_noise_leaves() -> None:
+@pytest.mark.parametrize("n", [1, 100])
+def test_releases_at_one_place_are_worth_their_mean_and_what_their_noise_leaves(n: int) -> None:
     """Of one value nothing but the noise is known: 1.96 sigma each way."""
-    place = np.array([[0.5]])
-    history = History([("start", 0, 0.25)], 0.1, ["x"], place, [{"x": 0.5}], [1.0], 1.0,
-                      places=place, aim=place[0])  # fmt: skip
-    told = Guarantee(True, "m", "n", "p", 900, 1.0, 1.0, 1)
-    found = _worth(records_report("R", told, history, {"x": 0.5}))
-    low, high = map(float, found["95 % interval"].split(" to "))
-    assert float(found["estimate"]) == pytest.approx(0.25)
-    assert (high - low) / 2 == pytest.approx(0.196, rel=1e-3)
-
-
-def test_many_releases_at_one_place_are_worth_their_mean() -> None:
-    rng = np.random.default_rng(1)
-    y = 0.4 + 0.1 * rng.standard_normal(100)
-    place = np.full((100, 1), 0.5)
+    y = 0.4 + 0.1 * np.random.default_rng(1).standard_normal(n)
+    place = np.full((n, 1), 0.5)
     history = History([("start", i, float(v)) for i, v in enumerate(y)], 0.1, ["x"], place,
-                      [{"x": 0.5}] * 100, [1.0], 1.0, places=place, aim=place[0])  # fmt: skip
-    told = Guarantee(True, "m", "n", "p", 900, 1.0, 1.0, 100)
+                      [{"x": 0.5}] * n, [1.0], 1.0, places=place, aim=place[0])  # fmt: skip
+    told = Guarantee(True, "m", "n", "p", 900, 1.0, 1.0, n)
     found = _worth(records_report("R", told, history, {"x": 0.5}))
     low, high = map(float, found["95 % interval"].split(" to "))
     assert float(found["estimate"]) == pytest.approx(float(np.mean(y)), abs=1e-4)
-    assert (high - low) / 2 == pytest.approx(1.96 * 0.1 / 10, rel=0.02)
+    assert (high - low) / 2 == pytest.approx(1.96 * 0.1 / math.sqrt(n), rel=0.02)
 
 
 def test_of_rewards_the_worth_is_the_mean_of_what_was_asked_there() -> None:

@@ -21,20 +21,18 @@ from privbo_plugins.store.vault import Vault, open_vault
 
 from .scenes import at_once
 
-OLD = Path(__file__).parents[1] / "stored" / "v0_1"
-
 LINE = Space({"x": Float(0.0, 1.0)})
 MIXED = Space({"x": Float(0.0, 1.0), "kind": Categorical(("a", "b")), "k": Int(1, 6)})
 UCB = {"algorithm": "gp-ucb", "maximize": True}
 LATER = "stored after its first evaluations"
 
 
-@pytest.fixture(params=["memory", "file", "postgres"])
-def vault(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Vault]:
+@pytest.fixture(params=["memory", "postgres"])
+def vault(request: pytest.FixtureRequest) -> Iterator[Vault]:
     if request.param == "postgres":
         opened = open_vault(request.getfixturevalue("postgres_database"))
     else:
-        opened = open_vault(None if request.param == "memory" else f"sqlite:///{tmp_path}/v.db")
+        opened = open_vault()
     yield opened
     opened.close()
 
@@ -195,16 +193,6 @@ def test_the_vault_alone_names_the_algorithm_that_asked(
     assert (facts["kind"], facts["algorithm"]) == ("rewards", "moma-gp-ucb")
     said(capsys, "report", "--vault", url, "--out", str(page))
     assert "<td>moma-gp-ucb</td>" in page.read_text()
-
-
-def test_looking_at_a_vault_fixes_nothing_in_it(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/v.db"
-    session = opened(open_vault(url))
-    session.release("0", 0.5, "Jane", 0.0)
-    head = session.run.head()
-    (run,) = runs_of(open_vault(url))
-    assert (run.algorithm, run.guarantee.protected) == ("duchi", True)
-    assert (session.run.head(), runs_of(open_vault(url))[0].frozen) == (head, None)
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from privbo_plugins.algorithms.duets import DUETS, DUETSConfig
+from privbo_plugins.algorithms.duets import DUETSConfig
 from privbo_plugins.privacy.guarantee import (
     FederationGuarantee,
     Guarantee,
     LocalGuarantee,
     OutsourcedGuarantee,
 )
-from privbo_plugins.spaces import Float, Space
 from privbo_plugins.status import ANSWERS, ROUNDS, TRIALS, planned_trials, status, used_up
 
 RECORDS = Guarantee(True, "m", "n", "p", 100, 1.0, 0.75, 5)
@@ -90,17 +89,3 @@ def test_settings_that_do_not_say_have_no_planned_trials() -> None:
     assert planned_trials(object()) is None
     assert planned_trials(DUETSConfig(n_agents=3)) is None
     assert planned_trials(DUETSConfig(n_agents=3, horizon=5)) == 15
-
-
-@pytest.mark.parametrize("horizon", [1, 5, 8])
-def test_duets_is_finished_when_its_last_epoch_has_closed(horizon: int) -> None:
-    space = Space({"x": Float(0.0, 1.0)})
-    duets = DUETS(DUETSConfig(n_agents=2, horizon=horizon, discretisation=32), space)
-    for key in range(2 * horizon):
-        assert not duets.finished
-        evaluation = duets.ask(key)
-        assert evaluation is not None
-        duets.tell(evaluation, -abs(evaluation.x[0] - 0.3))
-    assert duets.finished
-    endless = DUETS(DUETSConfig(n_agents=2, discretisation=32), space)
-    assert not endless.finished
