@@ -13,7 +13,6 @@ import math
 import tempfile
 import uuid
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -209,26 +208,6 @@ def run_alone(
     return configs
 
 
-def values_of(subject: Subject, domain: Any, n: int = 30) -> list[Any]:
-    """What a searcher suggests for a domain beside another one; what it repeats gets worse."""
-    searcher = on(subject, {"a": domain, "x": tune.uniform(0.0, 1.0)})
-    times: Counter[str] = Counter()
-
-    def objective(config: dict[str, Any]) -> float:
-        times[repr(config["a"])] += 1  # choices may be lists
-        return times[repr(config["a"])] / n
-
-    configs = run_alone(searcher, n, objective)
-    return [config["a"] for config in configs]
-
-
-def expect_among(values: list[Any], allowed: list[Any]) -> None:
-    """Every value must be one of the allowed ones, and several of them must occur."""
-    wrong = [v for v in values if not any(math.isclose(v, a, abs_tol=1e-9) for a in allowed)]
-    expect(not wrong, f"suggests {wrong[0]:.4g}" if wrong else "")
-    expect(len(set(values)) > 1, "suggests one value only")
-
-
 def handed(searcher: Any, n: int, prefix: str = "t") -> list[str]:
     """Asks n times and returns the trials that got a configuration."""
     trials = [f"{prefix}{i}" for i in range(n)]
@@ -246,24 +225,30 @@ def restored(subject: Subject, searcher: Any, folder: Path) -> Any:
 
 # Search spaces ------------------------------------------------------------------------------
 
+DOMAINS: dict[str, tuple[Any, Callable[[Any], bool]]] = {
+    "uniform": (tune.uniform(-2.0, 3.0), lambda v: -2.0 <= v <= 3.0),
+    "loguniform": (tune.loguniform(1e-4, 1e-1), lambda v: 1e-4 <= v <= 1e-1),
+    "quniform": (tune.quniform(0.0, 1.0, 0.25), lambda v: v % 0.25 == 0 and 0 <= v <= 1),
+    "qloguniform": (tune.qloguniform(0.5, 4.0, 0.5), lambda v: v % 0.5 == 0 and 0 < v <= 4),
+    "randint": (tune.randint(0, 3), lambda v: type(v) is int and 0 <= v < 3),
+    "lograndint": (tune.lograndint(1, 5), lambda v: 1 <= v < 5),
+    "qrandint": (tune.qrandint(1, 10, 3), lambda v: v in (3, 6, 9)),
+    "qrandint with q=1": (tune.qrandint(0, 3, 1), lambda v: v in (0, 1, 2)),
+    "qlograndint": (tune.qlograndint(2, 16, 2), lambda v: v % 2 == 0 and 2 <= v <= 16),
+    "choice": (tune.choice(["a", None, 2, [1], {"k": 1}]), lambda v: v != []),
+    "a single value": (tune.randint(3, 4), lambda v: v == 3),
+}
+"""Domains of Tune, and whether a value is one of those that Tune itself draws from them."""
+
 
 @check("space is converted")
 def space_is_converted(subject: Subject, folder: Path) -> None:
-    """A `param_space` of ranges, choices and constants becomes valid suggestions."""
-    space = {
-        "u": tune.uniform(-2.0, 3.0),
-        "l": tune.loguniform(1e-4, 1e-1),
-        "i": tune.randint(0, 4),
-        "c": tune.choice(["a", None, 2]),
-        "k": 7,
-        "list": [1, 2],
-    }
-    for config in run_alone(on(subject, space), 12, lambda c: float(c["u"])):
-        expect(set(config) - {"k", "list"} == {"u", "l", "i", "c"}, "suggests other names")
-        expect(-2.0 <= config["u"] <= 3.0, "leaves the range of uniform")
-        expect(1e-4 <= config["l"] <= 1e-1, "leaves the range of loguniform")
-        expect(type(config["i"]) is int, "suggests an integer of another type")
-        expect(config["c"] in ("a", None, 2), "suggests an unknown choice")
+    """A `param_space` of any domains and of constants becomes values that Tune could draw."""
+    space = {name: domain for name, (domain, _) in DOMAINS.items()} | {"k": 7, "list": [1, 2]}
+    for config in run_alone(on(subject, space), 12, lambda c: float(c["uniform"])):
+        expect(set(config) - {"k", "list"} == set(DOMAINS), "suggests other names")
+        for name, (_, drawn) in DOMAINS.items():
+            expect(drawn(config[name]), f"suggests {config[name]} of {name}")
 
 
 @check("nested space")
@@ -274,74 +259,11 @@ def nested_space(subject: Subject, folder: Path) -> None:
         expect(-2.0 <= config["n"]["y"] <= 2.0, "leaves the range")
 
 
-@check("`randint` excludes its end")
-def randint_excludes_its_end(subject: Subject, folder: Path) -> None:
-    """`randint(0, 3)` means 0, 1, 2."""
-    expect_among(values_of(subject, tune.randint(0, 3)), [0, 1, 2])
-
-
-@check("`lograndint` excludes its end")
-def lograndint_excludes_its_end(subject: Subject, folder: Path) -> None:
-    """`lograndint(1, 5)` means 1 to 4."""
-    expect_among(values_of(subject, tune.lograndint(1, 5)), [1, 2, 3, 4])
-
-
-@check("`qrandint` gives multiples")
-def qrandint_gives_multiples(subject: Subject, folder: Path) -> None:
-    """`qrandint(1, 10, 3)` means 3, 6, 9, as Tune samples it."""
-    expect_among(values_of(subject, tune.qrandint(1, 10, 3)), [3, 6, 9])
-
-
-@check("`qrandint` with q=1 excludes its end")
-def qrandint_with_q1_excludes_its_end(subject: Subject, folder: Path) -> None:
-    """`qrandint(0, 3, 1)` means 0, 1, 2."""
-    expect_among(values_of(subject, tune.qrandint(0, 3, 1)), [0, 1, 2])
-
-
-@check("`quniform` gives multiples")
-def quniform_gives_multiples(subject: Subject, folder: Path) -> None:
-    """`quniform(0, 1, 0.25)` means five values, both ends among them."""
-    expect_among(values_of(subject, tune.quniform(0.0, 1.0, 0.25)), [0, 0.25, 0.5, 0.75, 1])
-
-
-@check("`qloguniform` keeps q")
-def qloguniform_keeps_q(subject: Subject, folder: Path) -> None:
-    """`qloguniform(0.5, 4, 0.5)` means multiples of 0.5."""
-    values = values_of(subject, tune.qloguniform(0.5, 4.0, 0.5))
-    expect_among(values, [0.5 * i for i in range(1, 9)])
-
-
-@check("`qlograndint` keeps q")
-def qlograndint_keeps_q(subject: Subject, folder: Path) -> None:
-    """`qlograndint(2, 16, 2)` means even numbers."""
-    expect_among(values_of(subject, tune.qlograndint(2, 16, 2)), list(range(2, 17, 2)))
-
-
-@check("choices of any kind")
-def choices_of_any_kind(subject: Subject, folder: Path) -> None:
-    """Choices may be lists, dictionaries and tuples."""
-    choices = [[1, 2], {"k": 1}, (3,)]
-    for value in values_of(subject, tune.choice(choices), 8):
-        expect(value in choices, "suggests an unknown choice")
-
-
-@check("single-valued domain")
-def single_valued_domain(subject: Subject, folder: Path) -> None:
-    """A domain with one value is suggested with it."""
-    expect(set(values_of(subject, tune.randint(3, 4), 4)) == {3}, "suggests something else")
-
-
-@check("`grid_search` is refused")
-def grid_search_is_refused(subject: Subject, folder: Path) -> None:
-    """A grid in the space is an error, not ignored."""
-    space = {"g": tune.grid_search([1, 2]), **LINE}
-    expect_error(lambda: on(subject, space), "accepts it")
-
-
-@check("unbounded domain is refused")
-def unbounded_domain_is_refused(subject: Subject, folder: Path) -> None:
-    """`randn` in the space is an error, not ignored."""
-    expect_error(lambda: on(subject, {"r": tune.randn(0, 1), **LINE}), "accepts it")
+@check("what cannot be searched is refused")
+def what_cannot_be_searched_is_refused(subject: Subject, folder: Path) -> None:
+    """`grid_search` and `randn` in the space are errors, not ignored."""
+    for domain in (tune.grid_search([1, 2]), tune.randn(0, 1)):
+        expect_error(lambda d=domain: on(subject, {"g": d, **LINE}), "accepts it")
 
 
 @check("domain in a list is refused or kept")
@@ -477,20 +399,21 @@ def points_come_first(subject: Subject, folder: Path) -> None:
     suggested(searcher, "later")
 
 
+def _point_names(subject: Subject, point: Mapping[str, Any]) -> None:
+    config = suggested(on(subject, NESTED, points_to_evaluate=[point]), "t")
+    expect(np.allclose([config["x"], config["n"]["y"]], [0.75, -1.5]), "suggests another")
+
+
 @check("flat points")
 def flat_points(subject: Subject, folder: Path) -> None:
     """A point may name nested parameters flat, as `n/y`."""
-    searcher = on(subject, NESTED, points_to_evaluate=[{"x": 0.75, "n/y": -1.5}])
-    config = suggested(searcher, "t")
-    expect(np.allclose([config["x"], config["n"]["y"]], [0.75, -1.5]), "suggests another")
+    _point_names(subject, {"x": 0.75, "n/y": -1.5})
 
 
 @check("nested points")
 def nested_points(subject: Subject, folder: Path) -> None:
     """A point may be nested as the space is."""
-    searcher = on(subject, NESTED, points_to_evaluate=[{"x": 0.75, "n": {"y": -1.5}}])
-    config = suggested(searcher, "t")
-    expect(np.allclose([config["x"], config["n"]["y"]], [0.75, -1.5]), "suggests another")
+    _point_names(subject, {"x": 0.75, "n": {"y": -1.5}})
 
 
 @check("unknown name in a point")
@@ -519,57 +442,90 @@ def expect_alive(subject: Subject, searcher: Any, n: int = 3) -> None:
         expect(0 <= subject.where(config) <= 1, "leaves the range")
 
 
-@check("NaN and infinite metrics")
-def nan_and_infinite_metrics(subject: Subject, folder: Path) -> None:
-    """NaN, inf and -inf as a metric end the trial, not the search."""
-    searcher = on(subject)
-    for i, value in enumerate([math.nan, math.inf, -math.inf] * 3):
-        suggested(searcher, f"t{i}")
-        finish(searcher, f"t{i}", value)
-    expect_alive(subject, searcher)
+Event = Callable[[Any], object]
 
 
-@check("reporting too often")
-def reporting_too_often(subject: Subject, folder: Path) -> None:
-    """A report after the completion is harmless."""
-    searcher = on(subject)
-    suggested(searcher, "t")
-    finish(searcher, "t", 0.5)
-    searcher.on_trial_result("t", result(0.5, 3))
-    expect_alive(subject, searcher)
+def asks(*trials: str) -> Event:
+    return lambda searcher: [suggested(searcher, trial) for trial in trials]
 
 
-@check("additional completion")
-def additional_completion(subject: Subject, folder: Path) -> None:
-    """A second completion of a finished trial is harmless."""
-    searcher = on(subject)
-    suggested(searcher, "t")
-    finish(searcher, "t", 0.5)
-    searcher.on_trial_complete("t", result(0.9, 4))
-    searcher.on_trial_complete("t", error=True)
-    expect_alive(subject, searcher)
+def reports(trial: str, told: Mapping[str, Any]) -> Event:
+    return lambda searcher: searcher.on_trial_result(trial, told)
 
 
-@check("report of an unknown trial")
-def report_of_an_unknown_trial(subject: Subject, folder: Path) -> None:
-    """A report of a trial that was never suggested is harmless."""
-    searcher = on(subject)
-    suggested(searcher, "t")
-    searcher.on_trial_result("stranger", result(0.5))
-    finish(searcher, "t", 0.5)
-    expect_alive(subject, searcher)
+def ends(trial: str, told: Any = None, **how: bool) -> Event:
+    return lambda searcher: searcher.on_trial_complete(trial, told, **how)
 
 
-@check("completion of an unknown trial")
-def completion_of_an_unknown_trial(subject: Subject, folder: Path) -> None:
-    """A completion of a trial that was never suggested is harmless."""
-    searcher = on(subject)
-    suggested(searcher, "t")
-    searcher.on_trial_complete("stranger", result(0.5))
-    searcher.on_trial_complete("stranger 2", error=True)
-    searcher.on_trial_complete("stranger 3")
-    finish(searcher, "t", 0.5)
-    expect_alive(subject, searcher)
+def finishes_with(trial: str, value: float = 0.5) -> Event:
+    return lambda searcher: finish(searcher, trial, value)
+
+
+BARE = {"training_iteration": 1}
+
+HARMLESS: dict[str, tuple[str, list[Event]]] = {
+    "NaN and infinite metrics": (
+        "NaN, inf and -inf as a metric end the trial, not the search.",
+        [
+            event
+            for i, value in enumerate([math.nan, math.inf, -math.inf] * 3)
+            for event in (asks(f"t{i}"), finishes_with(f"t{i}", value))
+        ],
+    ),
+    "reporting too often": (
+        "A report after the completion is harmless.",
+        [asks("t"), finishes_with("t"), reports("t", result(0.5, 3))],
+    ),
+    "additional completion": (
+        "A second completion of a finished trial is harmless.",
+        [asks("t"), finishes_with("t"), ends("t", result(0.9, 4)), ends("t", error=True)],
+    ),
+    "report of an unknown trial": (
+        "A report of a trial that was never suggested is harmless.",
+        [asks("t"), reports("stranger", result(0.5)), finishes_with("t")],
+    ),
+    "completion of an unknown trial": (
+        "A completion of a trial that was never suggested is harmless.",
+        [
+            asks("t"), ends("stranger", result(0.5)), ends("stranger 2", error=True),
+            ends("stranger 3"), finishes_with("t"),
+        ],
+    ),
+    "report without the metric": (
+        "An intermediate report may lack the metric.",
+        [asks("t"), reports("t", BARE), finishes_with("t")],
+    ),
+    "result without the metric": (
+        "A last result without the metric ends the trial, not the search.",
+        [event for t in "abc" for event in (asks(t), ends(t, BARE))],
+    ),
+    "completion without result": (
+        "A completion without result and without error ends the trial, not the search.",
+        [event for t in "abc" for event in (asks(t), ends(t))],
+    ),
+    "failed trials": (
+        "Trials that end with an error do not end the search.",
+        [event for t in "abcde" for event in (asks(t), ends(t, error=True))],
+    ),
+    "failed after reporting": (
+        "A trial may report, and fail afterwards with its last result.",
+        [asks("t"), reports("t", result(0.5)), ends("t", result(0.5), error=True)],
+    ),
+}  # fmt: skip
+"""What a trial may do, after which a search goes on."""
+
+
+def _goes_on_after(events: list[Event]) -> Run:
+    def run(subject: Subject, folder: Path) -> None:
+        searcher = on(subject)
+        for event in events:
+            event(searcher)
+        expect_alive(subject, searcher)
+
+    return run
+
+
+CHECKS += [Check(name, told, _goes_on_after(do)) for name, (told, do) in HARMLESS.items()]
 
 
 @check("restart under a new id")
@@ -581,56 +537,6 @@ def restart_under_a_new_id(subject: Subject, folder: Path) -> None:
     finished = result(0.5, **{f"config/{name}": value for name, value in config.items()})
     searcher.on_trial_result("new", finished)
     searcher.on_trial_complete("new", finished)
-    expect_alive(subject, searcher)
-
-
-@check("report without the metric")
-def report_without_the_metric(subject: Subject, folder: Path) -> None:
-    """An intermediate report may lack the metric."""
-    searcher = on(subject)
-    suggested(searcher, "t")
-    searcher.on_trial_result("t", {"training_iteration": 1})
-    finish(searcher, "t", 0.5)
-    expect_alive(subject, searcher)
-
-
-@check("result without the metric")
-def result_without_the_metric(subject: Subject, folder: Path) -> None:
-    """A last result without the metric ends the trial, not the search."""
-    searcher = on(subject)
-    for i in range(3):
-        suggested(searcher, f"t{i}")
-        searcher.on_trial_complete(f"t{i}", {"training_iteration": 1})
-    expect_alive(subject, searcher)
-
-
-@check("completion without result")
-def completion_without_result(subject: Subject, folder: Path) -> None:
-    """A completion without result and without error ends the trial, not the search."""
-    searcher = on(subject)
-    for i in range(3):
-        suggested(searcher, f"t{i}")
-        searcher.on_trial_complete(f"t{i}")
-    expect_alive(subject, searcher)
-
-
-@check("failed trials")
-def failed_trials(subject: Subject, folder: Path) -> None:
-    """Trials that end with an error do not end the search."""
-    searcher = on(subject)
-    for i in range(5):
-        suggested(searcher, f"t{i}")
-        searcher.on_trial_complete(f"t{i}", None, error=True)
-    expect_alive(subject, searcher)
-
-
-@check("failed after reporting")
-def failed_after_reporting(subject: Subject, folder: Path) -> None:
-    """A trial may report, and fail afterwards with its last result."""
-    searcher = on(subject)
-    suggested(searcher, "t")
-    searcher.on_trial_result("t", result(0.5))
-    searcher.on_trial_complete("t", result(0.5), error=True)
     expect_alive(subject, searcher)
 
 
@@ -949,20 +855,18 @@ def duets(epsilon: float = math.inf, vault: str | None = None) -> Subject:
     return Subject(DUETSSearch.__name__, make, ignored=PrivacyWarning)
 
 
+OF_A_SPACE = (
+    "space is converted", "nested space", "space is left alone", "space as an argument",
+    "no space is named", "flat points", "nested points",
+)  # fmt: skip
+"""Checks with a space of their own."""
+
 ROWS = np.linspace(0.1, 0.9, 12)[:, None]
 
 
 def rows() -> Subject:
     """POGPUCBSearch over two rows that may be asked again and again; with a plan, over twelve."""
     whole = "a trial is a row of the table, and there is no other space"
-    names = (
-        "space is converted", "nested space", "`randint` excludes its end",
-        "`lograndint` excludes its end", "`qrandint` gives multiples",
-        "`qrandint` with q=1 excludes its end", "`quniform` gives multiples",
-        "`qloguniform` keeps q", "`qlograndint` keeps q", "choices of any kind",
-        "single-valued domain", "space is left alone", "space as an argument",
-        "no space is named", "flat points", "nested points",
-    )  # fmt: skip
 
     def maker(Z: Any, **own: Any) -> Callable[..., Any]:
         def make(space: Any = None, metric: Any = None, mode: Any = None, **kwargs: Any) -> Any:
@@ -983,7 +887,7 @@ def rows() -> Subject:
         POGPUCBSearch.__name__,
         maker(ROWS[[0, -1]], repeats=True),
         ignored=PrivacyWarning,
-        exempt=dict.fromkeys(names, whole),
+        exempt=dict.fromkeys(OF_A_SPACE, whole),
         space={},
         points=({"x": 1}, {"x": 0}, {"x": 1}),
         planned=planned,
@@ -995,13 +899,8 @@ def agents() -> Subject:
     tags = "what agents tune stands in no trial's config"
     learns = "what agents report is their secret: results know one metric, `federation_round`"
     names = (
-        "space is converted", "nested space", "`randint` excludes its end",
-        "`lograndint` excludes its end", "`qrandint` gives multiples",
-        "`qrandint` with q=1 excludes its end", "`quniform` gives multiples",
-        "`qloguniform` keeps q", "`qlograndint` keeps q", "choices of any kind",
-        "single-valued domain", "space is left alone", "space as an argument",
-        "no space is named", "points come first", "flat points", "nested points",
-        "unknown name in a point", "point out of range", "points are restored", "seed",
+        *OF_A_SPACE, "points come first", "unknown name in a point", "point out of range",
+        "points are restored", "seed",
     )  # fmt: skip
     others = (
         "no metric is named", "metric and mode may come late", "mode alone", "min is minimised",

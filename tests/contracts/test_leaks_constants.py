@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -238,28 +236,6 @@ def test_constants_are_frozen_in_the_vault_for_every_worker(tmp_path: Path) -> N
     with pytest.warns(PrivacyWarning, match=CHANGED), pytest.raises(SpaceChangedError):
         go_on(url, study, 0.25)
     assert study.trials[2].params == {}
-
-
-def test_runs_of_older_versions_freeze_their_constants_at_the_next_trial(tmp_path: Path) -> None:
-    url, study = begun(tmp_path)
-    older = {name: fact for name, fact in frozen(tmp_path).items() if name != "constants"}
-    with closing(sqlite3.connect(tmp_path / "vault.db")) as db, db:
-        db.execute("UPDATE privbo_runs SET frozen = ?", (json.dumps(older),))
-    assert go_on(url, study, 0.5).guarantee(study).protected
-    assert frozen(tmp_path) == older | {"constants": frozen(tmp_path)["constants"]}
-    assert list(frozen(tmp_path)["constants"]) == ["thr"]
-    with pytest.warns(PrivacyWarning, match=CHANGED), pytest.raises(SpaceChangedError):
-        go_on(url, study, 0.25)
-
-
-def test_other_constants_before_an_older_run_froze_them_are_noticed(tmp_path: Path) -> None:
-    url, study = begun(tmp_path)
-    older = {name: fact for name, fact in frozen(tmp_path).items() if name != "constants"}
-    with closing(sqlite3.connect(tmp_path / "vault.db")) as db, db:
-        db.execute("UPDATE privbo_runs SET frozen = ?", (json.dumps(older),))
-    with pytest.warns(PrivacyWarning, match=CHANGED):
-        sampler = go_on(url, study, 0.25)
-    check_exposed(sampler, study)
 
 
 def test_ask_and_tell_refuses_other_constants_too() -> None:

@@ -32,60 +32,6 @@ def test_the_page_shows_what_was_measured() -> None:
         assert (RESULTS / f"applications_{name}.png").stat().st_size <= 150_000
 
 
-def test_the_summary_is_that_of_the_runs() -> None:
-    assert applications.summarise(KEPT["rows"]) == KEPT["summary"]
-    for name in LATTICES:
-        runs = [row for row in KEPT["rows"] if row["application"] == name]
-        assert len({(row["split"], row["seed"]) for row in runs}) == len(runs) >= 20
-        assert applications.pays_from(KEPT["summary"], name) == KEPT["pays from"][name]
-
-
-def test_gains_and_costs_are_paired_differences_with_errors_of_splits() -> None:
-    rows = [
-        {"application": "loans", "split": split, "seed": seed, "n": 900, "trials": 80,
-         "losses": {"no tuning": [0.5, 0.6], "middle": [0.5, 0.4],
-                    "tpe": [0.3, 0.3 + 0.1 * split], "mine": [0.4, 0.5]}}
-        for split in range(2) for seed in range(2)
-    ]  # fmt: skip
-    (entry,) = [
-        e for e in applications.summarise([*rows, *_others(rows)])
-        if (e["application"], e["arm"]) == ("loans", "mine")
-    ]  # fmt: skip
-    assert entry["test gain"] == [0.1, 0.0]
-    assert entry["test over middle"] == [-0.1, 0.0]
-    assert entry["test cost"] == [0.15, 0.05]  # .2 and .1: half their distance is the error
-
-
-def _others(rows: list[Any]) -> list[Any]:
-    return [
-        {**row, "application": other} for other in LATTICES if other != "loans" for row in rows
-    ]
-
-
-@pytest.mark.parametrize(
-    ("gains", "least"),
-    [
-        ({0.1: 0.0, 1.0: 0.5, 10.0: 0.6}, 100),
-        ({0.1: 0.5, 1.0: 0.1, 10.0: 0.6}, 1000),  # a gain that more records lose is luck
-        ({0.1: 0.5, 1.0: 0.5, 10.0: 0.1}, None),
-    ],
-)
-def test_it_pays_from_where_no_larger_number_fails(
-    gains: dict[float, float], least: int | None
-) -> None:
-    summary = [
-        {
-            "application": "loans",
-            "arm": f"dp-gibo {mu:g}",
-            "n": 100,
-            "test gain": [gain, 0.1],
-            "test over middle": [1.0, 0.1],
-        }
-        for mu, gain in gains.items()
-    ]
-    assert applications.pays_from(summary, "loans") == least
-
-
 @pytest.mark.parametrize("package", ["loans"])
 def test_parts_are_told_apart_by_places_and_share_no_record(package: str) -> None:
     needed(package)
