@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ SECRET = float(RECORDS[0])
 # Settings -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mu", [0, -1, -0.0, math.nan, -math.inf, "1", True, [1], 1j])
+@pytest.mark.parametrize("mu", [0, -1, math.nan, -math.inf, 1e-170, 1e155, "1", True, [1]])
 def test_mu_must_be_a_positive_number(mu: Any) -> None:
     with pytest.raises(ValueError, match=r"mu must be a number in .* got") as raised:
         DPGIBOSampler(mu)
@@ -84,64 +83,6 @@ def test_settings_of_the_wrong_type_are_refused_by_name(settings: dict[str, Any]
 
 
 # Vaults ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("vault", ["private.db", "/tmp/private.db", "", "sqlite//x", "a b c"])
-def test_a_vault_that_is_no_url_is_refused(vault: str) -> None:
-    with pytest.raises(ValueError, match="database URL such as 'sqlite:///"):
-        DPGIBOSampler(1.0, vault=vault)
-
-
-def test_a_vault_with_an_unknown_driver_is_refused() -> None:
-    with pytest.raises((ValueError, VaultError), match="vault"):
-        DPGIBOSampler(1.0, vault="oracel://host/db")
-
-
-@pytest.mark.parametrize("vault", [5, Path("private.db"), b"sqlite://"])
-def test_a_vault_of_another_type_is_refused(vault: Any) -> None:
-    with pytest.raises(
-        (ValueError, TypeError), match="vault must be None, 'memory' or a database"
-    ):
-        DPGIBOSampler(1.0, vault=vault)
-
-
-def test_a_vault_in_a_folder_that_does_not_exist(tmp_path: Path) -> None:
-    with pytest.raises(VaultError, match=r"cannot be created: No such file.*Give a path"):
-        DPGIBOSampler(1.0, vault=f"sqlite:///{tmp_path}/missing/vault.db")
-
-
-def test_a_vault_that_is_a_folder(tmp_path: Path) -> None:
-    tmp_path.chmod(0o700)
-    with pytest.raises(VaultError, match="vault"):
-        DPGIBOSampler(1.0, vault=f"sqlite:///{tmp_path}")
-
-
-def test_a_vault_that_is_another_file(tmp_path: Path) -> None:
-    path = tmp_path / "notes.txt"
-    path.write_text("these are notes and no database, in many words " * 100)
-    path.chmod(0o600)
-    with pytest.raises(VaultError, match="vault"):
-        DPGIBOSampler(1.0, vault=f"sqlite:///{path}")
-    assert "notes" in path.read_text()
-
-
-def test_a_vault_that_others_can_read_is_warned_of(tmp_path: Path) -> None:
-    path = tmp_path / "vault.db"
-    DPGIBOSampler(1.0, vault=f"sqlite:///{path}")
-    assert path.stat().st_mode & 0o777 == 0o600
-    path.chmod(0o644)
-    with pytest.warns(PrivacyWarning, match="chmod 600"):
-        DPGIBOSampler(1.0, vault=f"sqlite:///{path}")
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
-def test_a_read_only_folder(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    try:
-        with pytest.raises(VaultError, match="directory that this user may write"):
-            DPGIBOSampler(1.0, vault=f"sqlite:///{tmp_path}/vault.db")
-    finally:
-        tmp_path.chmod(0o700)
 
 
 def test_a_vault_that_becomes_read_only_loses_nothing(tmp_path: Path) -> None:
@@ -201,19 +142,11 @@ def test_a_hard_link_does_not_hide_it_either(tmp_path: Path) -> None:
 
 WRONG: dict[str, tuple[Callable[[np.ndarray], Any], str]] = {
     "scalar": (lambda y: float(y.mean()), r"single number\. Return the vector"),
-    "numpy scalar": (lambda y: y.mean(), r"single number\. Return the vector"),
-    "0-d array": (lambda y: np.array(y.mean()), r"single number\. Return the vector"),
     "too short": (lambda y: y[:-1], "another length"),
-    "too long": (lambda y: np.r_[y, y[0]], "another length"),
-    "2-d": (lambda y: y.reshape(2, -1), r"shape \(n_records,\), got an array of 2"),
     "column": (lambda y: y[:, None], r"shape \(n_records,\), got an array of 2"),
-    "empty": (lambda y: y[:0], r"non-empty vector"),
-    "empty list": (lambda _: [], r"non-empty vector"),
     "none": (lambda _: None, r"one value per validation record|real numbers"),
     "string": (lambda y: str(y.tolist()), "real numbers"),
     "dict": (lambda y: {"losses": y}, "real numbers|one value per validation record"),
-    "rows": (lambda y: [[v for v in y], [v for v in y[1:]]], "another length"),
-    "generator": (lambda y: (v for v in y), "real numbers"),
 }
 
 
@@ -247,18 +180,6 @@ def test_losses_of_a_wrong_kind_are_refused_and_nothing_is_lost(
     assert sampler.guarantee(study).protected
 
 
-@pytest.mark.parametrize("first", ["scalar", "empty", "2-d", "string"])
-def test_a_wrong_first_vector_does_not_fix_the_number_of_records(first: str) -> None:
-    sampler = make_sampler()
-    study = optuna.create_study(sampler=sampler)
-    with pytest.raises(ValueError, match="record"):
-        study.optimize(sampler.private(lambda t: WRONG[first][0](squares(t))), n_trials=1)
-    assert session_of(sampler, study).ledger() == []
-    study.optimize(sampler.private(squares))
-    assert sampler.guarantee(study).n_records == len(RECORDS)
-    assert sampler.finished(study)
-
-
 def _with_odd(y: np.ndarray, odd: float, many: bool) -> np.ndarray:
     y = y.copy()
     y[: len(y) if many else 5] = odd
@@ -266,7 +187,7 @@ def _with_odd(y: np.ndarray, odd: float, many: bool) -> np.ndarray:
 
 
 @pytest.mark.parametrize("many", [False, True])
-@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, 1e308, -1e308, 5e-324])
+@pytest.mark.parametrize("odd", [math.nan, -math.inf, 1e308])
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
 def test_odd_losses_become_a_constant_and_the_run_goes_on(
     odd: float, many: bool, direction: str
@@ -284,36 +205,6 @@ def test_odd_losses_become_a_constant_and_the_run_goes_on(
     assert sampler.guarantee(study).protected
 
 
-def test_nan_counts_as_the_worst_value() -> None:
-    for direction, worst in (("minimize", 1.0), ("maximize", 0.0)):
-        sampler = make_sampler(mu=1000.0)
-        study = optuna.create_study(sampler=sampler, direction=direction)
-        study.optimize(sampler.private(lambda t: squares(t) * math.nan), n_trials=2)
-        # Noise has sd (1/120) sqrt(7) / (1000 sqrt(.2)), below 1e-4: .01 is 100 of them.
-        assert study.trials[0].value == pytest.approx(worst, abs=0.01)
-
-
-LIKE_VECTORS: dict[str, Callable[[np.ndarray], Any]] = {
-    "list": lambda y: y.tolist(),
-    "tuple": lambda y: tuple(y),
-    "float32": lambda y: y.astype(np.float32),
-    "integers": lambda y: (y > 0.1).astype(int),
-    "booleans": lambda y: y > 0.1,
-    "read-only": lambda y: np.frombuffer(y.tobytes()),
-    "big-endian": lambda y: y.astype(">f8"),
-    "strided": lambda y: np.repeat(y, 2)[::2],
-    "objects": lambda y: y.astype(object),
-}
-
-
-@pytest.mark.parametrize("convert", LIKE_VECTORS.values(), ids=LIKE_VECTORS.keys())
-def test_everything_like_a_vector_is_taken(convert: Callable[[np.ndarray], Any]) -> None:
-    sampler = make_sampler()
-    study = optuna.create_study(sampler=sampler)
-    study.optimize(sampler.private(lambda t: convert(squares(t))))
-    assert sampler.finished(study)
-
-
 def test_an_average_in_a_list_is_refused_and_fixes_nothing() -> None:
     sampler = make_sampler()
     study = optuna.create_study(sampler=sampler)
@@ -321,18 +212,6 @@ def test_an_average_in_a_list_is_refused_and_fixes_nothing() -> None:
         study.optimize(sampler.private(lambda t: [float(squares(t).mean())]), n_trials=1)
     study.optimize(sampler.private(squares))
     assert sampler.guarantee(study).protected
-
-
-def test_odd_entries_of_an_object_array_become_a_constant() -> None:
-    def objective(trial: Any) -> Any:
-        values = squares(trial).astype(object)
-        values[:3] = [None, 10**400, "n/a"]
-        return values
-
-    sampler = make_sampler()
-    study = optuna.create_study(sampler=sampler)
-    study.optimize(sampler.private(objective))
-    assert all(t.state == TrialState.COMPLETE for t in study.trials)
 
 
 # Spaces ---------------------------------------------------------------------------------------
@@ -410,13 +289,6 @@ def test_errors_while_suggesting_say_what_is_wrong(monkeypatch: pytest.MonkeyPat
             study.optimize(sampler.private(squares), n_trials=1)
     study.optimize(sampler.private(squares))
     assert sampler.finished(study)
-
-
-def test_several_objectives_are_refused() -> None:
-    sampler = make_sampler()
-    study = optuna.create_study(directions=["minimize", "maximize"], sampler=sampler)
-    with pytest.raises(ValueError, match="DPGIBOSampler tunes one objective; this study has 2"):
-        study.optimize(sampler.private(squares), n_trials=1)
 
 
 def test_too_few_trials_for_a_step() -> None:

@@ -52,18 +52,6 @@ def test_a_study_shows_the_estimate_and_the_draw_beside_it(direction: str) -> No
     assert sampler.guarantee(study).protected
 
 
-def test_another_process_finds_values_and_draws_as_they_were_released(
-    tmp_path: Path, study_tables: None
-) -> None:
-    sampler, study = study_at(tmp_path)
-    study.optimize(sampler.private(squares), n_trials=4)
-    again, same = study_at(tmp_path)
-    assert again.guarantee(same).protected
-    same.optimize(again.private(squares))
-    assert again.guarantee(same).protected
-    assert sampler.guarantee(study).protected
-
-
 @pytest.mark.parametrize("shown", [0.5, "0.5", True, [0.5], None])
 def test_another_draw_than_the_released_one_is_unprotected(
     shown: Any, tmp_path: Path, study_tables: None

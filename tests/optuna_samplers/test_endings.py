@@ -31,12 +31,6 @@ def slowly(trial: Any) -> Any:
     return (x - RECORDS) ** 2 + y**2
 
 
-def in_a_row(study: optuna.Study) -> int:
-    """How many of the last trials did not complete."""
-    states = [trial.state == TrialState.COMPLETE for trial in reversed(study.trials)]
-    return states.index(True) if True in states else len(states)
-
-
 class EveryPruner(optuna.pruners.BasePruner):
     """Prunes everything, or everything but every so-manieth trial."""
 
@@ -63,23 +57,6 @@ def test_a_pruner_that_spares_some_lets_the_plan_end() -> None:
         study.optimize(sampler.private(slowly), n_trials=2000)
     assert sampler.finished(study)
     assert len(study.trials) < 2000
-
-
-@pytest.mark.parametrize(
-    "pruner",
-    [optuna.pruners.MedianPruner(n_startup_trials=3), optuna.pruners.SuccessiveHalvingPruner()],
-    ids=lambda pruner: type(pruner).__name__,
-)
-def test_optunas_pruners_do_not_go_on_for_ever(pruner: Any) -> None:
-    sampler = make()
-    study = optuna.create_study(sampler=sampler, pruner=pruner)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        study.optimize(sampler.private(slowly), n_trials=3000)
-    said = [w for w in caught if "so the study is stopped" in str(w.message)]
-    assert sampler.finished(study) or (said and in_a_row(study) == FRUITLESS)
-    assert len(study.trials) < 3000
-    assert sampler.guarantee(study).protected
 
 
 def test_failures_that_are_caught_end_the_study_too() -> None:

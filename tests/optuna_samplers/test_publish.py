@@ -121,14 +121,6 @@ def test_the_mark_leaves_a_note_of_the_users_own() -> None:
     assert board.get_note(trial) == "mine"
 
 
-def test_publishing_costs_no_guarantee() -> None:
-    study, sampler = begun()
-    before = str(sampler.guarantee(study))
-    sampler.publish(study)
-    assert sampler.guarantee(study).protected
-    assert str(sampler.guarantee(study)) == before
-
-
 def test_as_a_callback_it_waits_and_shows_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock stands still after a call that took a second, so that only the end is due."""
     ticks = iter([0.0, 0.0, 1.0])
@@ -163,15 +155,6 @@ def test_a_failure_of_the_callback_is_one_warning_and_no_failed_trial(
     assert all(trial.state.name == "COMPLETE" for trial in study.trials)
     with pytest.raises(RuntimeError):
         sampler.publish(study)
-
-
-def test_a_shorter_text_leaves_nothing_of_a_longer_one() -> None:
-    study, _ = begun()
-    board = _publish._Board(study)
-    board._write("dashboard:x:", "long" * 2000)
-    board._write("dashboard:x:", "short")
-    found = {name: part for name, part in attrs_of(study).items() if ":x:" in name}
-    assert "".join(found[f"dashboard:x:{i}"] for i in range(len(found))) == "short"
 
 
 def test_threads_leave_whole_pictures() -> None:
