@@ -346,7 +346,7 @@ def _best_rows(history: RowHistory) -> Section:
 def _manifest(manifest: Mapping[str, Any] | None) -> Section:
     if manifest is None:
         return Section("Manifest", _BARE)
-    rows = [(name, value) for name, value in manifest.items() if value not in (None, (), "")]
+    rows = [(name, value) for name, value in manifest.items() if value not in (None, [], "")]
     return Section("Manifest", Table(("field", "value"), rows))
 
 

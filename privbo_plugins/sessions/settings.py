@@ -7,10 +7,10 @@ share some of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from privbo_plugins.privacy.settings import NoiseSettings
-from privbo_plugins.settings import again, setting, settings
+from privbo_plugins.settings import Rule, again, is_finite, one_of, setting, settings
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -27,6 +27,24 @@ ON_EXCESS = ("clip", "refuse")
 """What is done with rows beyond the public bounds."""
 
 
+_Mechanism = Annotated[Literal["gaussian", "projection"], one_of(*MECHANISMS)]
+_OnExcess = Annotated[Literal["clip", "refuse"], one_of(*ON_EXCESS)]
+_Length = Annotated[  # whose square neither over- nor underflows
+    float,
+    Rule(
+        "a finite number > 0, from 1e-100 to 1e+100",
+        lambda x: is_finite(x) and 1e-100 <= x <= 1e100,
+    ),
+]
+_Column = Annotated[
+    str,
+    Rule(
+        "a column's name of 1 to 512 characters",
+        lambda x: isinstance(x, str) and 0 < len(x) <= 512,
+    ),
+]
+
+
 @settings(eq=False)
 class CuratorSettings:
     """Keywords of :class:`privbo_plugins.sessions.rows.Curator`; rows are never printed."""
@@ -41,13 +59,13 @@ class CuratorSettings:
     )
     epsilon: float = setting("Privacy parameter of the table's release, finite and > 0.")
     delta: float = setting("Privacy parameter of the table's release, in (0, 1).")
-    neighbor_distance: float | None = setting(
+    neighbor_distance: _Length | None = setting(
         "nu: the claim compares tables of which a row differs by at most this, in Euclidean norm "
         "over all columns together, in scaled units. None compares rows that differ in any way; "
         "that needs ``bounds`` or ``norm_bound``.",
         default=None,
     )
-    mechanism: Literal["gaussian", "projection"] = setting(
+    mechanism: _Mechanism = setting(
         '"gaussian" (sound), or "projection" (as published, with no privacy guarantee).',
         default="gaussian",
     )
@@ -56,12 +74,12 @@ class CuratorSettings:
         "low), in [-1/2, 1/2]; missing entries become 0. None leaves units as they are.",
         default=None,
     )
-    norm_bound: float | None = setting(
+    norm_bound: _Length | None = setting(
         "R: rows are moved into this norm. None for sqrt(d) / 2 with ``bounds``, otherwise for "
         "2^20 times ``neighbor_distance``.",
         default=None,
     )
-    on_excess: Literal["clip", "refuse"] = setting(
+    on_excess: _OnExcess = setting(
         '"clip", or "refuse" tables that clipping would change. A refusal reveals that some row '
         "lies outside, and a release that none does: neither is covered.",
         default="clip",
@@ -96,7 +114,7 @@ class CuratorSettings:
         'Delta of one row\'s answer, for "gaussian" only.',
         default=None,
     )
-    outcome_column: str | None = setting(
+    outcome_column: _Column | None = setting(
         "Name of the column that outcomes come from, public. The first answer ties the run to it. "
         "None ties nothing: outcomes are then whatever this program gives.",
         default=None,

@@ -131,7 +131,7 @@ def test_a_command_that_fails_inside_prints_nothing_of_what_it_read(
     def quotes(*_args: Any, **_more: Any) -> Any:
         raise TypeError(f"{own.token}: {y!r}")
 
-    monkeypatch.setattr("privbo_plugins.sessions.rows.checked_rows", quotes)
+    monkeypatch.setattr("privbo_plugins.sessions.tables.checked_rows", quotes)
     url = f"sqlite:///{tmp_path}/vault.db"
     code = main(
         ["curator", "release", str(tmp_path / "people.csv"), "--columns", "age:0:1", "--epsilon",

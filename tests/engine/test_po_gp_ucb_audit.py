@@ -21,7 +21,7 @@ import pytest
 from privbo_plugins.algorithms.po_gp_ucb.gaussian import public_projection
 from privbo_plugins.privacy.accountant import gdp_epsilon
 from privbo_plugins.privacy.noise import InsecureNoise
-from privbo_plugins.sessions import rows as curator_module
+from privbo_plugins.sessions import tables as curator_module
 from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.store.vault import open_vault
 

@@ -13,7 +13,6 @@ import pickle
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ from privbo_plugins.privacy.ledger import Charge
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.privacy.words import WORDS, texts_of
 from privbo_plugins.sessions.rows import NOT_TIED, TIED, Curator
+from privbo_plugins.settings import evolve
 from privbo_plugins.store import vault as vault_module
 from privbo_plugins.store.release import TEST_NOISE
 from privbo_plugins.store.vault import Transaction, open_vault
@@ -985,7 +985,7 @@ def test_a_resumed_curator_needs_no_rows_even_where_tables_may_be_refused(path: 
 def test_a_manifest_that_contradicts_itself_is_refused(forged: dict[str, Any]) -> None:
     table = curator_of().release()
     with pytest.raises(ValueError, match="claims more than its own noise"):
-        sealed(table.Z, replace(table.manifest, **forged))
+        sealed(table.Z, evolve(table.manifest, **forged))
 
 
 def test_a_curator_without_its_rows_spends_no_release(path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from privbo_plugins.algorithms.po_gp_ucb.arguments import checked_bound, checked_distance
+from privbo_plugins.algorithms.po_gp_ucb.arguments import checked_bound
 from privbo_plugins.algorithms.po_gp_ucb.gaussian import (
     WIDEST,
     Scaling,
@@ -73,7 +73,7 @@ def public_settings(
     lengths = st.sampled_from([1e-100, 1e-9, 1e-6, 0.01, 0.3, 1.0, 7.0, 1e5, 1e100])
     nu, R = draw(st.none() | lengths), draw(st.none() | lengths)
     try:
-        bound = checked_bound(R, scaling, checked_distance(nu))
+        bound = checked_bound(R, scaling, nu)
     except ValueError:
         assume(False)
     P = public_projection(d, draw(st.integers(1, d)), draw(st.integers(0, 5)))
@@ -164,19 +164,19 @@ def test_a_change_of_nu_counts_as_at_most_the_diameter_of_the_ball() -> None:
 @pytest.mark.parametrize(
     ("how", "names"),
     [
-        ({"R": 1e156, "scaling": None, "nu": 1e150}, "norm_bound"),
-        ({"R": 1e-200, "scaling": None, "nu": None}, "norm_bound"),
-        ({"R": 2.0, "scaling": None, "nu": 1e-6}, "neighbor_distance"),
-        ({"R": None, "scaling": Scaling((0.0,), (1.0,)), "nu": 1e-7}, "neighbor_distance"),
-        ({"R": 1e-14, "scaling": Scaling((0.0,), (1.0,)), "nu": 1e-20}, "neighbor_distance"),
-        ({"R": None, "scaling": None, "nu": None}, "neighbor_distance"),
+        ({"norm_bound": 1e156, "neighbor_distance": 1e150}, "must"),
+        ({"norm_bound": 1e-200}, "norm_bound must"),
+        ({"norm_bound": 2.0, "neighbor_distance": 1e-6}, "neighbor_distance must"),
+        ({"bounds": [(0, 1)], "neighbor_distance": 1e-7}, "neighbor_distance must"),
+        ({"bounds": [(0, 1)], "neighbor_distance": 1e-20}, "neighbor_distance"),
+        ({}, "neighbor_distance"),
     ],
 )  # fmt: skip
 def test_lengths_at_which_rounding_outgrows_the_sensitivity_are_refused(
     how: dict[str, Any], names: str
 ) -> None:
     with pytest.raises(ValueError, match=names):
-        checked_bound(**how)
+        Curator(np.zeros((3, 1)), epsilon=1.0, delta=1e-5, **how)
 
 
 def test_bounds_so_far_apart_that_their_distance_overflows_are_refused() -> None:

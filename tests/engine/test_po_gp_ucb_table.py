@@ -6,7 +6,6 @@ import json
 import os
 import pickle
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,6 +16,7 @@ from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable, TableManifest
 from privbo_plugins.algorithms.po_gp_ucb import table as table_module
 from privbo_plugins.algorithms.po_gp_ucb.table import digest, sealed
 from privbo_plugins.sessions.rows import Curator
+from privbo_plugins.settings import evolve
 
 X = np.random.default_rng(0).uniform(size=(30, 3))
 ENDINGS = ["npz", "parquet"]
@@ -60,7 +60,7 @@ def test_extreme_numbers_and_a_single_cell_survive(ending: str, tmp_path: Path) 
 def test_what_is_not_contiguous_is_the_same_table(tmp_path: Path) -> None:
     Z = np.asfortranarray(released().Z)
     manifest = released().manifest
-    table = ReleasedTable(Z, replace(manifest, digest=digest(Z.copy(order="C"), manifest)))
+    table = ReleasedTable(Z, evolve(manifest, digest=digest(Z.copy(order="C"), manifest)))
     assert np.array_equal(ReleasedTable.load(table.save(tmp_path / "t.npz")).Z, Z)
 
 
@@ -78,7 +78,7 @@ def test_a_digest_is_that_of_the_shape_and_every_number() -> None:
 def test_a_manifest_that_was_changed_is_refused(changed: dict[str, Any]) -> None:
     table = released()
     with pytest.raises(ValueError, match="do not belong together"):
-        ReleasedTable(table.Z, replace(table.manifest, **changed))
+        ReleasedTable(table.Z, evolve(table.manifest, **changed))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

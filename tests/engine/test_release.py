@@ -455,7 +455,7 @@ def test_nobody_but_the_mechanisms_and_the_way_out_draws() -> None:
     assert set(found) == {
         "privbo_plugins/privacy/local.py",  # mechanisms, which are handed their noise
         "privbo_plugins/sessions/records.py",  # what an order draws, with the noise it is handed
-        "privbo_plugins/sessions/rows.py",
+        "privbo_plugins/sessions/tables.py",
         "privbo_plugins/sessions/broadcasts.py",
     }
 

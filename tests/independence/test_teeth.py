@@ -134,7 +134,7 @@ def _of_a_vector(rounds: Rounds, _agent: int, message: Any) -> None:
 
 
 def _of_rows(curator: rows.Curator, *_: Any) -> None:
-    if inside(curator._X):
+    if inside(curator._table.X):
         curator.answers()
 
 

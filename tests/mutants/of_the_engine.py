@@ -387,8 +387,8 @@ _ROWS = (
         name="a_table_for_each_curator",
         breaks="A table is drawn once, whoever asks for it again.",
         file=f"{_ENGINE}/sessions/rows.py",
-        old='begin_or_join(self._vault, f"{_PREFIX}{self._name}"',
-        new='begin_or_join(self._vault, f"{_PREFIX}{self._name}/{id(self)}"',
+        old='begin_or_join(self._vault, f"{PREFIX}{self._name}"',
+        new='begin_or_join(self._vault, f"{PREFIX}{self._name}/{id(self)}"',
         tests=(
             f"{_TESTS}/test_po_gp_ucb_curator.py"
             "::test_a_table_is_drawn_once_whoever_asks_and_whatever_its_rows_are_now",

@@ -11,23 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from privbo_plugins.algorithms.po_gp_ucb.gaussian import WIDEST, Scaling
 from privbo_plugins.convert import as_floats, as_rows
-from privbo_plugins.privacy.local import LocalMechanism, make_mechanism
+from privbo_plugins.privacy.local import LocalMechanism
 
 Array = NDArray[np.float64]
 
 Outcomes = ArrayLike | Callable[[int], float]
 """Outcomes by row, or a function of the row's number."""
-
-_SMALLEST, _LARGEST = 1e-100, 1e100
-"""Lengths whose squares neither over- nor underflow."""
-
-_DEFAULT_MECHANISM = "laplace"
-
-
-def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
-    """Refuses what is none of the choices."""
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}.")
 
 
 def checked_rows(X: ArrayLike, columns: Sequence[str] | None, bounds: ArrayLike | None) -> Array:
@@ -53,17 +42,6 @@ def checked_rows(X: ArrayLike, columns: Sequence[str] | None, bounds: ArrayLike 
     return rows
 
 
-def checked_distance(nu: float | None) -> float | None:
-    """A neighbouring distance, or None for any.
-
-    Raises:
-        ValueError: If it is no number from 1e-100 to 1e100.
-    """
-    if nu is None:
-        return None
-    return _positive("neighbor_distance", nu)
-
-
 def checked_bound(R: float | None, scaling: Scaling | None, nu: float | None) -> float:
     """The norm bound that rows are clipped to, from public knowledge only.
 
@@ -71,7 +49,7 @@ def checked_bound(R: float | None, scaling: Scaling | None, nu: float | None) ->
         ValueError: If there is nothing to take it from, or it is too wide for nu.
     """
     if R is not None:
-        bound = _positive("norm_bound", R)
+        bound = float(R)
     elif scaling is not None:
         bound = scaling.radius
     elif nu is not None:
@@ -89,16 +67,6 @@ def checked_bound(R: float | None, scaling: Scaling | None, nu: float | None) ->
             "would be too large for the guarantee."
         )
     return bound
-
-
-def _positive(name: str, value: Any) -> float:
-    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not (number and _SMALLEST <= value <= _LARGEST):
-        raise ValueError(
-            f"{name} must be a finite number > 0, from {_SMALLEST:g} to {_LARGEST:g}, got "
-            f"{value!r}."
-        )
-    return float(value)
 
 
 def checked_columns(names: Sequence[str] | None, d: int) -> tuple[str, ...] | None:
@@ -139,27 +107,6 @@ def checked_row(row: Any, n: int) -> int:
     if not (whole and 0 <= row < n):
         raise ValueError(f"row must be an integer from 0 to {n - 1}, got {row!r}.")
     return int(row)
-
-
-def answer_mechanism(
-    epsilon: float | None,
-    outcome_range: tuple[float, float] | None,
-    mechanism: str,
-    delta: float | None,
-) -> LocalMechanism | None:
-    """What happens to an answer; None gives it as it is.
-
-    Raises:
-        ValueError: If settings are given that do nothing, or lie outside their ranges.
-    """
-    if epsilon is None:
-        if (outcome_range, mechanism, delta) != (None, _DEFAULT_MECHANISM, None):
-            raise ValueError(
-                "outcome_range=, outcome_mechanism= and outcome_delta= do nothing without "
-                "outcome_epsilon=: answers are then given as they are."
-            )
-        return None
-    return make_mechanism(epsilon, value_range=outcome_range, mechanism=mechanism, delta=delta)
 
 
 def worst_outcome(mechanism: LocalMechanism | None, maximize: bool) -> float:

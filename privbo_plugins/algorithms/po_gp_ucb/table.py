@@ -14,9 +14,9 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ from privbo_plugins.algorithms.po_gp_ucb.claims import (
 from privbo_plugins.files import replace_file
 from privbo_plugins.privacy.accountant import gdp_delta
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
+from privbo_plugins.settings import Rule, Stored, evolve, setting, settings
 
 Array = NDArray[np.float64]
 
@@ -52,70 +53,88 @@ _FORMAT = "privbo-released-table-1"
 _META = b"privbo_manifest"
 
 
-@dataclass(frozen=True)
-class TableManifest:
-    """How a table was released. Public, all of it.
+_Text = Annotated[str, Rule("a text", lambda x: isinstance(x, str))]
+_Whole = Annotated[int, Rule("an integer", lambda x: type(x) is int)]
+_Number = Annotated[  # NaN is none; a sum of two must not overflow
+    float,
+    Rule("a number", lambda x: type(x) in (int, float) and (abs(x) <= 1e150 or x == math.inf)),
+]
+_Texts = Annotated[
+    tuple[str, ...],
+    Rule("texts", lambda x: isinstance(x, tuple) and all(isinstance(t, str) for t in x)),
+]
+_Facts = Annotated[dict[str, Any], Rule("facts by name", lambda x: isinstance(x, dict))]
+_Place = Annotated[
+    dict[str, str],
+    Rule(
+        "texts by name",
+        lambda x: isinstance(x, dict) and all(isinstance(t, str) for t in x.values()),
+    ),
+]
+_Mixing = Annotated[
+    dict[str, Any],
+    Rule("facts with a kind", lambda x: isinstance(x, dict) and isinstance(x.get("kind"), str)),
+]
 
-    Attributes:
-        mechanism: "gaussian" or "projection".
-        n: Rows.
-        d: Columns of the secret table.
-        r: Columns of the released one.
-        epsilon: What was asked for.
-        delta: What was asked for.
-        mu: Gaussian DP parameter of the release; None where nothing is claimed.
-        neighbor_distance: nu; None for rows that differ in any way.
-        norm_bound: R, which rows were clipped to, in released units.
-        on_excess: "clip", or "refuse" if a table with rows beyond would not have been released.
-        sensitivity: Delta.
-        noise_sd: sigma, in released units; 0 where no noise was added.
-        projection: How columns were mixed: "identity", "seeded" with its seed, or "secret".
-        scaling: Public bounds of the columns and their names, if given.
-        noise: Where the randomness came from.
-        protected: Whether differential privacy is claimed.
-        reasons: Why it is not, if so.
-        outcomes: How answers are randomised; None if they are given as they are.
-        ledger: Vault and run in which the release is charged.
-        digest: SHA-256 of Z and of all that stands above, so that both stay as they were.
+
+@settings
+class TableManifest(Stored):
+    """Says how a table was released. Public, all of it.
+
+    {settings}
+
+    Raises:
+        ValueError: If a fact is of another kind than it should be.
     """
 
-    mechanism: str
-    n: int
-    d: int
-    r: int
-    epsilon: float
-    delta: float
-    mu: float | None
-    neighbor_distance: float | None
-    norm_bound: float | None
-    on_excess: str
-    sensitivity: float | None
-    noise_sd: float
-    projection: dict[str, Any]
-    scaling: dict[str, Any] | None
-    noise: str
-    protected: bool
-    reasons: tuple[str, ...] = ()
-    outcomes: dict[str, Any] | None = None
-    ledger: dict[str, str] = field(default_factory=dict)
-    digest: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields."""
-        return asdict(self)
+    mechanism: _Text = setting('"gaussian" or "projection".')
+    n: _Whole = setting("Rows.")
+    d: _Whole = setting("Columns of the secret table.")
+    r: _Whole = setting("Columns of the released one.")
+    epsilon: _Number = setting("As it was asked for.")
+    delta: _Number = setting("As it was asked for.")
+    mu: _Number | None = setting(
+        "Gaussian DP parameter of the release; None where nothing is claimed.", default=None
+    )
+    neighbor_distance: _Number | None = setting(
+        "nu; None for rows that differ in any way.", default=None
+    )
+    norm_bound: _Number | None = setting(
+        "R, which rows were clipped to, in released units.", default=None
+    )
+    on_excess: _Text = setting(
+        '"clip", or "refuse" if a table with rows beyond would not have been released.'
+    )
+    sensitivity: _Number | None = setting("Delta.", default=None)
+    noise_sd: _Number = setting("sigma, in released units; 0 where no noise was added.")
+    projection: _Mixing = setting(
+        'How columns were mixed: "identity", "seeded" with its seed, or "secret".'
+    )
+    scaling: _Facts | None = setting(
+        "Public bounds of the columns and their names, if given.", default=None
+    )
+    noise: _Text = setting("Where the randomness came from.")
+    protected: bool = setting("Whether differential privacy is claimed.")
+    reasons: _Texts = setting("Why it is not, if so.", default=())
+    outcomes: _Facts | None = setting(
+        "How answers are randomised; None if they are given as they are.", default=None
+    )
+    ledger: _Place = setting("Vault and run in which the release is charged.", default={})
+    digest: _Text = setting(
+        "SHA-256 of Z and of all that stands above, so that both stay as they were.", default=""
+    )
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> TableManifest:
-        """The inverse of :meth:`to_dict`.
+    def from_dict(cls, stored: Mapping[str, Any]) -> TableManifest:
+        """Makes the manifest of which :meth:`to_dict` was stored.
 
         Raises:
             ValueError: If fields are missing or unknown, or of other kinds than they should be.
         """
         try:
-            made = cls(**{**fields, "reasons": tuple(fields["reasons"])})
+            made = super().from_dict(stored)
             mechanism_of(made.outcomes)
-            if _is_of_its_kinds(made):
-                return made
+            return made
         except (AttributeError, LookupError, TypeError, ValueError, OverflowError):
             pass
         raise ValueError("This is no manifest of a released table, or one of another version.")
@@ -246,41 +265,6 @@ def digest(Z: Array, manifest: TableManifest) -> str:
     return made.hexdigest()
 
 
-_KINDS: dict[type, tuple[str, ...]] = {
-    str: ("mechanism", "on_excess", "noise", "digest"),
-    int: ("n", "d", "r"),
-    float: ("epsilon", "delta", "noise_sd"),
-    bool: ("protected",),
-    dict: ("projection", "ledger"),
-}
-_KINDS_IF_GIVEN: dict[type, tuple[str, ...]] = {
-    float: ("mu", "neighbor_distance", "norm_bound", "sensitivity"),
-    dict: ("scaling", "outcomes"),
-}
-
-
-def _is_of_its_kinds(said: TableManifest) -> bool:
-    """Whether every field of a manifest holds what such a field can hold."""
-    given = {
-        kind: [getattr(said, name) for name in names if getattr(said, name) is not None]
-        for kind, names in _KINDS_IF_GIVEN.items()
-    }
-    always = {kind: [getattr(said, name) for name in names] for kind, names in _KINDS.items()}
-    texts = [*said.reasons, *said.ledger.values(), said.projection["kind"]]
-    return all(
-        _is_a(kind, value)
-        for kinds in (always, given, {str: texts})
-        for kind, values in kinds.items()
-        for value in values
-    )
-
-
-def _is_a(kind: type, value: Any) -> bool:
-    if kind is float:  # NaN is none; a sum of two must not overflow
-        return type(value) in (int, float) and (abs(value) <= 1e150 or value == math.inf)
-    return type(value) is kind
-
-
 def _consistent(said: TableManifest) -> bool:
     """Whether a manifest's epsilon follows from its noise."""
     if not said.protected:
@@ -293,7 +277,7 @@ def _consistent(said: TableManifest) -> bool:
 
 def sealed(Z: Array, manifest: TableManifest) -> ReleasedTable:
     """A table with a manifest that names both by their digest."""
-    return ReleasedTable(Z, replace(manifest, digest=digest(Z, manifest)))
+    return ReleasedTable(Z, evolve(manifest, digest=digest(Z, manifest)))
 
 
 def checked_ending(path: Path) -> str:
