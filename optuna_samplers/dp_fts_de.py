@@ -221,7 +221,7 @@ class DPFTSDESampler(StudySampler[_Agent]):
         Raises:
             FederationError: If the server cannot be reached.
         """
-        from privbo_plugins.federation.published import published
+        from privbo_plugins.sessions.broadcasts import published
 
         return published(self.link.config, self.link.broadcasts())
 

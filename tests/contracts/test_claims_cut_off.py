@@ -7,7 +7,6 @@ could be written of it, and whether or not anything is written of it later.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import Counter
@@ -31,13 +30,6 @@ from optuna_samplers import (
 )
 from optuna_samplers import _compared as compared
 from privbo_plugins.cli import main
-from privbo_plugins.sessions.certificates import (
-    Certificate,
-    give_label,
-    issue,
-    labelled,
-    verified,
-)
 from privbo_plugins.sessions.stored import run_named
 from privbo_plugins.store.vault import Vault, open_vault
 from tests.contracts.optuna_subjects import (
@@ -363,41 +355,3 @@ def test_verify_compares_the_paragraph_of_a_study_to_the_letter(
     capsys.readouterr()
     assert main(command) == 3
     assert "DIFFERS  study: claim: the study shows another guarantee" in capsys.readouterr().out
-
-
-def test_a_forged_claim_differs(
-    cut_off: tuple[optuna.Study, Subject, list[str]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    study, _, command = cut_off
-    forged = "Everything this run publishes is 0.01-GDP (Gaussian differential privacy, mu = 0.01)"
-    study.set_user_attr(GUARANTEE, forged)
-    assert main(command) == 3
-    assert capsys.readouterr().out.count("DIFFERS") == 1
-
-
-def test_a_certificate_of_which_one_digit_was_changed_differs(tmp_path: Path) -> None:
-    """Of two runs on the same data with trainings, so that all kinds of figures are in it."""
-    ground = Ground(tmp_path)
-    for name in ("one", "two"):
-        sampler = DPGIBOSampler(1.0, n_trials=6, training_mu=0.5, vault=ground.vault)
-        study = optuna.create_study(study_name=name, sampler=sampler)
-        study.optimize(
-            sampler.private(lambda t: t.suggest_float("x", 0, 1) * np.linspace(0.1, 0.9, 20)),
-            n_trials=3,
-        )
-    vault = open_vault(ground.vault)
-    for name in ("one", "two"):
-        give_label(run_named(vault, name), "wards")
-    made = issue(labelled(vault, "wards"), "wards")
-    assert all(line.agrees for line in verified(made, vault))
-    text = json.dumps(made.facts, sort_keys=True)
-    told = other_digits(text)
-    for other in told[:: max(1, len(told) // 60)]:
-        try:
-            certificate = Certificate.from_json(other)
-        except ValueError:
-            continue  # no certificate at all
-        if certificate.facts == made.facts:
-            continue  # a 17th digit, which makes no other number
-        lines = verified(certificate, vault)
-        assert not all(line.agrees for line in lines), other
