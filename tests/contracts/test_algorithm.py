@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import inspect
 import json
 import math
 import pickle
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -406,188 +407,33 @@ def test_making_queries_changes_nothing_that_is_learnt_later(name: str, memory: 
             algorithm.observe(released[0])
 
 
-# Algorithms that tune on one number a trial -----------------------------------------------------
+# Algorithms that are asked for a point and told a number ---------------------------------------
 
 PRIVATISED = make_mechanism(1.0, bound=1.0, mechanism="laplace").noise
-UCB_SPACES = {
+SPACES = {
     "float": Space({"x": Float(-3.0, 7.1)}),
     "log float": Space({"x": Float(1e-5, 10.0, log=True)}),
     "stepped": Space({"x": Float(0.0, 1.0, step=0.1), "y": Float(0.0, 1.0, step=0.3)}),
     "int": Space({"x": Int(-4, 9)}),
     "log int": Space({"x": Int(1, 300, log=True), "y": Int(1, 3)}),
-    "stepped int": Space({"x": Int(0, 10, step=4)}),
     "many ints": Space({"x": Int(0, 1000), "y": Int(1, 500, log=True)}),
-    "choices": Space({"x": Categorical(("a", "b", None))}),
     "one value": Space({"x": Int(3, 3)}),
     "constants": Space({"x": Float(2.0, 2.0), "y": Categorical(("only",)), "z": Int(0, 4)}),
-    "cube": NUMERIC,
     "mixed": SPACE,
 }
-each_ucb = pytest.mark.parametrize("name", REWARD_ALGORITHMS)
-each_space = pytest.mark.parametrize("space", UCB_SPACES.values(), ids=UCB_SPACES.keys())
-both_directions = pytest.mark.parametrize("maximize", [True, False], ids=["max", "min"])
-
-
-def make_ucb(
-    name: str, space: Space = SPACE, *, seed: int = 0, maximize: bool = True, **more: Any
-) -> Any:
-    options = {"low": -1.0, "high": 1.0, "noise": PRIVATISED, "replays": 2, "n_trials": 50} | more
-    return REWARD_ALGORITHMS[name](UCBConfig(**options), space, maximize=maximize, seed=seed)
-
-
-def learn(
-    algorithm: Any, evaluations: int, seed: int = 0, first: int = 0
-) -> list[tuple[Any, ...]]:
-    """Asks and tells through the parameters, as hosts do; what was asked."""
-    rng, asked = np.random.default_rng([seed, first]), []
-    for key in range(first, first + evaluations):
-        evaluation = algorithm.ask(key)
-        asked.append((evaluation.x.tobytes(), evaluation.epoch))
-        params = algorithm.space.decode(evaluation.x)
-        seen = replace(evaluation, x=algorithm.space.snap(algorithm.space.encode(params)))
-        algorithm.tell(seen, float(rng.uniform(-1, 1) + rng.laplace(0.0, 2.0)))
-    return asked
-
-
-@each_ucb
-@each_space
-@both_directions
-def test_evaluations_and_recommendations_are_points_that_hosts_evaluate(
-    name: str, space: Space, maximize: bool
-) -> None:
-    algorithm = make_ucb(name, space, maximize=maximize)
-    asked = [np.frombuffer(raw) for raw, _ in learn(algorithm, 6)]
-    for x in [*asked, algorithm.recommendation()]:
-        assert x.shape == (len(space),)
-        assert x.dtype == np.float64
-        np.testing.assert_allclose(space.snap(x), x, atol=1e-9)
-        for value, dim in zip(space.decode(x).values(), space.values(), strict=True):
-            if isinstance(dim, Categorical):
-                assert value in dim.choices
-            else:
-                assert dim.low <= value <= dim.high
-    assert algorithm.t == 6
-
-
-@each_ucb
-@both_directions
-def test_the_seed_decides_the_evaluations(name: str, maximize: bool) -> None:
-    runs = [learn(make_ucb(name, seed=seed, maximize=maximize), 8) for seed in (0, 0, 1)]
-    assert runs[0] == runs[1]
-    assert runs[0] != runs[2]
-
-
-@each_ucb
-@pytest.mark.parametrize("space", [SPACE, UCB_SPACES["int"]], ids=["box", "arms"])
-def test_asking_and_recommending_learn_nothing(name: str, space: Space) -> None:
-    """Neither does a later ask see that there were others, nor does the state."""
-    asking, silent = make_ucb(name, space), make_ucb(name, space)
-    rng = np.random.default_rng(0)
-    for key in range(5):
-        before = json.dumps(asking.state_dict())
-        evaluation = asking.ask(key)
-        out = [evaluation, asking.ask(1000 + key, [evaluation])]
-        for pending in ([], out):
-            twice = [asking.ask(key + 1, pending) for _ in range(2)]
-            assert np.array_equal(twice[0].x, twice[1].x)
-            assert twice[0].epoch == twice[1].epoch
-        again = asking.ask(key)
-        assert np.array_equal(again.x, evaluation.x)
-        assert again.epoch == evaluation.epoch
-        if key:
-            recommended = asking.recommendation()
-            assert np.array_equal(asking.recommendation(), recommended)
-        assert json.dumps(asking.state_dict()) == before
-        value = float(rng.uniform(-3, 3))
-        asking.tell(evaluation, value)
-        silent.tell(evaluation, value)
-    assert np.array_equal(asking.recommendation(), silent.recommendation())
-    assert np.array_equal(asking.ask(99).x, silent.ask(99).x)
-
-
-@each_ucb
-@each_space
-@pytest.mark.parametrize(
-    ("evaluations", "maximize"), [(1, True), (9, False)], ids=["early", "later"]
-)
-def test_a_transcript_travels_in_json_and_goes_on_identically(
-    name: str, space: Space, evaluations: int, maximize: bool
-) -> None:
-    one, two = (make_ucb(name, space, maximize=maximize) for _ in range(2))
-    learn(one, evaluations)
-    two.load_state_dict(json.loads(json.dumps(one.state_dict())))
-    assert two.state_dict() == one.state_dict()
-    assert two.t == one.t == evaluations
-    assert np.array_equal(one.recommendation(), two.recommendation())
-    assert learn(one, 4, first=evaluations) == learn(two, 4, first=evaluations)
-    assert two.state_dict() == one.state_dict()
-
-
-@each_ucb
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_reward_that_is_no_number_is_refused_and_leaves_no_trace(
-    name: str, value: float
-) -> None:
-    algorithm = make_ucb(name)
-    learn(algorithm, 5)
-    before, evaluation = json.dumps(algorithm.state_dict()), algorithm.ask(7)
-    with pytest.raises(ValueError, match="reward must be finite"):
-        algorithm.tell(evaluation, value)
-    assert json.dumps(algorithm.state_dict()) == before
-    assert np.array_equal(algorithm.ask(7).x, evaluation.x)
-
-
-@each_ucb
-@both_directions
-def test_values_that_are_told_are_all_that_is_read(name: str, maximize: bool) -> None:
-    """The state holds the evaluations told; two runs told the same are the same from then on."""
-    algorithm = make_ucb(name, maximize=maximize)
-    pending = algorithm.ask(0)
-    algorithm.ask(1, [pending])
-    assert algorithm.state_dict() == {"evaluations": []}
-    learn(algorithm, 4)
-    state = algorithm.state_dict()
-    assert set(state) == {"evaluations"}
-    assert len(state["evaluations"]) == 4
-    for x, epoch, value in state["evaluations"]:
-        assert len(x) == len(SPACE)
-        assert epoch is None or isinstance(epoch, int)
-        assert isinstance(value, float)
-
-
-@each_ucb
-@both_directions
-def test_the_better_of_two_arms_is_recommended(name: str, maximize: bool) -> None:
-    space = Space({"x": Categorical(("bad", "good"))})
-    algorithm = make_ucb(name, space, maximize=maximize, replays=1, noise=None)
-    for epoch in range(40):
-        index = float(epoch % 2)
-        reward = 0.5 if index else -0.5
-        algorithm.tell(Evaluation(np.array([index]), epoch), reward if maximize else -reward)
-    assert space.decode(algorithm.recommendation()) == {"x": "good"}
-
-
-@each_ucb
-def test_evaluations_of_others_off_the_grid_are_learnt_where_they_were_evaluated(
-    name: str,
-) -> None:
-    """Points told need not have been asked for, nor snapped."""
-    one, two = make_ucb(name), make_ucb(name)
-    for epoch, x in enumerate(np.random.default_rng(0).uniform(size=(6, len(SPACE)))):
-        for _ in range(2):
-            one.tell(Evaluation(x, epoch), 0.3)
-            two.tell(Evaluation(SPACE.snap(x), epoch), 0.3)
-    assert np.array_equal(one.ask(0).x, two.ask(0).x)
-    assert np.array_equal(one.recommendation(), two.recommendation())
-
-
-# Algorithms that choose rows of a released table ------------------------------------------------
-
 TABLES = {
     "spread": np.random.default_rng(0).normal(size=(30, 2)),
     "alike": np.repeat(np.random.default_rng(1).normal(size=(5, 1)), 4, axis=0),
     "constant": np.ones((12, 3)),
     "one row": np.zeros((1, 2)),
+}
+AGENTS = {
+    "default": DUETSConfig(n_agents=3, horizon=9, discretisation=64),
+    "endless": DUETSConfig(n_agents=2, discretisation=64),
+    "private": DUETSConfig(
+        n_agents=3, horizon=9, discretisation=64, low=-1.0, high=1.0, noise=PRIVATISED
+    ),
+    "published": DUETSConfig.paper(3, 9, discretisation=64),
 }
 
 
@@ -611,131 +457,67 @@ def _fitted_once() -> Iterator[None]:
         yield
 
 
-each_row_algorithm = pytest.mark.parametrize("name", ROW_ALGORITHMS)
-each_table = pytest.mark.parametrize("Z", TABLES.values(), ids=TABLES.keys())
+def make_ucb(name: str, space: Space = SPACE, **more: Any) -> Any:
+    how = {key: more.pop(key) for key in ("seed", "maximize") if key in more}
+    options = {"low": -1.0, "high": 1.0, "noise": PRIVATISED, "replays": 2, "n_trials": 50} | more
+    return REWARD_ALGORITHMS[name](UCBConfig(**options), space, **how)
 
 
-def make_rows(
-    name: str,
-    Z: np.ndarray = TABLES["spread"],
-    *,
-    seed: int = 0,
-    maximize: bool = True,
-    **more: Any,
-) -> Any:
-    config = RowsConfig(Z, **{"noise_sd": 0.2, "n_startup": 2, **more})
-    return ROW_ALGORITHMS[name](config, row_space(len(Z)), maximize=maximize, seed=seed)
-
-
-@each_row_algorithm
-@each_table
-@both_directions
-def test_rows_asked_for_and_recommended_are_rows_of_the_table(
-    name: str, Z: np.ndarray, maximize: bool
-) -> None:
-    algorithm = make_rows(name, Z, maximize=maximize)
-    asked = [np.frombuffer(raw) for raw, _ in learn(algorithm, 6)]
-    for x in [*asked, algorithm.recommendation()]:
-        assert x.shape == (1,)
-        assert np.array_equal(algorithm.space.snap(x), x)
-        assert algorithm.space.decode(x)["row"] in range(len(Z))
-    assert algorithm.t == 6
-    told = {row for raw, _ in [(x.tobytes(), None) for x in asked]
-            for row in algorithm.space.decode(np.frombuffer(raw)).values()}  # fmt: skip
-    assert algorithm.space.decode(algorithm.recommendation())["row"] in told
-
-
-@each_row_algorithm
-@each_table
-@pytest.mark.parametrize("repeats", [True, False])
-def test_asking_for_rows_is_deterministic_and_learns_nothing(
-    name: str, Z: np.ndarray, repeats: bool
-) -> None:
-    asking, silent = (make_rows(name, Z, repeats=repeats) for _ in range(2))
-    for key in range(5):
-        before = json.dumps(asking.state_dict())
-        evaluation = asking.ask(key)
-        out = [evaluation, asking.ask(1000 + key, [evaluation])]
-        for pending in ([], out):
-            twice = [asking.ask(key + 1, pending, may_wait=True) for _ in range(2)]
-            assert np.array_equal(twice[0].x, twice[1].x)
-        assert np.array_equal(asking.ask(key).x, evaluation.x)
-        if key:
-            assert np.array_equal(asking.recommendation(), silent.recommendation())
-            asking.posterior([0])
-        assert json.dumps(asking.state_dict()) == before
-        for algorithm in (asking, silent):
-            algorithm.tell(evaluation, float(key % 3))
-    assert np.array_equal(asking.ask(99).x, silent.ask(99).x)
-
-
-@each_row_algorithm
-@each_table
-@both_directions
-def test_a_transcript_of_rows_travels_in_json_and_goes_on_identically(
-    name: str, Z: np.ndarray, maximize: bool
-) -> None:
-    one, two = (make_rows(name, Z, maximize=maximize) for _ in range(2))
-    learn(one, 5)
-    two.load_state_dict(json.loads(json.dumps(one.state_dict(), allow_nan=False)))
-    assert two.state_dict() == one.state_dict()
-    assert two.t == one.t == 5
-    assert np.array_equal(one.recommendation(), two.recommendation())
-    assert learn(one, 4, first=5) == learn(two, 4, first=5)
-    assert two.state_dict() == one.state_dict()
-
-
-@each_row_algorithm
-@both_directions
-def test_the_seed_decides_the_rows(name: str, maximize: bool) -> None:
-    runs = [learn(make_rows(name, seed=seed, maximize=maximize), 8) for seed in (0, 0, 1)]
-    assert runs[0] == runs[1]
-    assert runs[0] != runs[2]
-
-
-@each_row_algorithm
-@both_directions
-def test_the_better_row_is_recommended(name: str, maximize: bool) -> None:
-    algorithm = make_rows(name, np.array([[-5.0], [0.0], [5.0]]), maximize=maximize)
-    for row, y in ((0, 0.0), (1, 1.0), (2, -1.0)):
-        algorithm.tell(Evaluation(algorithm.point(row)), y if maximize else -y)
-    assert algorithm.space.decode(algorithm.recommendation()) == {"row": 1}
-
-
-# Algorithms of many agents ----------------------------------------------------------------------
-
-AGENTS = {
-    "default": DUETSConfig(n_agents=3, horizon=9, discretisation=64),
-    "endless": DUETSConfig(n_agents=2, discretisation=64),
-    "private": DUETSConfig(
-        n_agents=3, horizon=9, discretisation=64, low=-1.0, high=1.0, noise=PRIVATISED
-    ),
-    "published": DUETSConfig.paper(3, 9, discretisation=64),
-}
-each_distributed = pytest.mark.parametrize("name", DISTRIBUTED_ALGORITHMS)
-each_setting = pytest.mark.parametrize("config", AGENTS.values(), ids=AGENTS.keys())
+def make_rows(name: str, Z: np.ndarray = TABLES["spread"], **how: Any) -> Any:
+    config = RowsConfig(Z, noise_sd=0.2, n_startup=2, repeats=how.pop("repeats", True))
+    return ROW_ALGORITHMS[name](config, row_space(len(Z)), **how)
 
 
 def make_duets(
-    name: str,
-    space: Space = SPACE,
-    *,
-    config: DUETSConfig = AGENTS["default"],
-    seed: int = 0,
-    maximize: bool = True,
+    name: str, space: Space = SPACE, config: DUETSConfig = AGENTS["default"], **how: Any
 ) -> Any:
-    return DISTRIBUTED_ALGORITHMS[name](config, space, maximize=maximize, seed=seed)
+    return DISTRIBUTED_ALGORITHMS[name](config, space, **how)
 
 
-@each_distributed
-@each_space
+Make = Callable[..., Any]
+ASKED: dict[str, Make] = {
+    **{f"{name}, {where}": functools.partial(make_ucb, name, space)
+       for name in REWARD_ALGORITHMS for where, space in SPACES.items()},
+    **{f"po-gp-ucb, {which}": functools.partial(make_rows, "po-gp-ucb", Z)
+       for which, Z in TABLES.items()},
+    "po-gp-ucb, each once": functools.partial(make_rows, "po-gp-ucb", repeats=False),
+    **{f"duets, {which}, {where}": functools.partial(make_duets, "duets", space, config)
+       for which, config in AGENTS.items() for where, space in SPACES.items()},
+}  # fmt: skip
+each_asked = pytest.mark.parametrize("make", ASKED.values(), ids=ASKED.keys())
+PLAIN = {name: ASKED[name] for name in ASKED if name.endswith(("mixed", "spread"))}
+each_plain = pytest.mark.parametrize("make", PLAIN.values(), ids=PLAIN.keys())
+both_directions = pytest.mark.parametrize("maximize", [True, False], ids=["max", "min"])
+
+
+def learn(
+    algorithm: Any, evaluations: int, seed: int = 0, first: int = 0
+) -> list[tuple[Any, ...]]:
+    """Asks and tells through the parameters, as hosts do; what was asked."""
+    rng, asked = np.random.default_rng([seed, first]), []
+    for key in range(first, first + evaluations):
+        evaluation = algorithm.ask(key)
+        asked.append((evaluation.x.tobytes(), evaluation.epoch))
+        params = algorithm.space.decode(evaluation.x)
+        seen = replace(evaluation, x=algorithm.space.snap(algorithm.space.encode(params)))
+        algorithm.tell(seen, float(rng.uniform(-1, 1) + rng.laplace(0.0, 2.0)))
+    return asked
+
+
+def test_every_algorithm_is_asked() -> None:
+    asked = {name.partition(",")[0] for name in ASKED}
+    assert asked | set(CENTRAL_ALGORITHMS) == set(ALGORITHMS)
+
+
+@each_asked
 @both_directions
-def test_evaluations_of_agents_are_points_that_hosts_evaluate(
-    name: str, space: Space, maximize: bool
+def test_evaluations_and_recommendations_are_points_that_hosts_evaluate(
+    make: Make, maximize: bool
 ) -> None:
-    """Beyond the horizon too; every evaluation counts as the draw that it is."""
-    algorithm = make_duets(name, space, maximize=maximize)
-    asked = [np.frombuffer(raw) for raw, _ in learn(algorithm, 30)]
+    """Beyond the horizon of a run of agents too, or when each row has been evaluated."""
+    algorithm = make(maximize=maximize)
+    asked = [np.frombuffer(raw) for raw, _ in learn(algorithm, 30 if "duets" in str(make) else 6)]
+    space = algorithm.space
     for x in [*asked, algorithm.recommendation()]:
         assert x.shape == (len(space),)
         assert x.dtype == np.float64
@@ -745,38 +527,27 @@ def test_evaluations_of_agents_are_points_that_hosts_evaluate(
                 assert value in dim.choices
             else:
                 assert dim.low <= value <= dim.high
-    assert algorithm.public_state.finished
-    assert len(algorithm.evaluations) == 30
+    assert len(algorithm.evaluations) == len(asked)
 
 
-@each_distributed
-@each_setting
+@each_plain
 @both_directions
-def test_the_seed_decides_the_agents_evaluations(
-    name: str, config: DUETSConfig, maximize: bool
-) -> None:
-    runs = [
-        learn(make_duets(name, config=config, seed=seed, maximize=maximize), 12)
-        for seed in (0, 0, 1)
-    ]
+def test_the_seed_decides_the_evaluations(make: Make, maximize: bool) -> None:
+    runs = [learn(make(seed=seed, maximize=maximize), 12) for seed in (0, 0, 1)]
     assert runs[0] == runs[1]
     assert runs[0] != runs[2]
 
 
-@each_distributed
-@each_setting
-@each_space
-def test_asking_agents_is_deterministic_and_learns_nothing(
-    name: str, config: DUETSConfig, space: Space
-) -> None:
-    asking, silent = (make_duets(name, space, config=config) for _ in range(2))
+@each_asked
+def test_asking_and_recommending_are_deterministic_and_learn_nothing(make: Make) -> None:
+    """Neither does a later ask see that there were others, nor does the state."""
+    asking, silent = make(), make()
     rng = np.random.default_rng(0)
     for key in range(8):
         before = json.dumps(asking.state_dict())
         evaluation = asking.ask(key)
         out = [evaluation, asking.ask(1000 + key, [evaluation])]
-        everything = [asking.evaluation_of(slot) for slot in asking.slots()]
-        for pending in ([], out, everything):
+        for pending in ([], out):
             for may_wait in (False, True):
                 pair = [asking.ask(key + 1, pending, may_wait=may_wait) for _ in range(2)]
                 assert repr(pair[0]) == repr(pair[1])
@@ -793,16 +564,14 @@ def test_asking_agents_is_deterministic_and_learns_nothing(
     assert repr(asking.ask(99)) == repr(silent.ask(99))
 
 
-@each_distributed
-@each_setting
-@each_space
+@each_asked
 @pytest.mark.parametrize(
     ("evaluations", "maximize"), [(1, True), (8, False)], ids=["early", "later"]
 )
-def test_a_transcript_of_agents_travels_in_json_and_goes_on_identically(
-    name: str, config: DUETSConfig, space: Space, evaluations: int, maximize: bool
+def test_a_transcript_travels_in_json_and_goes_on_identically(
+    make: Make, evaluations: int, maximize: bool
 ) -> None:
-    one, two = (make_duets(name, space, config=config, maximize=maximize) for _ in range(2))
+    one, two = make(maximize=maximize), make(maximize=maximize)
     learn(one, evaluations)
     two.load_state_dict(json.loads(json.dumps(one.state_dict(), allow_nan=False)))
     assert two.state_dict() == one.state_dict()
@@ -812,49 +581,68 @@ def test_a_transcript_of_agents_travels_in_json_and_goes_on_identically(
     assert two.state_dict() == one.state_dict()
 
 
-@each_distributed
+@each_plain
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_an_agents_reward_that_is_no_number_is_refused_and_leaves_no_trace(
-    name: str, value: float
+def test_a_reward_that_is_no_number_is_refused_and_leaves_no_trace(
+    make: Make, value: float
 ) -> None:
-    algorithm = make_duets(name)
+    algorithm = make()
     learn(algorithm, 5)
     before, evaluation = json.dumps(algorithm.state_dict()), algorithm.ask(7)
-    with pytest.raises(ValueError, match="reward must be finite"):
+    with pytest.raises(ValueError, match=r"(reward|outcome) must be finite"):
         algorithm.tell(evaluation, value)
     assert json.dumps(algorithm.state_dict()) == before
     assert repr(algorithm.ask(7)) == repr(evaluation)
 
 
-@each_distributed
-@both_directions
-def test_values_told_to_agents_are_all_that_is_read(name: str, maximize: bool) -> None:
-    algorithm = make_duets(name, maximize=maximize)
-    pending = algorithm.ask(0)
-    algorithm.ask(1, [pending])
-    assert algorithm.state_dict() == {"evaluations": [], "lost": []}
+@each_plain
+def test_values_that_are_told_are_all_that_is_read(make: Make) -> None:
+    """The state holds the evaluations told, and asking adds nothing to it."""
+    algorithm = make()
+    algorithm.ask(1, [algorithm.ask(0)])
+    assert not any(algorithm.state_dict().values())
     learn(algorithm, 4)
     state = algorithm.state_dict()
-    assert set(state) == {"evaluations", "lost"}
-    assert len(state["evaluations"]) == 4
-    for x, epoch, agent, draw, value in state["evaluations"]:
-        assert len(x) == len(SPACE)
-        assert (epoch, agent < 3, draw < 2) == (1, True, True)
-        assert isinstance(value, float)
+    assert set(state) <= {"evaluations", "lost"}
+    assert [len(x) for x, *_ in state["evaluations"]] == [len(algorithm.space)] * 4
+    assert all(isinstance(value, float) for *_, value in state["evaluations"])
 
 
-@each_distributed
-@each_setting
+CHOICE = Space({"x": Categorical(("bad", "good"))})
+BETTER: dict[str, Make] = {
+    **{name: functools.partial(make_ucb, name, CHOICE, replays=1, noise=None)
+       for name in REWARD_ALGORITHMS},
+    "po-gp-ucb": functools.partial(make_rows, "po-gp-ucb", np.array([[-5.0], [5.0]])),
+    **{f"duets, {which}": functools.partial(
+        make_duets, "duets", CHOICE, evolve(config, noise=None)
+    ) for which, config in AGENTS.items()},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("make", BETTER.values(), ids=BETTER.keys())
 @both_directions
-def test_agents_recommend_the_better_of_two_choices(
-    name: str, config: DUETSConfig, maximize: bool
-) -> None:
-    """Seeded: twelve evaluations hold both choices."""
-    space = Space({"x": Categorical(("bad", "good"))})
-    algorithm = make_duets(name, space, config=evolve(config, noise=None), maximize=maximize)
-    for key in range(12):
+def test_the_better_of_two_is_recommended(make: Make, maximize: bool) -> None:
+    """Both are evaluated; the second one is better."""
+    algorithm = make(maximize=maximize)
+    for key in range(40):
         evaluation = algorithm.ask(key)
+        if key < 12 and evaluation.agent is None:
+            evaluation = replace(evaluation, x=np.array([float(key % 2)]))
         reward = 0.5 if evaluation.x[0] else -0.5
         algorithm.tell(evaluation, reward if maximize else -reward)
     assert {float(evaluation.x[0]) for evaluation, _ in algorithm.evaluations} == {0.0, 1.0}
-    assert space.decode(algorithm.recommendation()) == {"x": "good"}
+    assert algorithm.recommendation().tolist() == [1.0]
+
+
+@pytest.mark.parametrize("name", REWARD_ALGORITHMS)
+def test_evaluations_of_others_off_the_grid_are_learnt_where_they_were_evaluated(
+    name: str,
+) -> None:
+    """Points told need not have been asked for, nor snapped."""
+    one, two = make_ucb(name), make_ucb(name)
+    for epoch, x in enumerate(np.random.default_rng(0).uniform(size=(6, len(SPACE)))):
+        for _ in range(2):
+            one.tell(Evaluation(x, epoch), 0.3)
+            two.tell(Evaluation(SPACE.snap(x), epoch), 0.3)
+    assert np.array_equal(one.ask(0).x, two.ask(0).x)
+    assert np.array_equal(one.recommendation(), two.recommendation())

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import enum
 import gc
 import itertools
 import json
 import math
 import pickle
 import sqlite3
-import threading
 import uuid
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -45,11 +42,7 @@ from privbo_plugins.errors import (
     PrivacyWarning,
     VaultError,
 )
-from privbo_plugins.privacy.accountant import evaluations_epsilon
-from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise
-from privbo_plugins.sessions.rewards import RewardSession
-from privbo_plugins.store.vault import Transaction, open_vault
 from tests.inside import algorithm_of
 from tests.optuna_samplers.runs import rows
 from tests.worker import children
@@ -198,38 +191,24 @@ def test_every_mechanism(mechanism: str) -> None:
 
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
-@pytest.mark.parametrize("reward", [math.nan, math.inf, -math.inf, np.float32("nan")])
-def test_what_is_not_finite_counts_as_the_unwanted_end(reward: float, direction: str) -> None:
-    private = wrapped(lambda _: reward, noise=Exact(), value_range=(-2.0, 3.0))
+@pytest.mark.parametrize(
+    ("returned", "shown"),
+    [(1.5, 1.5), ([0.5], 0.5), (-7.0, -2.0), (1e308, 3.0), (math.nan, None), (-math.inf, None),
+     ("a", None), ([None], None)],
+    ids=lambda value: str(value)[:9],
+)  # fmt: skip
+def test_a_reward_is_clipped_and_anything_odd_completes_as_the_unwanted_end(
+    returned: Any, shown: float | None, direction: str
+) -> None:
+    """A trial that fails for some users would tell of them."""
+    private = wrapped(lambda _: returned, noise=Exact(), value_range=(-2.0, 3.0))
     study = optuna.create_study(direction=direction)
     study.optimize(private, n_trials=1)
-    assert study.trials[0].value == (-2.0 if direction == "maximize" else 3.0)
+    worst = -2.0 if direction == "maximize" else 3.0
+    assert study.trials[0].value == pytest.approx(worst if shown is None else shown)
 
 
-@pytest.mark.parametrize(("reward", "clipped"), [(-7.0, -2.0), (9, 3.0), (1e308, 3.0), (1.5, 1.5)])
-def test_finite_rewards_are_clipped(reward: float, clipped: float) -> None:
-    private = wrapped(lambda _: reward, noise=Exact(), value_range=(-2.0, 3.0))
-    assert private(optuna.create_study().ask()) == pytest.approx(clipped)
-
-
-@pytest.mark.parametrize("reward", [True, np.array([0.5]), np.array([[0.5]]), [0.5], "0.5"])
-def test_what_counts_as_a_number(reward: Any) -> None:
-    private = wrapped(lambda _: reward, noise=Exact())
-    assert private(optuna.create_study().ask()) == float(np.squeeze(reward))
-
-
-@pytest.mark.parametrize(
-    "odd", ["a", b"no", object(), 1j, [None], ["a"]], ids=lambda odd: type(odd).__name__
-)
-def test_what_is_no_number_completes_as_the_unwanted_end(odd: Any) -> None:
-    """A trial that fails for some users would tell of them."""
-    private = wrapped(lambda _: odd, noise=Exact(), value_range=(-2.0, 3.0))
-    study = optuna.create_study()
-    study.optimize(private, n_trials=1)
-    assert study.trials[0].value == 3.0
-
-
-NO_REWARDS = [None, (), [0.1, 0.2], np.zeros(3), {}, {"reward": 0.5}, {0.5}, [[], []]]
+NO_REWARDS = [None, [0.1, 0.2], {"reward": 0.5}]
 
 
 @pytest.mark.parametrize("returned", NO_REWARDS, ids=lambda r: type(r).__name__)
@@ -259,13 +238,12 @@ def test_ask_and_tell(kind: str) -> None:
     assert set(sampler.recommend(study)) == {"x", "n"}
 
 
-@pytest.mark.parametrize("n_jobs", [2, 4])
 @FAMILY
-def test_threads(kind: str, n_jobs: int) -> None:
+def test_threads(kind: str) -> None:
     sampler = make(kind, search_space={"x": X, "n": IntDistribution(0, 4)})
     private = sampler.private(peak)
     study = optuna.create_study(sampler=sampler, direction="maximize")
-    study.optimize(private, n_trials=12, n_jobs=n_jobs)
+    study.optimize(private, n_trials=12, n_jobs=4)
     check_protected(private, study, 12)
     assert sampler.guarantee(study) == private.guarantee(study)
     assert 0 <= sampler.recommend(study)["x"] <= 1
@@ -319,17 +297,6 @@ def test_a_resumed_study_and_a_pickled_sampler_know_the_same(kind: str, tmp_path
     again = pickle.loads(pickle.dumps(private))
     resumed.optimize(again, n_trials=2)
     check_protected(again, resumed, 9)
-
-
-def test_a_pickled_objective_replays_what_its_living_vault_holds() -> None:
-    private = wrapped(user_id="Jane")
-    study = optuna.create_study()
-    trial = study.ask()
-    release = private(trial)
-    copy = pickle.loads(pickle.dumps(private))
-    assert copy(trial) == release
-    study.tell(trial, release)
-    assert copy.guarantee(study).most_evaluations == 1
 
 
 def test_a_pickled_objective_whose_vault_has_ended_counts_no_named_users() -> None:
@@ -407,29 +374,6 @@ def test_two_processes_share_postgresql(request: pytest.FixtureRequest) -> None:
         gc.collect()  # Optuna's storages leave connections open: their warning belongs here
 
 
-@pytest.mark.slow
-def test_two_workers_begin_a_run_on_postgresql_at_once(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url = request.getfixturevalue("postgres_database")
-    both, new_run = threading.Barrier(2), Transaction.new_run
-
-    def meet(self: Transaction, *args: Any) -> None:
-        with suppress(threading.BrokenBarrierError):
-            both.wait(5)
-        new_run(self, *args)
-
-    vaults = [open_vault(url) for _ in range(2)]
-    monkeypatch.setattr(Transaction, "new_run", meet)
-    mechanism = make_mechanism(1.0, bound=1.0)
-    try:
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda vault: RewardSession(mechanism, vault, "run"), vaults))
-    finally:
-        for vault in vaults:
-            vault.close()
-
-
 def test_named_users_need_one_vault(tmp_path: Path) -> None:
     study = optuna.create_study()
     study.optimize(wrapped(user_id="Jane"), n_trials=1)
@@ -468,20 +412,6 @@ def test_settings_of_a_run_cannot_change_in_its_vault(tmp_path: Path) -> None:
             wrapped(vault=vault, **other)(study.ask())
     with pytest.raises(VaultError, match="user budget"):
         wrapped(vault=vault, user_id="J", user_budget=5.0)(study.ask())
-
-
-def test_a_copied_study_goes_its_own_way() -> None:
-    storage = optuna.storages.InMemoryStorage()
-    study = optuna.create_study(storage=storage, study_name="a")
-    private = wrapped()
-    study.optimize(private, n_trials=2)
-    optuna.copy_study(
-        from_study_name="a", from_storage=storage, to_storage=storage, to_study_name="b"
-    )
-    copy = optuna.load_study(study_name="b", storage=storage)
-    study.optimize(private, n_trials=2)
-    copy.optimize(private, n_trials=2)
-    assert {t.value for t in study.trials[2:]}.isdisjoint({t.value for t in copy.trials[2:]})
 
 
 def test_a_copied_study_is_not_claimed_to_be_less_than_it_is() -> None:
@@ -532,21 +462,6 @@ def test_a_second_call_shows_the_same_release(user: str | None, tmp_path: Path) 
     assert other(trial) == release
     study.tell(trial, release)
     check_protected(private, study, 1)
-    assert private.guarantee(study).most_evaluations == 1
-
-
-def test_threads_on_one_trial_get_one_release() -> None:
-    study, start = optuna.create_study(), threading.Barrier(6)
-    rewards = iter(np.linspace(0, 1, 6))
-    private = wrapped(lambda _: next(rewards), user_id="Jane")
-    trial = study.ask()
-
-    def call(_: int) -> float:
-        start.wait(10)
-        return float(private(trial))
-
-    with ThreadPoolExecutor(6) as pool:
-        assert len(set(pool.map(call, range(6)))) == 1
     assert private.guarantee(study).most_evaluations == 1
 
 
@@ -613,8 +528,8 @@ def test_moma_evaluates_each_epoch_k_times(k: int, declared: bool) -> None:
     assert algorithm_of(sampler, study).n == 4
 
 
-@pytest.mark.parametrize("n_jobs", [2, 4])
-def test_moma_shares_an_epoch_among_threads(n_jobs: int) -> None:
+def test_moma_shares_an_epoch_among_threads() -> None:
+    n_jobs = 4
     sampler = make("moma", replays=3, search_space={"x": X})
     study = optuna.create_study(sampler=sampler)
     study.optimize(sampler.private(line), n_trials=24, n_jobs=n_jobs)
@@ -663,8 +578,11 @@ def test_moma_and_retried_trials() -> None:
 # Arms and spaces ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", [{"kernel_matrix": np.eye(4)}, {"features": np.arange(4.0)}])
-@pytest.mark.parametrize("grid", [(0, 3, 1), (3, 9, 2), (-5, -2, 1)])
+@pytest.mark.parametrize(
+    ("grid", "settings"),
+    [((0, 3, 1), {"features": np.arange(4.0)}), ((3, 9, 2), {"kernel_matrix": np.eye(4)}),
+     ((-5, -2, 1), {"kernel_matrix": np.eye(4)})],
+)  # fmt: skip
 @FAMILY
 def test_arms_are_counted_from_the_lower_end(
     kind: str, grid: tuple[int, int, int], settings: dict[str, Any]
@@ -694,19 +612,9 @@ MISFITS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("space", MISFITS, ids=["five arms", "box", "two", "two small"])
-@pytest.mark.parametrize("name", ["kernel_matrix", "features"])
-@FAMILY
-def test_a_declared_space_that_does_not_fit_is_refused_at_once(
-    kind: str, name: str, space: dict[str, Any]
-) -> None:
+def test_a_declared_space_that_does_not_fit_is_refused_at_once(space: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="one integer parameter with 4 values"):
-        make(kind, search_space=space, **{name: np.eye(4)})
-
-
-def test_an_empty_declared_space_is_refused() -> None:
-    for space in ({}, {"a": IntDistribution(2, 2)}):
-        with pytest.raises(ValueError, match="at least one parameter"):
-            make(search_space=space)
+        make(search_space=space, kernel_matrix=np.eye(4))
 
 
 def _seven_arms(trial: Any) -> float:
@@ -718,21 +626,6 @@ def test_arms_that_the_objective_does_not_have_are_told_clearly() -> None:
     study = optuna.create_study(sampler=sampler)
     with privacy_warnings(1), pytest.raises(ValueError, match="one integer parameter with 4"):
         study.optimize(_seven_arms, n_trials=2)
-
-
-def test_arms_that_a_private_objective_does_not_have_are_told_clearly() -> None:
-    sampler = make(kernel_matrix=np.eye(4))
-    study = optuna.create_study(sampler=sampler)
-    with pytest.raises(ValueError, match="arm") as raised:
-        study.optimize(sampler.private(_seven_arms), n_trials=2)
-    assert "one integer parameter with 4 values" in str(raised.value)
-
-
-def test_a_declared_range_that_the_objective_does_not_use_is_refused() -> None:
-    sampler = make(search_space={"x": X})
-    study = optuna.create_study(sampler=sampler)
-    with pytest.raises(ValueError, match="search_space"):
-        study.optimize(sampler.private(lambda t: t.suggest_float("x", 5, 6) - 5), n_trials=3)
 
 
 @FAMILY
@@ -785,22 +678,6 @@ def test_categorical_spaces_and_constants(kind: str) -> None:
     assert recommended["constant"] == 7
     assert recommended["kernel"] in ["rbf", None, 3]
     assert recommended["flag"] in [True, False]
-
-
-def test_what_a_pruned_trial_reported_is_no_reward() -> None:
-    sampler = make(mechanism="duchi")
-
-    def prunes(trial: Any) -> float:
-        reward = line(trial)
-        if trial.number == 2:
-            trial.report(1e6, 1, public=True)
-            raise optuna.TrialPruned
-        return reward
-
-    study = optuna.create_study(sampler=sampler)
-    study.optimize(sampler.private(prunes), n_trials=5)
-    sampler.recommend(study)
-    assert 1e6 not in [value for _, value in algorithm_of(sampler, study).evaluations]
 
 
 # Seeds ----------------------------------------------------------------------------------------
@@ -858,14 +735,6 @@ def test_infinite_epsilon_is_a_plain_sampler_that_says_so(kind: str) -> None:
     assert set(sampler.recommend(study)) == {"x", "n"}
 
 
-def test_infinite_epsilon_needs_no_range_where_the_scale_is_given() -> None:
-    moments = {"B": 1.0, "R": 0.5, "second_moment": 2.0, "noise_moment": 1.0}
-    for kind, names in {"tgp": ("B", "R", "second_moment"), "moma": ("B", "R")}.items():
-        known = {name: moments[name] for name in names}
-        with pytest.raises(ValueError, match="no unit"):
-            OURS[kind](math.inf, **known)
-
-
 @pytest.mark.parametrize("how", ["optimize", "tell", "threads"])
 @FAMILY
 def test_plain_floats_warn_once_and_are_never_claimed(kind: str, how: str) -> None:
@@ -886,7 +755,7 @@ def test_plain_floats_warn_once_and_are_never_claimed(kind: str, how: str) -> No
     check_exposed(sampler.private(peak).guarantee(study), study)
 
 
-@pytest.mark.parametrize("change", [lambda y: y + 1e-9, lambda _: 0.5, lambda _: math.inf])
+@pytest.mark.parametrize("change", [lambda y: y + 1e-9, lambda _: math.inf])
 def test_a_value_changed_on_its_way_is_found(change: Callable[[float], float]) -> None:
     sampler = make()
     private = sampler.private(line)
@@ -906,15 +775,6 @@ def test_values_that_were_added_are_not_claimed(value: float) -> None:
     added = optuna.trial.create_trial(params={"x": 0.5}, distributions={"x": X}, value=value)
     study.add_trial(added)
     check_exposed(private.guarantee(study), study)
-
-
-def test_the_studys_attribute_does_not_go_on_claiming() -> None:
-    private = wrapped()
-    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
-    study.optimize(private, n_trials=2)
-    study.optimize(line, n_trials=1)
-    study.optimize(private, n_trials=2)
-    assert study.user_attrs[GUARANTEE].startswith("NOT PROTECTED")
 
 
 def test_test_noise_is_remembered_for_ever(tmp_path: Path) -> None:
@@ -950,12 +810,8 @@ def _names(*names: Any) -> Callable[[Any], Any]:
     ("user_id", "most"),
     [
         ("Jane", 6),
-        (7, 6),
-        (b"\x00\xff", 6),
         (_names("Jane", "Joe", "Jane"), 4),
-        (_names(1, 2, 3), 2),
-        (_names(np.int64(1), 1), 6),
-        (_names("7", b"7", 7, " 7"), 6),
+        (_names("7", b"7", np.int64(7), " 7"), 6),
         (None, 1),
     ],
 )
@@ -968,40 +824,6 @@ def test_evaluations_are_counted_by_user(user_id: Any, most: int) -> None:
     assert guarantee.most_evaluations == most
     assert guarantee.epsilon == float(most)
     assert guarantee.users_named is (user_id is not None)
-
-
-class _Person(enum.StrEnum):
-    JANE = "Jane"
-
-
-class _Number(enum.IntEnum):
-    SEVEN = 7
-
-
-class _Titled(str):
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return f"Dr {str(self)!r}"
-
-
-@pytest.mark.parametrize(
-    ("name", "other"),
-    [
-        ("Jane", np.str_("Jane")),
-        (b"Jane", np.bytes_(b"Jane")),
-        ("Jane", _Person.JANE),
-        (7, _Number.SEVEN),
-        ("Jane", _Titled("Jane")),
-    ],
-    ids=["numpy.str_", "numpy.bytes_", "StrEnum", "IntEnum", "subclass"],
-)
-def test_one_name_is_one_user(name: Any, other: Any) -> None:
-    assert name == other
-    private = wrapped(user_id=_names(name, other), user_budget=2.0)
-    study = optuna.create_study()
-    study.optimize(private, n_trials=3, catch=(BudgetExceededError,))
-    assert len(study.get_trials(states=(TrialState.COMPLETE,))) == 2
 
 
 def test_a_budget_is_refused_before_the_objective_runs() -> None:
@@ -1020,27 +842,7 @@ def test_a_budget_is_refused_before_the_objective_runs() -> None:
     assert private.guarantee(study).epsilon == 2.0
 
 
-def test_a_budget_holds_among_threads() -> None:
-    private = wrapped(user_id="Jane", user_budget=3.0)
-    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
-    study.optimize(private, n_trials=12, n_jobs=4, catch=(BudgetExceededError,))
-    assert Counter(t.state for t in study.trials)[TrialState.COMPLETE] == 3
-    assert private.guarantee(study).epsilon == 3.0
-
-
-def test_a_gaussian_budget_composes_exactly() -> None:
-    private = wrapped(
-        mechanism="gaussian", delta=1e-5, user_id="Jane", user_budget=2.0, user_delta=1e-5
-    )
-    study = optuna.create_study()
-    study.optimize(private, n_trials=5, catch=(BudgetExceededError,))
-    complete = len(study.get_trials(states=(TrialState.COMPLETE,)))
-    assert complete > 2  # epsilons that added up would allow for two
-    assert private.guarantee(study).epsilon <= 2.0
-    assert evaluations_epsilon({private.mechanism.evaluation: complete + 1}, 1e-5) > 2.0
-
-
-@pytest.mark.parametrize("user", [1.5, True, object(), ("a",), ["a"], np.bool_(True), {}])
+@pytest.mark.parametrize("user", [1.5, True, ["a"]])
 def test_what_cannot_name_a_user_is_refused_before_the_objective_runs(user: Any) -> None:
     ran: list[int] = []
     for named in (user, lambda trial: user):
@@ -1162,29 +964,6 @@ def test_several_objectives_are_refused_first_of_all(kind: str) -> None:
     assert not study.user_attrs
 
 
-@pytest.mark.parametrize("build", [lambda: make(), optuna.samplers.TPESampler])
-def test_hyperband_and_public_reports(build: Callable[[], Any]) -> None:
-    def reports(trial: Any) -> float:
-        reward = line(trial)
-        for step in range(4):
-            trial.report(float(trial.number % 5), step, public=True)
-            if trial.should_prune(public=True):
-                raise optuna.TrialPruned
-        return reward
-
-    private = wrapped(reports)
-    pruner = optuna.pruners.HyperbandPruner(min_resource=1, max_resource=4)
-    study = optuna.create_study(sampler=build(), pruner=pruner)
-    study.optimize(private, n_trials=20)
-    states = Counter(trial.state for trial in study.trials)
-    assert states[TrialState.PRUNED] + states[TrialState.COMPLETE] == 20
-    check_protected(private, study, states[TrialState.COMPLETE])
-    text = str(private.guarantee(study))
-    assert "declared what it gave to trial.report public" in text
-    assert "trial.should_prune public" in text
-    assert (states[TrialState.PRUNED] == 0) or "pruned" in text
-
-
 OUTPUTS: dict[str, Callable[..., Any]] = {
     "report": lambda trial, **public: trial.report(0.5, 0, **public),
     "should_prune": lambda trial, **public: trial.should_prune(**public),
@@ -1205,13 +984,6 @@ def test_outputs_are_closed_unless_they_are_vouched_for(operation: str) -> None:
     study.optimize(private, n_trials=1)
     check_protected(private, study, 1)
     assert f"trial.{operation} public" in str(private.guarantee(study))
-
-
-@pytest.mark.parametrize("name", ["study", "storage", "_trial_id", "relative_params", "anything"])
-def test_the_rest_of_a_trial_is_closed(name: str) -> None:
-    private = wrapped(lambda trial: getattr(trial, name) or 0.5)
-    with pytest.raises(GuardedTrialError):
-        private(optuna.create_study().ask())
 
 
 def test_what_was_attached_outside_of_the_guard_is_found() -> None:
@@ -1259,23 +1031,3 @@ def test_the_plugins_own_attributes_are_closed() -> None:
         study.optimize(private, n_trials=1)
     guarantee = private.guarantee(study)
     assert not guarantee.protected or "set_user_attr public" in str(guarantee)
-
-
-@pytest.mark.parametrize("epsilon", [np.int64(1), np.float32(1.0)])
-def test_numpy_numbers_are_numbers(epsilon: Any) -> None:
-    private = wrapped(epsilon=epsilon)
-    study = optuna.create_study()
-    study.optimize(private, n_trials=1)
-    check_protected(private, study, 1)
-
-
-@pytest.mark.parametrize("value_range", [(0.0, 5e-324), (-8e307, 8e307)])
-def test_ranges_that_floats_cannot_serve_are_refused_at_once(value_range: Any) -> None:
-    with pytest.raises(ValueError, match="range"):
-        wrapped(value_range=value_range, epsilon=1e-6)
-
-
-@pytest.mark.parametrize("reward", [10**400, -(10**400)], ids=["large", "small"])
-def test_integers_beyond_floats_count_as_infinite(reward: int) -> None:
-    private = wrapped(lambda _: reward, noise=Exact())
-    assert private(optuna.create_study(direction="maximize").ask()) == 0.0
