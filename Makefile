@@ -2,7 +2,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
-# uv is faster where it is installed. Byte code is made afterwards, by all cores at once.
+# uv is faster where it is installed. Byte code of what tests load is made afterwards, by all cores at once.
+UNUSED = /(tests?|plotly|statsmodels|mlflow|databricks|wandb|fontTools|debugpy|pip)/
 INSTALL = $(if $(shell command -v uv),uv pip install --quiet --python $(BIN)/python,$(BIN)/python -m pip install --quiet --no-compile)
 
 # One thread a process: the matrices are small, and the cores are shared by processes.
@@ -11,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo demo-ray demo-local demo-federated demo-outsourced demo-distributed
-.PHONY: test tests test-fast test-soak test-hosts docs package coverage profile lint lint-style lint-types lint-architecture lint-house format bench clean
+.PHONY: test tests test-fast test-soak hosts test-hosts docs package coverage profile lint lint-style lint-types lint-architecture lint-house format bench clean
 
 setup: $(STAMP)
 
@@ -20,7 +21,7 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(INSTALL) --editable '.[dev]'
-	$(BIN)/python -W ignore -m compileall -q -q -j 0 $(VENV)/lib || true
+	$(BIN)/python -W ignore -m compileall -q -q -j 0 -x '$(UNUSED)' $(VENV)/lib || true
 	touch $(STAMP)
 
 demo: $(STAMP)  ## tune a model privately and write a report
@@ -55,6 +56,9 @@ test-soak: $(STAMP)  ## what runs long: statistics at full size, and mutants tha
 	$(BIN)/python -m tests.mutants --jobs 2
 	$(INSTALL) --editable '.[mutants]'
 	$(BIN)/python -m tests.mutants.generic
+
+hosts: $(STAMP)  ## the environments of test-hosts
+	$(BIN)/python -m tests.versions --folder $(VENV)-hosts --only-install
 
 test-hosts: $(STAMP)  ## the adapters with the least versions allowed, and with newer ones than here
 	$(BIN)/python -m tests.versions --folder $(VENV)-hosts

@@ -228,7 +228,7 @@ def test_a_name_that_a_package_does_not_have_is_an_attribute_error() -> None:
         exec("from privbo_plugins.federation import Serer")
 
 
-@pytest.mark.slow
+@pytest.mark.soak  # half a minute; make lint has checked the packages themselves
 def test_mypy_sees_the_types_behind_lazy_names(tmp_path: Path) -> None:
     pytest.importorskip("mypy", reason="mypy is not installed (the dev extra)")
     user = tmp_path / "user.py"

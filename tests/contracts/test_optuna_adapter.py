@@ -66,10 +66,12 @@ class TestLDPGPUCBSampler(_RewardSamplerTestCase):
     cls = LDPGPUCBSampler
 
 
+@pytest.mark.soak  # one class with LDPGPUCBSampler but for the posterior
 class TestLDPTGPUCBSampler(_RewardSamplerTestCase):
     cls = LDPTGPUCBSampler
 
 
+@pytest.mark.soak
 class TestLDPATAGPUCBSampler(_RewardSamplerTestCase):
     cls = LDPATAGPUCBSampler
 
