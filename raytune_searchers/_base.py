@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import ray.cloudpickle as cloudpickle
@@ -24,10 +25,11 @@ from privbo_plugins.privacy.settings import RecordSettings
 from privbo_plugins.reports import records_report
 from privbo_plugins.settings import setting, settings, takes
 from privbo_plugins.status import of_records
-from raytune_searchers._audit import shown
+from raytune_searchers._audit import stored_in, value_in
 from raytune_searchers._channel import Channel
 from raytune_searchers._hosted import HostedSearch
-from raytune_searchers._search import OnTune
+from raytune_searchers._run import HostedRun
+from raytune_searchers._search import OnTune, Reported, config_at
 from raytune_searchers._settings import SearchSettings
 from raytune_searchers._space import TuneSpace, to_space
 from raytune_searchers._trainable import Trainable, make_private
@@ -80,7 +82,162 @@ class PrivateSearchSettings(PrivateRunSettings):
     )
 
 
-class PrivateSearch(HostedSearch):
+class LossesRun(HostedRun, Reported):
+    """A run on per-record losses before a vault's host, and what users read of it."""
+
+    _HOST = VaultHost
+    _PLAIN = "trials returned plain floats instead of per-record losses"
+    _WATCHED: ClassVar[bool] = False
+    """Whether trials run only while somebody of ours compares what is shown of them."""
+
+    _config: CentralConfig
+    _seed: int | None
+    _param_space: dict[str, Any]
+    _labels: str | None = None
+    """Fingerprint of the records' labels; of this process alone."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """As of every run, without anything of the records."""
+        state = super().__getstate__()
+        state.pop("_labels", None)
+        return state
+
+    # The vault ------------------------------------------------------------------------------
+
+    @property
+    def _parameters(self) -> set[str]:
+        return set(self._param_space)
+
+    def _planned(self, space: TuneSpace) -> CentralConfig:  # noqa: ARG002
+        """Settings for the number of trials that will run."""
+        return self._config
+
+    def _settings(self) -> RunSettings:
+        space = self._ready()
+        return RunSettings(
+            self._run,
+            self._planned(space),
+            self._mode == "max",
+            self._seed,
+            str(self._metric),
+            space.public,
+            cloudpickle.dumps(space),
+            not self._config.trials_given,
+            self._vault_id,
+            self._head,
+            watched=self._WATCHED,
+        )
+
+    def _connect(self) -> Channel:
+        channel = super()._connect()
+        channel.call("note", _NOTE)
+        if self._labels is not None:
+            channel.call_sealed("expect_records", self._run, self._labels)
+        return channel
+
+    def _end(
+        self,
+        trial_id: str,
+        result: Mapping[str, Any],
+        error: bool,
+        take_plain: Callable[[float], bool] = lambda _: False,
+    ) -> bool:
+        """Compares the end of a trial; whether it has shown what it was run for.
+
+        Args:
+            trial_id: The trial.
+            result: Its last row, flattened.
+            error: Whether it failed.
+            take_plain: Learns a plain float of a trial that never ran privately, if it can.
+        """
+        record = self._audit(trial_id, result)
+        value, learnt = value_in(result, self._metric), record.published is not None
+        if not learnt and not record.entered and isinstance(value, Real):
+            learnt = take_plain(float(value))
+        if not learnt:
+            self._call("fail", trial_id)
+        if error and record.entered:
+            self._call("note", _FAILED_NOTE)
+        for kind, text in self._call("told_warnings"):
+            self._issue(kind, text)
+        return learnt
+
+    # What the user reads --------------------------------------------------------------------
+
+    def plan(self, param_space: Mapping[str, Any], n_records: int) -> TunePlan:
+        """Says what a run over this space and so many records would do and cost.
+
+        Args:
+            param_space: Tune domains.
+            n_records: Number of validation records.
+
+        Returns:
+            The plan; printing it shows trials, releases and noise.
+
+        Warns:
+            UtilityWarning: If the noise is likely to drown the signal.
+        """
+        space = to_space(param_space)
+        if space is None:
+            raise ValueError("param_space must hold at least one parameter that varies.")
+        made = algorithm_of(self._config).make_plan(self._config, space.space, n_records)
+        made.warn_if_noise_dominates()
+        return TunePlan(made)
+
+    def recommend(self, param_space: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The config that the algorithm recommends, from the releases alone.
+
+        Args:
+            param_space: The Tuner's own, needed only where constants or choices are objects
+                (functions, classes): Tune hides them from searchers.
+
+        Returns:
+            A config as a trial gets it, constants included.
+
+        Raises:
+            ValueError: If nothing has been released yet, or objects are hidden.
+        """
+        x = self._report()["recommendation"]
+        if x is None:
+            raise ValueError("There is nothing to recommend yet: nothing has been released.")
+        return config_at(self._space, self._param_space, x, param_space)
+
+    def guarantee(self, results: Iterable[Any] = ()) -> Guarantee:
+        """What may be claimed for this run.
+
+        Args:
+            results: The ``ResultGrid`` of ``Tuner.fit``, to compare what it holds with the ledger
+                once more; what passed through this search was compared on the way.
+        """
+        return self._checked_report(stored_in(results))["guarantee"]  # type: ignore[no-any-return]
+
+    def finished(self) -> bool:
+        """Whether the plan is used up."""
+        return bool(self._report()["finished"])
+
+    def history(self) -> History:
+        """What the run has published, for :mod:`privbo_plugins.plots`."""
+        return self._detail("history")  # type: ignore[no-any-return]
+
+    def status(self) -> dict[str, Any]:
+        """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
+        report = self._report()
+        return of_records(
+            report["guarantee"], report["plan"], report["done"],
+            finished=report["finished"], recommendation=report["recommendation"] is not None,
+        )  # fmt: skip
+
+    def _page(self, results: Iterable[Any]) -> Report:
+        guarantee = self.guarantee(results)
+        title = f"Private tuning report: {self._run}"
+        return records_report(title, guarantee, self.history(), self.recommend())
+
+    def purge(self) -> None:
+        """Deletes every raw loss of the run from the vault; ledger and releases stay."""
+        self._call("purge")
+
+
+class PrivateSearch(LossesRun, HostedSearch):
     """Base of the searchers that tune on per-record values under central privacy.
 
     It runs any algorithm of that kind in the registry: ``PrivateSearch(config)`` is a searcher.
@@ -95,10 +252,6 @@ class PrivateSearch(HostedSearch):
     """
 
     _announced: tuple[str, ...] = ()
-    _labels: str | None = None
-
-    _HOST, _STATUS = VaultHost, "status"
-    _PLAIN = "trials returned plain floats instead of per-record losses"
     _WRAP = (
         "Wrap the trainable: tune.Tuner(search.private(trainable), ...) with a function that "
         "returns one value per validation record."
@@ -112,12 +265,6 @@ class PrivateSearch(HostedSearch):
         ids = given.record_ids
         self._labels = None if ids is None else fingerprint(ids)
         self._num_samples = -1
-
-    def __getstate__(self) -> dict[str, Any]:
-        """As of every search, without anything of the records."""
-        state = super().__getstate__()
-        state.pop("_labels", None)
-        return state
 
     # Tune's hooks ---------------------------------------------------------------------------
 
@@ -177,16 +324,8 @@ class PrivateSearch(HostedSearch):
     def _complete(
         self, trial_id: str, x: Array | None, result: Mapping[str, Any], error: bool
     ) -> bool:
-        record = self._audit(trial_id, result)
-        value, learnt = shown(result, self._metric), record.published is not None
-        if not learnt and not record.entered and isinstance(value, Real):
-            learnt = self._take_plain(trial_id, x, result, float(value))
-        elif not learnt:
-            self._call("fail", trial_id)
-        if error and record.entered:
-            self._call("note", _FAILED_NOTE)
-        self._issue_warnings()
-        return learnt
+        take_plain = partial(self._take_plain, trial_id, x, result)
+        return self._end(trial_id, result, error, take_plain)
 
     def _take_plain(
         self, trial_id: str, x: Array | None, result: Mapping[str, Any], value: float
@@ -196,8 +335,6 @@ class PrivateSearch(HostedSearch):
         usable = x is not None and math.isfinite(value)
         if usable:
             self._call("tell_plain", trial_id, x, value)
-        else:
-            self._call("fail", trial_id)
         return usable
 
     # The vault ------------------------------------------------------------------------------
@@ -208,34 +345,6 @@ class PrivateSearch(HostedSearch):
             self._reconcile = False
             channel.call("give_back", frozenset(self._live))
         return channel
-
-    def _settings(self) -> RunSettings:
-        space = self._ready()
-        return RunSettings(
-            self._run,
-            self._planned(space),
-            self._mode == "max",
-            self._seed,
-            str(self._metric),
-            space.public,
-            cloudpickle.dumps(space),
-            not self._config.trials_given,
-            self._vault_id,
-            self._head,
-        )
-
-    def _connect(self) -> Channel:
-        channel = super()._connect()
-        channel.call("note", _NOTE)
-        if self._labels is not None:
-            channel.call_sealed("expect_records", self._run, self._labels)
-        return channel
-
-    def _issue_warnings(self) -> None:
-        for kind, text in self._call("told_warnings"):
-            self._issue(kind, text)
-
-    # What the user writes and reads ---------------------------------------------------------
 
     def private(self, trainable: Trainable) -> Trainable:
         """Wraps a function trainable that returns one value per validation record.
@@ -255,75 +364,3 @@ class PrivateSearch(HostedSearch):
             ValueError: If it is a class, a generator or no function.
         """
         return make_private(trainable, self._actor_name)
-
-    def plan(self, param_space: Mapping[str, Any], n_records: int) -> TunePlan:
-        """What a run over this space and so many records would do and cost.
-
-        Args:
-            param_space: Tune domains.
-            n_records: Number of validation records.
-
-        Returns:
-            The plan; printing it shows trials, releases and noise.
-
-        Warns:
-            UtilityWarning: If the noise is likely to drown the signal.
-        """
-        space = to_space(param_space)
-        if space is None:
-            raise ValueError("param_space must hold at least one parameter that varies.")
-        made = algorithm_of(self._config).make_plan(self._config, space.space, n_records)
-        made.warn_if_noise_dominates()
-        return TunePlan(made)
-
-    def recommend(self, param_space: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The config that the algorithm recommends, from the releases alone.
-
-        Args:
-            param_space: The Tuner's own, needed only where constants or choices are objects
-                (functions, classes): Tune hides them from searchers.
-
-        Returns:
-            A config as a trial gets it, constants included.
-
-        Raises:
-            ValueError: If nothing has been released yet, or objects are hidden.
-        """
-        x = self._report()["recommendation"]
-        if x is None:
-            raise ValueError("There is nothing to recommend yet: nothing has been released.")
-        return self._config_at(x, param_space)
-
-    def guarantee(self, results: Iterable[Any] = ()) -> Guarantee:
-        """What may be claimed for this run.
-
-        Args:
-            results: The ``ResultGrid`` of ``Tuner.fit``, to compare what it holds with the ledger
-                once more; what passed through this search was compared on the way.
-        """
-        return self._checked_report(results)["guarantee"]  # type: ignore[no-any-return]
-
-    def finished(self) -> bool:
-        """Whether the plan is used up."""
-        return bool(self._report()["finished"])
-
-    def history(self) -> History:
-        """What the run has published, for :mod:`privbo_plugins.plots`."""
-        return self._detail("history")  # type: ignore[no-any-return]
-
-    def status(self) -> dict[str, Any]:
-        """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
-        report = self._report()
-        return of_records(
-            report["guarantee"], report["plan"], report["done"],
-            finished=report["finished"], recommendation=report["recommendation"] is not None,
-        )  # fmt: skip
-
-    def _page(self, results: Iterable[Any]) -> Report:
-        guarantee = self.guarantee(results)
-        title = f"Private tuning report: {self._run}"
-        return records_report(title, guarantee, self.history(), self.recommend())
-
-    def purge(self) -> None:
-        """Deletes every raw loss of the run from the vault; ledger and releases stay."""
-        self._call("purge")

@@ -70,17 +70,6 @@ class Gone:
     absent: str
 
 
-@dataclass(frozen=True)
-class TrialRecord:
-    """What the vault knows of a trial that the host framework says has ended."""
-
-    published: float | None
-    entered: bool
-    vouched: frozenset[str]
-    head: tuple[int, str]
-    drawn: float | None = None
-
-
 class HostActor:
     """What Ray makes an actor of: whoever finds an actor imports its class, and a host needs much.
 

@@ -14,14 +14,12 @@ itself. A trainable that a worker makes for itself (because it imported a module
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import ray
 
-from privbo_plugins.errors import PrivacyError, PrivacyWarning
+from privbo_plugins.errors import PrivacyError
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism, RewardPrivacy, make_mechanism
 from privbo_plugins.privacy.settings import NoiseSettings, UserSettings
@@ -29,60 +27,43 @@ from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.rewards import check_user_budget, local_guarantee
 from privbo_plugins.settings import again, called_with, named, setting, settings
 from raytune_searchers._admission import LedgerSettings
-from raytune_searchers._arguments import (
-    check_target,
-    checked_handle,
-    checked_run,
-    identify,
-    private_url,
-)
-from raytune_searchers._audit import (
-    ALTERED,
-    Stored,
-    altered,
-    complaints,
-    stored_in,
-    stored_record,
-)
-from raytune_searchers._channel import Channel
+from raytune_searchers._arguments import check_target
+from raytune_searchers._audit import Stored, config_in, stored_in
 from raytune_searchers._evaluations import PLAIN, UserOf, wrap
+from raytune_searchers._run import HostedRun
 from raytune_searchers._trainable import Trainable
-from raytune_searchers.hosts.base import actor_name, anchor, connect, furthest, in_worker
+from raytune_searchers.hosts.base import in_worker
 from raytune_searchers.hosts.rewards import LedgerHost
 
 
-class Ledger:
+class Ledger(HostedRun):
     """The driver's way to the ledger of one trainable; pickled beside it, and started by that.
 
     Args:
-        settings: The run.
-        handle: Of the database, if there is one.
-        noise: Test injection, for the ledger's actor only.
+        given: Arguments of :func:`ldp_trainable`.
+        mechanism: What happens to a reward.
     """
 
-    def __init__(
-        self, settings: LedgerSettings, handle: str | None, noise: NoiseSource | None
-    ) -> None:
-        self._settings, self._handle = settings, handle
-        self.name = actor_name(LedgerHost, settings.vault_id, settings.run)
-        self._attach(may_begin=not in_worker(), noise=noise)
+    _HOST = LedgerHost
+    _PLAIN = PLAIN
+    _WRAP = "Give tune.Tuner the trainable that ldp_trainable returned, as it is."
+
+    def __init__(self, given: _Settings, mechanism: LocalMechanism) -> None:
+        self._given = given.user_budget, given.user_delta, mechanism
+        self._metric, self._mode = given.metric, given.mode
+        self._names: set[str] = set()
+        self._start(given.vault, given.run_name, given.noise)
         if ray.is_initialized():
             self.begin()
 
     def _attach(self, *, may_begin: bool = False, noise: NoiseSource | None = None) -> None:
-        self._anchor = anchor(self.name, LedgerHost, may_begin=may_begin, noise=noise)
+        super()._attach(may_begin=may_begin and not in_worker(), noise=noise)
 
     def __getstate__(self) -> dict[str, Any]:
         """A handle and public settings; Tune pickles trainables before it starts any trial."""
         if ray.is_initialized():
             self.begin()
-        state = self.__dict__.copy()
-        del state["_anchor"]
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._attach()
+        return super().__getstate__()
 
     def begin(self) -> None:
         """Has the ledger's actor begin, unless this is a worker.
@@ -91,28 +72,32 @@ class Ledger:
             VaultError: If the ledger was in memory and is gone.
         """
         if not in_worker():
-            self._connect()
+            self._channel = None  # it may have ended
+            self._see(self._call("head"))
+
+    def _settings(self) -> LedgerSettings:
+        user_budget, user_delta, mechanism = self._given
+        return LedgerSettings(
+            self._run,
+            mechanism,
+            user_budget,
+            str(self._metric),
+            self._mode == "max",
+            self._vault_id,
+            self._head,
+            user_delta,
+        )
 
     @property
-    def _unused(self) -> bool:
-        """Checks whether Ray has never run, so that no trial can have."""
-        return self._handle is None and self._anchor.may_begin and not ray.is_initialized()
+    def _parameters(self) -> set[str]:
+        return self._names
 
-    def _connect(self) -> Channel:
-        url = None if self._handle is None else private_url(self._handle)
-        channel, vault_id, _ = connect(self._anchor, self._settings, url)
-        self._settings = replace(self._settings, vault_id=vault_id)
-        self._see(channel.call("head"))
-        return channel
+    def _warn_at_once(self, reasons: Sequence[str]) -> None:
+        """Nothing: :meth:`guarantee` tells."""
 
-    def _see(self, head: tuple[int, str]) -> None:
-        """Remembers how far the releases were, here and wherever the trainable is sent."""
-        self._settings = replace(self._settings, seen=furthest(self._settings.seen, head))
-
-    def _report(self, channel: Channel) -> dict[str, Any]:
-        report: dict[str, Any] = channel.call("report", False)
-        self._see(report["head"])
-        return report
+    def _report(self) -> dict[str, Any]:
+        """The ledger's own: of one that is gone nothing is claimed."""
+        return self._report_now()
 
     def guarantee(self, results: Iterable[Any] = ()) -> LocalGuarantee:
         """What may be claimed for everything that the trainable has reported.
@@ -134,33 +119,21 @@ class Ledger:
         """
         if in_worker():
             raise PrivacyError("The guarantee is asked for in the driver, not in a trial.")
-        if self._unused:
-            return local_guarantee(self._settings.mechanism, 0, 0, users_named=False)
-        channel, stored = self._connect(), stored_in(results)
-        report, reasons = self._report(channel), set[str]()
-        for trial in stored:
-            reasons |= set(self._complaints(trial, report))
-            if trial.comparable(trial.given):
-                channel.call("compared", trial.trial)
-        new = sorted(reasons.difference(report["guarantee"].reasons))
-        for reason in new:
-            channel.call("mark_unprotected", reason)
-        if new:
-            warnings.warn(f"Nothing is protected: {'; '.join(new)}.", PrivacyWarning, stacklevel=2)
+        if self._handle is None and self._anchor.may_begin and not ray.is_initialized():
+            mechanism = self._given[2]  # Ray has never run, so no trial can have
+            return local_guarantee(mechanism, 0, 0, users_named=False)
+        self.begin()
+        stored = stored_in(results)
+        self._checked_report(stored)
         if any(trial.failed for trial in stored):
-            channel.call("failed")
-        guarantee: LocalGuarantee = self._report(channel)["guarantee"]
-        return guarantee
+            self._call("failed")
+        return self._report()["guarantee"]  # type: ignore[no-any-return]
 
-    def _complaints(self, stored: Stored, report: dict[str, Any]) -> Iterator[str]:
-        """Yields the reasons to claim nothing for an experiment that holds such a trial."""
-        names = {name.split("/")[0] for config in stored.given for name in config}
-        record = stored_record(stored.trial, report)
-        for row in stored.rows:
-            known = {n: v for n, v in row.items() if stored.given or not n.startswith("config/")}
-            yield from complaints(known, self._settings.metric, names, record, PLAIN)
-            if altered(row, stored.given):
-                yield ALTERED
+    def _look_again(self, stored: Stored, report: Mapping[str, Any]) -> bool:
+        """Compares a trial; which parameters it may show, only the config that it got tells."""
+        configs = stored.given or [config_in(row) or {} for row in stored.rows]
+        self._names = {name.split("/")[0] for config in configs for name in config}
+        return super()._look_again(stored, report)
 
 
 @settings(eq=False)
@@ -232,21 +205,9 @@ def ldp_trainable(given: _Settings) -> Any:
         raise ValueError("ldp_trainable needs a metric and a mode of its own.")
     check_target("ldp_trainable", given.metric, given.mode)
     check_user_budget(mechanism, given.user_budget, given.user_delta)
-    handle = checked_handle(given.vault)
-    settled = _settled(given, mechanism, handle)
-    name = actor_name(LedgerHost, settled.vault_id, settled.run)
-    private = wrap(given.trainable, name, mechanism, given.user_id, given.user_budget)
-    private.guarantee = Ledger(settled, handle, given.noise).guarantee
-    return private
-
-
-def _settled(given: _Settings, mechanism: LocalMechanism, handle: str | None) -> LedgerSettings:
-    return LedgerSettings(
-        checked_run(given.run_name, handle),
-        mechanism,
-        given.user_budget,
-        given.metric,
-        given.mode == "max",
-        None if handle is None else identify(handle),
-        user_delta=given.user_delta,
+    ledger = Ledger(given, mechanism)
+    private = wrap(
+        given.trainable, ledger._actor_name, mechanism, given.user_id, given.user_budget
     )
+    private.guarantee = ledger.guarantee
+    return private

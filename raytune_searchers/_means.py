@@ -2,8 +2,8 @@
 
 The experiment keeps its own searcher, scheduler and loggers, which see releases only. So nobody of
 ours would see what else is shown on the way: a callback compares every row with the ledger, by
-what :class:`~raytune_searchers._base.PrivateSearch` does it with for its own trials. It tells the
-run's host which trials it looks at before their functions run, and the host admits no others.
+what every searcher does it with for its own trials. It tells the run's host which trials it looks
+at before their functions run, and the host admits no others.
 
 Order of Tune's calls: building a ``Tuner`` pickles the callback; ``set_state`` when an experiment
 is restored, with what ``get_state`` gave last; ``setup``; then ``on_step_begin`` before anything
@@ -14,33 +14,33 @@ and scheduler know of a row, in the order of the callbacks: loggers before it kn
 from __future__ import annotations
 
 import copy
-import functools
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import ray
 from ray import tune
 
+from privbo_plugins.algorithms.protocols import CentralConfig
 from privbo_plugins.algorithms.released_means import MeansConfig
+from privbo_plugins.convert import fingerprint
 from privbo_plugins.errors import PrivacyError, VaultError
-from privbo_plugins.plots import History
-from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.settings import NoiseSettings, RecordSettings
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.settings import again, called_with, part, setting, settings
-from raytune_searchers._audit import REPEATED, flat, shown
-from raytune_searchers._base import PrivateSearch, TunePlan
-from raytune_searchers._channel import MEANS, TrialRecord
+from privbo_plugins.shown import TrialRecord, flat
+from raytune_searchers._arguments import check_target
+from raytune_searchers._audit import REPEATED, Row, given_to
+from raytune_searchers._base import LossesRun, TunePlan
+from raytune_searchers._channel import MEANS
+from raytune_searchers._run import HostedRun
 from raytune_searchers._search import who_suggested
 from raytune_searchers._settings import SearchSettings, TuneSettings
+from raytune_searchers._space import to_space
 from raytune_searchers._trainable import Trainable, copied, make_private
 from raytune_searchers.hosts.base import furthest
-from raytune_searchers.hosts.losses import RunSettings
 
 _OWN_SEARCH = (
     "{0} was given to TuneConfig as search_alg, beside private_trainable: both would keep a "
@@ -57,38 +57,69 @@ _OTHER_LEDGER = (
     "the same order. A vault in memory ended with its driver: what was begun with it cannot go on."
 )
 
+
+@settings(eq=False)
+class _Settings(RecordSettings, MeansConfig):
+    """Arguments of :func:`private_trainable`."""
+
+    trainable: Trainable = setting(
+        "From a config to a vector of shape (n_records,): losses to minimise or scores to "
+        "maximise, by ``mode``. Entry i must belong to the same record in every trial and on "
+        "every worker; NaN for a record that cannot be scored counts as the worst.",
+        kw_only=False,
+    )
+    param_space: Mapping[str, Any] = setting(
+        "The Tuner's own; which config is recommended is found in it."
+    )
+    mu: float = again(MeansConfig, "mu", default=None)
+    metric: str = setting("Under which name the release is reported.", default="loss")
+    mode: str = setting('"min" for losses, "max" for scores.', default="min")
+    seed: int | None = again(TuneSettings, "seed", default=None)
+    vault: str | None = again(SearchSettings, "vault", default=None)
+    run_name: str | None = setting(
+        "Name of the run in the database; None makes one. Needed to go on with a ledger "
+        "after ``Tuner.restore`` in a new process.",
+        default=None,
+    )
+    noise: NoiseSource | None = again(NoiseSettings, "noise", default=None)
+
+
 _SEEN = ("_run", "_vault_id", "_head", "_exposed", "_passed", "_unaudited", "_last")
 """Whose run it is, and what a callback has seen of it."""
 
 
-class MeansSearch(PrivateSearch):
-    """The driver's way to the run's host, and what compares results with it; it suggests nothing.
+class MeansRun(LossesRun):
+    """The driver's side of a run under somebody else's searcher; a callback compares with it.
 
     All of a process that have one run are one, also those that Tune unpickles at a restore.
+
+    Args:
+        given: Arguments of :func:`private_trainable`.
     """
 
     _WRAP = "Give tune.Tuner the trainable that private_trainable returned, as it is."
+    _WATCHED = True
+    _OF_THIS_PROCESS = (
+        *HostedRun._OF_THIS_PROCESS, "_here", "_cut_short", "_begun", "_private", "__name__",
+    )  # fmt: skip
+
+    def __init__(self, given: _Settings) -> None:
+        check_target("private_trainable", given.metric, given.mode)
+        self._metric, self._mode, self._seed = given.metric, given.mode, given.seed
+        self._param_space = dict(given.param_space)
+        self._space = to_space(self._param_space)
+        if self._space is None:
+            raise ValueError("param_space must hold at least one parameter that varies.")
+        self._config: CentralConfig = part(given, MeansConfig)
+        self._labels = None if given.record_ids is None else fingerprint(given.record_ids)
+        self._start(given.vault, given.run_name, given.noise)
 
     def _attach(self, **more: Any) -> None:
         super()._attach(**more)
+        self._here: set[str] = set()
         self._cut_short: set[str] = set()
-        self._begun: dict[str, list[dict[str, Any]]] = {}
+        self._begun: dict[str, list[Row]] = {}
         _HERE[self._actor_name] = self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _joined, (self._actor_name, self.__getstate__() | self._seen())
-
-    @property
-    def _most_failures(self) -> int:
-        """The experiment's end is its own searcher's."""
-        return sys.maxsize
-
-    def _settings(self) -> RunSettings:
-        return replace(super()._settings(), watched=True)
-
-    def private(self, trainable: Trainable) -> Trainable:
-        """As of every search on per-record losses."""
-        return make_private(trainable, self._actor_name, "private_trainable", MEANS)
 
     # What was seen --------------------------------------------------------------------------
 
@@ -96,10 +127,8 @@ class MeansSearch(PrivateSearch):
         """Returns the run's identity and what the callback saw of it; all of it public."""
         with suppress(VaultError, PrivacyError):  # the last one stays, and says so when it is read
             self._keep(None)
-        return self._seen()
-
-    def _seen(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _SEEN} | {"_last": self._lasting()}
+        state = self.__getstate__()
+        return {name: state[name] for name in _SEEN}
 
     def go_on_from(self, seen: Mapping[str, Any]) -> None:
         """Learns what a callback had seen, of this process or an earlier one.
@@ -159,32 +188,35 @@ class MeansSearch(PrivateSearch):
                 "private_trainable was given has not: give both the same, constants included."
             )
         self._here.add(trial_id)
-        self._begun.setdefault(trial_id, []).append(copied(flat(config)))
-        self._unless_broken(self._call, "watch", trial_id, _this_job())
+        self._begun.setdefault(trial_id, []).append(copied(dict(given_to(config))))
+        job = str(ray.get_runtime_context().get_job_id())
+        self._unless_broken(self._call, "watch", trial_id, job)
 
-    def _configs(self, trial_id: str) -> list[dict[str, Any]]:
+    def _configs(self, trial_id: str) -> list[Row]:
         """Several, where a scheduler has changed it on the way."""
         return self._begun.get(trial_id, [])
 
-    def end_trial(self, trial_id: str, result: Mapping[str, Any], *, error: bool = False) -> None:
+    def end_trial(self, trial_id: str, result: dict[str, Any], *, error: bool = False) -> None:
         """Looks at the end of a trial, whose rows nobody compares from now on."""
-        self.on_trial_complete(trial_id, dict(result), error)
+        self._look_at_end(self._end, trial_id, result, error)
+        self._here.discard(trial_id)
         self._unless_broken(self._call, "unwatch", trial_id)
 
-    def look_back(self, trial_id: str, result: dict[str, Any]) -> None:
+    def look_back(self, trial_id: str, result: Row) -> None:
         """Looks at what a restored experiment shows of a trial.
 
         Raises:
             VaultError: If another ledger has released it.
         """
-        if not self._shows(result):
+        shown = self._read(trial_id, result)
+        if not shown:
             return
         record: TrialRecord = self._call("record", trial_id)
-        if not record.entered and shown(result, self._metric) is not None:
+        if not record.entered and shown.value is not None:
             raise VaultError(_OTHER_LEDGER)
-        self.on_trial_result(trial_id, result)
+        self._look(trial_id, result)
 
-    def end(self, left: Mapping[str, Mapping[str, Any]], *, broken: bool) -> None:
+    def end(self, left: Mapping[str, dict[str, Any]], *, broken: bool) -> None:
         """Looks at what trials show that the experiment ends without their end.
 
         Args:
@@ -196,7 +228,6 @@ class MeansSearch(PrivateSearch):
             self._cut_short |= self._here
         for trial_id in sorted(self._here):
             self.end_trial(trial_id, left.get(trial_id, {}))
-        self._here.clear()
         with suppress(VaultError):  # what was known before stays, and says so when it is read
             self._report()
 
@@ -204,52 +235,40 @@ class MeansSearch(PrivateSearch):
         if trial_id not in self._cut_short:
             super()._see_whole(trial_id)
 
-    def _take_plain(
-        self,
-        trial_id: str,
-        x: Any,  # noqa: ARG002
-        result: Mapping[str, Any],  # noqa: ARG002
-        value: float,  # noqa: ARG002
-    ) -> bool:
-        """Nothing is learnt of a plain float: whose searcher it is has it already."""
-        self._call("fail", trial_id)
-        return False
 
-
-_HERE: weakref.WeakValueDictionary[str, MeansSearch] = weakref.WeakValueDictionary()
+_HERE: weakref.WeakValueDictionary[str, MeansRun] = weakref.WeakValueDictionary()
 """What this process knows of each run."""
 
 
-def _joined(name: str, state: dict[str, Any]) -> MeansSearch:
-    """What this process knows of a run that comes by pickle; begun with that if it knows none."""
+def _joined(name: str, state: dict[str, Any]) -> ComparingCallback:
+    """A callback that comes by pickle, for what this process knows of its run, if anything."""
     found = _HERE.get(name)
     if found is not None:
         found.go_on_from(state)
-        return found
-    made = MeansSearch.__new__(MeansSearch)
+        return ComparingCallback(found)
+    made = MeansRun.__new__(MeansRun)
     made.__setstate__(state)
-    return made
-
-
-def _this_job() -> str:
-    return str(ray.get_runtime_context().get_job_id())
+    return ComparingCallback(made)
 
 
 class ComparingCallback(tune.Callback):  # type: ignore[misc]  # Ray has no types
     """Compares every row of an experiment with the ledger of its run.
 
     Args:
-        search: What compares.
+        run: What compares.
     """
 
-    def __init__(self, search: MeansSearch) -> None:
-        self._search = search
+    def __init__(self, run: MeansRun) -> None:
+        self._run = run
         self._looked_back = self._taken = False
         self._refused: str | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _joined, (self._run._actor_name, self._run.__getstate__())
+
     def get_state(self) -> dict[str, Any]:
         """Returns the run's identity and what the callback saw of it."""
-        return self._search.seen()
+        return self._run.seen()
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Takes what :meth:`get_state` gave before the experiment was restored.
@@ -259,7 +278,7 @@ class ComparingCallback(tune.Callback):  # type: ignore[misc]  # Ray has no type
         """
         self._taken = True
         try:
-            self._search.go_on_from(state)
+            self._run.go_on_from(state)
         except VaultError as error:
             self._refused = str(error)
 
@@ -273,7 +292,7 @@ class ComparingCallback(tune.Callback):  # type: ignore[misc]  # Ray has no type
         refused, self._refused, self._looked_back = self._refused, None, False
         if refused is not None:
             raise VaultError(refused)
-        self._search.begin()
+        self._run.begin()
 
     def on_step_begin(self, *, trials: list[Any], **_info: Any) -> None:
         """Ends an experiment of which not every row can be compared.
@@ -285,51 +304,54 @@ class ComparingCallback(tune.Callback):  # type: ignore[misc]  # Ray has no type
             if trials and not self._taken:  # Tune keeps states by the callbacks' places
                 raise VaultError(_OTHER_LEDGER)
             for trial in trials:
-                self._search.look_back(trial.trial_id, flat(trial.last_result))
+                self._run.look_back(trial.trial_id, flat(trial.last_result))
             self._looked_back, self._taken = True, False
-        self._search.check()
+        self._run.check()
 
     def on_trial_start(self, *, trial: Any, **_info: Any) -> None:
         """Tells the host which trial is looked at; its function has not begun."""
-        self._search.begin_trial(trial.trial_id, trial.config)
+        self._run.begin_trial(trial.trial_id, trial.config)
 
     def on_trial_result(self, *, trial: Any, result: dict[str, Any], **_info: Any) -> None:
         """Compares a row."""
-        self._search.on_trial_result(trial.trial_id, flat(result))
+        self._run._look(trial.trial_id, flat(result))
 
     def on_trial_complete(self, *, trial: Any, **_info: Any) -> None:
         """Compares what is left of a trial that has ended or was stopped."""
-        self._search.end_trial(trial.trial_id, flat(trial.last_result))
+        self._run.end_trial(trial.trial_id, flat(trial.last_result))
 
     def on_trial_error(self, *, trial: Any, **_info: Any) -> None:
         """Compares what is left of a trial that has failed."""
-        self._search.end_trial(trial.trial_id, flat(trial.last_result), error=True)
+        self._run.end_trial(trial.trial_id, flat(trial.last_result), error=True)
 
     def on_experiment_end(self, *, trials: list[Any], **_info: Any) -> None:
         """Looks at trials that were out when the experiment ended."""
         left = {trial.trial_id: flat(trial.last_result) for trial in trials}
-        self._search.end(left, broken=sys.exc_info()[0] is not None)
+        self._run.end(left, broken=sys.exc_info()[0] is not None)
 
 
-class PrivateTrainable:
+class PrivateTrainable(MeansRun):
     """A trainable for any searcher; made by :func:`private_trainable`.
 
     Args:
-        search: The way to the run's host.
-        trainable: The user's function.
-
-    Attributes:
-        callback: For ``tune.RunConfig(callbacks=[...])``: compares every row with the ledger. No
-            trial runs without it.
+        given: Its arguments.
     """
 
-    def __init__(self, search: MeansSearch, trainable: Trainable) -> None:
-        private: Any = search.private(trainable)
+    def __init__(self, given: _Settings) -> None:
+        super().__init__(given)
+        private: Any = make_private(given.trainable, self._actor_name, "private_trainable", MEANS)
         # Pickled as it is: by its name a worker would import its module, and wrap it once more.
         private.__qualname__ = f"private_trainable.<locals>.{private.__name__}"
-        self._search, self._private = search, private
+        self._private = private
         self.__name__ = str(private.__name__)
-        self.callback = ComparingCallback(search)
+
+    @property
+    def callback(self) -> ComparingCallback:
+        """For ``tune.RunConfig(callbacks=[...])``: compares every row of one experiment.
+
+        No trial runs without it.
+        """
+        return ComparingCallback(self)
 
     def __call__(self, config: dict[str, Any], **parameters: Any) -> Any:
         """One trial, as Tune runs it: the released value under the metric."""
@@ -339,82 +361,13 @@ class PrivateTrainable:
         """A trial gets the function alone, and imports nothing of a driver's."""
         return copy.copy, (self._private,)
 
-    @property
-    def plan(self) -> Callable[[int], TunePlan]:
-        """``plan(n_records)``: what a run would release, with a warning if that says nothing."""
-        return functools.partial(self._search.plan, self._search._param_space)
-
-    def recommend(self, param_space: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The config of an evaluated trial with the best posterior mean over all releases.
-
-        ``get_best_result`` gives the luckiest trial instead.
+    def plan(self, n_records: int) -> TunePlan:  # type: ignore[override]
+        """Says what a run would release over so many records, with a warning if that says nothing.
 
         Args:
-            param_space: Needed where constants or choices are objects.
-
-        Raises:
-            ValueError: If nothing has been released yet, or objects are hidden.
+            n_records: Number of validation records.
         """
-        return self._search.recommend(param_space)
-
-    def guarantee(self, results: Iterable[Any] = ()) -> Guarantee:
-        """What may be claimed for everything that the experiment has shown.
-
-        Args:
-            results: The ``ResultGrid`` of ``Tuner.fit``, to compare what it holds with the ledger
-                once more; what passed the callback was compared on the way.
-        """
-        return self._search.guarantee(results)
-
-    def finished(self) -> bool:
-        """Whether the budget is spent."""
-        return self._search.finished()
-
-    def history(self) -> History:
-        """What the run has published, for :mod:`privbo_plugins.plots`."""
-        return self._search.history()
-
-    def status(self) -> dict[str, Any]:
-        """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
-        return self._search.status()
-
-    def report(self, path: str | Path, results: Iterable[Any] = ()) -> Path:
-        """Writes an HTML page, as searchers do."""
-        return self._search.report(path, results)
-
-    def purge(self) -> None:
-        """Deletes what the vault holds of raw losses; nothing is left behind by a release."""
-        self._search.purge()
-
-    def close(self) -> None:
-        """Ends the vault's actor; a vault in memory is gone then, one in a database is not."""
-        self._search.close()
-
-
-@settings(eq=False)
-class _Settings(RecordSettings, MeansConfig):
-    """Arguments of :func:`private_trainable`."""
-
-    trainable: Trainable = setting(
-        "From a config to a vector of shape (n_records,): losses to minimise or scores to "
-        "maximise, by ``mode``. Entry i must belong to the same record in every trial and on "
-        "every worker; NaN for a record that cannot be scored counts as the worst.",
-        kw_only=False,
-    )
-    param_space: Mapping[str, Any] = setting(
-        "The Tuner's own; which config is recommended is found in it."
-    )
-    mu: float = again(MeansConfig, "mu", default=None)
-    metric: str = setting("Under which name the release is reported.", default="loss")
-    mode: str = setting('"min" for losses, "max" for scores.', default="min")
-    seed: int | None = again(TuneSettings, "seed", default=None)
-    vault: str | None = again(SearchSettings, "vault", default=None)
-    run_name: str | None = setting(
-        "Name of the run in the database; None makes one. Needed to go on with a ledger "
-        "after ``Tuner.restore`` in a new process.",
-        default=None,
-    )
-    noise: NoiseSource | None = again(NoiseSettings, "noise", default=None)
+        return super().plan(self._param_space, n_records)
 
 
 @called_with(_Settings)
@@ -460,15 +413,4 @@ def private_trainable(given: _Settings) -> PrivateTrainable:
     """
     if given.metric is None or given.mode is None:
         raise ValueError("private_trainable needs a metric and a mode of its own.")
-    search = MeansSearch(
-        part(given, MeansConfig),
-        metric=given.metric,
-        mode=given.mode,
-        search_space=given.param_space,
-        seed=given.seed,
-        vault=given.vault,
-        run_name=given.run_name,
-        noise=given.noise,
-        record_ids=given.record_ids,
-    )
-    return PrivateTrainable(search, given.trainable)
+    return PrivateTrainable(given)

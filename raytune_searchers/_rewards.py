@@ -26,13 +26,14 @@ from privbo_plugins.reports import reward_history, reward_report
 from privbo_plugins.sessions.rewards import check_user_budget
 from privbo_plugins.sessions.scheduler import Scheduler
 from privbo_plugins.settings import evolve
+from privbo_plugins.shown import as_float
 from privbo_plugins.spaces import Space
 from privbo_plugins.status import of_rewards, planned_trials, used_up
 from raytune_searchers._admission import LedgerSettings
-from raytune_searchers._audit import as_float, shown
+from raytune_searchers._audit import stored_in, value_in
 from raytune_searchers._evaluations import PLAIN, UserOf, wrap
 from raytune_searchers._hosted import HostedSearch
-from raytune_searchers._search import OnTune
+from raytune_searchers._search import OnTune, config_at
 from raytune_searchers._settings import RewardSearchSettings
 from raytune_searchers._space import TuneSpace
 from raytune_searchers._trainable import Trainable
@@ -71,7 +72,7 @@ class RewardSearch(HostedSearch):
         VaultError: If the vault's database cannot be opened.
     """
 
-    _HOST, _STATUS = LedgerHost, "status"
+    _HOST = LedgerHost
     _PLAIN = PLAIN
     _WRAP = (
         "Wrap the trainable: tune.Tuner(search.private(trainable), ...) with a function that "
@@ -214,7 +215,7 @@ class RewardSearch(HostedSearch):
             self._evaluations.get(trial_id) if error else self._evaluations.pop(trial_id, None)
         )
         ran = self._see_end(trial_id, result, error)
-        value = as_float(shown(result, self._metric))
+        value = as_float(value_in(result, self._metric))
         learnt = not error and value is not None and math.isfinite(value)
         if learnt and value is not None:
             self._learn(trial_id, evaluation, result, value)
@@ -248,6 +249,7 @@ class RewardSearch(HostedSearch):
     # The ledger -----------------------------------------------------------------------------
 
     def _settings(self) -> LedgerSettings:
+        self._ready()
         if self.mechanism is None:
             raise ValueError("Without privacy there is no ledger.")
         return LedgerSettings(
@@ -323,7 +325,8 @@ class RewardSearch(HostedSearch):
         """
         if self._space is None or not self._shown_so_far()["evaluations"]:
             raise ValueError("There is nothing to recommend yet: no trial has completed.")
-        return self._config_at(self._learned(self._space).algorithm.recommendation(), param_space)
+        x = self._learned(self._space).algorithm.recommendation()
+        return config_at(self._space, self._param_space, x, param_space)
 
     def guarantee(self, results: Iterable[Any] = ()) -> LocalGuarantee:
         """What may be claimed for this run.
@@ -334,16 +337,13 @@ class RewardSearch(HostedSearch):
         """
         if self.mechanism is None:
             return LocalGuarantee(False, "none", reasons=(NOT_PRIVATE,))
-        return self._checked_report(results)["guarantee"]  # type: ignore[no-any-return]
+        return self._checked_report(stored_in(results))["guarantee"]  # type: ignore[no-any-return]
 
     def history(self) -> RewardHistory:
         """The released rewards, for :mod:`privbo_plugins.plots`.
 
         Values that are no releases are not among them, and none is with ``epsilon=math.inf``.
         """
-        return self._released()
-
-    def _released(self) -> RewardHistory:
         if self.mechanism is None:
             return reward_history(None, (), None)
         published = set(self._detail("published").values())
@@ -369,7 +369,7 @@ class RewardSearch(HostedSearch):
         return reward_report(
             f"Private tuning report: {self._run}",
             guarantee,
-            self._released(),
+            RewardSearch.history(self),
             self.recommend() if self._shown_so_far()["evaluations"] else None,
             self._summary(),
         )

@@ -27,7 +27,7 @@ from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.plots import Report
 from privbo_plugins.sessions.scheduler import HOPELESS, EarlyStop
 from raytune_searchers._arguments import check_target, checked_limit, checked_points
-from raytune_searchers._audit import flat
+from raytune_searchers._audit import Row, given_to
 from raytune_searchers._settings import TuneSettings
 from raytune_searchers._space import TuneSpace, domains_of, holds_placeholder, to_space
 
@@ -66,7 +66,36 @@ def who_suggested(trial_id: str) -> str | None:
     return next(found, None)
 
 
-class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
+class Reported(abc.ABC):
+    """Tells programs and people where a run stands."""
+
+    @abc.abstractmethod
+    def status(self) -> dict[str, Any]:
+        """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
+
+    @abc.abstractmethod
+    def _page(self, results: Iterable[Any]) -> Report:
+        """Makes the content of a report."""
+
+    def report(self, path: str | Path, results: Iterable[Any] = ()) -> Path:
+        """Writes an HTML page: guarantee, recommendation, what has been released, in pictures.
+
+        Of a federation it tells rounds and budget, and nothing of any agent's own trials.
+
+        Args:
+            path: Where to write.
+            results: As for :meth:`guarantee`.
+
+        Returns:
+            The path written.
+
+        Raises:
+            ImportError: If the ``viz`` extra is not installed.
+        """
+        return dataclasses.replace(self._page(results), status=self.status()).write(path)
+
+
+class TuneSearch(Reported, Searcher):  # type: ignore[misc]  # Ray has no types
     """Base of all searchers; a class of its own calls ``_attach`` once it is made.
 
     Args:
@@ -128,10 +157,7 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
 
     def __getstate__(self) -> dict[str, Any]:
         """Public settings and what was released: nothing that a host holds, no noise source."""
-        state = self.__dict__.copy()
-        for name in self._OF_THIS_PROCESS:
-            del state[name]
-        return state
+        return {n: v for n, v in self.__dict__.items() if n not in self._OF_THIS_PROCESS}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -248,11 +274,11 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         """Returns the suggestion that Tune gets for a trial that is out."""
         return self._ready().suggestion(self._live[trial_id])
 
-    def _configs(self, trial_id: str) -> list[dict[str, Any]]:
+    def _configs(self, trial_id: str) -> list[Row]:
         """Flattened configs that a trial was given, as far as they are known here."""
         if trial_id not in self._live:
             return []
-        return [flat(merged(self._param_space, self._suggestion(trial_id)))]
+        return [given_to(merged(self._param_space, self._suggestion(trial_id)))]
 
     def _n_running(self) -> int:
         return len(self._here - self._paused)
@@ -301,71 +327,67 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         Raises:
             RuntimeError: If something is not.
         """
-        if self._space is None:
-            raise RuntimeError(
-                f"{type(self).__name__} has no search space: pass param_space= to the Tuner, or "
-                "search_space= to the search, with at least one Tune domain such as "
-                "tune.uniform(0, 1)."
-            )
-        if self._metric is None or self._mode is None:
-            raise RuntimeError(
-                f"{type(self).__name__} needs metric= and mode= (here or in TuneConfig), got "
-                f"metric={self._metric!r} and mode={self._mode!r}."
-            )
-        return self._space
+        return known_space(type(self).__name__, self._space, self._metric, self._mode)
 
-    @abc.abstractmethod
-    def status(self) -> dict[str, Any]:
-        """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
 
-    def _status_of_page(self) -> dict[str, Any]:
-        """The same also before there is anything to tell."""
-        return self.status()
+def known_space(
+    name: str, space: TuneSpace | None, metric: str | None, mode: str | None
+) -> TuneSpace:
+    """The space of a search, once it knows what it needs.
 
-    @abc.abstractmethod
-    def _page(self, results: Iterable[Any]) -> Report:
-        """Makes the content of a report."""
+    Raises:
+        RuntimeError: If space, metric or mode are not known.
+    """
+    if space is None:
+        raise RuntimeError(
+            f"{name} has no search space: pass param_space= to the Tuner, or search_space= to the "
+            "search, with at least one Tune domain such as tune.uniform(0, 1)."
+        )
+    if metric is None or mode is None:
+        raise RuntimeError(
+            f"{name} needs metric= and mode= (here or in TuneConfig), got metric={metric!r} and "
+            f"mode={mode!r}."
+        )
+    return space
 
-    def report(self, path: str | Path, results: Iterable[Any] = ()) -> Path:
-        """Writes an HTML page: guarantee, recommendation, what has been released, in pictures.
 
-        Of a federation it tells rounds and budget, and nothing of any agent's own trials.
+def config_at(
+    known: TuneSpace | None,
+    param_space: Mapping[str, Any],
+    x: Array,
+    given: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A config as a trial gets it, constants included.
 
-        Args:
-            path: Where to write.
-            results: As for :meth:`guarantee`.
+    Args:
+        known: The space of the run.
+        param_space: The Tuner's, as far as Tune has shown it.
+        x: The point, shape (D,).
+        given: The Tuner's own, where it holds objects.
 
-        Returns:
-            The path written.
+    Raises:
+        ValueError: If it is of another run, or holds objects that Tune has hidden.
+    """
+    own = dict(param_space if given is None else given)
+    space = known if given is None else to_space(own)
+    if space is None or known is None or space.space.names != known.space.names:
+        raise ValueError("param_space is not the one that this search was run with.")
+    return filled(own, space.suggestion(x))
 
-        Raises:
-            ImportError: If the ``viz`` extra is not installed.
-        """
-        page, status = self._page(results), self._status_of_page()
-        return dataclasses.replace(page, status=status).write(path)
 
-    def _config_at(self, x: Array, param_space: Mapping[str, Any] | None) -> dict[str, Any]:
-        """A config as a trial gets it, constants included."""
-        known, own = self._space, dict(self._param_space if param_space is None else param_space)
-        space = known if param_space is None else to_space(own)
-        if space is None or known is None or space.space.names != known.space.names:
-            raise ValueError("param_space is not the one that this search was run with.")
-        return self._filled(own, space.suggestion(x))
+def filled(param_space: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """A param_space with what was suggested in its place.
 
-    @staticmethod
-    def _filled(param_space: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-        """A param_space with what was suggested in its place.
-
-        Raises:
-            ValueError: If it holds objects that Tune has hidden.
-        """
-        config = merged(param_space, values)
-        if holds_placeholder(config):
-            raise ValueError(
-                "The search space holds objects that Tune hides from searchers: pass it again, "
-                "search.recommend(param_space)."
-            )
-        return config
+    Raises:
+        ValueError: If it holds objects that Tune has hidden.
+    """
+    config = merged(param_space, values)
+    if holds_placeholder(config):
+        raise ValueError(
+            "The search space holds objects that Tune hides from searchers: pass it again, "
+            "search.recommend(param_space)."
+        )
+    return config
 
 
 def merged(param_space: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:

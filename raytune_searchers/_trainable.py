@@ -26,7 +26,8 @@ from privbo_plugins import sanitize
 from privbo_plugins.convert import as_losses, index_of
 from privbo_plugins.errors import ANOTHER_POINT, PrivacyError
 from privbo_plugins.sanitize import of_converting, sanitized
-from raytune_searchers._audit import RELEASE, REPEATED, VOUCH, flat
+from privbo_plugins.shown import flat
+from raytune_searchers._audit import RELEASE, REPEATED, VOUCH
 from raytune_searchers._channel import LOSSES, Channel, Entry, Gone, channel_of_trial
 from raytune_searchers._closing import check_closed, closed_session, session_of_trial
 from raytune_searchers._space import TuneSpace

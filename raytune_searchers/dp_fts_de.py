@@ -7,14 +7,13 @@ import re
 import secrets
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import ray
 import ray.cloudpickle as cloudpickle
-from ray.exceptions import ActorUnavailableError, RayError
 
 from privbo_plugins.algorithms.dp_fts_de import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de.plan import FederationPlan, make_federation_plan
@@ -29,16 +28,16 @@ from privbo_plugins.reports import federation_report
 from privbo_plugins.sessions.scheduler import HOPELESS, FailureCounts
 from privbo_plugins.sessions.settings import RoundSettings
 from privbo_plugins.settings import again, setting, settings, takes
+from privbo_plugins.shown import Shown, TrialRecord, complaints
 from privbo_plugins.status import of_rounds, rounds_used_up
+from raytune_searchers._agents import PAUSE, AgentHosts
 from raytune_searchers._arguments import checked_handle, checked_run, private_url
-from raytune_searchers._audit import foreign, shown, stored_in
-from raytune_searchers._channel import HostActor
+from raytune_searchers._audit import Row, config_in, foreign, stored_in, value_in
 from raytune_searchers._hosted import HostedSearch
 from raytune_searchers._search import merged
 from raytune_searchers._settings import SearchSettings
 from raytune_searchers._shell import (
     AGENT,
-    AGENTS,
     RELEASED,
     ROUND,
     Agent,
@@ -48,16 +47,8 @@ from raytune_searchers._shell import (
 )
 from raytune_searchers._space import TuneSpace, to_space
 from raytune_searchers._trainable import Trainable
-from raytune_searchers.hosts.agents import AgentHost, AgentSettings, Standing
-from raytune_searchers.hosts.base import ActorHandle, _found_actor, anchor, options_of
+from raytune_searchers.hosts.agents import AgentSettings
 from raytune_searchers.hosts.server import ServerHost, ServerSettings, Status
-
-_IDLE, _BUSY, _PAUSE, _AGAIN = 1.0, 0.05, 0.05, 5.0
-"""Seconds: a suggestion waits for hosts while no trial runs, while some do, and between asking the
-server; after the last, hosts are asked again although nothing has happened."""
-
-_DROPPED = 30.0
-"""Seconds after which a trial that its host knows nothing of was dropped by an earlier fit."""
 
 _NAME = re.compile(r"[\w-][\w.-]{0,63}")
 
@@ -77,49 +68,8 @@ _FAILED_NOTE = (
 
 _LEFT_NOTE = "agents were left out after their host's process had ended"
 
-
-class _AgentHost:
-    """The driver's way to one host of agents; it never waits for one, and is never pickled."""
-
-    def __init__(self, own: ActorHandle, members: Sequence[int]) -> None:
-        self.own, self.members = own, tuple(members)
-        self.standings: dict[int, Standing] = {}
-        self.stale = True
-        self.known_at = 0.0
-        """When the host was asked what is known of it."""
-        self._future: Any = None
-        self._status: Status | None = None
-        self._asked_at = self._changed_at = 0.0
-
-    def change(self) -> None:
-        """Marks the known status as out of date, and an answer that is on its way too."""
-        self.stale, self._changed_at = True, time.monotonic()
-
-    def settled(self, status: Status | None) -> bool:
-        """Checks whether asking again would tell nothing new."""
-        known = not self.stale and self._status == status and self._future is None
-        return known and time.monotonic() < self.known_at + _AGAIN
-
-    def ask(self, actor: Any, status: Status | None, skip: Mapping[int, int]) -> Any:
-        """Asks where the agents are, unless that has been asked; what to wait for."""
-        if self._future is None:
-            self._asked_at, self._status = time.monotonic(), status
-            self._future = actor.call.remote("tend", status, dict(skip))
-        return self._future
-
-    def hear(self) -> str | None:
-        """Takes the answer; why there is none, if so.
-
-        Raises:
-            ActorUnavailableError: If the host is being restarted.
-        """
-        future, self._future = self._future, None
-        error, standings = ray.get(future)
-        if error is not None:
-            return str(error[1])
-        self.standings, self.known_at = standings, self._asked_at
-        self.stale = self._asked_at < self._changed_at
-        return None
+_IDLE, _BUSY = 1.0, 0.05
+"""Seconds that a suggestion waits for hosts: while no trial runs, and while some do."""
 
 
 @settings(eq=False)
@@ -222,7 +172,8 @@ class DPFTSDESearch(HostedSearch):
         >>> # print(search.guarantee())
     """
 
-    _HOST = ServerHost
+    _HOST, _STATUS = ServerHost, "report"
+    _OF_THIS_PROCESS = (*HostedSearch._OF_THIS_PROCESS, "_hosts", "_alone", "_since")
     _PLAIN = _MORE
     _WRAP = _OUTSIDE
     _ENDS_WITH_HOST = False  # without their server agents go on alone
@@ -267,30 +218,25 @@ class DPFTSDESearch(HostedSearch):
 
     def _attach(self, *, may_begin: bool = False, noise: NoiseSource | None = None) -> None:
         super()._attach(may_begin=may_begin, noise=noise)
-        self._agent_hosts = [
-            _AgentHost(anchor(name, AgentHost, may_begin=may_begin), range(i, len(self._names), n))
-            for i, (name, n) in enumerate(self._host_names())
-        ]
+        self._hosts = AgentHosts(
+            self._host_names,
+            len(self._names),
+            durable=self._agent_vaults is not None,
+            may_begin=may_begin,
+            out=self._out,
+        )
         self._alone = False
         self._since: dict[str, float] = {}
 
-    def _host_names(self) -> Iterator[tuple[str, int]]:
-        """(name of its actor, number of hosts) of every host."""
-        for i in range(self._n_hosts):
-            yield f"{self._actor_name}/agents/{i}", self._n_hosts
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A handle, public settings, and which rounds of whom are out: nothing of an agent's."""
-        state = super().__getstate__()
-        for name in ("_agent_hosts", "_alone", "_since"):
-            del state[name]
-        return state
+    @property
+    def _host_names(self) -> list[str]:
+        return [f"{self._actor_name}/agents/{i}" for i in range(self._n_hosts)]
 
     def _begin(self) -> None:
         """Has server and hosts begin: trials that a restored experiment resumes look for them."""
         super()._begin()
-        for host in self._agent_hosts if ray.is_initialized() else ():
-            self._actor(host)
+        if ray.is_initialized():
+            self._hosts.begin(self._start_host)
 
     # Tune's hooks ---------------------------------------------------------------------------
 
@@ -326,41 +272,27 @@ class DPFTSDESearch(HostedSearch):
         return "ask", found
 
     def _suggestion(self, trial_id: str) -> dict[str, Any]:
-        return self._tags(trial_id)
+        agent, number = self._live[trial_id]
+        return {AGENT: self._names[int(agent)], ROUND: int(number) + 1}
 
-    def _configs(self, trial_id: str) -> list[dict[str, Any]]:
-        return [self._tags(trial_id)] if trial_id in self._live else []
+    def _configs(self, trial_id: str) -> list[Row]:
+        return [self._suggestion(trial_id)] if trial_id in self._live else []
 
     def _n_running(self) -> int:
         return len(self._running())
-
-    def _tags(self, trial_id: str) -> dict[str, Any]:
-        agent, number = self._live[trial_id]
-        return {AGENT: self._names[int(agent)], ROUND: int(number) + 1}
 
     def _found(self) -> tuple[int, int] | None:
         """The agent with the fewest trials whose next one may begin: (agent, number)."""
         end = time.monotonic() + (_BUSY if self._here else _IDLE)
         while True:
             self._refresh()
-            known = [
-                (standing.done, agent)
-                for host in self._idle()
-                for agent, standing in host.standings.items()
-                if standing.ready
-            ]
+            known = self._hosts.ready(self._running())
             if known:
                 number, agent = min(known)
                 return agent, number
             if time.monotonic() > end or self._over():
                 return None
-            time.sleep(_PAUSE)
-
-    def _idle(self) -> list[_AgentHost]:
-        """Hosts of which it is known that they run no trial."""
-        busy = self._running()
-        left = [host for host in self._agent_hosts if not self._out.issuperset(host.members)]
-        return [host for host in left if not host.stale and not busy & set(host.members)]
+            time.sleep(PAUSE)
 
     def _running(self) -> set[int]:
         """Agents with a trial that is out.
@@ -368,29 +300,18 @@ class DPFTSDESearch(HostedSearch):
         A trial that its host has finished is over, whatever Tune has yet to do; one that its host
         has not heard of for a while was dropped by a fit that ended early.
         """
-        out = self._here & set(self._live)
-        return {int(self._live[trial][0]) for trial in out if not self._is_over(trial)}
-
-    def _is_over(self, trial: str) -> bool:
-        agent, number = map(int, self._live[trial])
-        host = self._host_of(agent)
-        standing = host.standings.get(agent)
-        if standing is None or standing.done > number:
-            return standing is not None
-        return not host.stale and host.known_at > self._since.get(trial, 0.0) + _DROPPED
+        out = {trial: self._live[trial] for trial in self._here & set(self._live)}
+        return {
+            int(agent)
+            for trial, (agent, number) in out.items()
+            if not self._hosts.is_over(int(agent), int(number), self._since.get(trial, 0.0))
+        }
 
     def _over(self) -> bool:
         """Checks whether every agent has done its trials, or was left out."""
-        done = {
-            agent
-            for host in self._agent_hosts
-            for agent, standing in host.standings.items()
-            if standing.done >= self._trials
-        }
+        standings = self._hosts.standings
+        done = {agent for agent, standing in standings if standing.done >= self._trials}
         return len(done | self._out) == len(self._names)
-
-    def _look(self, trial_id: str, result: Mapping[str, Any]) -> None:  # noqa: ARG002
-        self._check(result)
 
     def _complete(
         self,
@@ -400,39 +321,46 @@ class DPFTSDESearch(HostedSearch):
         error: bool,
     ) -> bool:
         if x is not None:
-            self._host_of(int(x[0])).change()
+            self._hosts.change(int(x[0]))
         if x is not None and error:
             self._lost.add((int(x[0]), int(x[1])), trial_id)
         if error:
             self._call("note", _FAILED_NOTE)
-        self._check(result)
+        self._audit(trial_id, result)
         return not error
-
-    def _see_whole(self, trial_id: str) -> None:
-        """Nothing: an agent's round has no release of its own that could be left uncompared."""
-
-    def _shows(self, result: Mapping[str, Any]) -> bool:
-        return self._is_more(result)
 
     @property
     def _most_failures(self) -> int:
         """So many failures in a row end the search: every round of every agent failed."""
         return max(HOPELESS, ATTEMPTS * len(self._names))
 
-    def _check(self, result: Mapping[str, Any]) -> None:
-        if self._is_more(result):
-            self._expose(_MORE, _OUTSIDE)
+    # What Tune shows ------------------------------------------------------------------------
 
-    def _is_more(self, result: Mapping[str, Any]) -> bool:
-        """Checks whether a result, flattened, holds anything but tags."""
-        names = foreign(result, RELEASED, (AGENT, ROUND)) - {AGENT, ROUND}
-        agents = [result[name] for name in (AGENT, f"config/{AGENT}") if name in result]
-        known = all(type(agent) in (int, str) and agent in self._names for agent in agents)
-        rounds = [result[name] for name in (ROUND, f"config/{ROUND}") if name in result]
-        rounds += [] if shown(result, RELEASED) is None else [result[RELEASED]]
+    def _read(self, trial: str, row: Row) -> Shown:
+        """Whatever a row, flattened, holds beside an agent's name and numbers of rounds."""
+        names = foreign(row, RELEASED, (AGENT, ROUND)) - {AGENT, ROUND}
+        agents = [row[name] for name in (AGENT, f"config/{AGENT}") if name in row]
+        if any(type(agent) not in (int, str) or agent not in self._names for agent in agents):
+            names.add(AGENT)
+        rounds = [row[name] for name in (ROUND, f"config/{ROUND}") if name in row]
+        rounds += [] if value_in(row, RELEASED) is None else [row[RELEASED]]
         most = max(self._trials, self._config.n_rounds)
-        whole = all(type(number) is int and 0 <= number <= most for number in rounds)
-        return bool(names) or not known or not whole
+        if any(type(number) is not int or not 0 <= number <= most for number in rounds):
+            names.add(ROUND)
+        return Shown(trial, None, dict.fromkeys(names), config_in(row))
+
+    def _audit(self, trial_id: str, row: Row) -> TrialRecord:
+        """No trial has a release of its own, and none may declare anything public."""
+        record = TrialRecord(None, True, ())
+        self._compare(self._read(trial_id, row), record)
+        return record
+
+    def _compare(self, shown: Shown, record: TrialRecord) -> None:
+        for reason in complaints(shown, record, plain=_MORE, beside=_MORE):
+            self._expose(reason, _OUTSIDE)
+
+    def _see_whole(self, trial_id: str) -> None:
+        """Nothing: an agent's round has no release of its own that could be left uncompared."""
 
     # Server and hosts -----------------------------------------------------------------------
 
@@ -465,89 +393,32 @@ class DPFTSDESearch(HostedSearch):
         return status
 
     def _refresh(self) -> None:
-        """Asks hosts where their agents are, and takes the answers that are there."""
-        status, futures = self._status(), {}
-        for host in self._agent_hosts:
-            if self._out.issuperset(host.members) or host.settled(status):
-                continue
-            try:
-                futures[host.ask(self._actor(host), status, self._skipped(host))] = host
-            except Exception as error:  # Ray's, and what handles of an ended Ray raise
-                self._fails(host, error)
-        if futures:
-            heard, _ = ray.wait(list(futures), num_returns=len(futures), timeout=_PAUSE)
-            for future in heard:
-                self._hear(futures[future])
+        """Learns from hosts where their agents are, and leaves out those whose host has ended."""
+        status, skipped = self._status(), dict(sorted(self._lost.given_up()))
+        for members, why in self._hosts.refresh(status, skipped, self._start_host):
+            names = ", ".join(str(self._names[agent]) for agent in members)
+            with suppress(VaultError):
+                self._call("note", _LEFT_NOTE)
+                for agent in members:
+                    self._call("leave", agent)
+            warnings.warn(f"These agents are left out: {names}. {why}", UserWarning, stacklevel=2)
 
-    def _skipped(self, host: _AgentHost) -> dict[int, int]:
-        spent = sorted(self._lost.given_up())
-        return {agent: number for agent, number in spent if agent in host.members}
-
-    def _hear(self, host: _AgentHost) -> None:
-        try:
-            refused = host.hear()
-        except ActorUnavailableError:  # Ray is restarting it
-            host.change()
-        except RayError as error:
-            self._fails(host, error)
-        else:
-            if refused is not None:
-                self._leave(host, refused)
-
-    def _fails(self, host: _AgentHost, error: Exception) -> None:
-        """A host has ended: with a database for its agents another one takes its place."""
-        host.change()
+    def _start_host(self, members: Sequence[int]) -> tuple[AgentSettings, dict[int, str] | None]:
+        urls, log_to = None, self._log_to
         if self._agent_vaults is not None:
-            host.own.actor = None
-            return
-        if host.own.actor is None and not host.standings:  # nothing was ever started here
-            raise VaultError(AGENTS.lost) from error
-        self._leave(host, AGENTS.lost)
-
-    def _leave(self, host: _AgentHost, why: str) -> None:
-        names = ", ".join(str(self._names[agent]) for agent in host.members)
-        self._out |= set(host.members)
-        with suppress(VaultError):
-            self._call("note", _LEFT_NOTE)
-            for agent in host.members:
-                self._call("leave", agent)
-        warnings.warn(f"These agents are left out: {names}. {why}", UserWarning, stacklevel=2)
-
-    def _host_of(self, agent: int) -> _AgentHost:
-        return self._agent_hosts[agent % self._n_hosts]
-
-    def _actor(self, host: _AgentHost) -> Any:
-        """A host's actor, started where that is allowed: in memory once, by whoever made it."""
-        own, durable = host.own, self._agent_vaults is not None
-        with own.lock:
-            if own.actor is None and not durable and not own.may_begin:
-                return _found_actor(own)
-            if own.actor is None:
-                own.began(self._started(host), durable=durable)
-            return own.actor
-
-    def _started(self, host: _AgentHost) -> Any:
-        urls = None
-        if self._agent_vaults is not None:
-            urls = {i: agent_url(self._agent_vaults, self._names[i]) for i in host.members}
-        where = options_of(host.own.name, None if urls is None else urls[host.members[0]])
-        where["max_task_retries"] = 0  # an objective that ends its host must not do so for ever
-        remote = ray.remote(HostActor).options(**where)
-        return remote.remote(cloudpickle.dumps(AgentHost), self._agent_settings(host), urls)
-
-    def _agent_settings(self, host: _AgentHost) -> AgentSettings:
-        log_to, first = self._log_to, self._names[host.members[0]]
-        return AgentSettings(
+            urls = {i: agent_url(self._agent_vaults, self._names[i]) for i in members}
+        settings = AgentSettings(
             self._run,
             self._actor_name,
             self._config,
-            {i: self._names[i] for i in host.members},
+            {i: self._names[i] for i in members},
             cloudpickle.dumps((self._space, self._param_space)),
             self._mode == "max",
             int(self._seed or 0),
             self._trials,
-            None if log_to is None else log_to.replace("{agent}", str(first)),
+            None if log_to is None else log_to.replace("{agent}", str(self._names[members[0]])),
         )
+        return settings, urls
 
     # What the user writes and reads ---------------------------------------------------------
 
@@ -574,8 +445,7 @@ class DPFTSDESearch(HostedSearch):
                 raise ValueError(
                     f"search.private takes {name} as a function, got a {type(function).__name__}."
                 )
-        names = [name for name, _ in self._host_names()]
-        hosts = [names[i % self._n_hosts] for i in range(len(self._names))]
+        hosts = [self._host_names[i % self._n_hosts] for i in range(len(self._names))]
         return make_shell(objective, finish, self._names, hosts)
 
     def guarantee(self, results: Iterable[Any] = ()) -> FederationGuarantee:
@@ -590,8 +460,8 @@ class DPFTSDESearch(HostedSearch):
         """
         for trial in stored_in(results):
             for row in trial.rows:
-                self._check(row)
-                self._compare_config(row, trial.given)
+                self._audit(trial.trial, row)
+                self._compare_config(self._read(trial.trial, row), trial.given)
         return self._report()["guarantee"]  # type: ignore[no-any-return]
 
     def history(self) -> FederationHistory:
@@ -644,8 +514,7 @@ class DPFTSDESearch(HostedSearch):
     def close(self) -> None:
         """Ends server and hosts; what was in memory is gone then, what is in databases is not."""
         super().close()
-        for host in self._agent_hosts:
-            host.own.end()
+        self._hosts.end()
 
 
 def agent_trials(

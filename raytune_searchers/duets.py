@@ -177,16 +177,12 @@ class DUETSSearch(Published, RewardSearch):
         return [] if self._space is None else list(self._duets().history)
 
     def status(self) -> dict[str, Any]:
-        """Where the run stands, JSON-ready: open epoch, share of the space left, numbers sent.
+        """Where the run stands, JSON-ready; once the space is known: epoch, share left, numbers.
 
-        Raises:
-            ValueError: If the space is not known yet.
+        The keys are those of :func:`privbo_plugins.status.status`, then DUETS' own.
         """
-        duets = self._duets()
-        return self._status_of_page() | duets.status()
-
-    def _status_of_page(self) -> dict[str, Any]:
-        return super().status()
+        known = {} if self._space is None else self._duets().status()
+        return super().status() | known
 
     def finished(self) -> bool:
         """Whether the last epoch has closed; never without ``n_trials=``."""

@@ -36,9 +36,10 @@ from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.reports import row_history, rows_report
 from privbo_plugins.sessions.scheduler import FailureCounts
 from privbo_plugins.settings import Published, evolve, setting, settings, takes
+from privbo_plugins.shown import altered
 from privbo_plugins.status import of_rows
-from raytune_searchers._audit import altered, foreign, stored_in
-from raytune_searchers._search import TuneSearch
+from raytune_searchers._audit import Row, read, stored_in
+from raytune_searchers._search import TuneSearch, filled
 from raytune_searchers._settings import TuneSettings
 from raytune_searchers._space import TuneSpace, domains_of
 
@@ -337,12 +338,12 @@ class POGPUCBSearch(Published, TuneSearch):
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Notes that a trial runs, and whether it reports more than its answer."""
         super().on_trial_result(trial_id, result)
-        self._see(result, self._configs(trial_id))
+        self._see(trial_id, result, self._configs(trial_id))
 
     def _complete(
         self, trial_id: str, x: Array | None, result: Mapping[str, Any], error: bool
     ) -> bool:
-        self._see(result)
+        self._see(trial_id, result)
         row = self._found(result) if x is None else self._row(x)
         value = None if error else _number(result.get(str(self._metric)))
         if row is None or trial_id in self._learnt:
@@ -354,9 +355,9 @@ class POGPUCBSearch(Published, TuneSearch):
             self._lost.add(row, trial_id)
         return value is not None
 
-    def _see(self, result: Mapping[str, Any], given: Sequence[Mapping[str, Any]] = ()) -> None:
-        names = {*self._param_space, self._parameter}
-        self._beside |= bool(foreign(result, self._metric, names)) or altered(result, given)
+    def _see(self, trial: str, result: Row, given: Sequence[Row] = ()) -> None:
+        shown = read(trial, result, self._metric, {*self._param_space, self._parameter})
+        self._beside |= bool(shown.extras) or altered(shown.config, given)
 
     def _found(self, result: Mapping[str, Any]) -> int | None:
         """The row of a trial that this search did not suggest: one that Tune made anew."""
@@ -425,7 +426,7 @@ class POGPUCBSearch(Published, TuneSearch):
         own = self._param_space if param_space is None else param_space
         self._check_space(own)
         values = self._ready().suggestion(self._learned().recommendation())
-        return self._filled(own, values)
+        return filled(own, values)
 
     def guarantee(self, results: Iterable[Any] = ()) -> OutsourcedGuarantee:
         """What the table's manifest claims for its rows.
@@ -440,7 +441,7 @@ class POGPUCBSearch(Published, TuneSearch):
         rows = {row for row, _ in self._told}
         for trial in stored_in(results):
             for shown in trial.rows:
-                self._see(shown, trial.given)
+                self._see(trial.trial, shown, trial.given)
                 row = self._found(shown)
                 if row is not None and _number(shown.get(str(self._metric))) is not None:
                     rows.add(row)

@@ -165,8 +165,7 @@ def _found(given: Any, results: Any, verbs: Any, space: Mapping[str, Any]) -> Fo
     ]
     recommended = verbs.recommend(dict(space))
     if given.refit:
-        searcher = verbs if given.method == "dp-gibo" else verbs._search
-        searcher._call("charge_training", f"refit/{uuid.uuid4().hex}")
+        verbs._call("charge_training", f"refit/{uuid.uuid4().hex}")
     known = verbs.guarantee(results)
     told = dataclasses.replace(known, notes=(*known.notes, _NOTE))
     return Found(recommended, told, trials, {"results_": results})

@@ -158,7 +158,7 @@ def host_name(search: Any) -> str:
 
 def agent_hosts(search: Any) -> list[str]:
     """Names of the hosts of a federation's agents."""
-    return [name for name, _ in search._host_names()]
+    return list(search._host_names)
 
 
 def history_of_agent(host: Any, agent: int) -> AgentHistory:

@@ -18,6 +18,7 @@ from privbo_plugins.errors import BudgetExceededError, PrivacyError
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sealing import Message
 from privbo_plugins.sessions.records import Session
+from privbo_plugins.shown import TrialRecord
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.run import NEVER_COMPARED, stored_settings
 from privbo_plugins.store.vault import Vault
@@ -26,7 +27,6 @@ from raytune_searchers._channel import (
     SHORT_RUN,
     UNWATCHED,
     Entry,
-    TrialRecord,
 )
 from raytune_searchers.hosts.base import UNSEEN, Host, Watch, actor_name
 

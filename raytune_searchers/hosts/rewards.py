@@ -12,11 +12,12 @@ from typing import Any
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sealing import Message
 from privbo_plugins.sessions.rewards import RewardSession
+from privbo_plugins.shown import TrialRecord
 from privbo_plugins.store.release import TEST_NOISE, is_test
 from privbo_plugins.store.run import NEVER_COMPARED
 from privbo_plugins.store.vault import UNPROTECTED
 from raytune_searchers._admission import USERS_LEDGER, Admission, LedgerSettings
-from raytune_searchers._channel import SHORT_RUN, TrialRecord
+from raytune_searchers._channel import SHORT_RUN
 from raytune_searchers.hosts.base import UNSEEN, Host
 
 _NAMED = "named"

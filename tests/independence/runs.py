@@ -435,7 +435,7 @@ def ray_means(seen: Seen, entry: Any) -> None:
         seen.add("pickles", "trainable", cloudpickle.dumps(private))
         seen.add("pickles", "callback", cloudpickle.dumps(private.callback))
         seen.add("pickles", "state", cloudpickle.dumps(private.callback.get_state()))
-        _gather_search(seen, private._search, experiment.trials)
+        _gather_search(seen, private, experiment.trials)
 
 
 _evaluated: list[int] = []

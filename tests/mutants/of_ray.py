@@ -137,7 +137,7 @@ MUTANTS = (
         name="rows_on_the_way_are_not_compared",
         breaks="Every row under somebody else's searcher is compared, not a trial's last alone.",
         file=f"{_HOST}/_means.py",
-        old="        self._search.on_trial_result(trial.trial_id, flat(result))\n",
+        old="        self._run._look(trial.trial_id, flat(result))\n",
         new="        del result\n",
         tests=(
             f"{_TESTS}/test_private_trainable.py"
@@ -148,7 +148,7 @@ MUTANTS = (
         name="configs_are_not_compared",
         breaks="Every searcher compares the config that a row shows with what it has suggested.",
         file=f"{_HOST}/_search.py",
-        old="        return [flat(merged(self._param_space, self._suggestion(trial_id)))]\n",
+        old="        return [given_to(merged(self._param_space, self._suggestion(trial_id)))]\n",
         new="        return []\n",
         tests=(
             f"{_TESTS}/test_shown.py::test_what_code_around_a_private_function_shows_is_noticed",
@@ -157,7 +157,7 @@ MUTANTS = (
     Mutant(
         name="what_is_saved_falls_behind",
         breaks="What a search saves of its guarantee is not less than a ledger that goes on.",
-        file=f"{_HOST}/_hosted.py",
+        file=f"{_HOST}/_run.py",
         old='        return {**self._last, "guarantee": self._last["guarantee"].at_most()}\n',
         new="        return dict(self._last)\n",
         tests=(

@@ -28,8 +28,8 @@ import ray.cloudpickle as cloudpickle
 from ray.exceptions import RayActorError
 from ray.train._internal import session as ray_session
 
+from privbo_plugins.shown import flat
 from raytune_searchers import DPFTSDESearch, _channel
-from raytune_searchers._audit import flat
 from raytune_searchers._channel import HostActor
 from raytune_searchers._search import FINISHED, merged
 from raytune_searchers.hosts import base

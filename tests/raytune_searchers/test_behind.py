@@ -89,7 +89,7 @@ class Means(Losses):
         own = {"vault": vault, "run_name": None if vault is None else "r"}
         self.vault = vault
         self.private = private_trainable(squares, param_space=LINE, mu=1, n_trials=9, **own)
-        self.search, self.experiment = self.private._search, Experiment(self.private.callback)
+        self.search, self.experiment = self.private, Experiment(self.private.callback)
 
     def step(self, i: int) -> None:
         assert self.experiment.run(self.private, f"{id(self)}-{i}").error is None

@@ -97,7 +97,7 @@ def test_trials_that_die_replay_what_was_stored_and_pay_once(tmp_path: Path) -> 
 @pytest.mark.parametrize("end", [crash, lose])
 def test_a_ledger_in_memory_that_is_lost_lets_nothing_more_out(end: Any) -> None:
     sharing = ldp_trainable(reward, epsilon=1.0, value_range=(0, 1))
-    name = sharing.guarantee.__self__.name
+    name = host_name(sharing.guarantee.__self__)
 
     def losing(config: dict[str, Any]) -> float:
         end(name)
@@ -141,7 +141,7 @@ def test_a_driver_notices_that_the_vault_of_its_trainable_was_put_back(
     put_back(local_hosts, backup, path)
     with pytest.raises(VaultError, match="older backup"):
         saved.guarantee()
-    wrapped = wrap(reward, sharing.guarantee.__self__.name, sharing.mechanism, "Jane", None)
+    wrapped = wrap(reward, host_name(sharing.guarantee.__self__), sharing.mechanism, "Jane", None)
     again = evaluation(search, wrapped, 1, name="again")
     assert again[0].error is not None
     assert not again[0].rows

@@ -56,7 +56,7 @@ N = 6
 
 def search_of(private: Any) -> Any:
     """The driver's way to the ledger."""
-    return private._search
+    return private
 
 
 def private_of(trainable: Any = squares, **more: Any) -> Any:
@@ -396,7 +396,7 @@ def test_what_a_callback_has_seen_of_a_vault_in_memory_outlives_its_process(
     with pytest.raises(VaultError) as raised:
         Experiment(restored)
     assert str(raised.value) == LOSSES.lost
-    guarantee = restored._search.guarantee()
+    guarantee = restored._run.guarantee()
     assert guarantee.protected
     assert guarantee.n_releases == 1
     assert "the vault has ended" in str(guarantee)
