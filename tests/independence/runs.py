@@ -393,8 +393,9 @@ def _gather_search(seen: Seen, search: Any, trials: list[Any]) -> None:
         seen.add("storage", f"result of {trial.trial_id}", repr((trial.config, trial.rows)))
         if trial.error is not None:
             seen.add_error(trial.error)
-    search.save(str(seen.folder / "searcher-state.pkl"))
-    seen.add_objects(search=search)
+    if hasattr(search, "save"):  # a callback's state is its own
+        search.save(str(seen.folder / "searcher-state.pkl"))
+        seen.add_objects(search=search)
     seen.add_guarantee(search.guarantee())
     seen.add_guarantee(search.guarantee(trials), "of the results ")
     for name in ("history", "recommend", "status"):
