@@ -305,7 +305,7 @@ class OnRay(Run):
         from tests.raytune_searchers.runs import LINE
 
         self.trainable = private_trainable(_now, param_space=LINE, metric=self.metric, **own)
-        self.search, self.experiment = self.trainable._search, Experiment(self.trainable.callback)
+        self.search, self.experiment = self.trainable, Experiment(self.trainable.callback)
 
     def _wrap(self) -> None:
         function = {"federation": _now_agent, "rows": _now_plain}.get(self.key, _now)
