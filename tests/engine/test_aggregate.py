@@ -126,10 +126,6 @@ def test_agents_in_threads_end_with_the_same_broadcast() -> None:
 # Who is lost ------------------------------------------------------------------------------------
 
 
-class Lost(Exception):
-    """An agent's process has died."""
-
-
 class Exchange:
     """An agent's way to a server, which dies before what it sends in some phase."""
 
@@ -824,20 +820,6 @@ def test_keys_are_neither_shown_nor_pickled() -> None:
 def test_settings_that_make_no_sense_are_refused(given_: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         config_of(**given_)
-
-
-def test_a_single_agent_has_nobody_to_hide_among() -> None:
-    with pytest.raises(ValueError, match="must be less than n_agents=1"):
-        config_of(1)
-    with pytest.raises(ValueError, match="hold=True"):
-        server_of(config_of(), hold=True, deadline=5.0)
-    with pytest.raises(ValueError, match="64"):
-        server_of(config_of(z=1e6))
-
-
-def test_settings_are_stored_with_whom_agents_trust() -> None:
-    for config in (config_of(colluding=2), trusted(config_of())):
-        assert FederationConfig.from_dict(config.to_dict()) == config
 
 
 @pytest.mark.parametrize("n", [*range(2, 40), 100, 1000])

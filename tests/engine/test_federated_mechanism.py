@@ -16,9 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from privbo_plugins.algorithms.dp_fts_de import (
-    Broadcast,
     FederationConfig,
-    PopulationPrior,
     RoundSum,
     Temperature,
 )
@@ -432,29 +430,6 @@ def test_coins_of_different_agents_are_independent() -> None:
 
 
 # Settings ---------------------------------------------------------------------------------------
-
-
-def test_a_broadcast_says_its_round() -> None:
-    total = RoundSum(config_of(n_rounds=9), 7, [True] * 6)
-    released = total.broadcast(total.exact())
-    assert isinstance(released, Broadcast)
-    assert released.round == 7
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        config_of(),
-        config_of(z=None, epsilon=math.inf),
-        config_of(z=None, epsilon=3.0, delta=1e-3, n_regions=2, value_range=(-1.0, 2.5)),
-        config_of(temperature=Temperature(3.0, 2, 7), q=0.35),
-        FederationConfig(9, z=0.0, beta=0.7, n_features=5, prior=PopulationPrior(level=0.4)),
-    ],
-)
-def test_settings_survive_json(config: FederationConfig) -> None:
-    import json
-
-    assert FederationConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 
 def test_a_budget_becomes_the_least_noise_that_keeps_it() -> None:

@@ -158,20 +158,6 @@ def test_a_recorded_session_cannot_be_played_again(server: FederatedServer) -> N
         assert link.submit(vector(M, 1)) == 2
 
 
-def test_connections_that_say_nothing_keep_nobody_out(server: FederatedServer) -> None:
-    address = wires.address_in(server.invitation(0))
-    silent = [socket.create_connection(address, PATIENCE) for _ in range(200)]
-    try:
-        for half in silent[:50]:
-            half.sendall(b"\x16\x03\x01")  # the beginning of a handshake
-        with closing(connect(server.invitation(0))) as link:
-            assert link.submit(np.ones(M)) == 1
-            assert len(link.broadcasts()) == 1
-    finally:
-        for sock in silent:
-            sock.close()
-
-
 CROWD = """
 import resource, socket, ssl, sys
 _, most = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -42,7 +42,6 @@ from privbo_plugins.errors import (
 )
 from privbo_plugins.federation import (
     FederatedServer,
-    Link,
     RemoteLink,
     connect,
     identity,
@@ -265,28 +264,6 @@ def test_agents_in_processes_receive_what_the_vault_holds(pool: Pool, tmp_path: 
     assert np.array(held[0][1]).shape == (2, M)
 
 
-def test_without_noise_the_broadcast_is_the_average_to_the_last_bit(pool: Pool) -> None:
-    with serving(deadline=None) as server:
-        agents = pool.take(3)
-        invited(server, agents)
-        assert [agent("submit", seed) for seed, agent in enumerate(agents)] == [1, 1, 1]
-        found = [agent("collect", 1) for agent in agents]
-    assert found == [locally(3, [0, 1, 2])] * 3
-    np.testing.assert_allclose(found[0][1][0], average(3, [0, 1, 2]), atol=1e-6)
-
-
-def test_an_agent_killed_before_it_sends_is_not_waited_for(
-    pool: Pool, clock: SimpleNamespace
-) -> None:
-    with serving(deadline=0.5) as server:
-        agents = pool.take(3)
-        invited(server, agents)
-        agents[2].kill()
-        assert [agents[0]("submit", 0), agents[1]("submit", 1)] == [1, 1]
-        clock.now += 1
-        assert agents[0]("collect", 1) == agents[1]("collect", 1) == locally(3, [0, 1])
-
-
 def test_an_agent_killed_after_it_sent_is_in_the_sum(pool: Pool, clock: SimpleNamespace) -> None:
     with serving(deadline=0.5) as server:
         agents = pool.take(3)
@@ -298,29 +275,6 @@ def test_an_agent_killed_after_it_sent_is_in_the_sum(pool: Pool, clock: SimpleNa
         expected = average(3, [1, 2])
         np.testing.assert_allclose(server.broadcasts()[0].weights[0], expected, atol=1e-6)
         assert len(agents[0]("broadcasts")) == 1
-
-
-def test_a_late_agent_takes_part_in_the_next_round(pool: Pool) -> None:
-    with serving(deadline=None) as server:
-        agents = pool.take(3)
-        invited(server, agents[:2])
-        assert [agents[0]("submit", 0), agents[1]("submit", 1)] == [1, 1]
-        agents[0].ask("collect", 1)
-        server.close_round()
-        first = agents[0].answer()
-        assert agents[2]("connect", server.invitation(2)) == 2
-        assert agents[2]("broadcasts") == [first]
-        assert [agent("submit", n) for n, agent in enumerate(agents)] == [2, 2, 2]
-        assert agents[2]("collect", 2) == [2, *locally(3, [0, 1, 2])[1:]]
-
-
-def test_nobody_waits_for_an_agent_that_has_left(pool: Pool) -> None:
-    with serving(deadline=None) as server:
-        agents = pool.take(3)
-        invited(server, agents)
-        agents[2]("leave")
-        assert [agents[0]("submit", 0), agents[1]("submit", 1)] == [1, 1]
-        assert agents[0]("collect", 1) == locally(3, [0, 1])
 
 
 def test_a_forked_agent_opens_a_connection_of_its_own(pool: Pool) -> None:
@@ -712,15 +666,6 @@ def link(server: FederatedServer) -> Iterator[RemoteLink]:
         yield made
 
 
-def test_a_link_is_a_link(server: FederatedServer, link: RemoteLink) -> None:
-    used: Link = link
-    assert (used.agent, used.config) == (0, server.config)
-    assert used.guarantee() == server.guarantee()
-    assert used.collect(1) is None
-    assert used.broadcasts() == []
-    used.leave()
-
-
 def test_errors_pass_by_name_and_text(server: FederatedServer, link: RemoteLink) -> None:
     link.join(PUBLIC.to_dict())
     link.join(PUBLIC.to_dict())
@@ -773,15 +718,6 @@ def test_a_vault_that_is_gone_leaves_the_server_answering(
     monkeypatch.undo()
     server.close_round()
     assert len(link.broadcasts()) == 1
-
-
-def test_a_vector_that_is_sent_again_counts_once(server: FederatedServer) -> None:
-    answers = []
-    for key in ("a", "a", "b"):
-        with wires.Stranger(server.invitation(0)) as stranger:
-            answers.append(stranger.asks("submit", key=key, vector=VECTOR))
-    assert answers == [{"result": 1}, {"result": 1}, {"result": 2}]
-    assert len(server.broadcasts()) == 2
 
 
 def test_a_vector_counts_once_though_another_came_in_between() -> None:
@@ -838,21 +774,6 @@ def test_a_server_begun_again_is_found_by_old_invitations(tmp_path: Path) -> Non
                 fresh.join(SPACE.to_dict())
 
 
-def test_many_broadcasts_come_in_pages() -> None:
-    settings = PLAIN | {"n_rounds": 70, "n_features": 2}
-    with serving(1, settings=settings) as long, closing(connect(long.invitation(0))) as link:
-        local = long.connect(0)
-        for t in range(1, 71):
-            assert local.submit(np.full(2, t)) == t
-            if t in (3, 66):
-                assert len(link.broadcasts()) == t
-        assert link.submit(np.zeros(2)) is None
-        found = link.broadcasts()
-        assert [as_json(b) for b in found] == [as_json(b) for b in long.broadcasts()]
-        with closing(connect(long.invitation(0))) as late:
-            assert [as_json(b) for b in late.broadcasts()] == [as_json(b) for b in found]
-
-
 @pytest.mark.parametrize("n_rounds", [1200, pytest.param(10_000, marks=pytest.mark.soak)])
 def test_however_much_was_released_an_agent_gets_in(n_rounds: int) -> None:
     settings = PLAIN | {"n_rounds": n_rounds, "n_features": 2}
@@ -865,16 +786,6 @@ def test_however_much_was_released_an_agent_gets_in(n_rounds: int) -> None:
             assert link.submit(np.ones(2)) == n_rounds
             assert link.collect(n_rounds) is not None
             assert link.submit(np.ones(2)) is None
-
-
-def test_the_last_of_a_long_roster_gets_in() -> None:
-    with serving(1000, deadline=None) as server:
-        with closing(connect(server.invitation(999))) as link:
-            assert link.submit(vector(M, 1)) == 1
-            server.close_round()
-            found = link.collect(1)
-        assert found is not None
-        np.testing.assert_allclose(found.weights[0], average(1000, [1]), atol=1e-6)
 
 
 def test_a_vector_that_may_have_been_used_is_not_sent_again(
@@ -948,30 +859,6 @@ def requests_with(*sent: np.ndarray) -> list[bytes]:
             for one in sent:
                 assert link.submit(one) == 1
     return heard
-
-
-def test_no_value_changes_the_length_of_a_message() -> None:
-    rng = np.random.default_rng(0)
-    odd = [np.nan, np.inf, -np.inf, -0.0, 5e-324, 1e308]
-    vectors = [np.zeros(M), rng.normal(size=M), 1e9 * rng.normal(size=M), np.resize(odd, M)]
-    assert len({len(request) for request in requests_with(*vectors)}) == 1
-
-
-def test_threads_of_an_agent_wait_for_the_same_round() -> None:
-    with serving(2, deadline=None) as server, closing(connect(server.invitation(0))) as link:
-        assert link.submit(np.ones(M)) == 1
-        found: list[Any] = []
-        threads = [
-            threading.Thread(target=lambda: found.append(link.collect(1))) for _ in range(4)
-        ]
-        for thread in threads:
-            thread.start()
-        assert link.broadcasts() == []  # does not queue behind those that wait
-        with closing(connect(server.invitation(1))) as other:
-            assert other.submit(np.ones(M)) == 1
-        for thread in threads:
-            thread.join()
-        assert [b.round for b in found] == [1, 1, 1, 1]
 
 
 def test_a_server_that_closes_releases_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:

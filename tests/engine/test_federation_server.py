@@ -41,7 +41,6 @@ from .scenes import crash
 
 M = 4
 LINE = Space({"x": Float(0.0, 1.0)})
-Server = Callable[..., FederatedServer]
 
 
 def config_of(**changed: Any) -> FederationConfig:
@@ -437,13 +436,6 @@ def test_all_agents_tune_the_same_space(url: str) -> None:
         again.connect(2).join(other.to_dict())
 
 
-def test_a_server_may_fix_the_space_beforehand() -> None:
-    server = server_of(space=cube(2))
-    with pytest.raises(SpaceChangedError):
-        server.connect(0).join(cube(1).to_dict())
-    server.connect(0).join(cube(2).to_dict())
-
-
 def test_a_space_in_which_nothing_varies_is_refused() -> None:
     server = FederatedServer(budgeted(population="prior", clipping_norm=None))
     with pytest.raises(ValueError, match="varies"):
@@ -532,19 +524,6 @@ def test_a_new_server_replays_what_was_released_and_goes_on(url: str) -> None:
     assert third.guarantee().n_released == 3
 
 
-def test_with_its_ledger_a_server_releases_nothing_twice(tmp_path: Path) -> None:
-    """The control: the same restart with the vault in place."""
-    config = budgeted(n_agents=1, n_rounds=2)
-    url = f"sqlite:///{tmp_path / 'server.db'}"
-    server = FederatedServer(config, vault=url)
-    for _ in range(2):
-        server.connect(0).submit(np.ones(M))
-    again = FederatedServer(config, vault=url)
-    assert again.connect(0).submit(np.ones(M)) is None
-    old, new = server.broadcasts(), again.broadcasts()
-    assert [b.weights.tobytes() for b in old] == [b.weights.tobytes() for b in new]
-
-
 @pytest.mark.parametrize("factor", [1.5, 1 / 1.5])
 def test_what_was_spent_is_what_the_ledger_says(
     factor: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -590,18 +569,6 @@ def test_other_settings_are_refused(url: str, changed: dict[str, Any]) -> None:
     other = server_of(config_of(**changed), vault=url, run_name="another")
     assert other.broadcasts() == []
     assert len(server_of(vault=url).broadcasts()) == 1
-
-
-def test_two_servers_over_one_vault_release_each_round_once(url: str) -> None:
-    one, two = server_of(vault=url), server_of(vault=url)
-    assert evaluation(one, 1.0) == 1
-    assert evaluation(one, 1.0) == 2
-    assert evaluation(two, -1.0) == 1  # what the other has released, and no second draw
-    assert same(two.broadcasts(), one.broadcasts()[:1])
-    assert [evaluation(two), evaluation(two), evaluation(one)] == [2, 3, 3]
-    assert [evaluation(one), evaluation(two)] == [None, None]
-    assert same(one.broadcasts(), two.broadcasts())
-    assert [c.key for c in one.ledger()] == ["1", "2", "3"]
 
 
 def test_two_servers_that_close_at_the_same_time_release_each_round_once(url: str) -> None:

@@ -36,7 +36,6 @@ from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.privacy.words import WORDS, texts_of
 from privbo_plugins.sessions.rows import NOT_TIED, TIED, Curator
 from privbo_plugins.settings import evolve
-from privbo_plugins.store import vault as vault_module
 from privbo_plugins.store.release import TEST_NOISE
 from privbo_plugins.store.vault import Transaction, open_vault
 from tests.inside import answers_of, pseudonym, run_of, vault_of
@@ -238,27 +237,6 @@ def damaged(raw: bytes) -> Iterator[bytes]:
         yield raw[:length]
     for start in range(0, len(raw), 4096):
         yield raw[:start] + bytes(4096) + raw[start + 4096 :]
-
-
-def test_a_damaged_vault_never_releases_another_table(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Refused, or replayed where the damage lies elsewhere."""
-    monkeypatch.setattr(vault_module.time, "sleep", lambda _: None)
-    monkeypatch.setattr(vault_module, "_PATIENCE", 0.0)
-    url, rows = f"sqlite:///{path}", np.zeros((2000, 3))
-    first, outcomes = curator_of(rows, vault=url).release(), {"refused": 0, "replayed": 0}
-    for raw in damaged(path.read_bytes()):
-        path.write_bytes(raw)
-        try:
-            Z = curator_of(rows, vault=url).release().Z
-        except (VaultError, ValueError):
-            outcomes["refused"] += 1
-        else:
-            assert np.array_equal(Z, first.Z)
-            outcomes["replayed"] += 1
-    assert outcomes["refused"] > 50
-    assert outcomes["replayed"] > 5
 
 
 def test_a_vault_that_is_gone_releases_nothing(path: Path) -> None:
@@ -721,20 +699,6 @@ def test_a_column_of_randomised_answers_is_told_as_it_is_by_no_other_run(path: P
         tx.mark("outcome column", "stay")  # what run b has told
     with pytest.raises(PrivacyError, match="'stay' is answered as it is by the release 'b'"):
         curator_of(run_name="c", **{**one, "outcome_column": "stay"}, **PRIVATE)
-
-
-def test_a_vault_in_which_a_column_was_protected_and_told_claims_nothing(path: Path) -> None:
-    """As versions left it that compared a run with itself alone."""
-    table = curator_of(vault=f"sqlite:///{path}", **NAMED)
-    table.release()
-    assert table.guarantee().protected
-    other = curator_of(vault=f"sqlite:///{path}", run_name="other", outcomes=Y)
-    with run_of(other).transaction() as tx:
-        tx.mark("outcome column", "age")
-    found = table.guarantee()
-    assert not found.protected
-    assert found.epsilon == math.inf
-    assert any("'age' is answered as it is" in reason for reason in found.reasons)
 
 
 def test_a_vault_whose_answers_were_tied_to_nothing_is_tied_at_its_next_one(path: Path) -> None:

@@ -111,10 +111,6 @@ def test_without_noise_the_covariance_is_the_plain_one(correction: str) -> None:
     np.testing.assert_allclose(gram_of(kernel_of(correction, 0.0)), expected, rtol=1e-10)
 
 
-def test_no_correction_takes_noisy_rows_for_true_ones() -> None:
-    assert np.array_equal(gram_of(kernel_of("none", 0.5)), gram_of(kernel_of("none", 0.0)))
-
-
 @each_correction
 @pytest.mark.parametrize("offset", [1e9])
 def test_a_table_far_from_zero_keeps_its_covariances(correction: str, offset: float) -> None:
@@ -123,17 +119,6 @@ def test_a_table_far_from_zero_keeps_its_covariances(correction: str, offset: fl
         row_prior(t, 0.3, correction).kernel(0.8).cross(t, t) for t in (rows, rows + offset)
     )
     np.testing.assert_allclose(far, near, atol=1e-6)
-
-
-@each_correction
-def test_columns_without_any_spread_and_single_rows_are_no_trouble(correction: str) -> None:
-    for rows in (np.ones((5, 2)), Z[:1], np.hstack([Z, np.ones((40, 1))]), np.zeros((1, 1))):
-        for sigma in (0.0, 0.3, 1e6):
-            prior = row_prior(rows, sigma, correction)
-            K = gram_of(prior.kernel(0.8), rows)
-            assert prior.scale > 0
-            assert np.isfinite(K).all()
-            assert ((prior.w >= 0) & (prior.w <= 1)).all()
 
 
 # Posterior ----------------------------------------------------------------------------------
@@ -235,11 +220,6 @@ def test_the_likelihood_is_the_normal_density() -> None:
     assert log_likelihood(kernel, 0.1, Z[rows], rows, y) == pytest.approx(expected, abs=1e-7)
 
 
-def test_there_is_no_posterior_before_anything_is_told() -> None:
-    with pytest.raises(ValueError, match="no posterior yet"):
-        model_of().posterior([0])
-
-
 # Bounds and choices -------------------------------------------------------------------------
 
 
@@ -301,16 +281,6 @@ def test_no_row_is_asked_twice_until_all_have_been(n: int, n_startup: int) -> No
         tell(model, {model.row(again.x): 0.0})
 
 
-def test_nor_is_one_that_is_out() -> None:
-    model, out = model_of(Z[:9]), []
-    for key in range(9):
-        out.append(model.ask(key, out))
-        assert len({model.row(evaluation.x) for evaluation in out}) == key + 1
-    assert model.row(model.ask(9, out).x) in range(9)
-    tell(model, {model.row(out[0].x): 1.0})
-    assert np.array_equal(model.ask(9, out[1:]).x, out[0].x)  # the only one that is recommended
-
-
 def test_startup_rows_are_drawn_by_the_seed_and_spread_over_all() -> None:
     """400 asks of 40 rows: a row is missed with probability 4e-5, all hit but for 2e-3."""
     model = model_of(n_startup=5)
@@ -363,11 +333,6 @@ def test_doubt_that_stays_with_every_row_is_no_reason_to_ask_for_one() -> None:
     assert chosen["default"] >= 20 > chosen["posterior"]
 
 
-def test_equal_bounds_are_drawn_by_the_seed() -> None:
-    model = tell(model_of(np.ones((30, 2)), noise_sd=0.0), {0: 1.0})
-    assert len({model.row(model.ask(key).x) for key in range(30)}) > 5
-
-
 @each_correction
 def test_blocks_give_what_one_block_gives(
     correction: str, monkeypatch: pytest.MonkeyPatch
@@ -393,12 +358,6 @@ def test_memory_does_not_grow_as_rows_times_outcomes() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 24e6
-
-
-def test_every_row_of_a_large_table_has_a_point_of_its_own() -> None:
-    model = POGPUCB(RowsConfig(np.zeros((200_000, 1))), row_space(200_000))
-    for row in [0, 1, 2, 99_999, 100_000, 199_998, 199_999, *range(3, 200_000, 997)]:
-        assert model.row(model.point(row)) == row
 
 
 @pytest.mark.parametrize("low", [-7, 1, 10**6])
@@ -488,20 +447,6 @@ def test_fitting_survives_any_outcomes(number: int) -> None:
         assert np.isfinite(mu).all()
         assert np.isfinite(sd).all()
         assert model.row(model.recommendation()) < len(y)
-
-
-@each_correction
-@both_directions
-def test_fitting_is_a_function_of_what_was_told(correction: str, maximize: bool) -> None:
-    """To the last bit, by another object, and whatever random numbers were drawn meanwhile."""
-    outcomes = dict(enumerate(f(Z[:9]).tolist()))
-    found = []
-    for seed in range(2):
-        np.random.seed(seed)  # noqa: NPY002 - what a careless search would draw from
-        config = RowsConfig(Z, 0.3, correction=correction)
-        model = POGPUCB(config, row_space(40), maximize=maximize, seed=seed)
-        found.append(tell(model, outcomes)._fitted())
-    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("factor", [1e-12, 1e12])

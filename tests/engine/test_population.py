@@ -7,7 +7,6 @@ standard deviations, unless a test says more.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import os
 import threading
@@ -225,15 +224,6 @@ def test_an_agent_whose_data_contradict_the_broadcasts_goes_its_own_way() -> Non
     assert abs(model.propose(few, follows, 1, told, np.random.default_rng(0)) - alone).max() > 0.1
 
 
-def test_before_anything_is_seen_all_points_are_alike() -> None:
-    model = model_of(LINE)
-    X, y = np.empty((0, 1)), np.empty(0)
-    gone = {
-        float(model.propose(X, y, 1, [], np.random.default_rng(seed))[0]) for seed in range(60)
-    }
-    assert len(gone) > 12
-
-
 @pytest.mark.parametrize("told", [0, 2])
 @pytest.mark.parametrize("d", [1, 2])
 def test_on_a_box_it_is_as_good_as_a_dense_grid(d: int, told: int) -> None:
@@ -289,14 +279,6 @@ def test_a_message_is_the_centred_posterior_mean(space: Space, n: int, told: int
     v = model.message(X, y, received, np.random.default_rng(0))
     np.testing.assert_allclose(v, expected, atol=1e-9)
     assert v.sum() == pytest.approx(0, abs=1e-12)
-
-
-def test_levels_of_agents_hardly_count() -> None:
-    """A message says where an agent's values are good, not how good they are."""
-    model = model_of(cube(2), prior=evolve(PRIOR, level_sd=10.0))
-    X, y = history(cube(2), 8)
-    one, two = (model.message(X, y + c, [], np.random.default_rng(0)) for c in (0.0, 0.3))
-    np.testing.assert_allclose(one, two, atol=1e-4)
 
 
 # Features --------------------------------------------------------------------------------------
@@ -522,33 +504,6 @@ def test_a_second_round_of_other_agents(monkeypatch: pytest.MonkeyPatch) -> None
     assert left[1].mean() < 0.95 * left[0].mean()
 
 
-def test_as_many_designs_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More of them make the decoder at most 3 % better, and what it says is true within 20 %."""
-    left, said = follow(SURE, 9, (2,), R=3000, N=8, z=0.5, same=False)
-    monkeypatch.setattr(population, "_DESIGNS", 1500)
-    best, _ = follow(SURE, 9, (2,), R=3000, N=8, z=0.5, same=False)
-    assert left[0].mean() < 1.03 * best[0].mean()
-    assert np.abs(left[0] / said[0] - 1).max() < 0.2
-
-
-@pytest.mark.parametrize(
-    "doubt",
-    [
-        pytest.param(0.0, id="sure"),
-        pytest.param(PRIOR.doubt, id="default"),
-    ],
-)
-def test_the_same_agents_round_after_round(doubt: float) -> None:
-    """What a federation is: later rounds must not spoil what the first one told.
-
-    The default prior, 20 agents, z = 1, 400 federations; a point more a round.
-    """
-    prior = evolve(PRIOR, doubt=doubt)
-    left, _ = follow(prior, 16, range(1, 9), R=400, N=20, z=1.0, same=True)
-    assert left[2].mean() < 1.05 * left[0].mean()  # as many rounds as are recommended
-    assert left[-1].mean() < 1.15 * left[0].mean()
-
-
 @pytest.mark.parametrize("n", [1, 3, 8])
 def test_the_clipping_norm_is_the_root_mean_square_of_messages(n: int) -> None:
     """4000 agents of the prior; the norm itself averages 64 designs."""
@@ -575,23 +530,7 @@ def _operators(belief: Belief, X: np.ndarray) -> list[tuple[np.ndarray, np.ndarr
     return [(kL[:, x] @ np.linalg.inv(k), k) for x, k in zip(X, grams, strict=True)]
 
 
-def test_a_given_clipping_norm_is_kept() -> None:
-    model = model_of(LINE, clipping_norm=0.7)
-    assert [model.clipping_norm(t) for t in (1, 2, 5)] == [0.7] * 3
-
-
 # Limits ----------------------------------------------------------------------------------------
-
-
-def test_noise_alone_tells_nothing() -> None:
-    belief = Belief(SURE, cube(2), 16, 0)
-    rng = np.random.default_rng(0)
-    for _ in range(3):
-        belief = belief.after(3, 1e6, 1.0, 10)
-    np.testing.assert_allclose(belief.V, np.eye(len(belief.V)), atol=1e-9)
-    phi = belief.phi(cube(2).uniform(50, rng))
-    told = [1e6 * S * rng.standard_normal(16) for S in belief.norms]
-    np.testing.assert_allclose(belief.mean(phi, told), SURE.level, atol=1e-4)
 
 
 def test_without_noise_many_agents_tell_m() -> None:
@@ -607,21 +546,6 @@ def test_without_noise_many_agents_tell_m() -> None:
     phi = belief.phi(drawn.points)
     phi = phi - phi.mean(0)
     assert np.diag(phi @ belief.V @ phi.T).max() < 0.02 * SURE.shared_sd**2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("N", [2, 30])
-def test_a_belief_without_doubt_grows_surer(N: int) -> None:
-    """In the order of positive semidefinite matrices, and the more so the less noise there is."""
-    belief = Belief(SURE, cube(2), 9, 0)
-    for n in (1, 2, 3, 4):
-        quiet, loud = (belief.after(n, noise, 0.5, N, S=1.0) for noise in (0.01, 0.1))
-        for later in (quiet, loud):
-            assert np.abs(later.V - later.V.T).max() < 1e-9
-            assert np.linalg.eigvalsh(later.V).min() > -1e-9
-            assert np.linalg.eigvalsh(belief.V - later.V).min() > -1e-9
-        assert np.linalg.eigvalsh(loud.V - quiet.V).min() > -1e-9
-        belief = loud
 
 
 @pytest.mark.parametrize("doubt", [0.0, 0.2, 0.9])
@@ -647,30 +571,6 @@ def test_an_update_changes_nothing_before_it() -> None:
     assert (later.V.tobytes(), later.gains[0].tobytes()) == kept
 
 
-def test_a_round_costs_one_update(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twelve rounds, asked for by messages, points and norms in any order: twelve updates."""
-    calls, original = [], Belief.after
-
-    def counted(self: Belief, n: int, *rest: Any) -> Belief:
-        calls.append(n)
-        return original(self, n, *rest)
-
-    monkeypatch.setattr(Belief, "after", counted)
-    model = fresh_of(cube(2), n_rounds=12)
-    X, y = history(cube(2), 5)
-    for count in (0, 3, 12, 5, 12):
-        received = broadcasts_of(model, count)
-        model.message(X, y, received, np.random.default_rng(0))
-        x = model.propose(X, y, count + 1, received, np.random.default_rng(0))
-        assert ((x >= 0) & (x <= 1)).all()
-        model.clipping_norm(max(count, 1))
-    assert calls == list(range(3, 15))  # n_startup points at first, one more a round
-    last = model.belief(12)
-    assert len(last.gains) == len(last.norms) == 12
-    assert all(len(model.belief(j).gains) == j for j in range(13))
-    assert np.isfinite(last.V).all()
-
-
 # It is public ----------------------------------------------------------------------------------
 
 
@@ -685,27 +585,6 @@ def test_another_process_believes_the_same(tmp_path: Path) -> None:
     )
     assert begun.wait(PATIENCE) == 0
     assert file.read_text() == fingerprint(model_of(TABLE, q=0.7).belief(3))
-
-
-def test_beliefs_do_not_depend_on_what_agents_saw() -> None:
-    used, fresh = fresh_of(cube(2)), fresh_of(cube(2))
-    for seed in range(4):
-        X, y = history(cube(2), 3 + seed, seed)
-        received = broadcasts_of(used, seed, seed)
-        agent = Agent(used, seed, maximize=bool(seed % 2), seed=seed)
-        agent.message(X, 5 * y, seed + 1, received)
-        agent.propose(X, 5 * y, seed + 1, received)
-    for j in (5, 0, 2):
-        assert fingerprint(used.belief(j)) == fingerprint(fresh.belief(j))
-
-
-def test_beliefs_depend_on_public_settings() -> None:
-    given = [
-        {}, {"feature_seed": 1}, {"n_startup": 4}, {"q": 0.5}, {"z": 2.0}, {"n_agents": 13},
-        {"n_features": 9}, {"clipping_norm": 3.0}, {"prior": SURE},
-    ]  # fmt: skip
-    seen = {fingerprint(model_of(cube(2), **changed).belief(1)) for changed in given}
-    assert len(seen) == len(given)
 
 
 def test_one_model_a_process() -> None:
@@ -825,17 +704,6 @@ def test_extreme_values(kind: str, space: Space) -> None:
 
 @each_model
 @each_space
-def test_many_copies_of_one_point(kind: str, space: Space) -> None:
-    """A host may evaluate a point again; values need not agree."""
-    agent = Agent(make(kind, space), 0)
-    X = np.repeat(space.uniform(1, np.random.default_rng(0)), 30, axis=0)
-    values = np.linspace(-1, 1, 30)
-    assert np.isfinite(agent.message(X, values, 1, [])).all()
-    assert np.isfinite(agent.propose(X, values, 60, [])).all()
-
-
-@each_model
-@each_space
 def test_nothing_seen(kind: str, space: Space) -> None:
     """All trials failed."""
     model = make(kind, space)
@@ -844,24 +712,6 @@ def test_nothing_seen(kind: str, space: Space) -> None:
         assert np.isfinite(agent.message(X, values, 1, received)).all()
         x = agent.propose(X, values, 40, received)
         np.testing.assert_allclose(space.snap(x), x, atol=1e-9)
-
-
-@each_model
-@each_space
-def test_arguments_are_only_read(kind: str, space: Space) -> None:
-    model = make(kind, space)
-    X, y = history(space, 5)
-    received = broadcasts_of(model, 2)
-    arrays = [X, y, *(b.weights for b in received), *(b.noise for b in received)]
-    before = [a.copy() for a in arrays]
-    for a in arrays:
-        a.setflags(write=False)
-    agent = Agent(model, 0)
-    agent.message(X, y, 1, received)
-    for t in (1, 50):
-        agent.propose(X, y, t, received)
-    for a, b in zip(arrays, before, strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 @each_model
@@ -902,22 +752,6 @@ def test_minimising_is_maximising_the_negated_values(kind: str, space: Space) ->
         )
 
 
-@each_model
-@each_space
-def test_another_process_is_the_same_agent(kind: str, space: Space) -> None:
-    """What travels is the description of the space, and the settings in JSON."""
-    model = make(kind, space)
-    stored = json.loads(json.dumps([model.config.to_dict(), space.to_dict()]))
-    config = FederationConfig.from_dict(stored[0])
-    assert config == model.config
-    again = make_model(config, Space.from_dict(stored[1]))
-    X, y = history(space, 4)
-    received = broadcasts_of(model, 1)
-    for use in ("message", "propose"):
-        one, two = (getattr(Agent(m, 1, seed=3), use)(X, y, 2, received) for m in (model, again))
-        assert one.tobytes() == two.tobytes()
-
-
 # Assumptions -----------------------------------------------------------------------------------
 
 
@@ -926,25 +760,6 @@ def test_another_process_is_the_same_agent(kind: str, space: Space) -> None:
 def test_senseless_assumptions_are_refused(field: str, value: Any) -> None:
     with pytest.raises(ValueError, match=field):
         PopulationPrior(**{field: value})
-
-
-@pytest.mark.parametrize("field", ["level_sd", "shared_sd", "own_sd", "noise_sd"])
-def test_a_standard_deviation_is_positive(field: str) -> None:
-    for value in (0.0, -0.1, 1e-7):
-        with pytest.raises(ValueError, match=field):
-            PopulationPrior(**{field: value})
-    assert PopulationPrior(doubt=0).doubt == 0
-    for doubt in (1.0, -0.01):
-        with pytest.raises(ValueError, match="doubt"):
-            PopulationPrior(doubt=doubt)
-
-
-@pytest.mark.parametrize(
-    "changed", [{"beta": 0.0}, {"beta": math.nan}, {"population": "other"}, {"n_regions": 2}]
-)
-def test_senseless_settings_are_refused(changed: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=next(iter(changed))):
-        config_of(**changed)
 
 
 @pytest.mark.slow
@@ -969,11 +784,6 @@ def test_any_sensible_prior_works(z: float, **assumed: float) -> None:
     V = model.belief(3).V
     assert np.linalg.eigvalsh((V + V.T) / 2).min() > -1e-6
     assert np.linalg.eigvalsh((V + V.T) / 2).max() < 1 + 1e-6
-
-
-def test_a_message_compares_points() -> None:
-    with pytest.raises(ValueError, match="n_features must be at least 2"):
-        config_of(n_features=1)
 
 
 # Does it help? ---------------------------------------------------------------------------------

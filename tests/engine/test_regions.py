@@ -116,14 +116,6 @@ def test_draws_are_uniform_in_their_region() -> None:
         assert abs(X[:, 2].mean() - 0.5) < 5 * 0.5 / math.sqrt(2000)
 
 
-def test_draws_from_the_whole_space_fall_into_all_regions() -> None:
-    """Seeded; five standard deviations of a count of 4000 draws."""
-    regions = Regions(cube(2), 4)
-    X = regions.draw(None, 4000, np.random.default_rng(1))
-    counts = np.bincount(regions.index(X), minlength=4)
-    assert np.abs(counts - 1000).max() < 5 * math.sqrt(4000 * 0.25 * 0.75)
-
-
 def boxes(regions: Regions) -> set[tuple[tuple[float, float], ...]]:
     return {
         tuple((round(float(a), 12), round(float(b), 12)) for a, b in zip(low, high, strict=True))
@@ -163,12 +155,6 @@ def test_choices_are_never_cut() -> None:
     assert only.index(np.array([[0.0], [1.0]])).tolist() == [0, 0]
 
 
-def test_a_constant_is_never_cut() -> None:
-    space = Space({"a": Float(3.0, 3.0), "b": Float(0.0, 1.0)})
-    regions = Regions(space, 2)
-    assert set(regions.index(space.uniform(200, np.random.default_rng(0)))) == {0, 1}
-
-
 # Weights --------------------------------------------------------------------------------------
 
 
@@ -193,15 +179,6 @@ def test_weights_are_the_softmax_of_who_explores(N: int, data: Any, a_t: float) 
             )
 
 
-@pytest.mark.parametrize(("N", "P"), [(1, 1), (5, 2), (29, 4)])
-def test_weights_are_uniform_once_the_temperature_has_faded(N: int, P: int) -> None:
-    np.testing.assert_allclose(region_weights(N, P, 0.0), 1 / N, rtol=1e-15)
-
-
-def test_weights_with_one_region_are_uniform_at_any_temperature() -> None:
-    np.testing.assert_allclose(region_weights(7, 1, 15.0), 1 / 7, rtol=1e-15)
-
-
 @given(N=st.integers(1, 200), data=st.data())
 def test_regions_are_dealt_evenly(N: int, data: Any) -> None:
     P = data.draw(st.integers(1, N))
@@ -219,38 +196,3 @@ def test_the_papers_temperature() -> None:
     assert [a(t) for t in range(1, 11)] == [15.0] * 10
     np.testing.assert_allclose([a(t) for t in range(11, 41)], 15 * (1 - np.arange(1, 31) / 30))
     assert [a(t) for t in (40, 41, 60, 10_000)] == [0.0] * 4
-
-
-@given(
-    start=st.floats(0, 700),
-    hold=st.integers(0, 50),
-    fade=st.integers(1, 50),
-    t=st.integers(1, 200),
-)
-def test_a_temperature_never_rises_nor_leaves_its_range(
-    start: float, hold: int, fade: int, t: int
-) -> None:
-    a = Temperature(start, hold, fade)
-    assert start >= a(t) >= a(t + 1) >= 0
-    if t <= hold:
-        assert a(t) == start
-    if t >= hold + fade:
-        assert a(t) == 0
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"start": -1.0},
-        {"start": 701.0},
-        {"start": math.nan},
-        {"start": math.inf},
-        {"hold": -1},
-        {"fade": 0},
-        {"fade": -3},
-    ],
-    ids=str,
-)
-def test_a_temperature_outside_its_range_is_refused(changed: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"^(start|hold|fade) must be "):
-        Temperature(**changed)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import copy
 import itertools
 import json
 import math
-import pickle
 import threading
 import time
 import warnings
@@ -31,9 +29,7 @@ from privbo_plugins.errors import (
     PrivacyWarning,
     SpaceChangedError,
 )
-from privbo_plugins.privacy.noise import InsecureNoise
 from tests.inside import allows
-from tests.optuna_samplers.scenes import federations
 from tests.optuna_samplers.scenes.federations import (
     N_STARTUP,
     SQUARE,
@@ -222,25 +218,6 @@ def test_every_agent_ends_with_its_trials_and_every_round_is_released(
         assert federation.samplers[0].guarantee().n_released == 3
 
 
-@pytest.mark.parametrize("population", ["explore", "prior"])
-def test_maximising_is_minimising_of_the_mirrored_values(population: str) -> None:
-    def mirrored(n: int) -> Any:
-        return lambda trial: 1.0 - bowl(n)(trial)
-
-    known: Any = {"n_agents": 2, "z": 0.0, "population": population, "n_rounds": 1}
-    small = Federation(**known)
-    large, wrong = (Federation(direction="maximize", **known) for _ in range(2))
-    small.run(2)
-    large.run(2, mirrored)
-    wrong.run(2)
-    a, b = (
-        np.array([[tuple(p.values()) for p in study] for study in federation.points()])
-        for federation in (small, large)
-    )
-    np.testing.assert_allclose(a, b, atol=1e-6)  # 1 - (1 - v) is not always v
-    assert wrong.points() != small.points()
-
-
 def test_agents_find_what_they_look_for() -> None:
     """Not a benchmark: a maximiser and a minimiser of one function end at opposite sides."""
     ends = {}
@@ -271,59 +248,7 @@ def test_every_kind_of_parameter(declared: bool, population: str) -> None:
             assert type(value) in (int, float, str, type(None))  # none of numpy's
 
 
-def test_a_small_space_of_choices() -> None:
-    space = {"a": CategoricalDistribution(("u", "v")), "b": CategoricalDistribution((1, 2, 3))}
-    federation = Federation(space=space)
-    federation.run(
-        3, lambda n: lambda t: sum(len(str(t.suggest_categorical(k, d.choices))) / 9
-                                   for k, d in space.items())
-    )  # fmt: skip
-    federation.check_released(3)
-
-
-def test_one_agent_alone_on_the_roster() -> None:
-    federation = Federation(1)
-    federation.run(3)
-    federation.check_released(3)
-    assert federation.counts == [N_STARTUP + 3]
-
-
-def test_no_studies_and_no_rounds() -> None:
-    run_federated([], [], 5)
-    federation = Federation()
-    federation.run(0)
-    assert federation.counts == [N_STARTUP] * 3
-    federation.check_released(0)
-    assert all(link.sent == [] for link in federation.links)
-
-
-def test_names_on_the_roster() -> None:
-    server = FederatedServer(make_config(2), agents=["north", "south"])
-    studies = [
-        optuna.create_study(sampler=DPFTSDESampler(server.connect(name), search_space=SQUARE))
-        for name in ("north", "south")
-    ]
-    run_federated(studies, [bowl(0), bowl(1)], 2)
-    assert len(server.broadcasts()) == 2
-    with pytest.raises(ValueError, match="'east'"):
-        server.connect("east")
-
-
 # Start-up ---------------------------------------------------------------------------------------
-
-
-def test_start_up_trials_lie_in_the_agents_own_region() -> None:
-    federation = Federation(4, n_regions=4, n_startup=8)
-    federation.run(0)
-    space = to_space(SQUARE)
-    assert space is not None
-    regions = Regions(space, 4)
-    own = []
-    for study in federation.studies:
-        X = np.array([space.encode(trial.params) for trial in study.trials])
-        assert len(np.unique(X, axis=0)) == 8
-        own.append(set(regions.index(X).tolist()))
-    assert sorted(own, key=min) == [{0}, {1}, {2}, {3}]
 
 
 def test_without_a_declared_space_the_first_trial_is_an_independent_draw() -> None:
@@ -396,42 +321,6 @@ def test_new_samplers_and_a_new_server_go_on_with_studies_of_which_some_are_ahea
 # Objectives that fail ---------------------------------------------------------------------------
 
 
-def _raises_at(number: int, error: Exception) -> Any:
-    def objective(n: int) -> Any:
-        def measured(trial: Any) -> float:
-            value = bowl(n)(trial)
-            if n == 1 and trial.number == number:
-                raise error
-            return value
-
-        return measured
-
-    return objective
-
-
-def test_exceptions_that_are_caught_fail_their_trial_only() -> None:
-    federation = Federation()
-    federation.run(3, _raises_at(3, OSError("no disk")), catch=(OSError,))
-    assert federation.counts == [N_STARTUP + 3] * 3
-    states = [trial.state for trial in federation.studies[1].trials]
-    assert states.count(TrialState.FAIL) == 1
-    federation.check_released(3)
-    assert federation.links[1].rounds == [1, 2, 3]
-
-
-def test_one_exception_class_is_enough_for_catch() -> None:
-    federation = Federation()
-    federation.run(2, _raises_at(2, ValueError("bad")), catch=ValueError)
-    assert federation.counts == [N_STARTUP + 2] * 3
-
-
-def test_exceptions_that_are_not_caught_are_raised() -> None:
-    federation = Federation()
-    with pytest.raises(OSError, match="no disk"):
-        federation.run(3, _raises_at(3, OSError("no disk")), catch=(ValueError,))
-    assert federation.counts == [4, 4, 3]
-
-
 def test_failed_pruned_nan_and_infinite_trials() -> None:
     def objective(n: int) -> Any:
         def measured(trial: Any) -> Any:
@@ -476,26 +365,6 @@ def test_what_failed_is_not_in_what_is_sent() -> None:
         np.testing.assert_array_equal(one, two)
 
 
-def test_enqueued_points_are_evaluated() -> None:
-    federation = Federation(server={"deadline": 0.3})
-    federation.studies[0].enqueue_trial({"x": 0.25, "y": 1.5})
-    federation.run(2)
-    assert federation.studies[0].trials[0].params == {"x": 0.25, "y": 1.5}
-    federation.check_released(2)
-    federation.studies[1].enqueue_trial({"x": 0.75})  # y is left to the sampler
-    federation.run(4)
-    trial = federation.studies[1].trials[N_STARTUP + 2]
-    assert trial.params["x"] == 0.75
-    assert -2 <= trial.params["y"] <= 2
-
-
-def test_enqueued_trials_that_wait_are_not_counted_as_done() -> None:
-    federation = Federation(server={"deadline": 0.3})
-    federation.studies[0].enqueue_trial({"x": 0.25, "y": 1.5})
-    federation.run(2)
-    assert federation.counts == [N_STARTUP + 2] * 3
-
-
 @pytest.mark.parametrize("kind", ["enqueued", "pruned", "failed"])
 def test_a_trial_that_asks_for_nothing_does_not_cost_its_agent_a_round(kind: str) -> None:
     federation = Federation(server={"deadline": 0.3}, n_rounds=4)
@@ -516,22 +385,6 @@ def test_a_trial_that_asks_for_nothing_does_not_cost_its_agent_a_round(kind: str
 
 
 # Arguments --------------------------------------------------------------------------------------
-
-
-def test_a_progress_bar_on_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
-    Federation().run(2, show_progress_bar=True)
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert "12/12" in err
-    Federation().run(1)
-    assert capfd.readouterr() == ("", "")
-
-
-def test_a_progress_bar_counts_what_was_there_before(capfd: pytest.CaptureFixture[str]) -> None:
-    federation = Federation()
-    federation.run(1)
-    federation.run(2, show_progress_bar=True)
-    assert "12/12" in capfd.readouterr().err
 
 
 def test_wrong_arguments() -> None:
@@ -618,20 +471,6 @@ def test_studies_in_storages_of_their_own_are_not_warned_of(tmp_path: Path) -> N
 # Agents that run by themselves ------------------------------------------------------------------
 
 
-def test_agents_in_threads_wait_for_each_other() -> None:
-    federation = Federation(server={"deadline": None})
-    gate = threading.Barrier(3, timeout=PATIENCE)
-
-    def work(n: int) -> None:
-        gate.wait()
-        federation.studies[n].optimize(_slow(bowl(n), 0.02 * n), n_trials=N_STARTUP + 3)
-
-    in_threads(*(lambda n=n: work(n) for n in range(3)))  # type: ignore[misc]
-    federation.check_released(3)
-    for link in federation.links:
-        assert link.rounds == sorted(link.received) == [1, 2, 3]
-
-
 def _slow(objective: Any, seconds: float) -> Any:
     def measured(trial: Any) -> float:
         time.sleep(seconds)
@@ -682,18 +521,6 @@ def test_several_jobs_in_one_study() -> None:
         assert all(trial.state == TrialState.COMPLETE for trial in study.trials)
 
 
-def test_ask_and_tell() -> None:
-    federation = Federation(2, n_rounds=2)
-    for _ in range(N_STARTUP + 3):
-        for sampler, study in _pairs(federation):
-            sampler.send(study)
-        for n, study in enumerate(federation.studies):
-            trial = study.ask(SQUARE)
-            study.tell(trial, bowl(n)(trial))
-    federation.check_released(2)
-    assert federation.links[0].rounds == federation.links[1].rounds == [1, 2]
-
-
 def test_several_asked_before_one_is_told() -> None:
     federation = Federation(1, n_rounds=3)
     study = federation.studies[0]
@@ -709,48 +536,6 @@ def test_several_asked_before_one_is_told() -> None:
 # Deadlines --------------------------------------------------------------------------------------
 
 
-def _sum_of(federation: Federation, t: int, n_agents: int) -> np.ndarray:
-    """What one region's broadcast is without noise, from the vectors that were sent."""
-    S, total = federation.server.config.norm, np.zeros(0)
-    for link in federation.links:
-        for round_, vector in link.sent:
-            if round_ == t:
-                clipped = vector * min(1.0, S / np.linalg.norm(vector))
-                total = clipped + (total if len(total) else 0.0)
-    return total / n_agents
-
-
-def test_a_silent_agent_is_left_out_and_a_late_one_joins_the_next_round() -> None:
-    both, arrived = threading.Barrier(2, timeout=PATIENCE), threading.Event()
-
-    class Together(Wrapper):
-        def submit(self, message: np.ndarray) -> int | None:
-            if self.agent != late_one and not self.link.broadcasts():
-                both.wait()  # so that the deadline is too short for nobody else
-            return super().submit(message)
-
-    federation = Federation(z=0.0, link=Together, server={"deadline": 2.0})
-    late_one = federation.links[2].agent
-
-    def early(n: int) -> None:
-        study = federation.studies[n]
-        study.optimize(bowl(n), n_trials=N_STARTUP + 1)
-        if n == 0:
-            arrived.set()
-        study.optimize(bowl(n), n_trials=1)
-
-    def late() -> None:
-        assert arrived.wait(PATIENCE)
-        federation.studies[2].optimize(bowl(2), n_trials=N_STARTUP + 1)
-
-    in_threads(lambda: early(0), lambda: early(1), late)
-    federation.check_released(2)
-    assert [link.rounds for link in federation.links] == [[1, 2], [1, 2], [2]]
-    for t, broadcast in enumerate(federation.server.broadcasts(), 1):
-        expected = _sum_of(federation, t, 3)  # by the roster, not by those present
-        np.testing.assert_allclose(broadcast.weights[0], expected, atol=1e-6)
-
-
 def test_an_agent_that_has_left_is_not_waited_for_until_it_sends_again() -> None:
     federation = Federation(2, server={"deadline": None})
     federation.samplers[1].leave()
@@ -763,13 +548,6 @@ def test_an_agent_that_has_left_is_not_waited_for_until_it_sends_again() -> None
         federation.studies[n].optimize(bowl(n), n_trials=1)
     assert [link.rounds for link in federation.links] == [[1, 2], [2]]
     federation.check_released(2)
-
-
-def test_rounds_on_the_servers_clock() -> None:
-    held = {"deadline": 0.3, "hold": True, "space": to_space(SQUARE)}
-    federation = Federation(2, n_rounds=1, server=held)
-    federation.run(1)
-    federation.check_released(1)
 
 
 # The end of the budget --------------------------------------------------------------------------
@@ -851,15 +629,6 @@ def test_a_study_goes_on_without_its_server_when_it_joins_again(
     assert len(study.trials) == N_STARTUP + 3
 
 
-def test_the_whole_run_goes_on_without_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    federation = Federation(link=Broken, server={"deadline": 0.3})
-    federation.run(1)
-    monkeypatch.setattr(Broken, "down", ("submit", "collect", "broadcasts"))
-    with pytest.warns(UserWarning, match="goes on alone"):
-        federation.run(3)
-    assert federation.counts == [N_STARTUP + 3] * 3
-
-
 REFUSE = (
     "CREATE TRIGGER refuse BEFORE INSERT ON privbo_ledger "
     "BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END"
@@ -894,42 +663,7 @@ def test_a_vault_that_cannot_be_written(tmp_path: Path) -> None:
     federation.check_released(3)
 
 
-def test_a_vault_that_comes_back_by_itself(tmp_path: Path) -> None:
-    vault = tmp_path / "vault.db"
-    federation = Federation(1, server={"vault": f"sqlite:///{vault}", "deadline": 0.2})
-    federation.run(1)
-    _execute(vault, REFUSE)
-    with pytest.warns(UserWarning, match="Round 2 was not released"):
-        federation.studies[0].optimize(bowl(), n_trials=1)
-    _execute(vault, "DROP TRIGGER refuse")
-    time.sleep(0.3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        federation.studies[0].optimize(bowl(), n_trials=3)
-    federation.check_released(3)
-
-
-def test_the_whole_run_goes_on_without_the_vault(tmp_path: Path) -> None:
-    vault = tmp_path / "vault.db"
-    federation = Federation(2, server={"vault": f"sqlite:///{vault}", "deadline": 0.3})
-    federation.run(1)
-    _execute(vault, REFUSE)
-    with pytest.warns(UserWarning, match="goes on alone"):
-        federation.run(3)
-    assert federation.counts == [N_STARTUP + 3] * 2
-    federation.check_released(1)
-
-
 # Spaces -----------------------------------------------------------------------------------------
-
-
-def test_agents_with_another_space_are_refused() -> None:
-    server = FederatedServer(make_config(2))
-    DPFTSDESampler(server.connect(0), search_space=SQUARE)
-    for other in ({"x": FloatDistribution(0, 1)}, SQUARE | {"y": FloatDistribution(-2, 3)}):
-        with pytest.raises(SpaceChangedError, match="same parameters with the same ranges"):
-            DPFTSDESampler(server.connect(1), search_space=other)
-    DPFTSDESampler(server.connect(1), search_space=dict(reversed(SQUARE.items())))
 
 
 def test_a_study_that_turns_out_to_have_another_space_is_refused() -> None:
@@ -1005,13 +739,6 @@ def test_a_seed_never_drives_the_noise() -> None:
     assert a.points()[0][:N_STARTUP] == b.points()[0][:N_STARTUP]
 
 
-def test_without_a_seed_no_two_runs_are_alike() -> None:
-    a, b = Federation(z=0.0, seed=None), Federation(z=0.0, seed=None)
-    for federation in (a, b):
-        federation.run(1)
-    assert a.points() != b.points()
-
-
 @pytest.mark.parametrize("space", [SQUARE, None])
 def test_reseed_rng_changes_the_points(space: Any) -> None:
     a, b = Federation(1, z=0.0, space=space), Federation(1, z=0.0, space=space)
@@ -1021,38 +748,7 @@ def test_reseed_rng_changes_the_points(space: Any) -> None:
     assert all(p != q for p, q in zip(a.points()[0], b.points()[0], strict=True))
 
 
-def test_reseed_rng_between_trials_costs_no_round() -> None:
-    federation = Federation(2)
-    for number in range(1, 4):
-        federation.run(number)
-        federation.samplers[0].reseed_rng()
-    federation.check_released(3)
-    assert federation.links[0].rounds == [1, 2, 3]
-
-
-@pytest.mark.parametrize("copied", [pickle.dumps, copy.deepcopy])
-def test_a_sampler_with_a_local_link_cannot_be_copied(copied: Callable[[Any], Any]) -> None:
-    federation = Federation(1)
-    link = federation.server.connect(0)
-    sampler = DPFTSDESampler(link, search_space=SQUARE)
-    study = optuna.create_study(sampler=sampler)
-    study.optimize(bowl(), n_trials=N_STARTUP + 1)
-    for thing in (link, sampler, study, federation.server):
-        with pytest.raises(PrivacyError, match="cannot be pickled"):
-            copied(thing)
-
-
 # Refused ----------------------------------------------------------------------------------------
-
-
-def test_studies_with_several_objectives_are_refused() -> None:
-    federation = Federation(1)
-    study = optuna.create_study(directions=["minimize"] * 2, sampler=federation.samplers[0])
-    with pytest.raises(ValueError, match="2 directions"):
-        study.optimize(lambda t: (t.suggest_float("x", 0, 1), 0.0), n_trials=1)
-    with pytest.raises(ValueError, match="2 directions"):
-        run_federated([study], [bowl()], 1)
-    assert federation.links[0].sent == []
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -1093,14 +789,6 @@ def test_the_claimed_epsilon_is_that_of_another_accountant(q: float, z: float, T
         assert guarantee.epsilon == pytest.approx(closed, abs=1e-3)
 
 
-def test_a_budget_is_kept_and_used() -> None:
-    federation = Federation(epsilon=3.0)
-    federation.run(4)
-    guarantee = federation.samplers[1].guarantee()
-    assert 2.9 < guarantee.epsilon_spent == guarantee.epsilon <= 3.0
-    assert guarantee.delta == 1e-5
-
-
 def test_the_guarantee_is_shown_in_the_study(tmp_path: Path) -> None:
     storage = journal(tmp_path, "agent")
     federation = Federation(1, storage=lambda n: storage)
@@ -1113,33 +801,6 @@ def test_the_guarantee_is_shown_in_the_study(tmp_path: Path) -> None:
         assert guarantee.protected
         assert "user-level" in stored.user_attrs[GUARANTEE]
     assert guarantee.n_released == 1
-
-
-@pytest.mark.parametrize(
-    ("config", "server", "why"),
-    [
-        ({"z": 0.0}, {}, "without noise"),
-        ({"epsilon": math.inf}, {}, "without noise"),
-        ({}, {"noise": InsecureNoise(0)}, "test source"),
-    ],
-)
-def test_federations_of_which_nothing_is_claimed(config: Any, server: Any, why: str) -> None:
-    federation = Federation(server=server, **config)
-    federation.run(2)
-    study = federation.studies[0]
-    guarantee = federation.samplers[0].guarantee(study)
-    assert not guarantee.protected
-    assert guarantee.epsilon == guarantee.epsilon_spent == math.inf
-    assert why in str(guarantee)
-    assert study.user_attrs[GUARANTEE].startswith("NOT PROTECTED")
-
-
-def test_a_run_that_was_unprotected_once_stays_so(tmp_path: Path) -> None:
-    vault = f"sqlite:///{tmp_path}/vault.db"
-    Federation(server={"vault": vault, "noise": InsecureNoise(0)}).run(1)
-    federation = Federation(server={"vault": vault})
-    federation.run(2)
-    assert not federation.samplers[0].guarantee().protected
 
 
 def test_the_recommendation_is_the_agents_own_best() -> None:
@@ -1161,13 +822,3 @@ def test_one_study_of_a_federation_in_several_storages_is_several_studies() -> N
     other.optimize(bowl(), n_trials=N_STARTUP + 2)
     federation.check_released(4)
     assert [trial.number for trial in other.trials] == list(range(N_STARTUP + 2))
-
-
-def test_the_worker_module_scans_what_it_says(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/vault.db"
-    federation = Federation(server={"vault": url})
-    federation.run(2)
-    assert federations.ledger(url) == ["1", "2"]
-    stored = federations.releases(url)
-    for broadcast in federation.server.broadcasts():
-        assert stored[str(broadcast.round)] == broadcast.weights.tolist()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import inspect
 import math
 import pickle
 import shutil
@@ -24,21 +22,19 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
-from optuna.samplers import PartialFixedSampler, RandomSampler
+from optuna.samplers import RandomSampler
 from optuna.trial import TrialState, create_trial
 
 from optuna_samplers import POGPUCBSampler, answer_trials
 from privbo_plugins.algorithms.po_gp_ucb import (
     POGPUCB,
     ReleasedTable,
-    RowsConfig,
     TableManifest,
 )
 from privbo_plugins.algorithms.po_gp_ucb.table import sealed
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, VaultError
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.sessions.rows import Curator
-from privbo_plugins.settings import fields_of
 from tests.inside import algorithm_of, settings_of
 from tests.worker import children
 
@@ -139,47 +135,6 @@ def test_finds_the_best_row(direction: str) -> None:
     assert all(type(row) is int for row in asked(study))
 
 
-@pytest.mark.slow
-def test_finds_the_best_rows_much_sooner_than_random_search() -> None:
-    """One row in a hundred is good enough; a random draw of 25 finds one in 22 of 100 times."""
-    found = {"ours": 0, "random": 0}
-    for seed in range(3):
-        Z = rows(500, 2, seed)
-        y = [smooth(i, Z) for i in range(500)]
-        good = set(np.argsort(y)[-5:].tolist())
-        released = table(Z + 0.02 * np.random.default_rng(seed + 50).normal(size=Z.shape))
-        samplers = {"ours": POGPUCBSampler(released, seed=seed), "random": RandomSampler(seed)}
-        for name, sampler in samplers.items():
-            study = make_study(sampler)
-            study.optimize(lambda trial, y=y: y[ask(trial, 500)], n_trials=25)
-            found[name] += not good.isdisjoint(asked(study))
-    assert found["ours"] == 3
-    assert found["random"] <= 1
-
-
-def test_ask_and_tell_in_batches() -> None:
-    sampler = make()
-    study = make_study(sampler)
-    for _ in range(4):
-        batch = [study.ask() for _ in range(5)]
-        picked = [ask(trial) for trial in batch]
-        assert len(set(picked)) == 5
-        for trial, row in reversed(list(zip(batch, picked, strict=True))):
-            study.tell(trial, smooth(row))
-    assert len(set(asked(study))) == 20
-    assert sampler.recommend(study) == {"row": BEST}
-
-
-def test_fixed_distributions_of_ask_and_another_name() -> None:
-    sampler = make(parameter="patient")
-    study = make_study(sampler)
-    for _ in range(8):
-        trial = study.ask({"patient": IntDistribution(0, N - 1)})
-        study.tell(trial, smooth(trial.params["patient"]))
-    assert len({trial.params["patient"] for trial in study.trials}) == 8
-    assert set(sampler.recommend(study)) == {"patient"}
-
-
 def test_sample_relative_returns_every_name() -> None:
     sampler = make()
     study = make_study(sampler)
@@ -225,23 +180,6 @@ def test_the_seed_drives_everything() -> None:
     assert len(firsts) > 1
 
 
-def test_reseeding_changes_the_draws() -> None:
-    runs = set()
-    for _ in range(5):
-        sampler = make(n_startup=5)
-        sampler.reseed_rng()
-        study = make_study(sampler)
-        study.optimize(answer, n_trials=5)
-        runs.add(tuple(asked(study)))
-    assert len(runs) > 1
-
-
-def test_a_sampler_that_was_pickled_with_an_older_default_keeps_it() -> None:
-    older = make(correction="posterior")  # every setting is in the pickle, defaults too
-    assert settings_of(pickle.loads(pickle.dumps(older))).correction == "posterior"
-    assert settings_of(pickle.loads(pickle.dumps(make()))).correction == "shared"
-
-
 def test_one_sampler_serves_several_studies() -> None:
     sampler = make()
     up, down = make_study(sampler), make_study(sampler, direction="minimize")
@@ -273,21 +211,6 @@ def test_rows_may_be_asked_again() -> None:
     study = make_study(make(repeats=True, noise_variance=1.0, beta_scale=0.01))
     study.optimize(answer, n_trials=12)
     assert len(set(asked(study))) < 12
-
-
-def test_under_a_hyperband_pruner() -> None:
-    sampler = make()
-    study = make_study(sampler, pruner=optuna.pruners.HyperbandPruner(max_resource=3))
-
-    def reports(trial: Any) -> float:
-        y = answer(trial)
-        trial.report(y, 1)
-        trial.should_prune()
-        return y
-
-    study.optimize(reports, n_trials=8)
-    assert len(set(asked(study))) == 8
-    assert set(sampler.recommend(study)) == {"row"}
 
 
 # Workers --------------------------------------------------------------------------------------
@@ -441,25 +364,7 @@ def test_a_file_that_has_changed_or_gone_is_told(tmp_path: Path) -> None:
         pickle.loads(pickled)
 
 
-def test_a_copied_sampler_of_a_bare_matrix() -> None:
-    sampler = copy.deepcopy(make(Z=rows().tolist(), noise_sd=0.1))
-    study = make_study(sampler)
-    with privacy_warnings(1):
-        study.optimize(answer, n_trials=3)
-
-
 # Trials of other origin -----------------------------------------------------------------------
-
-
-def test_partial_fixed_samplers() -> None:
-    sampler = make()
-    study = make_study(PartialFixedSampler({"row": 7}, sampler))
-    study.optimize(answer, n_trials=1)
-    study.sampler = PartialFixedSampler({"x": 0.25}, sampler)
-    study.optimize(lambda trial: trial.suggest_float("x", 0, 1) * answer(trial), n_trials=5)
-    assert [trial.params.get("x", 0.25) for trial in study.trials] == [0.25] * 6
-    assert asked(study)[0] == 7
-    assert len(set(asked(study))) == 6
 
 
 def test_enqueued_and_added_rows_are_learnt_and_not_asked_again() -> None:
@@ -579,15 +484,6 @@ def test_rows_of_trials_that_run_are_not_given_to_others() -> None:
 # Misuse ---------------------------------------------------------------------------------------
 
 
-def test_several_objectives_are_refused() -> None:
-    sampler = make()
-    study = optuna.create_study(directions=["minimize", "maximize"], sampler=sampler)
-    with pytest.raises(ValueError, match="one objective"):
-        study.optimize(lambda trial: (answer(trial), 0.0), n_trials=1)
-    with pytest.raises(ValueError, match="one objective"):
-        sampler.recommend(study)
-
-
 OTHER: dict[str, Callable[[Any], Any]] = {
     "from one": lambda trial: trial.suggest_int("row", 1, N),
     "too many": lambda trial: trial.suggest_int("row", 0, N),
@@ -617,12 +513,6 @@ def test_another_range_is_refused_before_anything_is_asked(
     assert not ran
     study.optimize(answer, n_trials=3)
     assert set(sampler.recommend(study)) == {"row"}
-
-
-def test_the_range_that_is_right_is_named() -> None:
-    study = make_study()
-    with pytest.raises(SpaceChangedError, match=rf"suggest_int\('row', 0, {N - 1}\)"):
-        study.optimize(lambda trial: ask(trial, N + 1), n_trials=1)
 
 
 def test_a_study_of_another_table_is_refused() -> None:
@@ -675,23 +565,6 @@ BAD: list[tuple[str, dict[str, Any]]] = [
 def test_arguments_outside_their_ranges_are_refused(text: str, settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=text):
         make(**settings)
-
-
-def test_a_file_that_is_missing_is_told(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        make(Z=tmp_path / "z.npz")
-
-
-def test_settings_and_their_defaults_are_the_engines() -> None:
-    parameters = inspect.signature(POGPUCBSampler).parameters
-    names = list(parameters)
-    assert names[0] == "Z"
-    assert {parameters[n].kind for n in names[1:]} == {inspect.Parameter.KEYWORD_ONLY}
-    engine = RowsConfig(rows())
-    for name in set(fields_of(RowsConfig)) - {"Z", "noise_sd", "answer_variance"}:
-        assert parameters[name].default == getattr(engine, name)
-    text = inspect.getdoc(POGPUCBSampler) or ""
-    assert [name for name in names if f"{name}: " not in text] == []
 
 
 # What may be claimed --------------------------------------------------------------------------
@@ -751,14 +624,6 @@ def test_what_is_not_protected_is_said_and_warned_of_once_a_study(kind: str) -> 
         assert str(guarantee).startswith("NOT PROTECTED")
         assert study.user_attrs[GUARANTEE] == guarantee.lasting
     assert set(sampler.recommend(study)) == {"row"}
-
-
-def test_the_reason_for_a_bare_matrix() -> None:
-    sampler = make(Z=rows(), noise_sd=0.1)
-    study = make_study(sampler)
-    guarantee = sampler.guarantee(study)
-    assert guarantee.reasons == ("the sampler was given a bare matrix without a manifest",)
-    assert not guarantee.protected
 
 
 # The curator's side ---------------------------------------------------------------------------
@@ -918,14 +783,6 @@ def test_a_vault_that_fails_is_told_and_the_trial_waits(monkeypatch: pytest.Monk
     with pytest.raises(VaultError):
         answer_trials(study, holder)
     assert study.trials[0].state == TrialState.RUNNING
-
-
-def test_a_name_of_ones_own() -> None:
-    study = make_study(make(parameter="patient"))
-    study.ask({"patient": IntDistribution(0, N - 1)})
-    holder = curator()
-    assert answer_trials(study, holder) == 0
-    assert answer_trials(study, holder, parameter="patient") == 1
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "journal"])
