@@ -119,7 +119,7 @@ class Evidence:
         self.vault_folder.mkdir()
         self.vault = f"sqlite:///{self.vault_folder}/vault.db"
         self.secrets: list[Secrets] = []
-        self.failed: AssertionError | None = None
+        self.failed: Exception | None = None
         self.expected: dict[str, set[str]] = {sink: set() for sink in SINKS}
         self.never: tuple[str, ...] = ()
         self.withheld: set[str] = set()
