@@ -18,6 +18,7 @@ import sklearn_search
 from privbo_plugins.algorithms.registry import entries
 from privbo_plugins.cli import main
 from tests import capabilities, verbs
+from tests.contracts import pages
 
 PACKAGES: dict[str, ModuleType] = {
     package.__name__: package
@@ -27,8 +28,7 @@ BUILT_IN = "privbo_plugins."
 
 
 def test_the_page_is_what_the_program_writes() -> None:
-    text = capabilities.PAGE.read_text()
-    assert capabilities.page(text) == text, "run: python -m tests.capabilities --write"
+    pages.check(capabilities.MODULE, capabilities.PAGE, capabilities.table())
 
 
 @pytest.mark.parametrize("proof", sorted(set(capabilities.proofs())))

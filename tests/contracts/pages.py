@@ -68,6 +68,12 @@ def renewed(text: str, module: str, fresh: str) -> str:
     return f"{before}{begin(module)}\n\n{fresh}\n\n{END}{rest.split(END, 1)[1]}"
 
 
+def check(module: str, page: Path, fresh: str) -> None:
+    """Holds that a page shows the table as it is."""
+    text = page.read_text()
+    assert renewed(text, module, fresh) == text, f"run: python -m {module} --write"
+
+
 def main(module: str, page: Path, fresh: Callable[[], str]) -> None:
     """Prints the table, or with ``--write`` brings its page up to date."""
     parser = argparse.ArgumentParser(prog=f"python -m {module}")

@@ -58,10 +58,7 @@ def test_what_the_page_says_of_optuna_is_so(
 
 
 def test_the_page_shows_the_table_as_it_is() -> None:
-    text = matrix.PAGE.read_text()
-    assert pages.renewed(text, matrix.MODULE, matrix.table()) == text, (
-        f"run: python -m {matrix.MODULE} --write"
-    )
+    pages.check(matrix.MODULE, matrix.PAGE, matrix.table())
 
 
 class Bare(Records):

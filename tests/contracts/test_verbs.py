@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 from tests import verbs
+from tests.contracts import pages
 
 CLASSES = [cls for members in verbs.classes().values() for _, cls in members]
 EVERYWHERE = ["guarantee", "report"]
@@ -15,8 +16,7 @@ STUDY_FIRST = ["guarantee", "recommend", "report", "history", "status", "finishe
 
 
 def test_the_page_shows_the_table_of_the_classes_as_they_are() -> None:
-    text = verbs.PAGE.read_text()
-    assert verbs.page(text) == text, "run: python -m tests.verbs --write"
+    pages.check(verbs.MODULE, verbs.PAGE, verbs.table())
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)

@@ -709,10 +709,5 @@ def table() -> str:
     return f"Works with every search: {pages.exceptions(rows, [*SYSTEMS], WORKS)}"
 
 
-def page(text: str) -> str:
-    """The page with fresh tables."""
-    return pages.renewed(text, MODULE, table())
-
-
 if __name__ == "__main__":
     pages.main(MODULE, PAGE, table)

@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 
+from tests.contracts import pages
 from tests.contracts import tune_matrix as matrix
 from tests.contracts.tune_matrix import ROWS, Row
 from tests.contracts.tune_systems import SYSTEMS
@@ -48,8 +49,7 @@ def test_a_cell_is_as_documented(row: Row, system: str, tmp_path: Path) -> None:
 
 
 def test_the_page_shows_the_table() -> None:
-    text = matrix.PAGE.read_text()
-    assert matrix.page(text) == text, "run: python -m tests.contracts.tune_matrix --write"
+    pages.check(matrix.MODULE, matrix.PAGE, matrix.table())
 
 
 def test_every_cell_says_whether_it_works_what_it_costs_or_why_not() -> None:
