@@ -41,12 +41,6 @@ def test_simplex_is_regular_and_centred(d: int) -> None:
     assert_allclose(S.sum(0), np.zeros(d), atol=1e-12)
 
 
-@pytest.mark.parametrize("d", [1, 2, 5])
-def test_cross_polytope_is_all_signed_axes(d: int) -> None:
-    rows = {tuple(row) for row in design.cross_polytope(d)}
-    assert rows == {tuple(s * e) for e in np.eye(d) for s in (1.0, -1.0)}
-
-
 def test_rotation_is_orthogonal_and_uniform() -> None:
     """First entry's square averages 1/d: 2000 draws, five standard errors (alarm 1e-6)."""
     rng = np.random.default_rng(0)
@@ -161,11 +155,6 @@ def test_inward_centre_keeps_designs_inside_and_moves_no_further_than_needed(
     assert np.all((c + offsets >= -1e-12) & (c + offsets <= 1 + 1e-12))
     outside = np.maximum(-(t + offsets).min(0), (t + offsets).max(0) - 1).clip(min=0)
     assert_allclose(np.abs(c - t), outside, atol=1e-12)
-
-
-def test_inward_centre_of_a_design_wider_than_the_cube_is_the_middle() -> None:
-    offsets = np.array([[0.8, 0.1], [-0.8, -0.1]])
-    assert_allclose(design.inward_centre(np.array([0.1, 0.5]), offsets), [0.5, 0.5])
 
 
 @pytest.mark.parametrize("kernel", [RBF(0.4), Matern52(0.4), Polynomial2()])

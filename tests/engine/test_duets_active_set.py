@@ -205,12 +205,6 @@ def test_two_intervals_keep_their_shares() -> None:
     assert chi_square(np.delete(counts, 4), [2, 2, 2, 2, 1, 1]) > 1e-4
 
 
-def test_an_interval_at_the_end_of_the_cube_does_not_pile_up_there() -> None:
-    points = refined_points(SpaceDomain(cube(1)), lambda X: X[:, 0] < 0.1, 12)[:, 0]
-    assert (points == 0.0).sum() <= 1
-    assert chi_square(np.histogram(points, np.linspace(0, 0.1, 11))[0]) > 1e-4
-
-
 def test_a_corner_of_the_square_is_filled_evenly() -> None:
     points = refined_points(SpaceDomain(cube(2)), lambda X: X.min(1) > 0.8, 12)
     counts = np.histogramdd(points, 4, [(0.8, 1.0)] * 2)[0]

@@ -16,13 +16,11 @@ from privbo_plugins.algorithms.duets import (
     Communication,
     DUETSConfig,
     FinitePoints,
-    InducingSet,
     Server,
     SpaceDomain,
     Upload,
     make_agents,
 )
-from privbo_plugins.algorithms.duets.posterior import Sums, fitted
 from privbo_plugins.models.kernels import RBF
 from privbo_plugins.settings import evolve
 from privbo_plugins.spaces import Categorical, Float, Int, Space
@@ -106,21 +104,6 @@ def test_what_is_broadcast_is_the_posterior_of_all_agents_rewards(config: DUETSC
             np.testing.assert_allclose(public_state.posterior.mean(X), expected, atol=2e-5)
 
 
-def test_the_first_fit_is_that_of_all_rewards_in_one_hand() -> None:
-    server, agents = make_agents(DEFAULT, GRID, key=1)
-    D = np.vstack([agent.points for agent in agents])
-    Y = np.array([reward(a.number, t, x) for a in agents for t, x in enumerate(a.points)])
-    Z = server.public_state.spanning_inducing().z(D)
-    sums = Sums(len(Y), Z.T @ Y, float(Y.sum()), float(Y @ Y))
-    scale = fitted(Z.T @ Z, Z.sum(0), sums, None)
-    broadcast = epoch(server, agents)
-    assert broadcast.scale == pytest.approx((scale.lam, scale.s, Y.mean()))
-    # The level is that of the first epoch, over the whole domain, and sent once.
-    second = epoch(server, agents)
-    assert len(second.scale) == 2
-    assert server.public_state.level == pytest.approx(Y.mean())
-
-
 @each_config
 @pytest.mark.parametrize(
     "domain", [GRID, MIXED, SpaceDomain(cube(2))], ids=["line", "mixed", "square"]
@@ -184,19 +167,6 @@ def test_the_papers_messages_counted_by_hand(d: int) -> None:
     assert server.communication.down == 6 * d + 6 + 1
     assert server.communication.up == 3 * 6
     assert server.communication.per_agent == 6 + 6 * d + 7
-
-
-def test_a_larger_p0_keeps_more_points_and_one_is_always_kept() -> None:
-    sizes = []
-    for p0 in (1e-9, 20.0, 1e9):
-        config = DUETSConfig.paper(20, 50, p0=p0, discretisation=64, first_epoch=4)
-        server, agents = make_agents(config, SpaceDomain(cube(1)), key=2)
-        message = server.inducing_set()
-        assert message is not None
-        sizes.append(len(message.points))
-        evaluated = {tuple(x) for agent in agents for x in agent.points.tolist()}
-        assert set(message.points) <= evaluated
-    assert sizes[0] == 1 < sizes[1] < sizes[2] == 80
 
 
 def test_points_are_kept_with_p0_times_the_largest_variance() -> None:
@@ -331,16 +301,6 @@ def test_a_lost_agent_counts_for_nothing_and_may_come_back(config: DUETSConfig) 
     assert epoch(server, agents).agents == tuple(range(config.n_agents))
 
 
-def test_a_lost_agents_upload_does_not_count_either() -> None:
-    """It came, but was declared lost: all are told, and nobody takes its points."""
-    one, agents = make_agents(DEFAULT, GRID, key=4)
-    two, others = make_agents(DEFAULT, GRID, key=4)
-    for agent in agents:
-        tell_all(agent)
-        one.receive(agent.upload(None))
-    assert one.close(without=[1]) == epoch(two, others, lost=(1,))
-
-
 @both
 def test_broadcasts_are_heard_in_order_and_once(config: DUETSConfig) -> None:
     server, agents = make_agents(config, GRID, key=0)
@@ -378,20 +338,8 @@ def test_another_discretisation_is_noticed() -> None:
 FITTED = DUETSConfig(n_agents=3, first_epoch=16, horizon=200, lengthscale=0.3)
 """Projections with sums."""
 
-NO_AGENTS: list[Any] = [-1, 3, 99, 1.0, 1.5, True, None, "1", (1,)]
-NO_NUMBERS: list[Any] = [
-    1e200,
-    -1e200,
-    1e308,
-    math.nan,
-    math.inf,
-    "a",
-    None,
-    True,
-    (0.1,),
-    1j,
-    10**400,
-]
+NO_AGENTS: list[Any] = [-1, 3, 1.0, True, None, "1"]
+NO_NUMBERS: list[Any] = [1e200, math.nan, math.inf, "a", None, True, (0.1,), 10**400]
 
 
 def reported(config: DUETSConfig) -> tuple[Server, list[Agent], Upload]:
@@ -413,7 +361,7 @@ def changed_uploads(upload: Upload) -> list[Upload]:
     n = upload.reals
     bad: list[dict[str, Any]] = [{"agent": agent} for agent in NO_AGENTS]
     bad += [{"numbers": (x,) * n} for x in NO_NUMBERS]
-    bad += [{"numbers": (*upload.numbers[:-1], x)} for x in NO_NUMBERS[:-1] if x != 1e200]
+    bad += [{"numbers": (*upload.numbers[:-1], x)} for x in NO_NUMBERS[1:-1]]
     bad += [{"numbers": x} for x in (None, 0.5, "a" * n, {i: 0.0 for i in range(n)})]
     bad += [{"numbers": np.zeros((n, 1))}, {"numbers": (*upload.numbers, 0.0)}]
     bad += [{"kind": kind} for kind in ("zzz", "", None, 1, ["rewards"])]
@@ -459,7 +407,7 @@ def test_sums_that_no_rewards_have_are_refused() -> None:
     assert server.receive(replace(upload, numbers=(*v, one, one**2 / 16)))
 
 
-@pytest.mark.parametrize("value", [1e300, -1e300, 1e-160, 0.0, 0.1, 1e-300])
+@pytest.mark.parametrize("value", [-1e300, 1e-160, 0.0])
 @pytest.mark.parametrize("config", [DEFAULT, PAPER, FITTED], ids=["rewards", "paper", "sums"])
 def test_honest_agents_are_never_refused(config: DUETSConfig, value: float) -> None:
     server, agents = make_agents(config, GRID, key=0)
@@ -521,9 +469,7 @@ def test_an_epoch_that_would_leave_nothing_does_not_end(
 
 def changed_broadcasts(heard: Broadcast) -> list[Broadcast]:
     m, v = len(heard.v_bar), heard.v_bar
-    bad: list[dict[str, Any]] = [
-        {"v_bar": (x,) * m} for x in NO_NUMBERS if x not in (1e200, -1e200, 1e308)
-    ]
+    bad: list[dict[str, Any]] = [{"v_bar": (x,) * m} for x in NO_NUMBERS if x != 1e200]
     bad += [{"v_bar": x} for x in (v[:-1], (*v, 0.0), (), None, "a" * m)]
     bad += [{"sigma_max": x} for x in (math.nan, math.inf, -1.0, "a", True, (1.0,))]
     bad += [{"sigma_max": 0.5 if heard.sigma_max is None else None}]
@@ -535,16 +481,7 @@ def changed_broadcasts(heard: Broadcast) -> list[Broadcast]:
     s = heard.scale
     scales: list[Any] = [None, (*s, 1.0), (1.0,) * (len(s) + 1), (math.nan,) * 3, "abc"]
     if s:
-        scales += [
-            (),
-            s[:2],
-            s[:1],
-            (0.0, *s[1:]),
-            (-1.0, *s[1:]),
-            (s[0], 0.0, s[2]),
-            (s[0], -1.0, s[2]),
-        ]
-        scales += [(*s[:2], math.inf), (math.inf, *s[1:]), (s[0], math.nan, s[2])]
+        scales += [(), s[:2], (0.0, *s[1:]), (s[0], -1.0, s[2]), (*s[:2], math.inf)]
     return [replace(heard, **change) for change in bad + [{"scale": x} for x in scales]]
 
 
@@ -621,13 +558,6 @@ def test_a_broadcast_says_what_it_lacks() -> None:
     for nothing in ({}, None, []):
         with pytest.raises(ValueError, match="broadcast holds epoch"):
             Broadcast.from_dict(nothing)
-
-
-def test_messages_know_how_many_real_numbers_they_hold() -> None:
-    assert InducingSet(1, ((0.0, 1.0), (2.0, 3.0), (4.0, 5.0))).reals == 6
-    assert Upload(1, 0, "projection", (1.0, 2.0)).reals == 2
-    assert Broadcast(1, (1.0, 2.0), None, (), (0, 1, 2), 7).reals == 2
-    assert Broadcast(1, (1.0, 2.0), 0.5, (1.0, 2.0, 3.0), (0,), 7).reals == 6
 
 
 def test_an_upload_does_not_show_its_numbers() -> None:

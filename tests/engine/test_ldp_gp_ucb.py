@@ -388,26 +388,6 @@ def moma(k: int = 3, n: int = 12, **more: Any) -> MoMAGPUCB:
     return MoMAGPUCB(UCBConfig(low=-1, high=1, replays=k, **more), row(n))
 
 
-def test_an_epoch_is_replayed_until_it_has_its_rewards() -> None:
-    algorithm = moma(3)
-    first = algorithm.ask(0)
-    assert first is not None
-    for key in (1, 2, 3):  # nothing told: 1 and 2 replay what is out, whoever asks
-        again = algorithm.ask(key, [first])
-        assert again is not None
-        assert np.array_equal(again.x, first.x)
-        assert again.epoch == 0
-    for told in range(3):
-        assert algorithm.n == 0
-        assert algorithm.m == 0
-        algorithm.tell(first, 0.5)
-        assert algorithm.t == told + 1
-    assert algorithm.n == 1
-    following = algorithm.ask(4)
-    assert following is not None
-    assert following.epoch == 1
-
-
 def test_a_worker_may_be_told_to_wait_once_the_replays_are_out() -> None:
     algorithm = moma(3)
     first = algorithm.ask(0, may_wait=True)
@@ -469,20 +449,6 @@ def test_rewards_beyond_the_replays_and_without_an_epoch_are_not_used() -> None:
     assert evaluation.epoch == 1
 
 
-def test_replays_through_a_host_s_parameters_belong_to_one_epoch() -> None:
-    """What adapters do: decode, store, encode and snap."""
-    space = Space({"a": Float(-3.0, 7.1), "b": Float(1e-3, 1e2, log=True)})
-    for seed in range(10):
-        config = UCBConfig(low=-1, high=1, replays=5)
-        algorithm, rng = MoMAGPUCB(config, space, seed=seed), np.random.default_rng(seed)
-        for key in range(60):
-            evaluation = algorithm.ask(key)
-            assert evaluation is not None
-            x = space.snap(space.encode(space.decode(evaluation.x)))
-            algorithm.tell(Evaluation(x, evaluation.epoch), float(rng.standard_normal()))
-        assert algorithm.n == 12
-
-
 # Formulas of the settings ---------------------------------------------------------------------
 
 
@@ -524,21 +490,6 @@ def test_the_paper_s_laplace_constants() -> None:
     assert config.raw_noise == pytest.approx(R)
     assert config.v == pytest.approx(B**2 + R**2 + 8 * (B + R) ** 2 / eps**2, rel=1e-5)
     assert config.c == pytest.approx(R**2 + 8 * (B + R) ** 2 / eps**2, rel=1e-5)
-
-
-@each_class
-@pytest.mark.parametrize("scale", [3.0])
-@pytest.mark.parametrize("constants", ["order", "theorem"])
-def test_the_scale_multiplies_the_width(
-    cls: type[RewardUCB], scale: float, constants: str
-) -> None:
-    options = {"low": -1, "high": 1, "constants": constants, "replays": 1}
-    one, two = (cls(UCBConfig(**options, beta_scale=s), row(4)) for s in (1.0, scale))
-    for n in range(5):
-        for algorithm in (one, two):
-            algorithm.tell(evaluation_of(algorithm, n % 4, n), 0.3)
-            algorithm.mean(everything(4))
-    assert two.beta == pytest.approx(scale * one.beta)  # type: ignore[attr-defined]
 
 
 def mixture(
@@ -789,52 +740,29 @@ def test_small_finite_spaces_are_arms_and_others_boxes(space: Space, n: int | No
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        *[
-            ({name: value}, rf"^{name} must be a finite number > 0( or None)?, got {value!r}\.")
-            for name in ("beta_scale", "lam", "lengthscale", "B", "second_moment", "noise_moment")
-            for value in (0.0, -1.0, math.inf, math.nan, "wide", True)
-        ],
-        *[
-            ({name: value}, rf"^{name} must be a number in \(0, 1\), got {value!r}\.")
-            for name in ("failure_probability", "accuracy")
-            for value in (0.0, 1.0, -0.1, 2, math.nan, None)
-        ],
-        *[
-            ({"alpha": value}, rf"^alpha must be a number in \(0, 1\], got {value}\.")
-            for value in (0, -0.5, 1.5, math.nan)
-        ],
-        *[
-            ({"R": value}, rf"^R must be a finite number >= 0 or None, got {value}\.")
-            for value in (-1.0, math.inf, math.nan)
-        ],
-        *[
-            ({name: value}, rf"^{name} must be an integer >= 1 or None, got {value!r}\.")
-            for name in ("n_trials", "replays")
-            for value in (0, -3, 2.0, True, "many")
-        ],
-        ({"kernel": "cubic"}, "^kernel must be one of rbf, matern52, got 'cubic'"),
-        ({"constants": "loose"}, "^constants must be one of order, theorem, got 'loose'"),
+        ({"lam": 0.0}, r"^lam must be a finite number > 0, got 0\.0\."),
+        ({"accuracy": 1.0}, r"^accuracy must be a number in \(0, 1\), got 1\.0\."),
+        ({"alpha": 1.5}, r"^alpha must be a number in \(0, 1\], got 1\.5\."),
+        ({"R": -1.0}, r"^R must be a finite number >= 0 or None, got -1\.0\."),
+        ({"replays": 2.0}, r"^replays must be an integer >= 1 or None, got 2\.0\."),
         ({"dictionary": "never"}, "^dictionary must be one of tenth, paper, got 'never'"),
+        ({"low": 5.0}, "finite low < high, or neither"),
+        ({"high": None}, "finite low < high, or neither"),
         ({"kernel_matrix": np.eye(2), "features": np.eye(2)}, "kernel_matrix= or features=, not"),
         ({"kernel_matrix": np.ones((2, 3))}, r"shape \(arms, arms\), got \(2, 3\)"),
-        ({"kernel_matrix": np.ones(3)}, r"shape \(arms, arms\), got \(3,\)"),
         ({"kernel_matrix": np.empty((0, 0))}, r"shape \(arms, arms\), got \(0, 0\)"),
         ({"kernel_matrix": [[1.0, np.nan], [np.nan, 1.0]]}, "finite and symmetric"),
-        ({"kernel_matrix": [[np.inf, 0.0], [0.0, 1.0]]}, "finite and symmetric"),
         ({"kernel_matrix": [[1.0, 0.5], [0.2, 1.0]]}, "finite and symmetric"),
         ({"kernel_matrix": [[1.0, 2.0], [2.0, 1.0]]}, "positive semi-definite"),
         ({"kernel_matrix": np.zeros((2, 2))}, "with a positive variance"),
-        ({"kernel_matrix": -np.eye(2)}, "with a positive variance"),
         ({"features": [[1.0, np.nan]]}, r"finite with one row an arm, got .* shape \(1, 2\)"),
-        ({"features": np.ones((2, 2, 2))}, r"one row an arm, got .* shape \(2, 2, 2\)"),
-        ({"features": np.empty((0, 2))}, r"one row an arm, got .* shape \(0, 2\)"),
         ({"features": 3.0}, r"one row an arm, got .* shape \(\)"),
     ],
     ids=lambda value: str(value)[:40],
 )
 def test_senseless_settings_are_refused_by_name(more: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        UCBConfig(low=-1.0, high=1.0, **more)
+        UCBConfig(**({"low": -1.0, "high": 1.0} | more))
 
 
 @pytest.mark.parametrize(
@@ -844,18 +772,6 @@ def test_senseless_settings_are_refused_by_name(more: dict[str, Any], message: s
 )
 def test_without_a_range_the_scale_must_be_given_whole(more: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="no unit: give bound= or value_range=, or B="):
-        UCBConfig(**more)
-
-
-@pytest.mark.parametrize(
-    "more",
-    [{"low": 5.0, "high": 1.0}, {"low": 1.0, "high": 1.0}, {"low": 1.0}, {"high": 1.0, "B": 1.0,
-     "second_moment": 1.0, "noise_moment": 1.0}, {"low": math.nan, "high": 1.0},
-     {"low": -1.0, "high": 1.0, "lam": None}, {"low": -1.0, "high": 1.0, "beta_scale": None}],
-    ids=str,
-)  # fmt: skip
-def test_half_a_range_or_an_inverted_one_is_refused(more: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"low|high|range|lam|beta_scale"):
         UCBConfig(**more)
 
 

@@ -117,12 +117,6 @@ def test_independent_rows_are_as_many_as_the_rank_and_span_all(
         assert np.linalg.matrix_rank(X[rows]) == len(rows)
 
 
-def test_the_tolerance_decides_what_is_told_apart() -> None:
-    kernel, Z = RBF(1.0), np.array([[0.0], [1e-3]])  # residual 1 - k² of about 1e-6
-    assert len(independent_rows(kernel.k, Z, np.ones(2), tolerance=1e-8)) == 2
-    assert len(independent_rows(kernel.k, Z, np.ones(2), tolerance=1e-5)) == 1
-
-
 @settings(deadline=None, max_examples=50)
 @given(seed=st.integers(0, 10**6), m=st.integers(1, 8), scale=st.sampled_from([1e-3, 1.0, 1e3]))
 def test_inverse_root_is_that_of_scipy(seed: int, m: int, scale: float) -> None:
@@ -132,12 +126,6 @@ def test_inverse_root_is_that_of_scipy(seed: int, m: int, scale: float) -> None:
     assert_allclose(ours, np.linalg.inv(sqrtm(K).real), rtol=1e-6, atol=1e-6 / np.sqrt(scale))
     assert_allclose(ours, ours.T, atol=1e-9 / np.sqrt(scale))
     assert_allclose(ours @ K @ ours, np.eye(m), atol=1e-7)
-
-
-def test_an_empty_dictionary_has_no_features() -> None:
-    embedding = NystromEmbedding(RBF(0.3).k, np.empty((0, 2)), np.empty(0))
-    assert embedding.m == 0
-    assert embedding.features(np.zeros((4, 2))).shape == (4, 0)
 
 
 # Who enters the dictionary --------------------------------------------------------------------
@@ -160,11 +148,3 @@ def test_a_point_enters_with_the_probability_that_one_of_its_evaluations_does(
     assert low <= hits <= high
     literal = (np.random.default_rng(6).random((n, counts)) < q * s2).any(1).sum()
     assert low <= literal <= high
-
-
-@pytest.mark.parametrize("s2", [0.2, 0.5, 1.0])
-def test_large_variances_enter_always_and_none_never(s2: float) -> None:
-    for seed in range(50):
-        rng = np.random.default_rng(seed)
-        mask = sampled(5.0, np.array([s2, 0.0, s2]), np.array([1.0, 9.0, 2.0]), rng)
-        assert mask.tolist() == [True, False, True]

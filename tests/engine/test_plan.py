@@ -135,19 +135,6 @@ def test_pairs_are_planned_only_where_their_closed_form_holds_and_steps_enough_f
     assert plan.lengthscale == 0.35
 
 
-@pytest.mark.parametrize(
-    "kept",
-    [{"memory": 3}, {"as_published": True}, {"kernel": "polynomial2"}, {"tolerance": 60.0},
-     {"batch_size": 3}, {"n_steps": 25}],
-    ids=str,
-)  # fmt: skip
-def test_a_short_scale_is_planned_for_few_parameters_only_with_their_usual_designs(
-    kept: dict[str, Any],
-) -> None:
-    assert plan_of(2, 900, 1.0, **kept).lengthscale == 0.35
-    assert plan_of(2, 900, 1.0).lengthscale == 0.15
-
-
 @settings(deadline=None)
 @given(d=SIZES, n=RECORDS, mu=MUS, factor=st.integers(2, 30))
 def test_a_plan_is_a_function_of_records_times_mu(d: int, n: int, mu: float, factor: int) -> None:

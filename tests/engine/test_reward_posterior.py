@@ -190,15 +190,6 @@ def test_imagined_points_equal_telling_the_own_mean_and_leave_the_original_alone
         assert_allclose(one, two, atol=1e-12)
 
 
-def test_nothing_learnt_is_the_prior_and_no_point_is_no_answer() -> None:
-    new = np.random.default_rng(0).uniform(size=(4, 2))
-    fresh = FeaturePosterior(RBF(0.3).k, 1.0)
-    mean, sd = fresh.predict(new)
-    assert np.array_equal(mean, np.zeros(4))
-    assert np.array_equal(sd, np.ones(4))
-    assert [part.shape for part in fresh.predict(np.empty((0, 2)))] == [(0,), (0,)]
-
-
 @each_kernel
 def test_growing_features_are_a_cholesky_factor_of_their_pivots(kernel: Kernel) -> None:
     features = GrowingFeatures(kernel.k)
@@ -209,13 +200,6 @@ def test_growing_features_are_a_cholesky_factor_of_their_pivots(kernel: Kernel) 
     assert_allclose(Phi, np.tril(Phi), atol=1e-7)
     assert_allclose(Phi @ Phi.T, kernel.k(features.D, features.D), atol=1e-9)
     assert not any(features.grow(z) for z in Z)
-
-
-def test_growing_features_stop_at_their_largest_rank() -> None:
-    features = GrowingFeatures(RBF(0.05).k, max_rank=5)
-    Z = np.linspace(0, 1, 12)[:, None]
-    assert [features.grow(z) for z in Z] == [True] * 5 + [False] * 7
-    assert features.features(Z).shape == (12, 5)
 
 
 # Mixtures -----------------------------------------------------------------------------------
@@ -259,8 +243,3 @@ def test_what_a_mixture_imagines_moves_neither_its_means_nor_its_weights() -> No
     assert np.all(sd <= before[1] + 1e-12)
     assert sd[1] < before[1][1]
     assert_allclose(posterior.predict(numbers(np.arange(5))), before)  # the original is unmoved
-
-
-def test_a_mixture_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least one model"):
-        MixedPosterior([], 1.0)
