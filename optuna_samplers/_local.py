@@ -66,7 +66,8 @@ from privbo_plugins.sanitize import of_converting, sanitized
 from privbo_plugins.sessions.rewards import RewardSession, check_user_budget, local_guarantee
 from privbo_plugins.settings import again, called_with, named, setting, settings
 from privbo_plugins.store.release import TEST_NOISE, is_test
-from privbo_plugins.store.vault import Vault, hashed, open_vault
+from privbo_plugins.store.transaction import hashed
+from privbo_plugins.store.vault import Vault, open_vault
 from privbo_plugins.users import NO_NAME, User, user_name
 
 RUN_ATTR = "privbo:ldp"

@@ -312,21 +312,21 @@ def noise_of(session: Session) -> Any:
 @contextmanager
 def statements_counted() -> Iterator[dict[str, int]]:
     """Statements of all vaults of this process meanwhile, and rows that they have fetched."""
-    from privbo_plugins.store.vault import Transaction
+    from privbo_plugins.store.transaction import Transaction
 
     count = {"statements": 0, "rows": 0}
-    run, every = Transaction._run, Transaction._all
+    run, every = Transaction._execute, Transaction._fetch
 
-    def ran(tx: Transaction, name: str, **params: Any) -> Any:
+    def ran(tx: Transaction, *statement: Any, **params: Any) -> Any:
         count["statements"] += 1
-        return run(tx, name, **params)
+        return run(tx, *statement, **params)
 
-    def fetched(tx: Transaction, name: str, **params: Any) -> Any:
-        rows = every(tx, name, **params)
+    def fetched(tx: Transaction, *statement: Any, **params: Any) -> Any:
+        rows = every(tx, *statement, **params)
         count["rows"] += len(rows)
         return rows
 
-    with mock.patch.multiple(Transaction, _run=ran, _all=fetched):
+    with mock.patch.multiple(Transaction, _execute=ran, _fetch=fetched):
         yield count
 
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from privbo_plugins.errors import SpaceChangedError, VaultError
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.run import OtherSettingsError, begin_or_join, stored_settings
-from privbo_plugins.store.vault import DAMAGED, open_vault
+from privbo_plugins.store.transaction import DAMAGED
+from privbo_plugins.store.vault import open_vault
 
 Array = NDArray[np.float64]
 
@@ -71,10 +72,7 @@ class AgentHistory:
     def n_trials(self) -> int:
         """Trials that are over, with a value or without."""
         with self._run.transaction() as tx:
-            slots = [row.slot for row in tx.step_trials(0)]
-        if not all(isinstance(slot, int) for slot in slots):
-            raise VaultError(DAMAGED)
-        return max(slots, default=-1) + 1
+            return max((row.slot for row in tx.trials()), default=-1) + 1
 
     def append(self, number: int, x: Array, value: float) -> None:
         """Stores the end of a trial, once.
@@ -107,7 +105,7 @@ class AgentHistory:
     def read(self) -> tuple[Array, Array]:
         """Points (n, D) and values (n,) of the trials that have one, in order."""
         with self._run.transaction() as tx:
-            done = [row for row in tx.step_trials(0) if row.state == "done"]
+            done = [row for row in tx.trials() if row.state == "done"]
         points, told = [row.x for row in done], [row.value for row in done]
         if not all(map(_is_value, told)) or any(len(x) != self._d for x in points):
             raise VaultError(DAMAGED)

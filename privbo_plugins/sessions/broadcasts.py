@@ -20,7 +20,7 @@ from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sanitize import public_name
 from privbo_plugins.store.release import PAYLOADS, Order, Outlet, accept, admit
 from privbo_plugins.store.run import Run
-from privbo_plugins.store.vault import NOTE, UNPROTECTED, Transaction
+from privbo_plugins.store.transaction import NOTE, UNPROTECTED, Transaction
 
 Array = NDArray[np.float64]
 R = TypeVar("R")
@@ -130,7 +130,7 @@ class BroadcastLedger:
         key = f"{t}/{earlier + 1}" if earlier else t
         mu = 1.0 / config.noise_multiplier if config.noise_multiplier else math.inf
         charge = Charge(BROADCAST, key, mu, measure.S, measure.noise_scale, AGENTS)
-        check_budget(mu * math.sqrt(config.n_rounds), tx.spent_mu2(AGENTS), charge)
+        check_budget(mu * math.sqrt(config.n_rounds), self.run.spent.of(tx, AGENTS).mu2, charge)
         tx.charge(charge)
 
     def _guarded(self, t: int, act: Callable[[Transaction], R]) -> R:

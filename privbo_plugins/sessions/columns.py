@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from privbo_plugins.errors import PrivacyError
-from privbo_plugins.store.vault import Transaction
+from privbo_plugins.store.transaction import Transaction
 
 TABLE = "table"
 """Kind of a table's release."""

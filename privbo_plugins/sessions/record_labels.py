@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 import secrets
 
-from privbo_plugins.store.vault import Transaction
+from privbo_plugins.store.transaction import Transaction
 
 _KEY, _LABELS, _INDEX = "key of labels", "labels of records", "index of losses"
 """Kinds of marks: the key of the digests, labels that a host gave, and the vectors' own."""

@@ -55,7 +55,8 @@ from privbo_plugins.spaces import Space
 from privbo_plugins.status import of_records
 from privbo_plugins.store.release import PAYLOADS, Order, Outlet
 from privbo_plugins.store.run import Run, Total, begin_or_join
-from privbo_plugins.store.vault import BLOCK, NOTE, UNPROTECTED, Transaction, TrialRow, Vault
+from privbo_plugins.store.transaction import BLOCK, NOTE, UNPROTECTED, Transaction, TrialRow
+from privbo_plugins.store.vault import Vault
 
 Array = NDArray[np.float64]
 
@@ -368,7 +369,7 @@ class Session:
                     known, row = self._known(), tx.trial(trial)
                     if row is not None and row.state != "failed":
                         return Proposal(row.role, row.step, row.slot, row.x)
-                    rows = tx.step_trials(known.algorithm.phase[1])
+                    rows = tx.trials(step=known.algorithm.phase[1])
                     if not known.complete(rows):
                         taken = sum(row.state in ("out", "done") for row in rows)
                         if not beyond and taken >= known.algorithm.batch_capacity:
@@ -422,7 +423,7 @@ class Session:
             living: Trials that are still expected to tell.
         """
         with self._transaction() as tx:
-            lost = [trial for trial in tx.out() if trial not in living]
+            lost = [row.trial for row in tx.trials(state="out") if row.trial not in living]
             for trial in lost:
                 tx.fail(trial)
         return lost
@@ -560,7 +561,7 @@ class Session:
         if wanted:
             tx.put_losses(trial, y)
         tx.finish(trial, x, value)
-        due = wanted and known.complete(tx.step_trials(step))
+        due = wanted and known.complete(tx.trials(step=step))
         own = release is not None and release.meta.get("trial", release.key) == trial
         draw = release.values[0] if release is not None and own else None
         carried = query is None
@@ -576,7 +577,7 @@ class Session:
             role, step = known.algorithm.phase
             if role != STEP or known.n_records is None:
                 return
-            done = [row for row in tx.step_trials(step) if row.state == "done"]
+            done = [row for row in tx.trials(step=step) if row.state == "done"]
             held = set(tx.held())
             gone = [row.trial for row in done if row.trial not in held]
             for trial in gone:  # purged under way: their slots are evaluated again
@@ -653,7 +654,7 @@ class Session:
     def purge(self) -> None:
         """Deletes every raw loss of the run; ledger and releases stay."""
         with self._transaction() as tx:
-            tx.purge()
+            tx.drop_losses()
 
     # Looking --------------------------------------------------------------------------------
 

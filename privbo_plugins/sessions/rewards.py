@@ -36,7 +36,8 @@ from privbo_plugins.sessions.run_settings import asked_with, compare, fix
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.release import REWARDS, Order, Outlet, accept, admit
 from privbo_plugins.store.run import OtherSettingsError, begin_or_join
-from privbo_plugins.store.vault import NOTE, PLAY, UNPROTECTED, Transaction, Vault
+from privbo_plugins.store.transaction import NOTE, PLAY, UNPROTECTED, Transaction
+from privbo_plugins.store.vault import Vault
 from privbo_plugins.users import User, one_name
 
 _WORDS = {
@@ -143,7 +144,7 @@ class RewardSession:
         if self.user_budget is None:
             return
         evaluations = Counter([self.mechanism.evaluation])
-        for _, mechanism, epsilon, delta, k in tx.evaluations_of(person):
+        for _, _, mechanism, epsilon, delta, k in tx.evaluation_counts(person):
             evaluations.update(_evaluations(mechanism, epsilon, delta, k))
         total = evaluations_epsilon(evaluations, self.user_delta)
         if total > self.user_budget * (1 + 1e-9):
@@ -271,7 +272,7 @@ class RewardSession:
         of: defaultdict[str, Counter[Cost]] = defaultdict(Counter)
         mine = set()
         with self.run.transaction() as tx:
-            for person, run, mechanism, cost, at, k in tx.evaluations_of_everybody():
+            for person, run, mechanism, cost, at, k in tx.evaluation_counts():
                 of[person].update(_evaluations(mechanism, cost, at, k))
                 mine |= {person} if unknown or run == self.run.run_id else set()
         more = Counter({self.mechanism.evaluation: unknown})

@@ -51,7 +51,8 @@ from privbo_plugins.store.run import (
     begin_or_join,
     stored_settings,
 )
-from privbo_plugins.store.vault import UNPROTECTED, Transaction, open_vault
+from privbo_plugins.store.transaction import UNPROTECTED, Transaction
+from privbo_plugins.store.vault import open_vault
 
 Array = NDArray[np.float64]
 

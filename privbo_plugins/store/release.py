@@ -24,7 +24,7 @@ from privbo_plugins.privacy.source import NoiseSource, ShareSource
 if TYPE_CHECKING:
     from privbo_plugins.privacy.local import LocalMechanism
     from privbo_plugins.store.run import Run
-    from privbo_plugins.store.vault import Transaction
+    from privbo_plugins.store.transaction import Transaction
 
 P = TypeVar("P")
 IntArray = NDArray[np.int64]
@@ -120,7 +120,7 @@ class Outlet:
         self._run.check(tx)
         order.charge(tx)
         if self.uses_test_noise:
-            from privbo_plugins.store.vault import UNPROTECTED  # a trial has no ledger
+            from privbo_plugins.store.transaction import UNPROTECTED  # a trial has no ledger
 
             tx.mark(UNPROTECTED, TEST_NOISE)
         payload = order.draw(self._noise)

@@ -2,19 +2,10 @@
 
 Every backup is a second ledger, and a vault that was restored from one looks intact: it would draw
 again what has been published, and charge for it once. So the lines of a vault
-(charges, releases, evaluations and marks of all its runs) form a chain, and its head is also kept
+(charges, releases, evaluations and marks of all its runs) form a chain
+(:mod:`privbo_plugins.store.transaction`), and its head is also kept
 by whoever shows the releases (a study, a searcher, an agent). The head is compared when a run is
 joined and before every draw. A count would not do: a copy grows again.
-
-Notation:
-
-    ======  ==================================================================
-    symbol  meaning
-    ======  ==================================================================
-    n       number of lines in the vault
-    h_n     digest of the chain after n of them, h_0 = "":
-            h_n = SHA-256(h_{n-1} | run | kind | key | salt | SHA-256(salt, what it says))
-    ======  ==================================================================
 
 Two copies of one vault at the same time are told apart by where they lie: each place is entered in
 the vault and shown beside the head. If a shown place is unknown to the vault, that vault is
@@ -35,14 +26,8 @@ from typing import Any, Protocol
 
 from privbo_plugins.errors import SET_BACK, VaultError
 from privbo_plugins.files import LogHead
-from privbo_plugins.store.vault import (
-    NOTE,
-    UNPROTECTED,
-    Transaction,
-    Vault,
-    linked,
-    says,
-)
+from privbo_plugins.store.transaction import NOTE, UNPROTECTED, Transaction
+from privbo_plugins.store.vault import Vault
 
 _PLACE = "place"
 """Kind of marks: where the vault has lain."""
@@ -152,7 +137,7 @@ class Run:
         self._rollback_guard: RollbackGuard | None = None
         self.spent = Spent()
         with vault.transaction(run_id) as tx:
-            _check_chain(tx)
+            tx.check_chain()
             self._seen = tx.head()
 
     # Whoever else remembers -----------------------------------------------------------------
@@ -372,25 +357,3 @@ def _check_places(tx: Transaction, rollback_guard: RollbackGuard) -> None:
             "here, so two ledgers would pay for one run. Nothing was drawn. Give all workers the "
             "same vault, and put copies away."
         )
-
-
-_NOT_ITS_CHAIN = (
-    "The vault is damaged: its ledger does not match its chain of hashes. Nothing more can be "
-    "released with it."
-)
-
-
-def _check_chain(tx: Transaction) -> None:
-    """Checks the vault's chain, which every line of the ledger is in.
-
-    Raises:
-        VaultError: If the chain does not fit what the vault holds.
-    """
-    lines, digest = tx.lines(), ""
-    for line, content, stored in tx.links():
-        text = lines.pop(line, None)
-        digest = linked(digest, line, content)
-        if text is None or not says(content, text) or digest != stored:
-            raise VaultError(_NOT_ITS_CHAIN)
-    if lines:
-        raise VaultError(_NOT_ITS_CHAIN)

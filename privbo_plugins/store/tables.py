@@ -17,9 +17,9 @@ import sqlalchemy as sa
 from sqlalchemy.pool import NullPool, StaticPool
 
 from privbo_plugins.errors import VaultError
-from privbo_plugins.store.vault import DAMAGED
+from privbo_plugins.store.transaction import DAMAGED, Compile
 
-SCHEMA = 3
+SCHEMA = 4
 """Number of the tables. A vault with another number is refused untouched: this version would leave
 out what the other relies on."""
 
@@ -102,7 +102,7 @@ _tables = sa.Table(
     sa.Column("block", sa.Integer, primary_key=True),
     sa.Column("data", sa.LargeBinary, nullable=False),
 )
-_evaluations = sa.Table(
+_plays = sa.Table(
     "privbo_plays",
     metadata,
     sa.Column("run_id", sa.String(32), primary_key=True),
@@ -120,7 +120,7 @@ _chain = sa.Table(
     sa.Column("run_id", sa.String(32), nullable=False),
     sa.Column("kind", sa.String(32), nullable=False),
     sa.Column("key", sa.String(192), nullable=False),
-    sa.Column("content", sa.String(64), nullable=False),
+    sa.Column("salt", sa.String(16), nullable=False),
     sa.Column("digest", sa.String(64), nullable=False),
     sa.UniqueConstraint("run_id", "kind", "key"),
 )
@@ -133,192 +133,83 @@ _tokens = sa.Table(
 )
 
 
-def _b(name: str) -> sa.BindParameter[Any]:
-    return sa.bindparam(name)
-
-
-# Constants are written into the text: only what the caller passes is a parameter.
-_DONE: sa.ColumnElement[str] = sa.literal_column("'done'")
-_OUT: sa.ColumnElement[str] = sa.literal_column("'out'")
-_GONE: sa.ColumnElement[str] = sa.literal_column("'gone'")
-_FAILED: sa.ColumnElement[str] = sa.literal_column("'failed'")
-_ZERO: sa.ColumnElement[float] = sa.literal_column("0.0", sa.Double)
-
-
-_newer = _chain.alias("newer")
-
-
 def _of_run(table: sa.FromClause) -> sa.ColumnElement[bool]:
-    return table.c.run_id == _b("run_id")
-
-
-_rows = sa.select(
-    *(_trials.c[name] for name in ("trial", "role", "step", "slot", "x", "state", "value"))
-).where(_of_run(_trials))
+    return table.c.run_id == sa.bindparam("run_id")
 
 
 def _uncompared(table: sa.Table) -> sa.Select[Any]:
     """Trials with a release of which no mark says that what they show was compared with it."""
     told = _marks.c.run_id == table.c.run_id, _marks.c.text == table.c.trial
-    compared = sa.exists().where(*told, _marks.c.kind == _b("kind"))
+    compared = sa.exists().where(*told, _marks.c.kind == sa.bindparam("kind"))
     return sa.select(table.c.trial).where(_of_run(table), table.c.value.is_not(None), ~compared)
 
 
-def _counted(*by: sa.Column[Any]) -> sa.Select[Any]:
-    """How many evaluations of which cost, and the settings of the run that says what they were."""
-    columns = *by, _runs.c.settings, _evaluations.c.epsilon, _evaluations.c.delta
-    joined = _evaluations.outerjoin(_runs, _evaluations.c.run_id == _runs.c.run_id)
-    return sa.select(*columns, sa.func.count()).select_from(joined).group_by(*columns)
+_counted_by = (
+    *(_plays.c.person, _plays.c.run_id, _runs.c.settings), *(_plays.c.epsilon, _plays.c.delta)
+)  # fmt: skip
+_counted = (
+    sa.select(*_counted_by, sa.func.count())
+    .select_from(_plays.outerjoin(_runs, _plays.c.run_id == _runs.c.run_id))
+    .group_by(*_counted_by)
+)
+"""How many evaluations of which cost, and the settings of the run that says what they were."""
 
+_newer = _chain.alias("newer")
 
 STATEMENTS: dict[str, Any] = {
-    "vault": sa.select(vault_table.c.vault_id),
-    "identify": sa.insert(vault_table),
+    "identity": sa.select(vault_table.c.vault_id),
     "schema": sa.select(_schema.c.number),
-    "new_schema": sa.insert(_schema),
-    "run": sa.select(_runs.c.host_key, _runs.c.settings, _runs.c.frozen).where(_of_run(_runs)),
-    "run_by_host": sa.select(_runs.c.run_id).where(_runs.c.host_key == _b("host_key")),
-    "hosts": sa.select(_runs.c.host_key),
     "lock": sa.select(_runs.c.run_id).where(_of_run(_runs)).with_for_update(),
-    "new_run": sa.insert(_runs),
-    "freeze": sa.update(_runs).where(_of_run(_runs)).values(frozen=_b("new_frozen")),
-    "mark": sa.insert(_marks),
-    "marks": sa.select(_marks.c.text)
-    .where(_of_run(_marks), _marks.c.kind == _b("kind"))
-    .order_by(_marks.c.text),
-    "has_mark": sa.select(_marks.c.kind).where(
-        _of_run(_marks), _marks.c.kind == _b("kind"), _marks.c.text == _b("text")
-    ),
-    "any_mark": sa.select(sa.exists().where(_of_run(_marks), _marks.c.kind == _b("kind"))),
-    "new_trial": sa.insert(_trials),
-    "trial": _rows.where(_trials.c.trial == _b("trial")),
-    "trials": _rows,
-    "step_trials": _rows.where(_trials.c.step == _b("step")).order_by(
-        _trials.c.slot, _trials.c.trial
-    ),
-    "finish": sa.update(_trials)
-    .where(_of_run(_trials), _trials.c.trial == _b("t"))
-    .values(state=_DONE, x=_b("new_x"), value=_b("new_value")),
-    "fail": sa.update(_trials)
-    .where(_of_run(_trials), _trials.c.trial == _b("t"), _trials.c.state == _OUT)
-    .values(state=_FAILED),
-    "reopen": sa.update(_trials)
-    .where(_of_run(_trials), _trials.c.trial == _b("t"))
-    .values(state=_GONE),
-    "forget": sa.delete(_trials).where(
-        _of_run(_trials), _trials.c.trial == _b("t"), _trials.c.state == _FAILED
-    ),
-    "count": sa.select(sa.func.count())
-    .select_from(_trials)
-    .where(_of_run(_trials), _trials.c.state == _b("state")),
-    "n_step": sa.select(sa.func.count())
-    .select_from(_trials)
-    .where(_of_run(_trials), _trials.c.step == _b("step")),
-    "told": sa.select(sa.func.count())
-    .select_from(_trials)
-    .where(_of_run(_trials), sa.or_(_trials.c.state == _DONE, _trials.c.state == _GONE)),
-    "out": sa.select(_trials.c.trial).where(_of_run(_trials), _trials.c.state == _OUT),
-    "uncompared_trials": _uncompared(_trials),
-    "uncompared_plays": _uncompared(_evaluations),
-    "put": sa.insert(_losses),
-    "block": sa.select(_losses.c.data).where(
-        _of_run(_losses), _losses.c.trial == _b("trial"), _losses.c.block == _b("block")
-    ),
-    "held": sa.select(_losses.c.trial).where(_of_run(_losses)).distinct(),
-    "drop": sa.delete(_losses).where(_of_run(_losses), _losses.c.trial == _b("trial")),
-    "drop_all": sa.delete(_losses).where(_of_run(_losses)),
-    "charge": sa.insert(_ledger),
-    "charged": sa.select(_ledger.c.kind).where(
-        _of_run(_ledger), _ledger.c.kind == _b("kind"), _ledger.c.key == _b("key")
-    ),
-    "charges": sa.select(
-        _ledger.c.kind,
-        _ledger.c.key,
-        _ledger.c.mu,
-        _ledger.c.sensitivity,
-        _ledger.c.scale,
-        _ledger.c.population,
-    ).where(_of_run(_ledger)),
-    "spent": sa.select(sa.func.coalesce(sa.func.sum(_ledger.c.mu * _ledger.c.mu), _ZERO)).where(
-        _of_run(_ledger), _ledger.c.population == _b("population")
-    ),
+    "lock_vault": sa.select(vault_table.c.one).with_for_update(),
+    "run_by_host": sa.select(_runs.c.run_id).where(_runs.c.host_key == sa.bindparam("host_key")),
+    "any_mark": sa.select(_marks.c.kind)
+    .where(_of_run(_marks), _marks.c.kind == sa.bindparam("kind"))
+    .limit(1),
+    "uncompared trials": _uncompared(_trials),
+    "uncompared plays": _uncompared(_plays),
     "charges_by_mu": sa.select(_ledger.c.population, _ledger.c.mu, sa.func.count())
     .where(_of_run(_ledger))
     .group_by(_ledger.c.population, _ledger.c.mu),
-    # by number alone: SQLite would rather look through all charges of the run
-    "links_since": sa.select(_chain.c.run_id, _chain.c.kind, _chain.c.key).where(
-        _chain.c.seq > _b("after")
-    ),
-    "charge_of": sa.select(_ledger.c.population, _ledger.c.mu).where(
-        _of_run(_ledger), _ledger.c.kind == _b("kind"), _ledger.c.key == _b("key")
-    ),
-    "release": sa.insert(_releases),
-    "release_by_key": sa.select(_releases.c.payload).where(
-        _of_run(_releases), _releases.c.kind == _b("kind"), _releases.c.key == _b("key")
-    ),
     "last_release": sa.select(sa.func.max(_releases.c.seq)).where(_of_run(_releases)),
-    "put_table": sa.insert(_tables),
-    "table": sa.select(_tables.c.data)
-    .where(_of_run(_tables), _tables.c.table_name == _b("table_name"))
-    .order_by(_tables.c.block),
-    "charge_evaluation": sa.insert(_evaluations),
-    "store_evaluation": sa.update(_evaluations)
-    .where(_of_run(_evaluations), _evaluations.c.trial == _b("t"))
-    .values(value=_b("new_value")),
-    "released_evaluations": sa.select(sa.func.count())
-    .select_from(_evaluations)
-    .where(_of_run(_evaluations), _evaluations.c.value.is_not(None)),
-    "play": sa.select(_evaluations.c.value, _evaluations.c.person).where(
-        _of_run(_evaluations), _evaluations.c.trial == _b("trial")
-    ),
-    "evaluations_of": _counted(_evaluations.c.run_id).where(_evaluations.c.person == _b("person")),
-    "plays_of_everybody": _counted(_evaluations.c.person, _evaluations.c.run_id),
-    "lock_vault": sa.select(vault_table.c.one).with_for_update(),
-    "all_plays": sa.select(
-        _evaluations.c.trial,
-        _evaluations.c.person,
-        _evaluations.c.epsilon,
-        _evaluations.c.delta,
-        _evaluations.c.value,
-    ).where(_of_run(_evaluations)),
     "since": sa.select(_releases.c.seq, _releases.c.kind, _releases.c.key, _releases.c.payload)
-    .where(_of_run(_releases), _releases.c.seq > _b("after"))
+    .where(_of_run(_releases), _releases.c.seq > sa.bindparam("after"))
     .order_by(_releases.c.seq),
-    "link": sa.insert(_chain),
+    "released_plays": sa.select(sa.func.count(_plays.c.value)).where(_of_run(_plays)),
+    "counted": _counted,
+    "counted_of": _counted.where(_plays.c.person == sa.bindparam("person")),
     "last_link": sa.select(_chain.c.seq, _chain.c.digest).where(
         _chain.c.seq == sa.select(sa.func.max(_newer.c.seq)).scalar_subquery()
     ),
-    "link_at": sa.select(_chain.c.digest).where(_chain.c.seq == _b("seq")),
-    "links": sa.select(
-        _chain.c.run_id, _chain.c.kind, _chain.c.key, _chain.c.content, _chain.c.digest
-    ).order_by(_chain.c.seq),
-    "every_charge": sa.select(
-        _ledger.c.run_id,
-        _ledger.c.kind,
-        _ledger.c.key,
-        _ledger.c.mu,
-        _ledger.c.sensitivity,
-        _ledger.c.scale,
-        _ledger.c.population,
-    ).order_by(_ledger.c.run_id, _ledger.c.kind, _ledger.c.key),
-    "every_release": sa.select(
-        _releases.c.run_id, _releases.c.kind, _releases.c.key, _releases.c.payload
-    ).order_by(_releases.c.run_id, _releases.c.seq),
-    "every_play": sa.select(
-        _evaluations.c.run_id,
-        _evaluations.c.trial,
-        _evaluations.c.person,
-        _evaluations.c.epsilon,
-        _evaluations.c.delta,
-        _evaluations.c.value,
-    ).order_by(_evaluations.c.run_id, _evaluations.c.trial),
-    "every_mark": sa.select(_marks.c.run_id, _marks.c.kind, _marks.c.text).order_by(
-        _marks.c.run_id, _marks.c.kind, _marks.c.text
+    "link_at": sa.select(_chain.c.digest).where(_chain.c.seq == sa.bindparam("seq")),
+    # by number alone: SQLite would rather look through all charges of the run
+    "links_since": sa.select(_chain.c.run_id, _chain.c.kind, _chain.c.key).where(
+        _chain.c.seq > sa.bindparam("after")
     ),
-    "token": sa.select(_tokens.c.token).where(_of_run(_tokens), _tokens.c.trial == _b("trial")),
-    "hand_token": sa.insert(_tokens),
-    "take_token": sa.delete(_tokens).where(_of_run(_tokens), _tokens.c.trial == _b("t")),
+    "links": sa.select(
+        _chain.c.run_id, _chain.c.kind, _chain.c.key, _chain.c.salt, _chain.c.digest
+    ).order_by(_chain.c.seq),
 }
+"""Statements that are more than the rows of one table at equal columns."""
+
+
+def _statement(how: str, table: str = "", columns: Sequence[str] = (), where: Any = ()) -> Any:
+    """A statement by its name, or rows of a table at equal columns."""
+    if how in STATEMENTS:
+        return STATEMENTS[how]
+    of = metadata.tables[f"privbo_{table}"]
+    new: dict[str, Any] = {name: sa.bindparam(f"new_{name}") for name in columns}
+    names = {name: name if name == "run_id" else f"at_{name}" for name in where}
+    at = [of.c[name] == sa.bindparam(bound) for name, bound in names.items()]
+    if how == "insert":
+        run: dict[str, Any] = {"run_id": sa.bindparam("run_id")} if "run_id" in of.c else {}
+        return sa.insert(of).values(run | new)
+    if how == "update":
+        return sa.update(of).where(*at).values(new)
+    if how == "delete":
+        return sa.delete(of).where(*at)
+    if how == "count":
+        return sa.select(sa.func.count()).select_from(of).where(*at)
+    return sa.select(*(of.c[name] for name in columns)).where(*at)
 
 
 class WriteAheadError(VaultError):
@@ -368,25 +259,21 @@ def check_schema(number: object) -> None:
         )
 
 
-Compiled = dict[str, tuple[str, tuple[str, ...] | None]]
-"""SQL text and parameter order (None for named parameters) of every statement, by name."""
-
-_COMPILED: dict[str, Compiled] = {}
+_COMPILED: dict[str, dict[tuple[Any, ...], tuple[str, tuple[str, ...] | None]]] = {}
 
 
-def compiled_for(engine: sa.Engine) -> Compiled:
-    """Every statement for the driver's cursor, compiled once a dialect and driver."""
-    key = f"{engine.dialect.name}+{engine.dialect.driver}"
-    if key not in _COMPILED:
-        _COMPILED[key] = {
-            name: _compile(statement, engine.dialect) for name, statement in STATEMENTS.items()
-        }
-    return _COMPILED[key]
+def compiler(engine: sa.Engine) -> Compile:
+    """What makes SQL of statements, once a dialect and driver; None for named parameters."""
+    dialect = engine.dialect
+    known = _COMPILED.setdefault(f"{dialect.name}+{dialect.driver}", {})
 
+    def compiled(statement: tuple[Any, ...]) -> tuple[str, tuple[str, ...] | None]:
+        if statement not in known:
+            made: Any = _statement(*statement).compile(dialect=dialect)
+            known[statement] = str(made), tuple(made.positiontup) if made.positional else None
+        return known[statement]
 
-def _compile(statement: Any, dialect: Any) -> tuple[str, tuple[str, ...] | None]:
-    compiled = statement.compile(dialect=dialect)
-    return str(compiled), tuple(compiled.positiontup) if compiled.positional else None
+    return compiled
 
 
 def driver_errors(engine: sa.Engine) -> tuple[type[Exception], ...]:

@@ -15,7 +15,7 @@ from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.shown import TrialRecord
 from privbo_plugins.store.release import TEST_NOISE, is_test
 from privbo_plugins.store.run import NEVER_COMPARED
-from privbo_plugins.store.vault import UNPROTECTED
+from privbo_plugins.store.transaction import UNPROTECTED
 from raytune_searchers._admission import USERS_LEDGER, Admission, LedgerSettings
 from raytune_searchers._channel import SHORT_RUN
 from raytune_searchers.hosts.base import UNSEEN, Host

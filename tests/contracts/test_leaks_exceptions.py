@@ -44,7 +44,7 @@ from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.spaces import Float, Space
-from privbo_plugins.store.vault import Transaction
+from privbo_plugins.store.transaction import Transaction
 from tests.leaks import exception_leaks, hostile
 from tests.leaks.evidence import Evidence
 from tests.leaks.hostile import Odd, Told

@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 
 from optuna_samplers import private_objective
 from privbo_plugins.errors import VaultError
-from privbo_plugins.store.vault import Transaction
+from privbo_plugins.store.transaction import Transaction
 from raytune_searchers import DPGIBOSearch, DUETSSearch, LDPGPUCBSearch
 from sklearn_search import PrivateSearch
 from tests.inside import end_host

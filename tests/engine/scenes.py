@@ -24,7 +24,8 @@ from privbo_plugins.sessions import broadcasts as ledger_module
 from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.spaces import Float, Space
-from privbo_plugins.store.vault import Transaction, open_vault
+from privbo_plugins.store.transaction import Transaction
+from privbo_plugins.store.vault import open_vault
 from tests import wires
 from tests.worker import CONTEXT, PATIENCE, children
 

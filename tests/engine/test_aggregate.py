@@ -37,7 +37,7 @@ from privbo_plugins.privacy.mechanisms import FRACTION_BITS, SENSITIVITY_SLACK
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.sessions import aggregation
 from privbo_plugins.spaces import Float, Space
-from privbo_plugins.store.vault import Transaction
+from privbo_plugins.store.transaction import Transaction
 
 LINE = Space({"x": Float(0.0, 1.0)})
 M = 4

@@ -34,7 +34,8 @@ from privbo_plugins.errors import BudgetExceededError
 from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.sessions.records import Published, Session
-from privbo_plugins.store.vault import Transaction, open_vault
+from privbo_plugins.store.transaction import Transaction
+from privbo_plugins.store.vault import open_vault
 from tests.inside import algorithm_in, noise_of, weights_of_a_step
 from tests.sixth import SixthConfig
 

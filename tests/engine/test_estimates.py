@@ -21,7 +21,8 @@ from privbo_plugins.models.estimates import (
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Space
-from privbo_plugins.store.vault import Transaction, open_vault
+from privbo_plugins.store.transaction import Transaction
+from privbo_plugins.store.vault import open_vault
 from tests.inside import algorithm_in
 
 from .helpers import cube, open_session, quadratic, run_session, tell

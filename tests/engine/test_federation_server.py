@@ -32,7 +32,7 @@ from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.privacy.subsampling import Calibration
 from privbo_plugins.spaces import Float, Space
-from privbo_plugins.store.vault import Transaction
+from privbo_plugins.store.transaction import Transaction
 from tests.leaks import Scanner
 from tests.worker import children
 

@@ -37,7 +37,8 @@ from privbo_plugins.privacy.words import WORDS, texts_of
 from privbo_plugins.sessions.rows import NOT_TIED, TIED, Curator
 from privbo_plugins.settings import evolve
 from privbo_plugins.store.release import TEST_NOISE
-from privbo_plugins.store.vault import Transaction, open_vault
+from privbo_plugins.store.transaction import Transaction
+from privbo_plugins.store.vault import open_vault
 from tests.inside import answers_of, pseudonym, run_of, vault_of
 
 from ..leaks import Scanner
@@ -768,7 +769,7 @@ def test_a_row_is_no_user_of_that_number_in_another_run(path: Path) -> None:
         curator.evaluate(3)
         assert answers_of(curator).most() == (1, 0.7)
         with answers_of(curator).run.transaction() as tx:
-            people = {person for person, *_ in tx.evaluations_of_everybody()}
+            people = {person for person, *_ in tx.evaluation_counts()}
     assert len(people) == 2
     asked = answers_of(curators[0])
     assert not any(pseudonym(asked, "x", name) in people for name in (3, "3"))

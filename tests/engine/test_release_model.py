@@ -43,7 +43,8 @@ from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.store import run
 from privbo_plugins.store.run import Run
-from privbo_plugins.store.vault import Transaction, open_vault
+from privbo_plugins.store.transaction import Transaction
+from privbo_plugins.store.vault import open_vault
 
 MECHANISM = make_mechanism(1.0, bound=1.0, mechanism="laplace")
 TRIALS = [str(i) for i in range(6)]

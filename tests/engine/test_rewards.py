@@ -32,7 +32,8 @@ from privbo_plugins.sessions.rewards import (
     local_guarantee,
 )
 from privbo_plugins.store.release import TEST_NOISE
-from privbo_plugins.store.vault import Transaction, Vault, open_vault
+from privbo_plugins.store.transaction import Transaction
+from privbo_plugins.store.vault import Vault, open_vault
 from tests.inside import pseudonym
 
 from ..leaks import Scanner

@@ -22,9 +22,12 @@ import sqlalchemy as sa
 
 from privbo_plugins.errors import PrivacyWarning, VaultError
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge
+from privbo_plugins.store import transaction, vault_file
 from privbo_plugins.store import vault as vault_module
+from privbo_plugins.store.run import Spent
 from privbo_plugins.store.tables import SCHEMA
-from privbo_plugins.store.vault import Transaction, Vault, open_vault
+from privbo_plugins.store.transaction import Transaction
+from privbo_plugins.store.vault import Vault, open_vault
 from tests.inside import cursor_of, engine_of, lock_of
 
 SECRET = np.array([0.123456789012345, 2.718281828459045, -9.87654321e-5] * 400)
@@ -215,11 +218,11 @@ def test_a_charge_is_written_once_and_populations_add_up_apart(vault: Vault) -> 
     with pytest.raises(VaultError), vault.transaction("run") as tx:
         tx.charge(Charge("value", "1", 0.3, 0.1, 0.2))
     with vault.transaction("run") as tx:
-        assert tx.spent_mu2(VALIDATION) == pytest.approx(0.25)
-        assert tx.spent_mu2(TRAINING) == pytest.approx(25.0)
+        assert Spent().of(tx, VALIDATION).mu2 == pytest.approx(0.25)
+        assert Spent().of(tx, TRAINING).mu2 == pytest.approx(25.0)
         assert sorted(c.key for c in tx.charges()) == ["1", "1", "2"]
     with vault.transaction("another") as tx:
-        assert tx.spent_mu2(VALIDATION) == 0.0
+        assert Spent().of(tx, VALIDATION).mu2 == 0.0
         assert last_seq(tx) == 0
 
 
@@ -232,7 +235,7 @@ def test_the_life_of_a_trial(vault: Vault) -> None:
         tx.fail("b")
         tx.finish("a", x + 0.1, 0.5)
         tx.fail("a")  # too late: it is done
-        found = [(row.trial, row.slot, row.state) for row in tx.step_trials(3)]
+        found = [(row.trial, row.slot, row.state) for row in tx.trials(step=3)]
         assert found == [("a", 0, "done"), ("b", 1, "failed")]
         row = tx.trial("a")
         assert row is not None
@@ -262,7 +265,7 @@ def test_marks_are_kept_once_and_by_kind(vault: Vault) -> None:
 
 @pytest.mark.parametrize("n", [1, 9, 10, 11, 35])
 def test_losses_stream_in_blocks(vault: Vault, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vault_module, "BLOCK", 10)
+    monkeypatch.setattr(transaction, "BLOCK", 10)
     Y = np.random.default_rng(0).normal(size=(n, 2))
     Y[0, 0] = np.nan
     for j, trial in enumerate(("u", "v")):
@@ -276,7 +279,7 @@ def test_losses_stream_in_blocks(vault: Vault, n: int, monkeypatch: pytest.Monke
         assert tx.held() == ["v"]
         with pytest.raises(VaultError, match="no longer holds the losses of trial u"):
             list(tx.blocks(["v", "u"], n))
-        tx.purge()
+        tx.drop_losses()
         assert tx.held() == []
 
 
@@ -284,7 +287,7 @@ def test_purging_one_run_leaves_the_others(vault: Vault) -> None:
     for run in ("run", "other"):
         put(begin(vault, run), "t", SECRET, run)
     with vault.transaction("run") as tx:
-        tx.purge()
+        tx.drop_losses()
     with vault.transaction("other") as tx:
         assert tx.held() == ["t"]
 
@@ -297,7 +300,7 @@ def test_nothing_of_deleted_losses_stays_in_the_file(path: Path, how: str) -> No
     assert traces(path.parent, SECRET) == len(np.unique(SECRET))
     with vault.transaction("run") as tx:
         if how == "purge":
-            tx.purge()
+            tx.drop_losses()
         else:
             tx.drop_losses([f"t{j}" for j in range(5)])
     assert [traces(path.parent, SECRET + j) for j in range(5)] == [0] * 5
@@ -347,7 +350,7 @@ def test_losses_are_gone_from_a_file_that_another_process_opens_later(path: Path
     assert second.vault_id == first.vault_id
     with second.transaction("run") as tx:
         assert tx.held() == ["t"]
-        tx.purge()
+        tx.drop_losses()
     second.close()
     assert traces(path.parent, SECRET) == 0
 
@@ -402,7 +405,7 @@ def test_a_file_of_another_user_is_refused(
 ) -> None:
     open_vault(f"sqlite:///{path}").close()
     owner = owned_by_another(path)
-    monkeypatch.setattr(vault_module.os, "geteuid", lambda: owner + 1)
+    monkeypatch.setattr(vault_file.os, "geteuid", lambda: owner + 1)
     with pytest.raises(VaultError, match=f"belongs to another user .uid {owner}.*own"):
         open_vault(f"sqlite:///{path}", create=create)
 
@@ -412,7 +415,7 @@ def test_root_is_warned_of_a_file_of_another_user(
 ) -> None:
     open_vault(f"sqlite:///{path}").close()
     owner = owned_by_another(path)
-    monkeypatch.setattr(vault_module.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(vault_file.os, "geteuid", lambda: 0)
     with pytest.warns(PrivacyWarning, match=f"belongs to another user .uid {owner}") as caught:
         open_vault(f"sqlite:///{path}").close()
     assert caught[0].filename == __file__
@@ -466,11 +469,11 @@ def test_an_empty_file_is_waited_for_and_then_refused(
 ) -> None:
     """It is being created, or it was cut: then everything would be released anew."""
     path.touch(0o600)
-    monkeypatch.setattr(vault_module, "_PATIENCE", 0.05)
+    monkeypatch.setattr(vault_file, "_PATIENCE", 0.05)
     with pytest.raises(VaultError, match="is empty"):
         open_vault(f"sqlite:///{path}")
     assert path.stat().st_size == 0
-    monkeypatch.setattr(vault_module, "_PATIENCE", 60.0)
+    monkeypatch.setattr(vault_file, "_PATIENCE", 60.0)
     content = path.parent / "other.db"
     identity = open_vault(f"sqlite:///{content}").vault_id
     later = threading.Timer(0.1, lambda: path.write_bytes(content.read_bytes()))
@@ -512,7 +515,7 @@ def test_nothing_of_deleted_losses_stays_in_a_write_ahead_log(
         assert traces(path.parent, SECRET + 1) == 0  # nothing was written
     put(vault, "t", SECRET + 1)
     with vault.transaction("run") as tx:
-        tx.purge()
+        tx.drop_losses()
     assert [traces(path.parent, SECRET + j) for j in range(2)] == [0, 0]
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
@@ -683,7 +686,7 @@ def test_a_file_whose_end_is_lost_is_refused(
     path: Path, length: int, create: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vault_module.time, "sleep", lambda _: None)
-    monkeypatch.setattr(vault_module, "_PATIENCE", 0.01)
+    monkeypatch.setattr(vault_file, "_PATIENCE", 0.01)
     with begin(open_vault(f"sqlite:///{path}")).transaction("run") as tx:
         tx.release("value", "7", {"values": [0.5]})
     left = path.read_bytes()[:length]
@@ -824,7 +827,7 @@ def next_release(vault: Vault) -> None:
     """Reads, then writes what it read plus one: two at a time would collide."""
     with vault.transaction("run") as tx:
         last = last_seq(tx)
-        spent = tx.spent_mu2(VALIDATION)
+        spent = Spent().of(tx, VALIDATION).mu2
         assert spent == pytest.approx(last * 0.01)
         tx.charge(Charge("value", str(last), 0.1, 1.0, 1.0))
         tx.release("value", str(last), {"spent": spent})
@@ -872,7 +875,7 @@ def test_no_log_record_carries_data(vault: Vault, caplog: pytest.LogCaptureFixtu
             list(tx.blocks(["t"], 3))
             tx.new_trial("trial-77", "step", 0, 0, np.full(2, 0.123456789))
             tx.finish("trial-77", np.full(2, 0.123456789), 0.987654321)
-            tx.purge()
+            tx.drop_losses()
     text = caplog.text + str(caught.value)
     needle = np.float64(0.123456789).tobytes()
     for trace in ("0.98765", "0.12345", "trial-77", repr(needle)[2:-1], needle.hex()):

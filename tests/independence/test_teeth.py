@@ -23,7 +23,7 @@ from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.sessions import records, rows
 from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.sessions.rounds import Rounds, RoundSum
-from privbo_plugins.store.vault import Transaction
+from privbo_plugins.store.transaction import Transaction
 from raytune_searchers import _evaluations
 from raytune_searchers._channel import Channel
 from tests.independence.runs import RUNS

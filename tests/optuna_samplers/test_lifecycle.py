@@ -25,7 +25,7 @@ from privbo_plugins.errors import (
     VaultError,
 )
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
-from privbo_plugins.store.vault import Transaction
+from privbo_plugins.store.transaction import Transaction
 from tests.inside import allows, fail, session_of
 from tests.optuna_samplers.runs import RECORDS, make_sampler, plane, squares, vault_facts
 from tests.optuna_samplers.scenes import studies

@@ -18,7 +18,8 @@ from typing import Any
 import optuna
 
 from optuna_samplers import PrivateSampler
-from privbo_plugins.store.vault import Transaction, Vault
+from privbo_plugins.store.transaction import Transaction
+from privbo_plugins.store.vault import Vault
 from tests.inside import fail, watch_draws, watch_releases_of_records
 from tests.optuna_samplers.runs import broad, make_sampler, squares
 from tests.sixth import SixthConfig

@@ -27,7 +27,8 @@ from privbo_plugins.algorithms.dp_fts_de import Broadcast, RoundSum
 from privbo_plugins.errors import FederationError
 from privbo_plugins.federation import connect
 from privbo_plugins.spaces import Float, Space
-from privbo_plugins.store.vault import Transaction, Vault
+from privbo_plugins.store.transaction import Transaction
+from privbo_plugins.store.vault import Vault
 from tests.inside import watch_draws
 
 SQUARE = {"x": FloatDistribution(0, 1), "y": FloatDistribution(-2, 2)}

@@ -18,7 +18,8 @@ from optuna.trial import TrialState
 from optuna_samplers import ldp_objective
 from optuna_samplers._local import RUN_ATTR
 from optuna_samplers._study import key_of
-from privbo_plugins.store.vault import PLAY, open_vault
+from privbo_plugins.store.transaction import PLAY
+from privbo_plugins.store.vault import open_vault
 from tests.inside import close_storage
 from tests.worker import child
 
