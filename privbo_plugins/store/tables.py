@@ -162,9 +162,9 @@ STATEMENTS: dict[str, Any] = {
     "lock": sa.select(_runs.c.run_id).where(_of_run(_runs)).with_for_update(),
     "lock_vault": sa.select(vault_table.c.one).with_for_update(),
     "run_by_host": sa.select(_runs.c.run_id).where(_runs.c.host_key == sa.bindparam("host_key")),
-    "any_mark": sa.select(_marks.c.kind)
-    .where(_of_run(_marks), _marks.c.kind == sa.bindparam("kind"))
-    .limit(1),
+    "any_mark": sa.select(
+        sa.exists().where(_of_run(_marks), _marks.c.kind == sa.bindparam("kind"))
+    ),
     "uncompared trials": _uncompared(_trials),
     "uncompared plays": _uncompared(_plays),
     "charges_by_mu": sa.select(_ledger.c.population, _ledger.c.mu, sa.func.count())

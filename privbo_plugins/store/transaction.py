@@ -385,7 +385,7 @@ class Transaction(_Chain, _Board):
     def has_mark(self, kind: str, text: str | None = None) -> bool:
         """Whether a fact was noted, whole; None asks for any fact of the kind."""
         if text is None:
-            return bool(self._fetch("any_mark", kind=kind))
+            return bool(self._fetch("any_mark", kind=kind)[0][0])
         return bool(self._select("marks", "kind", kind=kind, text=text))
 
     def uncompared(self, kind: str) -> list[str]:
