@@ -46,7 +46,8 @@ HOLD_RAY = """
 import sys
 import ray
 from tests.raytune_searchers.conftest import INIT
-print(ray.init(_temp_dir=sys.argv[1], **INIT).address_info["gcs_address"], flush=True)
+settings = INIT | {"num_cpus": 1}  # one trial at a time: fewer processes to start
+print(ray.init(_temp_dir=sys.argv[1], **settings).address_info["gcs_address"], flush=True)
 sys.stdin.read()
 """
 

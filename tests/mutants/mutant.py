@@ -1,7 +1,8 @@
-"""What a mutant is, and how it is put into a copy of the sources."""
+"""What a mutant is, and how it is put into a copy of the sources; mutants.toml lists them."""
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +24,7 @@ class Mutant:
         file: The module that is patched.
         old: Text that occurs exactly once in it.
         new: What stands there instead.
-        tests: What pytest is given: files and node ids.
+        tests: What pytest is given: files, node ids and options.
         hang: Whether it is noticed by tests that never end.
     """
 
@@ -32,11 +33,11 @@ class Mutant:
     file: str
     old: str
     new: str
-    tests: tuple[str, ...]
+    tests: list[str]
     hang: bool = False
 
-    def apply(self, folder: Path) -> str:
-        """Patches its file below a folder, and returns what was in it.
+    def patched(self, folder: Path) -> tuple[str, str]:
+        """Its file below a folder as it is, and as it is with the slip.
 
         Raises:
             MutantError: If the old text does not occur exactly once, or the new one is no Python.
@@ -50,8 +51,11 @@ class Mutant:
         try:
             compile(after, self.file, "exec")
         except SyntaxError as error:
-            raise MutantError(
-                f"{self.name}: {self.file} is no Python any longer: {error}"
-            ) from None
-        path.write_text(after)
-        return before
+            raise MutantError(f"{self.name}: {self.file} is no Python any more") from error
+        return before, after
+
+
+_LISTED = tomllib.loads((Path(__file__).parent / "mutants.toml").read_text())
+
+MUTANTS = [Mutant(name, **row) for name, row in _LISTED.items()]
+"""All mutants."""

@@ -133,7 +133,8 @@ class Workspace:
 
     def try_mutant(self, mutant: Mutant, timeout: float) -> Outcome:
         """Runs a mutant's tests against it, and takes it out again."""
-        before = mutant.apply(self.folder)
+        before, after = mutant.patched(self.folder)
+        (self.folder / mutant.file).write_text(after)
         try:
             outcome = self.run(mutant.tests, "-x", timeout=timeout)
             if outcome.stumbled:
