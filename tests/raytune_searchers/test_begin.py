@@ -117,22 +117,6 @@ def test_a_plan_is_not_made_before_the_number_of_trials_is_known(
     assert planned_by(restored) == planned_by(fitting) == 30
 
 
-def test_a_restored_search_on_records_has_its_host_begin(tmp_path: Path, local_hosts: Any) -> None:
-    search = DPGIBOSearch(
-        1.0, metric="loss", mode="min", search_space=LINE, vault=f"sqlite:///{tmp_path}/v.db"
-    )
-    search.suggest("a")
-    search.save(str(tmp_path / "state"))
-    pickled = cloudpickle.dumps(search)
-    search.close()
-    del search
-    gc.collect()
-    local_hosts.end_driver()
-    restored = cloudpickle.loads(pickled)
-    restored.restore(str(tmp_path / "state"))
-    assert local_hosts.alive == [host_name(restored)]
-
-
 @pytest.mark.parametrize("kind", ["records", "rewards"])
 def test_an_experiment_that_is_only_read_begins_nothing(
     kind: str, tmp_path: Path, local_hosts: Any

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,8 @@ import ray.cloudpickle as cloudpickle
 from ray import tune
 
 from privbo_plugins.algorithms.duets import DUETS, DUETSConfig
-from privbo_plugins.algorithms.protocols import ATTEMPTS, Evaluation
-from privbo_plugins.errors import PrivacyWarning, UtilityWarning
-from privbo_plugins.sessions.scheduler import HOPELESS
+from privbo_plugins.algorithms.protocols import ATTEMPTS
+from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.shown import TrialRecord
 from raytune_searchers import DUETSSearch
 from raytune_searchers._search import FINISHED
@@ -109,13 +108,8 @@ def draws(search: DUETSSearch) -> Counter[Any]:
 
 
 def draw_of(search: DUETSSearch, trial: str) -> Any:
-    return draw_of_evaluation(search._evaluations[trial])
-
-
-def draw_of_evaluation(evaluation: Evaluation) -> Any:
-    return (
-        None if evaluation.draw is None else (evaluation.epoch, evaluation.agent, evaluation.draw)
-    )
+    known = search._evaluations[trial]
+    return None if known.draw is None else (known.epoch, known.agent, known.draw)
 
 
 def restored(search: DUETSSearch, folder: Path) -> DUETSSearch:
@@ -174,21 +168,6 @@ def test_a_search_learns_what_the_algorithm_does(mode: str, space: Any, objectiv
         assert best["units"] % 8 == 0
 
 
-def test_the_order_in_which_trials_end_does_not_matter() -> None:
-    results = []
-    for order in (1, -1):
-        search = search_of(3)
-        for epoch in range(3):
-            trials = [f"{epoch}-{i}" for i in range(len(search._duets().slots()))]
-            configs = {trial: config_of(search, trial) for trial in trials}
-            for trial in trials[::order]:
-                finish(search, trial, score(configs[trial]))
-        assert search.status()["epoch"] == 4
-        results.append(known(search))
-    assert results[0] == results[1]
-    assert results[0][4][-1].share < 1.0
-
-
 def test_trials_beyond_an_epoch_are_spare_and_teach_it_nothing() -> None:
     plain, busy = search_of(2), search_of(2)
     run(plain, 4)
@@ -203,19 +182,6 @@ def test_trials_beyond_an_epoch_are_spare_and_teach_it_nothing() -> None:
     assert known(busy) == known(plain)
     assert busy.status()["epoch"] == 2
     assert len(busy._duets().evaluations) == 13
-
-
-def test_spare_trials_evaluate_what_is_promising_once_something_is_known() -> None:
-    search = search_of(4)
-    run(search, 8)
-    for i in range(16):
-        config_of(search, f"epoch 2, {i}")
-    best = search._duets().public_state.ranked[:20].tolist()
-    spare = [config_of(search, f"s{i}") for i in range(3)]
-    assert [draw_of(search, f"s{i}") for i in range(3)] == [None] * 3
-    places = [best.index([c["x"], c["y"]]) for c in spare]  # the draws' own are left out
-    assert places == sorted(places)
-    assert min(score(c) for c in spare) > 0.5
 
 
 def test_n_trials_plans_the_epochs_and_does_not_end_the_search() -> None:
@@ -242,14 +208,6 @@ def test_points_come_first_and_take_no_draw() -> None:
     assert len(search._duets().evaluations) == 6
 
 
-def test_workers_wait_for_the_users_limit_only() -> None:
-    search = search_of(2, max_concurrent=5)
-    assert all(isinstance(search.suggest(f"t{i}"), dict) for i in range(5))
-    assert search.suggest("more") is None
-    finish(search, "t4", 0.5)  # a spare one: the epoch still waits
-    assert isinstance(search.suggest("more"), dict)
-
-
 # Trials that fail -------------------------------------------------------------------------------
 
 
@@ -271,48 +229,6 @@ def test_the_draw_of_a_failed_trial_is_evaluated_again_at_the_same_point(how: st
     run(plain, 6)
     assert known(search) == known(plain)
     assert set(draws(search).values()) == {1}
-
-
-@pytest.mark.parametrize("settings", [{}, {"value_range": (-3.0, 1.0)}])
-@pytest.mark.parametrize("mode", ["max", "min"])
-def test_a_point_that_always_fails_counts_as_the_worst_and_stops_nobody(
-    mode: str, settings: dict[str, Any]
-) -> None:
-    search, sign = search_of(4, mode=mode, **settings), 1.0 if mode == "max" else -1.0
-    failed: Counter[float] = Counter()
-    for i in range(60):
-        config = config_of(search, f"t{i}")
-        if config["x"] < 0.2 or i < ATTEMPTS:  # the first draw of all is one of them
-            failed[config["x"]] += 1
-            search.on_trial_complete(f"t{i}", error=True)
-        else:
-            finish(search, f"t{i}", sign * score(config))
-    assert search.status()["epoch"] >= 3
-    assert max(failed.values()) == ATTEMPTS
-    assert set(draws(search).values()) == {1}
-    assert min(evaluation.x[0] for evaluation, _ in search._duets().evaluations) >= 0.2
-    drawn: dict[Any, list[float]] = defaultdict(list)
-    for known, value in search._duets().evaluations:
-        drawn[known.epoch].append(sign * value)
-    given_up = search._duets().lost
-    assert given_up
-    for _, lost, value in given_up:
-        assert lost.x[0] < 0.2 or draw_of_evaluation(lost) == (1, 0, 0)
-        end = -3.0 if mode == "max" else -1.0
-        assert sign * value == (end if settings else min(drawn[lost.epoch]))
-    assert search.recommend()["x"] >= 0.2
-
-
-def test_a_draw_is_not_given_up_once_it_has_a_reward() -> None:
-    search = search_of(2)
-    for i in range(ATTEMPTS):
-        config_of(search, f"t{i}")
-        search.on_trial_complete(f"t{i}", error=True)
-    config_of(search, "other")
-    assert draw_of(search, "other") == (1, 1, 0)
-    finish(search, "t0", 0.5)  # run again after all
-    assert [value for _, value in search._duets().evaluations] == [0.5]
-    assert draws(search) == {(1, 0, 0): 1}
 
 
 def fail(search: DUETSSearch, trial: str) -> None:
@@ -363,18 +279,6 @@ def test_what_counted_as_the_worst_is_forgotten_with_another_mode() -> None:
     assert search.status()["epoch"] == 1
 
 
-def test_a_failed_trial_counts_once() -> None:
-    search = search_of(1, value_range=(-3.0, 1.0))
-    for _ in range(ATTEMPTS):
-        fail(search, "same")
-        search.on_trial_complete("same", error=True)
-    for i in range(ATTEMPTS - 2):
-        fail(search, f"t{i}")
-    assert next_draw(search) == (1, 0, 0)
-    fail(search, "one more")
-    assert next_draw(search) == (1, 0, 1)
-
-
 @pytest.mark.parametrize("entered", [True, False])
 def test_a_trial_that_the_ledger_has_refused_says_nothing_of_its_point(
     entered: bool, monkeypatch: pytest.MonkeyPatch
@@ -389,18 +293,6 @@ def test_a_trial_that_the_ledger_has_refused_says_nothing_of_its_point(
     for i in range(ATTEMPTS):
         fail(search, f"t{i}")
     assert next_draw(search) == ((1, 0, 1) if entered else (1, 0, 0))
-
-
-def test_a_search_whose_trials_all_fail_ends() -> None:
-    search = search_of(2)
-    for i in range(HOPELESS - 1):
-        config_of(search, f"t{i}")
-        search.on_trial_complete(f"t{i}", error=True)
-    config_of(search, "last")
-    with pytest.warns(UtilityWarning, match="failed one after another"):
-        search.on_trial_complete("last", error=True)
-    assert search.suggest("more") == FINISHED
-    assert not search._duets().evaluations
 
 
 def test_a_failed_trial_that_is_run_again_has_its_draw_unless_it_was_given_away() -> None:
@@ -434,21 +326,6 @@ def test_a_trial_made_anew_is_known_to_the_recommendation_only() -> None:
     assert not draws(search)
     finish(search, "stranger", 0.5)
     assert len(search._duets().evaluations) == 1
-
-
-def test_a_trial_counts_once() -> None:
-    search, plain = search_of(2), search_of(2)
-    config = config_of(search, "a")
-    flat = {f"config/{name}": value for name, value in config.items()}
-    finish(search, "a", score(config))
-    before = search._shown_so_far()
-    finish(search, "a", 0.9, **flat)
-    finish(search, "a", score(config), **flat)
-    search.on_trial_complete("a", error=True)
-    assert search._shown_so_far() == before
-    run(search, 3)
-    run(plain, 4)
-    assert known(search) == known(plain)
 
 
 # Saved and restored -----------------------------------------------------------------------------
@@ -513,19 +390,6 @@ def test_draws_that_a_restore_dropped_are_evaluated_again_after_the_others(tmp_p
     finish(again, "o2", -9.0)  # it had not been dropped after all, and comes too late
     go_on(again)
     assert known(again) == known(plain)
-
-
-def test_coins_come_from_the_seed_alone_and_are_kept(tmp_path: Path) -> None:
-    first, same, other = search_of(seed=3), search_of(seed=3), search_of(seed=4)
-    assert run(first, 12) == run(same, 12)
-    assert known(first) == known(same)
-    assert known(first)[1] != known(other)[1]
-    drawn = search_of(seed=None, space=None)
-    copies = [cloudpickle.loads(cloudpickle.dumps(drawn)) for _ in range(2)]
-    for copy in (drawn, *copies):
-        copy.set_search_properties(None, None, dict(SPACE))
-    assert run(copies[0], 9) == run(copies[1], 9) == run(drawn, 9)
-    assert drawn._seed != search_of(seed=None)._seed
 
 
 def test_another_mode_later_turns_what_was_learned() -> None:
@@ -615,59 +479,12 @@ def test_without_privacy_it_says_so_once() -> None:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"n_agents": 0}, "n_agents.*got 0"),
         ({"n_agents": 2.0, "n_trials": 5}, "n_agents"),
-        ({"n_trials": 0}, "n_trials.*got 0"),
-        ({"n_trials": 2.5}, "n_trials"),
-        ({"variant": "paper"}, "n_trials="),
-        ({"variant": "other"}, "default, paper"),
-        ({"failure_probability": 0.0}, "failure_probability.*got 0"),
-        ({"failure_probability": None}, "failure_probability"),
         ({"seed": -1}, "seed.*got -1"),
-        ({"discretisation": 15}, "discretisation"),
         ({"epsilon": 1.0}, "bound"),
-        ({"epsilon": 0.0, "bound": 1.0}, "epsilon"),
-        ({"epsilon": 1.0, "bound": 1.0, "mechanism": "none"}, "mechanism"),
         ({"mode": "most"}, "mode"),
-        ({"max_concurrent": 0}, "max_concurrent"),
     ],
 )
 def test_arguments_out_of_range_are_refused(settings: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         search_of(**settings)
-
-
-def test_published_settings_are_the_published_algorithms() -> None:
-    search = search_of(5, n_trials=50, variant="paper")
-    assert search._config == DUETSConfig.paper(5, 10, discretisation=POINTS)
-    run(search, 50)
-    assert search._duets().public_state.finished
-    assert "400 evaluations" in str(search_of(epsilon=1.0, bound=1.0).plan(400))
-
-
-# Experiments ------------------------------------------------------------------------------------
-
-
-def noisy(config: dict[str, Any]) -> dict[str, float]:
-    noise = np.random.default_rng(int(1e6 * config["x"])).normal(0.0, 0.05)
-    return {"cost": float(noise) - score(config)}
-
-
-def test_four_trials_at_once_find_a_good_region() -> None:
-    search = search_of(4, space=None, n_trials=40, tags=True, metric="cost", mode="min")
-    assert search.set_search_properties(None, None, {**SPACE, "c": 5})
-    trials = evaluation(search, noisy, 40, at_once=4)
-    assert len(trials) == 40
-    check_search(search, [trial.config for trial in trials])
-
-
-def check_search(search: DUETSSearch, configs: list[dict[str, Any]]) -> None:
-    """After 40 trials at most four at once, by four agents."""
-    assert score(search.recommend()) > 0.6
-    assert search.recommend()["c"] == 5
-    assert search.status()["active_share"] < 0.5
-    tags = [config[TAG] for config in configs]
-    assert sum(draws(search).values()) == sum("agent" in tag for tag in tags)
-    assert {draw[0] for draw in draws(search)} == {1, 2, 3}
-    assert [epoch.length for epoch in search.history()] == [2, 4]
-    assert max(tag["reals"] for tag in tags) > 0

@@ -19,7 +19,6 @@ from raytune_searchers import (
     LDPGPUCBSearch,
     POGPUCBSearch,
     ldp_trainable,
-    report_public,
 )
 from raytune_searchers._search import FINISHED
 from raytune_searchers._trainable import REPEATED
@@ -28,13 +27,6 @@ from tests.raytune_searchers.hosts import evaluate, evaluation
 from tests.raytune_searchers.runs import LINE, begun, make_search, squares
 
 EVERYTHING_STOPPED = f"nothing was released of {FRUITLESS} trials one after another"
-
-
-def slowly(config: dict[str, Any]) -> Any:
-    """Reports four epochs before it has losses."""
-    for epoch in range(4):
-        report_public({"train_loss": abs(config["x"] - 0.5) / (epoch + 1)})
-    return squares(config)
 
 
 def reward(config: dict[str, Any]) -> float:
@@ -75,21 +67,6 @@ def test_trials_that_are_all_stopped_end_the_search(system: str) -> None:
     assert search.suggest("more") == FINISHED
 
 
-@pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
-@pytest.mark.usefixtures("local_hosts")
-def test_a_release_now_and_then_is_enough_to_go_on() -> None:
-    search = begun(make_search(n_steps=40, n_starts=30))
-    private = search.private(squares)
-    for i in range(3 * FRUITLESS):
-        suggestion = search.suggest(f"t{i}")
-        assert isinstance(suggestion, dict)
-        if i % (FRUITLESS - 1) == 0:
-            evaluate(search, private, f"t{i}", suggestion)
-        else:
-            search.on_trial_complete(f"t{i}", {"trial_id": f"t{i}"})
-    assert search.guarantee().protected
-
-
 @pytest.mark.usefixtures("local_hosts")
 def test_a_resumed_trial_finds_its_host_before_anything_is_suggested(tmp_path: Path) -> None:
     """Tune starts resumed trials before it asks a restored search for the first time."""
@@ -125,9 +102,6 @@ def test_it_is_said_at_once_if_fewer_trials_will_run_than_were_asked_for(
     fewer = planned < num_samples < sys.maxsize  # which Tune says for -1
     assert [expected in text for text in said] == [True] * fewer
     assert len(trials) == planned
-
-
-# Plain floats -----------------------------------------------------------------------------------
 
 
 # Paused trials ----------------------------------------------------------------------------------
@@ -207,18 +181,6 @@ def run_of(search: Any, private: Any, folder: Path, n: int = -1) -> Any:
         verbose=0,
         reuse_actors=True,
     )
-
-
-@pytest.mark.soak
-@pytest.mark.usefixtures("the_ray")
-def test_the_guarantee_takes_what_tune_run_returns(tmp_path: Path) -> None:
-    search = make_search()
-    analysis = run_of(search, search.private(squares), tmp_path)
-    assert search.guarantee(analysis).protected
-    analysis.trials[0].last_result["loss"] = 0.123
-    with pytest.warns(PrivacyWarning, match="another value than was released"):
-        assert not search.guarantee(analysis).protected
-    search.close()
 
 
 def raw_in_an_earlier_row(private: Any) -> Any:

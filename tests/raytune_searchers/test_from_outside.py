@@ -16,9 +16,8 @@ from privbo_plugins.errors import PrivacyWarning
 from raytune_searchers import PrivateSearch
 from tests.contracts import conformance
 from tests.contracts.conformance import CHECKS, Check, Subject, evaluate_privately
-from tests.inside import host_name, published_by
-from tests.raytune_searchers.hosts import crash, evaluation
-from tests.raytune_searchers.runs import LINE, RECORDS, begun, fit, ledger, squares
+from tests.inside import published_by
+from tests.raytune_searchers.runs import LINE, RECORDS, fit, squares
 from tests.sixth import SixthConfig
 
 T = 6
@@ -42,32 +41,6 @@ def test_the_plan_says_what_a_run_costs_and_how_to_run_it_here() -> None:
     assert pickle.loads(pickle.dumps(plan)) == plan == search_of().plan(LINE, len(RECORDS))
     with pytest.raises(AttributeError):
         _ = plan.n_steps
-
-
-@pytest.mark.usefixtures("local_hosts")
-def test_a_host_that_dies_between_trials_is_begun_again_and_knows_the_algorithm(
-    tmp_path: Path,
-) -> None:
-    search = begun(search_of(vault=f"sqlite:///{tmp_path}/vault.db"))
-    private = search.private(squares)
-    evaluation(search, private, 2)
-    before = ledger(search)[1]
-    crash(host_name(search))
-    again = pickle.loads(pickle.dumps(search))
-    evaluation(again, private, name="later")
-    assert again.finished()
-    assert ledger(again)[1][:2] == before
-    assert len(ledger(again)[1]) == T
-    assert again.guarantee().protected
-
-
-@pytest.mark.usefixtures("local_hosts")
-def test_a_run_of_other_settings_is_not_gone_on_with(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/vault.db"
-    begun(search_of(vault=url, run_name="r")).suggest("a")
-    other = begun(search_of(T + 1, vault=url, run_name="r"))
-    with pytest.raises(ValueError, match=r"started with (another config|other settings)"):
-        other.suggest("b")
 
 
 LEARNING = ("min is minimised", "max is maximised", "NumPy numbers are learned from")

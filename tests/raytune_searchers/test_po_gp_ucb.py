@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import pickle
 import shutil
-import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 
 import ray.cloudpickle as cloudpickle
 from ray import tune
-from ray.tune.search import ConcurrencyLimiter
 
 from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable
 from privbo_plugins.algorithms.po_gp_ucb.table import IN_MEMORY
@@ -29,7 +27,6 @@ from raytune_searchers import POGPUCBSearch, answering
 from raytune_searchers._search import FINISHED
 from raytune_searchers.hosts.curator import AnswerHost, AnswerSettings
 from raytune_searchers.po_gp_ucb import _SEEN_BESIDE, NO_MANIFEST
-from tests.inside import settings_of
 from tests.leaks import Scanner
 
 N = 12
@@ -98,36 +95,11 @@ def test_every_row_is_asked_once_and_then_the_search_ends(table: ReleasedTable) 
     assert search.guarantee().n_answers == N
 
 
-def test_trials_at_the_same_time_get_different_rows(table: ReleasedTable) -> None:
-    search = search_of(table)
-    rows = [row_of(search, f"t{i}") for i in range(N)]
-    assert sorted(rows) == list(range(N))
-    assert row_of(search, "t3") == rows[3]
-    assert search.suggest("late") == FINISHED
-
-
-@pytest.mark.parametrize(("mode", "sign"), [("max", 1.0), ("min", -1.0)])
-def test_the_best_row_is_found_before_most_others(
-    mode: str, sign: float, table: ReleasedTable
-) -> None:
-    search = search_of(table, mode=mode, **dict.fromkeys(KNOWN))
-    assert BEST in run(search, 8, sign=sign)
-    assert search.recommend() == {"row": BEST}
-
-
 def test_seeds_name_rows_and_names_are_the_users(table: ReleasedTable) -> None:
     first, second = (search_of(table, seed=5, parameter="person") for _ in range(2))
     assert row_of(first, "a", "person") == row_of(second, "b", "person")
     assert len({row_of(search_of(table, seed=seed), "a") for seed in range(20)}) > 3
     assert len({row_of(search_of(table, seed=None), "a") for _ in range(20)}) > 1
-
-
-def test_a_table_of_one_row() -> None:
-    one = Curator(X[:1], epsilon=1.0, delta=1e-3, bounds=[(0, 1)]).release()
-    search = search_of(one)
-    assert search.set_search_properties(None, None, {"row": tune.randint(0, 1)})
-    assert run(search) == [0]
-    assert search.recommend() == {"row": 0}
 
 
 def test_points_come_first_and_only_once(table: ReleasedTable) -> None:
@@ -249,23 +221,6 @@ def test_known_answers_are_taken(table: ReleasedTable) -> None:
 # Tune's rules -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("limiter", [False, True])
-def test_limits_hold_and_nothing_else_makes_a_trial_wait(
-    limiter: bool, table: ReleasedTable
-) -> None:
-    search: Any = search_of(table, max_concurrent=None if limiter else 2)
-    limited = ConcurrencyLimiter(search, max_concurrent=2) if limiter else search
-    a, b = row_of(limited, "a"), row_of(limited, "b")
-    assert a != b
-    assert limited.suggest("c") is None
-    limited.on_trial_complete("a", error=True)
-    assert isinstance(limited.suggest("c"), dict)
-    assert limited.suggest("d") is None
-    finish(limited, "c", 0.5)
-    search.set_max_concurrency(N)
-    assert isinstance(search.suggest("d"), dict)
-
-
 def test_param_spaces_hold_constants_and_the_rows(table: ReleasedTable) -> None:
     for space in ({}, {"row": tune.randint(0, N)}):
         search = search_of(table, metric=None, mode=None)
@@ -300,11 +255,6 @@ def test_metric_and_mode_may_come_late_and_must_come(table: ReleasedTable) -> No
     with pytest.raises(RuntimeError, match=r"POGPUCBSearch needs metric= and mode=.*param_space"):
         search.suggest("a")
     search.on_trial_complete("a", {"answer": 1.0})
-    for metric, mode in ((["a", "b"], "max"), ("a", ["max"]), ("a", "most"), ("done", "max")):
-        with pytest.raises(ValueError, match=r"metric|mode"):
-            search.set_search_properties(metric, mode, {})  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match=r"metric|mode"):
-            POGPUCBSearch(table, metric=metric, mode=mode)  # type: ignore[arg-type]
     assert search.set_search_properties(None, "min", {"c": 1})
     assert (search.metric, search.mode) == ("_metric", "min")
     row_of(search, "a")
@@ -321,14 +271,8 @@ def test_another_mode_later_turns_what_was_learned(table: ReleasedTable) -> None
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"noise_sd": 0.5}, "manifest knows"),
-        ({"correction": "maybe"}, "correction"),
-        ({"lengthscale": -1.0}, "lengthscale"),
-        ({"failure_probability": 1.0}, "failure_probability"),
-        ({"n_startup": 0}, "n_startup"),
         ({"parameter": "a/b"}, "parameter"),
         ({"parameter": ""}, "parameter"),
-        ({"max_concurrent": 0}, "max_concurrent"),
     ],
 )
 def test_arguments_out_of_range_are_refused(
@@ -418,11 +362,6 @@ def test_a_table_in_memory_is_pickled_whole(table: ReleasedTable) -> None:
     assert not set(run(pickle.loads(pickled), prefix="u")) & set(rows)
 
 
-def test_other_folders_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="holds no experiment of POGPUCBSearch"):
-        POGPUCBSearch.from_experiment(tmp_path)
-
-
 # What may be claimed ----------------------------------------------------------------------------
 
 
@@ -438,18 +377,6 @@ def test_the_manifests_claim_is_the_searchs(table: ReleasedTable) -> None:
     assert _SEEN_BESIDE in search.guarantee().notes
 
 
-def test_what_the_manifest_says_of_answers_is_used() -> None:
-    released = Curator(
-        X, epsilon=1.0, delta=1e-3, bounds=[(0, 1)], outcomes=X[:, 0],
-        outcome_epsilon=1.0, outcome_range=(0, 1),
-    ).release()  # fmt: skip
-    search = search_of(released)
-    assert settings_of(search).answer_variance == released.manifest.answer_variance > 0
-    assert search.guarantee().epsilon > 1.0
-    assert search.guarantee().outcomes
-    assert settings_of(search_of(released, answer_variance=0.5)).answer_variance == 0.5
-
-
 def test_of_a_bare_matrix_nothing_is_claimed_and_it_is_said_once(table: ReleasedTable) -> None:
     Z = table.Z.copy()
     with pytest.warns(PrivacyWarning, match=NO_MANIFEST) as warned:
@@ -460,23 +387,6 @@ def test_of_a_bare_matrix_nothing_is_claimed_and_it_is_said_once(table: Released
     assert NO_MANIFEST in str(search.guarantee())
     assert str(search.guarantee()).startswith("NOT PROTECTED")
     assert math.isinf(search.guarantee().epsilon)
-
-
-def test_of_an_unprotected_release_nothing_is_claimed() -> None:
-    with pytest.warns(PrivacyWarning):
-        released = Curator(
-            X, epsilon=1.0, delta=1e-3, bounds=[(0, 1)], mechanism="projection"
-        ).release()  # fmt: skip
-    with pytest.warns(PrivacyWarning, match="column space"):
-        search = search_of(released)
-    assert not search.guarantee().protected
-    assert math.isinf(search.guarantee().epsilon)
-
-
-@pytest.mark.parametrize("Z", [[[1.0, math.nan]], [1.0, 2.0], [["a"]], "table.csv", object()])
-def test_what_is_no_table_is_refused(Z: Any) -> None:
-    with pytest.raises(ValueError, match=r"Z must be|released table is"):
-        search_of(Z)
 
 
 # Experiments ------------------------------------------------------------------------------------
@@ -632,10 +542,3 @@ def test_functions_that_capture_a_table_are_refused() -> None:
             answering(make)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="needs a function"):
         answering(curator)  # type: ignore[arg-type]
-
-
-def test_warnings_stay_errors() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(PrivacyWarning):
-            search_of(X)

@@ -20,21 +20,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:The noise of one step:UserWarnin
 
 LINE = {"x": tune.uniform(0.0, 1.0)}
 RECORDS = np.linspace(0.0, 1.0, 20)
-SOAK = [pytest.param(kind, marks=pytest.mark.soak) for kind in ("trainings", "public")]
-"""What the same statements of a search on records serve."""
 
 
 def losses(config: dict[str, Any]) -> np.ndarray:
     """A loss a record."""
     return np.asarray((config["x"] - RECORDS) ** 2)
-
-
-def reporting(config: dict[str, Any]) -> np.ndarray:
-    """The same, after public figures of its own."""
-    from raytune_searchers import report_public
-
-    report_public({"epoch": 1, "host": 2.0})
-    return losses(config)
 
 
 def on_records(folder: Path | None, **settings: Any) -> DPGIBOSearch:
@@ -82,18 +72,15 @@ def steps(search: Any, private: Any, first: int, n: int) -> int:
     return sum(taken)
 
 
-@pytest.mark.parametrize("kind", ["records", *SOAK, "rewards"])
+@pytest.mark.parametrize("kind", ["records", "rewards"])
 def test_the_database_looks_through_nothing_that_grows(
     kind: str, tmp_path: Path, local_hosts: LocalRay
 ) -> None:
     search: Any = {
         "records": lambda: on_records(tmp_path),
-        "trainings": lambda: on_records(tmp_path, training_mu=0.001),
-        "public": lambda: on_records(tmp_path),
         "rewards": lambda: on_rewards(tmp_path),
     }[kind]()
-    returning = {"public": reporting, "rewards": lambda config: config["x"]}.get(kind, losses)
-    private = search.private(returning)
+    private = search.private(losses if kind == "records" else lambda config: config["x"])
     grown(search, private, 0, 22)
     early = steps(search, private, 22, 12)
     grown(search, private, 34, 154)
@@ -110,31 +97,6 @@ def test_a_trial_on_records_reads_no_more_after_many_others(
     early = cost(search, private, tmp_path, 62, 12)
     grown(search, private, 74, 182)
     assert cost(search, private, tmp_path, 182, 12) == early
-
-
-@pytest.mark.soak
-def test_a_trial_that_reports_what_is_public_reads_no_more_after_many_others(
-    tmp_path: Path, local_hosts: LocalRay
-) -> None:
-    search = on_records(tmp_path)
-    private = search.private(reporting)
-    grown(search, private, 0, 62)
-    early = cost(search, private, tmp_path, 62, 12)
-    grown(search, private, 74, 122)
-    assert cost(search, private, tmp_path, 122, 12) == early
-    assert search.guarantee().protected
-
-
-@pytest.mark.soak
-def test_a_reward_reads_no_more_of_the_ledger_after_many_others(
-    tmp_path: Path, local_hosts: LocalRay
-) -> None:
-    search = on_rewards(tmp_path)
-    private = search.private(lambda config: config["x"])
-    grown(search, private, 0, 60)
-    early = cost(search, private, tmp_path, 60, 10)
-    grown(search, private, 70, 120)
-    assert cost(search, private, tmp_path, 120, 10) == early
 
 
 @pytest.mark.parametrize("in_memory", [pytest.param(False, marks=pytest.mark.soak), True])

@@ -335,15 +335,11 @@ def test_any_other_config_than_the_given_one_is_noticed(other: dict[str, Any]) -
     assert altered(flat({**GIVEN, **other}), given)
 
 
-def test_another_order_of_parameters_is_noticed() -> None:
-    turned = dict(reversed(GIVEN.items()))
-    assert altered(flat(turned), [flat(GIVEN)])
-
-
-@pytest.mark.parametrize("name", sorted(GIVEN))
-def test_a_parameter_that_was_removed_is_noticed(name: str) -> None:
-    rest = {key: value for key, value in GIVEN.items() if key != name}
-    assert altered(flat(rest), [flat(GIVEN)])
+def test_another_order_and_a_parameter_that_is_missing_are_noticed() -> None:
+    given = [flat(GIVEN)]
+    assert altered(flat(dict(reversed(GIVEN.items()))), given)
+    for name in GIVEN:
+        assert altered(flat({key: value for key, value in GIVEN.items() if key != name}), given)
 
 
 @pytest.mark.parametrize(

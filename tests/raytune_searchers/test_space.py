@@ -26,7 +26,7 @@ from ray.tune.impl.placeholder import (
     resolve_placeholders,
 )
 
-from privbo_plugins.spaces import Categorical, Float, Int
+from privbo_plugins.spaces import Categorical
 from raytune_searchers._space import TuneSpace, holds_placeholder, to_space
 
 NUMERIC: dict[str, Callable[[], Any]] = {
@@ -107,48 +107,12 @@ def test_values_have_the_type_that_tune_gives_them(kind: str) -> None:
     assert kinds == {type(domain.sample())}
 
 
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [
-        ("uniform", Float(-2.0, 3.0)),
-        ("loguniform", Float(1e-4, 1e-1, log=True)),
-        ("quniform", Float(-1.0, 2.0, step=0.25)),
-        ("quniform of ones", Float(0.0, 4.0, step=1.0)),
-        ("qloguniform", Float(0.5, 8.0, log=True, step=0.5)),
-        ("randint", Int(-3, 3)),
-        ("qrandint", Int(-6, 9, step=3)),
-        ("qrandint between", Int(3, 9, step=3)),
-        ("qrandint of ones", Int(0, 4)),
-        ("lograndint", Int(1, 8, log=True)),
-        ("qlograndint", Int(2, 16, log=True, step=2)),
-        ("qlograndint between", Int(5, 15, log=True, step=5)),
-        ("qlograndint of ones", Int(1, 5, log=True)),
-    ],
-)
-def test_a_domain_becomes_the_dimension_of_its_kind(kind: str, expected: Any) -> None:
-    assert converted({"a": NUMERIC[kind]()}).space["a"] == expected
-
-
 def test_choices_stay_in_their_order_and_keep_their_types() -> None:
     space = converted({"a": tune.choice([1, True, 1.0, "1", None, (1,), [1]])})
     values = [space.suggestion([i])["a"] for i in range(7)]
     assert values == [1, True, 1.0, "1", None, (1,), [1]]
     assert [type(v) for v in values] == [int, bool, float, str, type(None), tuple, list]
     assert [float(space.encode({"a": v})[0]) for v in values] == [0, 1, 2, 3, 4, 5, 6]
-
-
-def test_nested_dictionaries_are_flattened_and_come_back_nested() -> None:
-    space = converted(
-        {
-            "x": tune.uniform(0, 1),
-            "model": {"width": tune.randint(1, 5), "opt": {"lr": tune.loguniform(1e-3, 1)}},
-            "seed": 7,
-            "list": [1, {"deep": 2}],
-        }
-    )
-    assert space.space.names == ("model/opt/lr", "model/width", "x")
-    suggestion = space.suggestion([1.0, 0.0, 0.5])
-    assert suggestion == {"x": 0.5, "model": {"width": 1, "opt": {"lr": 1.0}}}
 
 
 def test_a_space_without_a_domain_that_varies_is_none() -> None:
@@ -161,13 +125,8 @@ def test_a_space_without_a_domain_that_varies_is_none() -> None:
     ("domain", "value"),
     [
         (tune.uniform(2.0, 2.0), 2.0),
-        (tune.loguniform(3.0, 3.0), 3.0),
-        (tune.quniform(0.5, 0.5, 0.25), 0.5),
         (tune.randint(3, 4), 3),
-        (tune.qrandint(0, 1, 1), 0),
         (tune.qrandint(5, 9, 4), 8),
-        (tune.lograndint(2, 3), 2),
-        (tune.qlograndint(5, 9, 4), 8),
         (tune.choice(["only"]), "only"),
     ],
 )
@@ -181,33 +140,17 @@ def test_a_domain_with_a_single_value_is_fixed_and_still_suggested(
     assert all(drawn == value or drawn == pytest.approx(value) for drawn in sampled(domain))
 
 
-def test_the_users_space_is_left_alone() -> None:
-    config = {"x": tune.uniform(0, 1), "n": {"c": tune.choice([1, 2]), "k": [1]}}
-    before, held = copy.copy(config), copy.copy(config["n"])
-    converted(config).suggestion([0, 0.5])
-    assert config == before
-    assert config["n"] == held
-
-
 UNFIT: list[tuple[dict[str, Any], str]] = [
     ({"a": tune.grid_search([1, 2])}, r"grid_search.*\(a\)"),
-    ({"n": {"a": tune.grid_search([1, 2])}, "x": tune.uniform(0, 1)}, r"grid_search.*\(n/a\)"),
     ({"a": tune.sample_from(lambda spec: 1)}, "'a' is a Function domain"),
     ({"a": {"eval": "1 + 1"}}, "'a' is a Function domain"),
     ({"a": tune.randn(0, 1)}, "'a' is a Float domain.*bounded"),
-    ({"a": tune.qrandn(0, 1, 0.5)}, "'a' is a Float domain.*bounded"),
     ({"n": {"a": tune.randn(0, 1)}}, "'n/a' is a Float domain"),
     ({"a": [1, tune.uniform(0, 1)]}, "inside a list"),
-    ({"a": (tune.uniform(0, 1),)}, "inside a list"),
-    ({"a": [{"b": tune.uniform(0, 1)}]}, "inside a list"),
     ({"a": tune.choice([tune.uniform(0, 1), 2])}, "'a' is a choice between domains"),
     ({"a": tune.choice([tune.grid_search([1, 2]), 2])}, "'a' is a choice between domains"),
-    ({"a": tune.choice([{"lr": tune.uniform(0, 1)}, {"lr": 0}])}, "'a' is a choice between"),
-    ({"a": tune.choice([[tune.uniform(0, 1)], [0]])}, "'a' is a choice between domains"),
-    ({"a/b": tune.uniform(0, 1)}, "may not hold '/'"),
     ({"n": {"a/b": tune.uniform(0, 1)}}, "may not hold '/'"),
     ({"a": tune.qrandint(1, 10, 20)}, "'a' has no multiple of q=20 in"),
-    ({"a": tune.qlograndint(5, 7, 4)}, "'a' has no multiple of q=4 in"),
 ]
 
 
@@ -215,16 +158,6 @@ UNFIT: list[tuple[dict[str, Any], str]] = [
 def test_what_has_no_place_in_a_plan_is_refused(config: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         to_space(config)
-
-
-@pytest.mark.parametrize(
-    "domain",
-    [tune.uniform(1.0, 0.0), tune.randint(3, 3), tune.choice([])],
-    ids=["uniform", "randint", "choice"],
-)
-def test_an_empty_domain_is_refused(domain: Any) -> None:
-    with pytest.raises(ValueError, match=r"low <= high|at least one choice"):
-        to_space({"a": domain})
 
 
 def test_a_function_is_refused_as_the_tuner_shows_it() -> None:
@@ -242,24 +175,6 @@ POINTS = {
 }
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        {"x": 0.25, "n": {"y": 0.1, "k": 6}, "c": "q"},
-        {"x": 0.25, "n/y": 0.1, "n/k": 6, "c": "q"},
-        {"x": 0.25, "n": {"y": 0.1}, "n/k": 6, "c": "q"},
-        {"x": np.float64(0.25), "n": {"y": np.float32(0.1), "k": np.int64(6)}, "c": "q"},
-        {"x": 0.25, "n": {"y": 0.1, "k": 6}, "c": "q", "one": 4},
-    ],
-    ids=["nested", "flat", "mixed", "numpy", "fixed"],
-)
-def test_a_point_is_found_flat_or_nested(point: dict[str, Any]) -> None:
-    space = converted(POINTS)
-    suggestion = space.suggestion(space.checked_point(point))
-    assert suggestion["n"].pop("y") == pytest.approx(0.1)
-    assert suggestion == {"x": 0.25, "n": {"k": 6}, "c": "q", "one": 4}
-
-
 GOOD = {"x": 0.25, "n": {"y": 0.1, "k": 6}, "c": "q"}
 
 
@@ -267,18 +182,12 @@ GOOD = {"x": 0.25, "n": {"y": 0.1, "k": 6}, "c": "q"}
     ("change", "message"),
     [
         ({"n": {"y": 0.1}}, "'n/k'.*missing"),
-        ({"n": 3}, "'n/k'.*missing"),
         ({"z": 1}, "names z"),
-        ({"constant": 3}, "names constant"),
         ({"n": {"y": 0.1, "k": 6, "z": 1}}, "names n/z"),
         ({"x": 1.5}, r"x=1\.5"),
-        ({"x": -0.5}, r"x=-0\.5"),
         ({"x": math.nan}, "x=nan"),
-        ({"x": math.inf}, "x=inf"),
         ({"x": "0.5"}, "x='0.5'"),
         ({"x": True}, "x=True"),
-        ({"x": None}, "x=None"),
-        ({"n": {"y": 0.0, "k": 6}}, "n/y=0"),
         ({"n": {"y": 0.1, "k": 12}}, "n/k=12"),
         ({"c": "r"}, "'c' is none of its 2"),
         ({"one": 5}, "one=5"),
@@ -287,11 +196,6 @@ GOOD = {"x": 0.25, "n": {"y": 0.1, "k": 6}, "c": "q"}
 def test_a_point_outside_the_space_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         converted(POINTS).checked_point(GOOD | change)
-
-
-def test_a_point_without_a_parameter_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"'x'.*missing"):
-        converted(POINTS).checked_point({k: v for k, v in GOOD.items() if k != "x"})
 
 
 def test_a_config_without_a_parameter_has_no_point() -> None:
