@@ -126,13 +126,6 @@ def test_variances_are_the_dense_ones(kernel: Kernel, lam: float) -> None:
     np.testing.assert_allclose(variance(kernel, D, X, lam), expected, atol=5e-5)
 
 
-def test_variances_are_never_negative_and_one_far_away() -> None:
-    D = np.full((50, 1), 0.5)
-    s2 = variance(RBF(0.05), D, np.array([[0.5], [30.0]]), 1e-9)
-    assert 0.0 <= s2[0] < 1e-6
-    assert s2[1] == 1.0
-
-
 @KERNELS
 def test_a_spanning_set_spans_every_point(kernel: Kernel) -> None:
     D = np.random.default_rng(0).random((60, 2)).round(1)
@@ -181,13 +174,6 @@ def test_equal_rewards_have_a_finite_fit(c: float, noise: float | None) -> None:
     mu, sigma = posterior.predict(D)
     np.testing.assert_allclose(mu, c, atol=1e-5 * max(abs(c), 1.0))
     assert np.isfinite(sigma).all()
-
-
-def test_a_posterior_without_the_covariance_knows_a_mean_only() -> None:
-    posterior = SparsePosterior(Inducing(RBF(0.3), np.zeros((1, 1))), np.ones(1), Scale(0.1))
-    assert posterior.mean(np.zeros((1, 1))) == pytest.approx(1.0)
-    with pytest.raises(ValueError, match="coins are private"):
-        posterior.predict(np.zeros((1, 1)))
 
 
 # Settings ---------------------------------------------------------------------------------------
@@ -258,16 +244,6 @@ def test_the_published_width_is_that_of_the_lemma() -> None:
 def test_settings_outside_their_range_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="range" if "low" in bad else next(iter(bad))):
         DUETSConfig(**bad)
-
-
-def test_settings_travel_in_json() -> None:
-    config = DUETSConfig(
-        first_epoch=3, low=-1.0, high=1.0, noise=make_mechanism(1.0, bound=1.0).noise
-    )
-    described = json.loads(json.dumps(config.to_dict(), allow_nan=False))
-    assert config.noise is not None
-    assert described.pop("noise")["variance"] == config.noise.variance
-    assert DUETSConfig(**described | {"noise": config.noise}) == config
 
 
 def test_the_scale_of_unfitted_rewards_comes_from_their_range() -> None:
@@ -413,21 +389,6 @@ def test_draws_are_uniform(toss: Callable[[int, int], Coins]) -> None:
         assert chisquare(pairs).pvalue > 1e-4
 
 
-@pytest.mark.parametrize("toss", [Coins.tossed, Coins.shared], ids=["private", "shared"])
-def test_keys_agents_and_epochs_have_coins_of_their_own(
-    toss: Callable[[int, int], Coins],
-) -> None:
-    seen = {
-        tuple(toss(key, 2).draws(n, j, 8, 10**6))
-        for key in range(3) for n in range(2) for j in range(1, 4)
-    }  # fmt: skip
-    assert len(seen) == 18
-    coins = Coins.tossed(0, 1)
-    assert coins.inducing(1).random() != coins.refinement(1).random()
-    assert coins.inducing(1).random() != coins.inducing(2).random()
-    assert coins.inducing(2).random() == coins.known_to(0).inducing(2).random()
-
-
 # What a host sees -------------------------------------------------------------------------------
 
 Function = Callable[[np.ndarray], float]
@@ -540,15 +501,6 @@ def test_spare_evaluations_are_points_that_nobody_has_evaluated(config: DUETSCon
 
 
 @BOTH
-def test_all_evaluations_pending_still_leaves_something_to_ask(config: DUETSConfig) -> None:
-    duets = DUETS(config, SPACES["choices"])
-    out = [*draws_of(duets), *(Evaluation(x) for x in duets.public_state.active.U)]
-    one = duets.ask(0, out)
-    assert one is not None
-    assert SPACES["choices"].decode(one.x)
-
-
-@BOTH
 @each_space
 def test_a_run_finishes_after_n_t_evaluations(config: DUETSConfig, space: Space) -> None:
     duets = DUETS(config, space)
@@ -644,13 +596,6 @@ def test_extreme_and_constant_rewards_leave_finite_numbers(
         assert np.isfinite([*broadcast.v_bar, *broadcast.scale, broadcast.sigma_max or 0.0]).all()
     assert np.isfinite(duets.recommendation()).all()
     assert len(duets.public_state.active.U) >= 1
-
-
-def test_equal_rewards_trim_nothing() -> None:
-    for config in (SMALL, PAPER):
-        duets = DUETS(config, LINE)
-        evaluation(duets, 41, lambda x: 0.0)
-        assert duets.public_state.active.share == 1.0
 
 
 def test_a_finite_domain_need_not_be_snapped() -> None:

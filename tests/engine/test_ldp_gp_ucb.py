@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -170,18 +169,6 @@ def test_truncation_points_follow_the_moments_or_the_tail() -> None:
         noise = RewardNoise(4.0, 5.0, Tail(3.0, e, a=2.0))
         private = TGPUCB(UCBConfig(low=-1, high=1, noise=noise), row(2))
         assert private.b(t) == pytest.approx(1.0 + 3.0 * math.log(2 * t) ** e)
-
-
-def test_a_horizon_takes_the_place_of_the_evaluations_in_the_logarithm_of_the_width() -> None:
-    growing, fixed = (
-        TGPUCB(UCBConfig(low=-2, high=2, second_moment=1.0, n_trials=T), row(3))
-        for T in (None, 50)
-    )
-    for algorithm in (growing, fixed):
-        for _ in range(16):
-            algorithm.tell(evaluation_of(algorithm, 0), 0.1)
-    assert growing.beta == pytest.approx(1 + 16**0.25 * math.sqrt(math.log(16)))
-    assert fixed.beta == pytest.approx(1 + 16**0.25 * math.sqrt(math.log(50)))
 
 
 # Algorithm 1 ----------------------------------------------------------------------------------
@@ -773,20 +760,6 @@ def test_senseless_settings_are_refused_by_name(more: dict[str, Any], message: s
 def test_without_a_range_the_scale_must_be_given_whole(more: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="no unit: give bound= or value_range=, or B="):
         UCBConfig(**more)
-
-
-def test_settings_travel_in_json() -> None:
-    noise = RewardNoise(1.0, 2.0, Tail(3.0, 0.5, 2.0))
-    config = UCBConfig(low=-1, high=1, noise=noise, kernel_matrix=np.eye(2), n_trials=7)
-    described = json.loads(json.dumps(config.to_dict()))
-    assert described["kernel_matrix"] == [[1.0, 0.0], [0.0, 1.0]]
-    assert described["noise"] == {
-        "variance": 1.0, "total_variance": 2.0, "tail": {"radius": 3.0, "theta": 0.5, "a": 2.0}
-    }  # fmt: skip
-    again = UCBConfig(**(described | {"noise": noise}))
-    assert again.to_dict() == config.to_dict()
-    features = UCBConfig(low=-1, high=1, features=[[1, 2], [3, 4]]).to_dict()
-    assert json.loads(json.dumps(features))["features"] == [[1.0, 2.0], [3.0, 4.0]]
 
 
 # Learning, with fixed seeds ----------------------------------------------------------------------

@@ -302,15 +302,3 @@ def test_workers_at_once_are_sent_to_different_points_and_a_second_process_to_th
     assert np.array_equal(first.ask("w4").x, expected)
     assert np.array_equal(second.ask("w4").x, expected)
     assert np.array_equal(second.ask("w1").x, asked[1].x)
-
-
-def test_a_search_goes_on_after_points_that_the_host_chose() -> None:
-    losses, _ = quadratic(2000, 2, 1)
-    session = open_session(GIBOConfig(mu=1.0), cube(2))
-    for number in range(20):
-        session.place(f"own{number}", np.array([0.1, number / 20]))
-        x = np.array([0.1, number / 20])
-        session.tell(f"own{number}", cube(2).decode(x), cube(2), losses(x))
-    shown = run_session(session, losses)
-    assert len(shown) == 92 - 20
-    assert sum(charge.mu**2 for charge in session.ledger()) == pytest.approx(1.0)

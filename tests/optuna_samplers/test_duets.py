@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
 import pickle
@@ -28,7 +27,6 @@ from optuna_samplers import DUETSSampler
 from privbo_plugins.algorithms.duets import DUETS, DUETSConfig
 from privbo_plugins.algorithms.protocols import ATTEMPTS
 from privbo_plugins.errors import UtilityWarning
-from privbo_plugins.settings import fields_of
 from tests.worker import children
 
 pytestmark = [
@@ -125,16 +123,6 @@ def agreed(study: optuna.Study, *samplers: DUETSSampler, **settings: Any) -> dic
 # Draws and epochs -----------------------------------------------------------------------------
 
 
-def test_workers_agree_on_how_private_coins_are_derived() -> None:
-    more: dict[str, Any] = {"variant": "paper", "n_trials": 20, "first_epoch": 2}
-    sampler = make(**more)
-    study = make_study(sampler)
-    study.optimize(peak, n_trials=9)
-    assert agreed(study, sampler, **more)["status"]["epoch"] == 2
-    marks = {t.system_attrs["privbo:duets"]["settings"] for t in study.trials if draw_of(t)}
-    assert len(marks) == 1
-
-
 def test_trials_carry_epoch_agent_and_draw() -> None:
     study = make_study(make())
     study.optimize(peak, n_trials=12)
@@ -227,15 +215,6 @@ def test_the_recommendation_knows_the_rewards_of_the_open_epoch() -> None:
     assert sampler._state(study).scheduler is not None
     assert abs(sampler.recommend(study)["x"] - 0.3) < 0.1
     assert not known(sampler, study).evaluations
-
-
-def test_both_directions_evaluate_the_same() -> None:
-    up, down = make_study(make()), make_study(make(), direction="minimize")
-    up.optimize(peak, n_trials=14)
-    down.optimize(lambda trial: -peak(trial), n_trials=14)
-    assert [t.params for t in up.trials] == [t.params for t in down.trials]
-    assert up.sampler.recommend(up) == down.sampler.recommend(down)  # type: ignore[attr-defined]
-    assert up.user_attrs[SUMMARY]["active_share"] < 1
 
 
 # What fails -----------------------------------------------------------------------------------
@@ -370,63 +349,6 @@ def test_of_two_that_race_for_a_draw_one_holds_it(created_first: bool, tells: bo
     agreed(study, slow, fast)
 
 
-def test_a_draw_that_another_trial_has_claimed_is_out() -> None:
-    study = make_study(make(), optuna.storages.InMemoryStorage())
-    study._storage.set_trial_system_attr(study.ask()._trial_id, CLAIM, [1, 0, 0])
-    assert draw_of(_asked(study)) == (1, 1, 0)
-
-
-def test_a_draw_evaluated_twice_counts_once() -> None:
-    """As if a storage had shown two workers different things: the earlier trial is its owner."""
-    one, other = make(), make()
-    study = make_study(one, optuna.storages.InMemoryStorage())
-    trials = [_asked(study) for _ in range(2)]
-    twin = study.ask({"x": LINE["x"]})
-    copied = study._storage.create_new_trial(
-        study._study_id,
-        optuna.trial.create_trial(
-            state=TrialState.RUNNING,
-            params=trials[1].params,
-            distributions=LINE,
-            system_attrs={DRAW: list(draw_of(trials[1]) or ())},
-        ),
-    )
-    study._storage.set_trial_state_values(copied, TrialState.COMPLETE, [0.0])
-    rest = [_asked(study)]
-    for trial in (twin, trials[0], *rest):
-        study.tell(trial, peak(trial))
-    beside = make_study(other, study._storage)
-    assert known(other, beside).epoch == 1  # a later trial's value does not stand for the owner's
-    study.tell(trials[1], peak(trials[1]))
-    seen = agreed(study, one, other)
-    assert seen["status"]["epoch"] == 2
-    algorithm = known(one, study)
-    told = {(p.agent, p.draw): y for p, y in algorithm.evaluations if p.epoch == 1}
-    assert told[1, 0] == peak(trials[1])
-    assert [y for p, y in algorithm.evaluations if p.epoch is None] == [0.0]
-
-
-def test_an_owner_that_fails_hands_its_draw_to_the_next() -> None:
-    one = make()
-    study = make_study(one, optuna.storages.InMemoryStorage())
-    trials = [_asked(study) for _ in range(4)]
-    study.add_trial(
-        optuna.trial.create_trial(
-            value=0.5,
-            params=trials[2].params,
-            distributions=LINE,
-            system_attrs={DRAW: list(draw_of(trials[2]) or ())},
-        )
-    )
-    for i in (0, 1, 3):
-        study.tell(trials[i], peak(trials[i]))
-    assert known(one, study).epoch == 1
-    study.tell(trials[2], state=TrialState.FAIL)
-    assert agreed(study, one)["status"]["epoch"] == 2
-    told = {(p.agent, p.draw): y for p, y in known(one, study).evaluations}
-    assert told[0, 1] == 0.5
-
-
 @pytest.mark.filterwarnings("ignore:Epoch . waits for:privbo_plugins.errors.UtilityWarning")
 @pytest.mark.parametrize("seed", [0, 1])
 def test_readers_at_any_time_reach_the_same_state(seed: int) -> None:
@@ -456,16 +378,6 @@ def test_readers_at_any_time_reach_the_same_state(seed: int) -> None:
 
 def _complete(study: optuna.Study) -> list[FrozenTrial]:
     return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-
-
-def test_threads() -> None:
-    sampler = make(4, seed=None)
-    study = make_study(sampler, optuna.storages.InMemoryStorage())
-    study.optimize(peak, n_trials=40, n_jobs=4)
-    assert {t.state for t in study.trials} == {TrialState.COMPLETE}
-    draws = Counter(draw_of(t) for t in study.trials if draw_of(t))
-    assert set(draws.values()) == {1}
-    assert agreed(study, sampler, n_agents=4, seed=None)["status"]["epoch"] == 3
 
 
 def _work(url: str, out: str, n_trials: int) -> None:
@@ -520,17 +432,6 @@ def test_a_resumed_study_goes_on_as_if_it_had_not_stopped(tmp_path: Path, seed: 
     assert [t.params for t in study.trials] == [t.params for t in whole.trials]
     assert state(sampler, study) == state(whole.sampler, whole)  # type: ignore[arg-type]
     assert known(sampler, study).epoch == 4
-
-
-def test_a_seed_is_behind_the_coins_and_reseeding_is_not() -> None:
-    runs = []
-    for seed, reseeds in ((1, False), (1, True), (2, False)):
-        study = make_study(make(seed=seed), study_name=f"{seed} {reseeds}")
-        for _ in range(5):
-            study.sampler.reseed_rng() if reseeds else None
-            study.optimize(peak, n_trials=1)
-        runs.append([t.params for t in study.trials])
-    assert runs[0] == runs[1] != runs[2]
 
 
 @pytest.mark.parametrize(
@@ -647,23 +548,6 @@ def test_the_published_settings_are_on_offer() -> None:
     agreed(study, sampler, **paper)
 
 
-def test_every_setting_is_documented_and_has_the_engines_default() -> None:
-    parameters = inspect.signature(DUETSSampler).parameters
-    text = inspect.getdoc(DUETSSampler) or ""
-    assert [name for name in parameters if f"{name}: " not in text] == []
-    names = {"horizon": "n_trials"}
-    privacy = {"low", "high", "noise"}
-    for field in fields_of(DUETSConfig).values():
-        if field.name not in privacy:
-            assert parameters[names.get(field.name, field.name)].default == field.default
-
-
-def test_recommend_before_any_trial() -> None:
-    sampler = make()
-    with pytest.raises(ValueError, match="no trial has completed"):
-        sampler.recommend(make_study(sampler))
-
-
 # A draw without a number, and pictures ----------------------------------------------------------
 
 
@@ -697,18 +581,6 @@ def test_a_draw_that_always_fails_counts_as_the_worst_after_three_trials() -> No
     assert [value for _, _, value in algorithm.lost] == [max(told.values())]
 
 
-def test_a_study_in_which_everything_fails_goes_on() -> None:
-    sampler = make()
-    study = make_study(sampler, direction="minimize")
-
-    def objective(trial: optuna.Trial) -> float:
-        raise RuntimeError(f"always, at {trial.suggest_float('x', 0, 1)}")
-
-    study.optimize(objective, n_trials=20, catch=RuntimeError)
-    assert len(study.trials) == 20
-    assert sampler.status(study)["epoch"] == 1
-
-
 def test_pictures_are_found_by_the_dashboard() -> None:
     pytest.importorskip("optuna_dashboard", reason="it is not installed (dev extra)")
     sampler = make()
@@ -731,26 +603,6 @@ def test_a_declared_parameter_that_is_not_suggested_ends_after_so_many_trials() 
     assert len([w for w in caught if w.category is UtilityWarning]) == 1
     draws = Counter(draw_of(t) for t in study.trials[:-1])
     assert draws == {(1, n, t): ATTEMPTS for n in range(2) for t in range(2)}
-
-
-def test_a_conditional_parameter_does_not_stop_the_run() -> None:
-    space: dict[str, BaseDistribution] = {
-        "kind": CategoricalDistribution(["a", "b"]),
-        "a": FloatDistribution(0, 1),
-        "b": FloatDistribution(0, 1),
-    }
-    sampler = make(epsilon=4.0, value_range=(0, 1), search_space=space)
-    study = make_study(sampler)
-
-    def objective(trial: Any) -> float:
-        return float(trial.suggest_float(trial.suggest_categorical("kind", ["a", "b"]), 0, 1))
-
-    with pytest.warns(UtilityWarning, match="did not evaluate the point"):
-        study.optimize(sampler.private(objective), n_trials=4 * ATTEMPTS + 1)
-    assert draw_of(study.trials[-1]) == (2, 0, 0)
-    summary = sampler.status(study)
-    again = make(epsilon=4.0, value_range=(0, 1), search_space=space)
-    assert again.status(study) == summary
 
 
 def _one_draw_failed(times: int) -> tuple[DUETSSampler, optuna.Study]:
@@ -783,18 +635,6 @@ def test_a_draw_that_is_given_up_is_not_taken_by_one_who_does_not_know_it() -> N
     peak(trial)
     assert draw_of(trial) == (2, 1, 0)
     agreed(study, sampler, slow, epsilon=4.0, value_range=(0, 1))
-
-
-def test_a_retry_of_a_draw_that_is_given_up_is_ignored() -> None:
-    sampler, study = _one_draw_failed(ATTEMPTS - 1)
-    assert draw_of(_asked(study)) == (2, 0, 0)
-    lost = [t for t in study.trials if t.state == TrialState.FAIL]
-    assert len(lost) == ATTEMPTS
-    RetryHeartbeatStaleTrialCallback(max_retry=1)(study, lost[-1])
-    retry = _asked(study)
-    assert draw_of(retry) == (1, 0, 0)
-    study.tell(retry, 1.0)
-    agreed(study, sampler, epsilon=4.0, value_range=(0, 1))
 
 
 @pytest.mark.parametrize(
