@@ -144,7 +144,8 @@ def trial_on_records(losses: Array) -> Trial:
         config = search.suggest(trial)
         channel = search._open()
         entry = channel.call("enter", trial, uuid.uuid4().hex)
-        value = channel.tell(trial, np.asarray(entry.x), losses)
+        x = np.asarray(entry.details[1])
+        value = channel.call_sealed("tell", trial, (losses, None), x)
         _ended(search, trial, config, value)
 
     return run
@@ -154,8 +155,8 @@ def trial_on_rewards(search: Any, trial: str) -> None:
     """The same of one user's reward."""
     config = search.suggest(trial)
     channel = search._open()
-    channel.call("enter", trial, None)
-    _, token = channel.call("charge", trial, None)
+    channel.call_sealed("enter", trial, None)
+    _, token = channel.call_sealed("charge", trial, None)
     drawn = draw_reward(search.mechanism, 0.5, 0.0, None)
     value = channel.call("store", trial, token, drawn)
     _ended(search, trial, config, value)
@@ -199,7 +200,7 @@ def on_a_copy(search: Any, url: str) -> Iterator[None]:
 
     from privbo_plugins.store import tables
 
-    source = search.host._opened.run.vault._engine
+    source = search.host._session.run.vault._engine
     engine = sa.create_engine(url)
     if engine.url.get_backend_name() == "sqlite":
         Path(str(engine.url.database)).touch(0o600)

@@ -58,16 +58,18 @@ _ERRORS = {**OWN_ERRORS, AnotherKeyError.__name__: AnotherKeyError}
 
 
 @dataclass(frozen=True)
-class Gone:
-    """What is said where a host should be and is not.
+class MissingHost:
+    """The texts of errors where a host should be and is not.
 
     Attributes:
         lost: Of a host that has ended, and with it what it held in memory.
         absent: To a trial that finds no host of its run.
+        adds: What another run on the same data costs.
     """
 
     lost: str
     absent: str
+    adds: str = ""
 
 
 class HostActor:
@@ -158,13 +160,13 @@ class TrialSender:
 
     Attributes:
         name: Of the host's actor.
-        gone: What is said where it is not.
+        missing: Texts of the errors where it is not.
         watched: Whether a search ends the experiment if it lay in memory and is gone: trials that
             see it first wait for that, so that each of their retries has no error of its own.
     """
 
     name: str
-    gone: Gone
+    missing: MissingHost
     watched: bool = False
 
     def __call__(self, *args: Any) -> Reply:
@@ -176,7 +178,7 @@ class TrialSender:
         """
         for pause in _pauses():
             try:
-                return self._answer(_actor_of_trial(self.name, self.gone).call.remote(*args))
+                return self._answer(_actor_of_trial(self.name, self.missing).call.remote(*args))
             except ActorUnavailableError:  # out of reach, or being started again: Ray will know
                 pass
             except RayActorError:
@@ -197,7 +199,7 @@ class TrialSender:
         if self.name.startswith("memory/"):
             if self.watched and _in_trial():
                 time.sleep(GRACE)
-            raise VaultError(self.gone.lost) from None
+            raise VaultError(self.missing.lost) from None
 
     @staticmethod
     def _answer(reply: Any) -> Reply:
@@ -227,7 +229,7 @@ def _in_trial() -> bool:
 _SEEN: set[str] = set()
 
 
-def _actor_of_trial(name: str, gone: Gone) -> Any:
+def _actor_of_trial(name: str, missing: MissingHost) -> Any:
     """The host's actor.
 
     Raises:
@@ -243,39 +245,57 @@ def _actor_of_trial(name: str, gone: Gone) -> Any:
         pass
     if name in _SEEN or kv._internal_kv_exists(begun_key(name), namespace=KV):
         raise RayActorError
-    raise VaultError(gone.absent)
+    raise VaultError(missing.absent)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What a trial is told when it starts."""
+    """The host's answer to a trial that starts.
+
+    Attributes:
+        metric: Under which name the trial reports.
+        value: What was released of it before a crash, if anything.
+        public: What it declared public before.
+        details: Of losses the pickled space and the trial's point; of a reward the mechanism,
+            what NaN counts as, and a test's noise, which is in no pickle of a search or trainable.
+    """
 
     metric: str
-    choices: bytes
     value: float | None
-    x: Array | None
     public: tuple[str, ...]
+    details: tuple[Any, ...]
 
 
-LOSSES = Gone(
-    lost=(
-        "The vault of this run is gone, and with it the ledger: it lay in the memory of a Ray "
-        "actor, which ended with its driver or was killed. Nothing more can be released for this "
-        "run; what it has published stays covered by its declared mu. Start a new run with "
-        "another search object (on the same records its mu adds to this one's: squares add up), "
-        "and give it a database to survive that: vault='sqlite:////private/folder/vault.db' or "
-        "'env:NAME_OF_A_VARIABLE_WITH_A_POSTGRESQL_URL'."
-    ),
-    absent=(
-        "No vault is alive for the search that made this private trainable. Either it is gone (a "
-        "vault in memory ends with its driver; then nothing more can be released), or the "
-        "trainable was made by another search than the one that suggests: after a restore, take "
-        "search = DPGIBOSearch.from_experiment(path) and search.private(trainable), or give both "
-        "searches the same vault= and run_name=."
-    ),
+IN_A_DATABASE = (
+    "vault='sqlite:////private/folder/vault.db' or 'env:NAME_OF_A_VARIABLE_WITH_A_POSTGRESQL_URL'"
 )
-"""What is said of a vault with losses."""
 
+LOST = (
+    "{} is gone, and with it the ledger: it lay in the memory of a Ray actor, which ended with "
+    "its driver or was killed. Nothing more can be released for this run; what it published stays "
+    "as private as it was declared to be. Start a new run with another search object ({}), and "
+    "give it a database to survive that: {}."
+)
+
+ABSENT = (
+    "No vault is alive for this private trainable. Either it is gone (a vault in memory ends with "
+    "its driver; then nothing more can be released), or it was never started: make the trainable "
+    "in the driver, with ldp_trainable or the private method of the very search that suggests. "
+    "After a restore, take search = type(search).from_experiment(path) and "
+    "search.private(trainable), or give both the same vault= and run_name=."
+)
+
+_RECORDS = "on the same records its mu adds to this one's: squares add up"
+
+LOSSES = MissingHost(
+    LOST.format("The vault of this run", _RECORDS, IN_A_DATABASE), ABSENT, _RECORDS
+)
+
+_USERS = "the epsilons of users who are asked in both add up"
+
+USERS_LEDGER = MissingHost(
+    LOST.format("The vault of this run's users", _USERS, IN_A_DATABASE), ABSENT, _USERS
+)
 
 UNWATCHED = (
     "Nobody compares what this experiment shows with the ledger, so the trial was not run. Give "
@@ -286,12 +306,12 @@ UNWATCHED = (
     "private_trainable(..., vault=, run_name=) with the first one's vault and name. Nothing was "
     "evaluated or charged."
 )
-"""What is said to a trial whose results nobody of ours sees."""
+"""The text of the error in a trial whose results no callback compares."""
 
-MEANS = Gone(lost=LOSSES.lost, absent=UNWATCHED)
-"""What is said of a vault whose searcher is not ours: its host begins with the callback."""
+MEANS = MissingHost(LOSSES.lost, UNWATCHED)
+"""Of a vault whose searcher is not this package's: its host begins with the callback."""
 
 
-def channel_of_trial(name: str, gone: Gone = LOSSES, *, watched: bool = True) -> Channel:
+def channel_of_trial(name: str, missing: MissingHost = LOSSES, *, watched: bool = True) -> Channel:
     """A trial's channel to the host that the driver started; see :class:`TrialSender`."""
-    return Channel(name, TrialSender(name, gone, watched))
+    return Channel(name, TrialSender(name, missing, watched))

@@ -17,8 +17,7 @@ from privbo_plugins.errors import VaultError
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.store.release import draw_reward
 from privbo_plugins.users import User, user_name
-from raytune_searchers._admission import USERS_LEDGER, Admission
-from raytune_searchers._channel import Channel, channel_of_trial
+from raytune_searchers._channel import USERS_LEDGER, Channel, Entry, channel_of_trial
 from raytune_searchers._trainable import (
     ClosedRewardReportError,
     Publication,
@@ -60,20 +59,17 @@ class RewardTrials:
             return None, failure
         user = None if self.user_id is None else _checked_name(named)
         channel = channel_of_trial(self.name, USERS_LEDGER, watched=self.watched)
-        admitted: Admission = channel.call_sealed("enter", trial, user)
-        settings = admitted.settings
-        if settings.mechanism != self.mechanism:
+        entry: Entry = channel.call_sealed("enter", trial, user)
+        if entry.details[0] != self.mechanism:
             raise VaultError(
                 "This private trainable was made with another mechanism, epsilon or range than "
                 "the run that it found under its name. Give it another run_name=."
             )
-        release = functools.partial(_release, channel, admitted, trial, user)
+        release = functools.partial(_release, channel, entry, trial, user)
         publication = Publication(
             trial,
-            settings.metric,
             channel,
-            admitted.value,
-            admitted.public,
+            entry,
             as_reward,
             release,
             ClosedRewardReportError,
@@ -85,14 +81,14 @@ class RewardTrials:
 
 
 def _release(
-    channel: Channel, admitted: Admission, trial: str, user: User | None, reward: float
+    channel: Channel, entry: Entry, trial: str, user: User | None, reward: float
 ) -> float:
     """Charges the user, draws here and stores the draw; whatever was stored first counts."""
     known, token = channel.call_sealed("charge", trial, user)
     if known is not None:  # another attempt of this trial was faster
         return float(known)
-    settings = admitted.settings
-    drawn = draw_reward(settings.mechanism, reward, settings.worst, admitted.noise)
+    mechanism, worst, noise = entry.details
+    drawn = draw_reward(mechanism, reward, worst, noise)
     return float(channel.call("store", trial, token, drawn))
 
 

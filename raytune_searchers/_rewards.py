@@ -29,7 +29,6 @@ from privbo_plugins.settings import evolve
 from privbo_plugins.shown import as_float
 from privbo_plugins.spaces import Space
 from privbo_plugins.status import of_rewards, planned_trials, used_up
-from raytune_searchers._admission import LedgerSettings
 from raytune_searchers._audit import stored_in, value_in
 from raytune_searchers._evaluations import PLAIN, UserOf, wrap
 from raytune_searchers._hosted import HostedSearch
@@ -37,7 +36,7 @@ from raytune_searchers._search import OnTune, config_at
 from raytune_searchers._settings import RewardSearchSettings
 from raytune_searchers._space import TuneSpace
 from raytune_searchers._trainable import Trainable
-from raytune_searchers.hosts.rewards import LedgerHost
+from raytune_searchers.hosts.rewards import LedgerHost, LedgerSettings
 
 Array = NDArray[np.float64]
 

@@ -16,7 +16,7 @@ from ray.exceptions import RayActorError, RayError
 
 from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, VaultError
 from raytune_searchers._audit import REPEATED
-from raytune_searchers._channel import NAMESPACE, Channel, Gone, Reply
+from raytune_searchers._channel import NAMESPACE, Channel, MissingHost, Reply
 
 Agent = int | str
 Objective = Callable[[Any, dict[str, Any]], Any]
@@ -43,7 +43,7 @@ NO_REPEATS = (
     "itself to TuneConfig. What a training's own randomness adds is averaged inside the objective."
 )
 
-AGENTS = Gone(
+AGENTS = MissingHost(
     lost=(
         "What the agents of this search have evaluated is gone: it lay in the memory of Ray "
         "actors, which ended with their driver or were killed. These agents cannot go on; what "

@@ -28,7 +28,7 @@ from privbo_plugins.errors import ANOTHER_POINT, PrivacyError
 from privbo_plugins.sanitize import of_converting, sanitized
 from privbo_plugins.shown import flat
 from raytune_searchers._audit import RELEASE, REPEATED, VOUCH
-from raytune_searchers._channel import LOSSES, Channel, Entry, Gone, channel_of_trial
+from raytune_searchers._channel import LOSSES, Channel, Entry, MissingHost, channel_of_trial
 from raytune_searchers._closing import check_closed, closed_session, session_of_trial
 from raytune_searchers._space import TuneSpace
 
@@ -84,10 +84,8 @@ class Publication:
 
     Attributes:
         trial: The trial.
-        metric: Under which name it reports.
-        channel: To the host, which is told what was declared public.
-        value: What was released of it before a crash, if anything; it is reported again.
-        public: Names of values that the trial declared public before a crash.
+        channel: To the host, which records what was declared public.
+        entry: The host's answer: what was released before a crash is reported again.
         convert: Makes the private value from what the function returned.
         release: Releases the private value and returns what was released.
         closed: What ``tune.report`` raises meanwhile.
@@ -95,10 +93,8 @@ class Publication:
     """
 
     trial: str
-    metric: str
     channel: Channel
-    value: float | None
-    public: tuple[str, ...]
+    entry: Entry
     convert: Callable[[Any], Any]
     release: Callable[[Any], float]
     closed: type[ClosedReportError] = ClosedReportError
@@ -153,18 +149,18 @@ def report_public(metrics: Mapping[str, Any], *, checkpoint: Any = None) -> None
             "while Tune runs it."
         )
     publication = running.publication
-    if publication.metric in flat(metrics):
+    if publication.entry.metric in flat(metrics):
         raise PublicReportError
     shown = flat(metrics) | ({} if checkpoint is None else {"checkpoint": None})
     for name in shown:
         if name not in running.public:
-            publication.channel.call("vouch", VOUCH.format(name), publication.trial)
+            publication.channel.call("declare_public", VOUCH.format(name), publication.trial)
     running.public |= shown
-    running.report({**metrics, publication.metric: NOT_MEASURED}, checkpoint=checkpoint)
+    running.report({**metrics, publication.entry.metric: NOT_MEASURED}, checkpoint=checkpoint)
 
 
 def make_private(
-    trainable: Trainable, name: str, wrapper: str = "search.private", gone: Gone = LOSSES
+    trainable: Trainable, name: str, wrapper: str = "search.private", missing: MissingHost = LOSSES
 ) -> Trainable:
     """A function trainable whose vector goes to the vault of the run called ``name``.
 
@@ -172,23 +168,24 @@ def make_private(
         trainable: The user's function.
         name: Of the vault's actor.
         wrapper: What the user has called.
-        gone: What a trial says where the vault is not.
+        missing: What a trial says where the vault is not.
 
     Raises:
         ValueError: If it is not a function of one argument that returns a vector.
     """
     check_trainable(trainable, wrapper, "one value per validation record")
-    return keep_private(trainable, functools.partial(_begin, name, gone))
+    return keep_private(trainable, functools.partial(_begin, name, missing))
 
 
-def _begin(name: str, gone: Gone, config: dict[str, Any]) -> tuple[Publication, None]:
+def _begin(name: str, missing: MissingHost, config: dict[str, Any]) -> tuple[Publication, None]:
     """A trial whose vector of losses goes to a vault."""
-    trial, channel = trial_id(), channel_of_trial(name, gone)
+    trial, channel = trial_id(), channel_of_trial(name, missing)
     job = str(ray.get_runtime_context().get_job_id())
     entry: Entry = channel.call("enter", trial, uuid.uuid4().hex, job)
-    space: TuneSpace = cloudpickle.loads(entry.choices)
-    x = space.encode(config, entry.x)  # before the trainable can change it
-    told_at = None if entry.value is None else entry.x
+    choices, given = entry.details
+    space: TuneSpace = cloudpickle.loads(choices)
+    x = space.encode(config, given)  # before the trainable can change it
+    told_at = None if entry.value is None else given
     if told_at is not None and not np.allclose(x, told_at, rtol=0.0, atol=_SAME):
         raise PrivacyError(ANOTHER_POINT)
 
@@ -198,10 +195,8 @@ def _begin(name: str, gone: Gone, config: dict[str, Any]) -> tuple[Publication, 
     return (
         Publication(
             trial,
-            entry.metric,
             channel,
-            entry.value,
-            entry.public,
+            entry,
             _losses_and_index,
             release,
             drawn=functools.partial(channel.call, "drawn", trial),
@@ -278,9 +273,9 @@ def _evaluate(trainable: Trainable, config: dict[str, Any], begin: Begin) -> tup
     own, failure = _begun(begin, config)
     if own is None:
         return None, failure
-    if own.value is not None:  # told before a crash: the release is replayed
-        public = dict.fromkeys(_names(own.public), NOT_MEASURED)
-        return sanitize.call(functools.partial(_result, own, own.value, public), sanitized)
+    if own.entry.value is not None:  # told before a crash: the release is replayed
+        public = dict.fromkeys(_names(own.entry.public), NOT_MEASURED)
+        return sanitize.call(functools.partial(_result, own, own.entry.value, public), sanitized)
     running = _Running(own)
     with _closed_reports(running):
         failure = _left_open(own)
@@ -323,7 +318,7 @@ def _result(publication: Publication, value: float, public: Mapping[str, Any]) -
     shown = {name: value for name, value in public.items() if name != "checkpoint"}
     drawn = publication.drawn()
     own = {} if drawn is None else {RELEASE: drawn}
-    return {**shown, **own, publication.metric: value}
+    return {**shown, **own, publication.entry.metric: value}
 
 
 def _names(operations: Sequence[str]) -> list[str]:

@@ -381,7 +381,7 @@ class DPFTSDESearch(HostedSearch):
     def _status(self) -> Status | None:
         """Where the rounds are; None if the server does not answer, so that agents go on alone."""
         try:
-            status: Status = self._call("status")
+            status: Status = self._call("rounds")
             self._see(status.head)
             if self._last is None or self._last["head"] != status.head:
                 self._last = self._call("report", self._unaudited)

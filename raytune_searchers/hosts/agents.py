@@ -298,7 +298,7 @@ class AgentHost(Host):
     """
 
     KIND = "agents/"
-    GONE = AGENTS
+    MISSING = AGENTS
 
     def __init__(self, settings: AgentSettings, urls: Mapping[int, str] | None = None) -> None:
         super().__init__(settings, None, None)

@@ -7,6 +7,8 @@ driver's own node, and never by a worker: it would end with that worker.
 
 from __future__ import annotations
 
+import abc
+import functools
 import inspect
 import json
 import threading
@@ -15,7 +17,7 @@ import warnings
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, ClassVar, NamedTuple, NoReturn, Protocol
+from typing import Any, ClassVar, Generic, NamedTuple, NoReturn, Protocol, TypeVar
 
 import ray
 import ray.cloudpickle as cloudpickle
@@ -28,14 +30,15 @@ from privbo_plugins.files import LogHead
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sanitize import own_error
 from privbo_plugins.sealing import AnotherKeyError, Message, Reader
-from privbo_plugins.store.run import Run
+from privbo_plugins.store.run import NEVER_COMPARED, Run
 from privbo_plugins.store.vault import Vault, open_vault
 from raytune_searchers._channel import (
     KV,
     NAMESPACE,
+    SHORT_RUN,
     Channel,
-    Gone,
     HostActor,
+    MissingHost,
     Reply,
     begun_key,
     context_of,
@@ -84,17 +87,11 @@ class Host:
         noise: Test injection.
     """
 
-    GONE: ClassVar[Gone]
+    MISSING: ClassVar[MissingHost]
     """What is said where it is not."""
 
     KIND: ClassVar[str] = ""
     """Keeps the actors of one run name in one database apart."""
-
-    FIXED: ClassVar[tuple[str, ...]] = ()
-    """Settings that a run keeps."""
-
-    ADDS: ClassVar[str] = ""
-    """What another run of the same data costs them."""
 
     KEPT: ClassVar[bool] = True
     """Whether what it holds in memory may be come back to after its holder is gone."""
@@ -145,56 +142,158 @@ class Host:
         known = self._settings.vault_id
         vault = open_vault(self._url, create=known is None)
         if known not in (None, vault.vault_id):
-            raise VaultError(self.GONE.lost)
+            raise VaultError(self.MISSING.lost)
         return vault
-
-    def _agree(self, run: Run, given: Any) -> None:
-        """Checks that a driver means the run of this host.
-
-        Raises:
-            ValueError: If its settings are others.
-            VaultError: If it has seen more of it.
-        """
-        own = self._settings
-        other = [name for name in self.FIXED if getattr(given, name) != getattr(own, name)]
-        if other:
-            raise ValueError(
-                f"This run was started with another {' and another '.join(other)}, which cannot "
-                f"change under way: use the same settings, or another run_name= ({self.ADDS})."
-            )
-        run.confirm(LogHead(*given.seen))
-
-    @staticmethod
-    def _remember(run: Run, seen: tuple[int, str] | None = None) -> None:
-        """Has the cluster remember how far the run came, whichever process is its host.
-
-        Args:
-            run: The run.
-            seen: How far the driver has seen the chain of releases; None if it never remembers.
-
-        Raises:
-            VaultError: If an older backup of the vault was restored since the driver, or another
-                host of this cluster, saw it.
-
-        Warns:
-            PrivacyWarning: If neither has seen anything of a run that holds releases.
-        """
-        known = LogHead(*(seen or ()))
-        run.confirm(known)
-        if run.vault.in_memory:
-            return
-        if kv._internal_kv_initialized():
-            cluster = _Cluster(f"{run.vault.vault_id}/{run.run_id}")
-            known = known if known.n else cluster.head()
-            run.guarded_by(cluster)
-        if seen is not None and not known.n and run.charged:
-            run.note(_JOINED_UNSEEN)
-            warnings.warn(_HOLDS_RELEASES.format(_JOINED_UNSEEN), PrivacyWarning, stacklevel=2)
 
     def told_warnings(self) -> list[tuple[str, str]]:
         """Warnings since the last call, for the driver to issue."""
         told, self._warnings = self._warnings, []
         return told
+
+
+class HoldsRun(Protocol):
+    """A session that holds a secret."""
+
+    @property
+    def run(self) -> Run:
+        """The run in its vault."""
+        ...
+
+
+S = TypeVar("S", bound=HoldsRun)
+
+
+class RunHost(Host, abc.ABC, Generic[S]):
+    """A host of one run: how it is joined, compared and reported, whatever its secret is."""
+
+    FIXED: ClassVar[tuple[str, ...]] = ()
+    """Settings that a run keeps."""
+
+    @functools.cached_property
+    def _session(self) -> S:
+        session = self._opened()
+        remember(session.run, self._settings.seen)
+        return session
+
+    @abc.abstractmethod
+    def _opened(self) -> S:
+        """Opens the session that holds the secret."""
+
+    @abc.abstractmethod
+    def _guarantee(self, reasons: list[str]) -> Any:
+        """What may be claimed, with further reasons to claim nothing."""
+
+    @abc.abstractmethod
+    def _done(self) -> int:
+        """How many trials or rounds have a release."""
+
+    @abc.abstractmethod
+    def _details(self) -> dict[str, Any]:
+        """Returns the parts of a report that grow with the run."""
+
+    def _unused(self) -> list[str]:
+        """Why nothing may be claimed of a run in which no trial was private."""
+        return []
+
+    def join(self, settings: Any) -> tuple[str, tuple[str, ...]]:
+        """Identity of the vault, and why nothing may be claimed, if so from the start.
+
+        Raises:
+            ValueError: If the driver's settings are not those of the run.
+            VaultError: If it has seen more of the run.
+        """
+        run, own = self._session.run, self._settings
+        other = [name for name in self.FIXED if getattr(settings, name) != getattr(own, name)]
+        if other:
+            raise ValueError(
+                f"This run was started with another {' and another '.join(other)}, which cannot "
+                "change under way: use the same settings, or another run_name= "
+                f"({self.MISSING.adds})."
+            )
+        run.confirm(LogHead(*settings.seen))
+        return run.vault.vault_id, self._guarantee([]).reasons
+
+    def compared(self, trial: str) -> None:
+        """As :meth:`Run.mark_compared`."""
+        self._session.run.mark_compared(trial)
+
+    def mark_unprotected(self, reason: str) -> None:
+        """Records for ever that nothing may be claimed."""
+        self._session.run.mark_unprotected(reason)
+
+    def note(self, text: str) -> None:
+        """Records a fact that the guarantee reports."""
+        self._session.run.note(text)
+
+    def declare_public(self, operation: str, trial: str) -> None:
+        """Records what a trial declared public."""
+        self._session.run.declare_public(operation, trial)
+
+    def _declared(self, trial: str, value: float | None) -> tuple[str, ...]:
+        """Returns the declared outputs of a trial that is not evaluated again."""
+        return () if value is None else tuple(sorted(self._session.run.declared_by(trial)))
+
+    def head(self) -> tuple[int, str]:
+        """The end of the chain of releases."""
+        head = self._session.run.head()
+        return head.n, head.digest
+
+    def report(self, unaudited: bool) -> dict[str, Any]:
+        """Everything public.
+
+        Args:
+            unaudited: Whether a result passed by while the vault did not answer.
+        """
+        details = self._details()
+        return {**self._status_of_page(unaudited), **details}
+
+    def status(self, unaudited: bool) -> dict[str, Any]:
+        """The report, of a long run without what grows with it.
+
+        Args:
+            unaudited: As for :meth:`report`.
+        """
+        if self._done() <= SHORT_RUN:
+            return self.report(unaudited)
+        return {**self._status_of_page(unaudited), "partial": True}
+
+    def _status_of_page(self, unaudited: bool) -> dict[str, Any]:
+        head, uncompared = self.head(), self._session.run.uncompared()
+        reasons = [UNSEEN] * unaudited + [NEVER_COMPARED] * bool(uncompared)
+        reasons = [*self._unused(), *reasons]
+        return {
+            "guarantee": self._guarantee(reasons),
+            "done": self._done(),
+            "head": head,
+            "uncompared": uncompared,
+        }
+
+
+def remember(run: Run, seen: tuple[int, str] | None = None) -> None:
+    """Has the cluster remember how far the run came, whichever process is its host.
+
+    Args:
+        run: The run.
+        seen: How far the driver has seen the chain of releases; None if it never remembers.
+
+    Raises:
+        VaultError: If an older backup of the vault was restored since the driver, or another host
+            of this cluster, saw it.
+
+    Warns:
+        PrivacyWarning: If neither has seen anything of a run that holds releases.
+    """
+    known = LogHead(*(seen or ()))
+    run.confirm(known)
+    if run.vault.in_memory:
+        return
+    if kv._internal_kv_initialized():
+        cluster = _Cluster(f"{run.vault.vault_id}/{run.run_id}")
+        known = known if known.n else cluster.head()
+        run.guarded_by(cluster)
+    if seen is not None and not known.n and run.charged:
+        run.note(_JOINED_UNSEEN)
+        warnings.warn(_HOLDS_RELEASES.format(_JOINED_UNSEEN), PrivacyWarning, stacklevel=2)
 
 
 class _Cluster:
@@ -335,7 +434,7 @@ class ActorHandle:
 
     def lost(self) -> NoReturn:
         """Raises what is said of a vault that is gone."""
-        raise VaultError(self.host.GONE.lost)
+        raise VaultError(self.host.MISSING.lost)
 
 
 class _Kept(NamedTuple):

@@ -27,8 +27,8 @@ from privbo_plugins.errors import (
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sanitize import own_words, public_name
-from raytune_searchers._channel import Gone, channel_of_trial
-from raytune_searchers.hosts.base import Host, actor_name, anchor, connect, in_worker
+from raytune_searchers._channel import MissingHost, channel_of_trial
+from raytune_searchers.hosts.base import Host, actor_name, anchor, connect, in_worker, remember
 
 if TYPE_CHECKING:
     from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable
@@ -62,7 +62,7 @@ class AnswerSettings:
     vault_id: str | None = None
 
 
-CURATOR = Gone(
+CURATOR = MissingHost(
     lost=(
         "The curator's actor has ended, or Ray has. Call answering() again: a curator with "
         "vault='sqlite:///...' replays the table and the answers that it has told."
@@ -78,7 +78,7 @@ CURATOR = Gone(
 class AnswerHost(Host):
     """Holds the curator; what it raises tells nothing of a row."""
 
-    GONE = CURATOR
+    MISSING = CURATOR
     KEPT = False  # nobody could come back to it: its name is in no folder
     KIND: ClassVar[str] = "curator/"
 
@@ -95,7 +95,7 @@ class AnswerHost(Host):
             if not isinstance(made, Curator):
                 raise ValueError("The function given to answering must return a Curator.")
             for run in made.runs:
-                self._remember(run)
+                remember(run)
             self._curator = made
         return None, ()
 

@@ -7,6 +7,7 @@ value back.
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,20 +16,20 @@ from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import CentralConfig
 from privbo_plugins.errors import BudgetExceededError, PrivacyError
+from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sealing import Message
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.shown import TrialRecord
 from privbo_plugins.spaces import Space
-from privbo_plugins.store.run import NEVER_COMPARED, stored_settings
+from privbo_plugins.store.run import stored_settings
 from privbo_plugins.store.vault import Vault
 from raytune_searchers._channel import (
     LOSSES,
-    SHORT_RUN,
     UNWATCHED,
     Entry,
 )
-from raytune_searchers.hosts.base import UNSEEN, Host, Watch, actor_name
+from raytune_searchers.hosts.base import RunHost, Watch
 
 Array = NDArray[np.float64]
 
@@ -66,7 +67,7 @@ class RunSettings:
     watched: bool = False
 
 
-class VaultHost(Host):
+class VaultHost(RunHost[Session]):
     """A session and its vault behind one method that never raises.
 
     Args:
@@ -75,32 +76,21 @@ class VaultHost(Host):
         noise: Test injection.
     """
 
-    GONE = LOSSES
+    MISSING = LOSSES
     FIXED = ("config", "maximize", "metric", "space")
-    ADDS = "on the same records its mu adds to this one's: squares add up"
 
     def __init__(self, settings: RunSettings, url: str | None, noise: NoiseSource | None) -> None:
         super().__init__(settings, url, noise)
-        self._opened: Session | None = None
-        self._watch = Watch(actor_name(type(self), settings.vault_id, settings.run))
+        self._watch = Watch(self.name)
 
-    @property
-    def _session(self) -> Session:
-        if self._opened is None:
-            key, vault = f"ray/{self._settings.run}", self._open_vault()
-            s = self._settings = _adopted(self._settings, vault, key)
-            session = Session.open(
-                vault,
-                key,
-                s.config,
-                maximize=s.maximize,
-                seed=s.seed,
-                noise=self._noise,
-            )
-            session.set_space(s.space)
-            self._remember(session.run, s.seen)
-            self._opened = session
-        return self._opened
+    def _opened(self) -> Session:
+        key, vault = f"ray/{self._settings.run}", self._open_vault()
+        s = self._settings = _adopted(self._settings, vault, key)
+        session = Session.open(
+            vault, key, s.config, maximize=s.maximize, seed=s.seed, noise=self._noise
+        )
+        session.set_space(s.space)
+        return session
 
     # The driver's side ----------------------------------------------------------------------
 
@@ -109,8 +99,9 @@ class VaultHost(Host):
 
         Raises:
             ValueError: If the driver's settings are not those of the run.
+            VaultError: If it has seen more of the run.
         """
-        session = self._session
+        _ = self._session  # whose own number of trials may have been adopted
         own = self._settings
         if settings.adopt_trials:
             kept = settings.config.with_trials(own.config.n_trials)
@@ -121,8 +112,7 @@ class VaultHost(Host):
                 "private_trainable goes on with runs of private_trainable only (or the other way "
                 "round). Close the one before the other goes on, or give another run_name=."
             )
-        self._agree(session.run, settings)
-        return session.run.vault.vault_id, session.guarantee().reasons
+        return super().join(settings)
 
     def finished(self) -> bool:
         """Whether the plan is used up."""
@@ -169,10 +159,6 @@ class VaultHost(Host):
         """Records that no callback compares a trial's rows any more."""
         self._watch.end(trial)
 
-    def compared(self, trial: str) -> None:
-        """As :meth:`Run.mark_compared`."""
-        self._session.run.mark_compared(trial)
-
     def drawn(self, trial: str) -> float | None:
         """The noisy draw of a trial whose published value is an estimate."""
         shown = self._session.published([trial]).get(trial)
@@ -187,66 +173,39 @@ class VaultHost(Host):
         space = self._settings.space
         self._session.tell_plain(trial, space.decode(x), space, value)
 
-    def mark_unprotected(self, reason: str) -> None:
-        """Records for ever that nothing may be claimed."""
-        self._session.run.mark_unprotected(reason)
+    def _guarantee(self, reasons: list[str]) -> Guarantee:
+        return self._session.guarantee(reasons)
 
-    def note(self, text: str) -> None:
-        """Records a fact that the guarantee reports."""
-        self._session.run.note(text)
+    def _unused(self) -> list[str]:
+        watched = self._settings.watched
+        inside = "of private_trainable has run" if watched else "has run inside search.private"
+        return [] if self._session.entered() else [f"no trial {inside}"]
 
-    def report(self, unaudited: bool) -> dict[str, Any]:
-        """Everything public: guarantee, recommendation, history.
+    def _done(self) -> int:
+        return self._session.n_told()
 
-        Args:
-            unaudited: Whether a result passed by while the vault did not answer.
-        """
-        session, published = self._session, self._session.published()
+    def _details(self) -> dict[str, Any]:
+        session = self._session
+        session.refresh()
+        published = session.published()
         return {
-            **self._status_of_page(unaudited),
             "history": session.history(),
             "published": {trial: shown.value for trial, shown in published.items()},
             "drawn": {t: shown.draw for t, shown in published.items() if shown.draw is not None},
             "vouched": session.run.declared_public(),
         }
 
-    def status(self, unaudited: bool) -> dict[str, Any]:
-        """The report, of a long run without what grows with it.
-
-        Args:
-            unaudited: As for :meth:`report`.
-        """
-        short = self._session.n_told() <= SHORT_RUN
-        return (
-            self.report(unaudited)
-            if short
-            else {**self._status_of_page(unaudited), "partial": True}
-        )
-
     def _status_of_page(self, unaudited: bool) -> dict[str, Any]:
         session = self._session
         session.refresh()
-        head = session.run.head()
-        reasons: list[str] = []
-        recommendation: Array | None
-        watched = self._settings.watched
-        if not session.entered():
-            inside = "of private_trainable has run" if watched else "has run inside search.private"
-            reasons.append(f"no trial {inside}")
-        uncompared = session.run.uncompared()
-        reasons += [UNSEEN] * unaudited + [NEVER_COMPARED] * bool(uncompared)
-        try:
+        recommendation: Array | None = None
+        with suppress(ValueError):  # nothing has been released yet
             recommendation = session.recommended_point()
-        except ValueError:  # nothing has been released yet
-            recommendation = None
         return {
-            "guarantee": session.guarantee(reasons),
+            **super()._status_of_page(unaudited),
             "recommendation": recommendation,
             "plan": session.plan,
-            "done": session.n_told(),
             "finished": session.finished,
-            "head": (head.n, head.digest),
-            "uncompared": uncompared,
         }
 
     def ledger(self) -> tuple[list[Any], list[Any], list[str]]:
@@ -278,9 +237,8 @@ class VaultHost(Host):
         if value is None:
             self._refuse_beyond_the_end()
             self._session.charge_training(f"{trial}/{attempt}")
-        # only a trial that is not evaluated again needs to know what it had shown
-        public = () if value is None else tuple(sorted(self._session.run.declared_by(trial)))
-        return Entry(self._settings.metric, self._settings.choices, value, x, public)
+        public = self._declared(trial, value)
+        return Entry(self._settings.metric, value, public, (self._settings.choices, x))
 
     def charge_training(self, attempt: str) -> None:
         """Charges the training of a model that no trial fits."""
@@ -293,10 +251,6 @@ class VaultHost(Host):
                 "private_trainable says. Give num_samples= of TuneConfig the same number. "
                 "Nothing was evaluated or charged."
             )
-
-    def vouch(self, operation: str, trial: str) -> None:
-        """Records what a trial declared public."""
-        self._session.run.declare_public(operation, trial)
 
     def expect_records(self, run: str, message: Message) -> None:
         """Says whose losses the driver's trials tell, in which order."""

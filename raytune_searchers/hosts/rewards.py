@@ -7,18 +7,18 @@ and only what came out is sent.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
+from privbo_plugins.privacy.guarantee import LocalGuarantee
+from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sealing import Message
 from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.shown import TrialRecord
 from privbo_plugins.store.release import TEST_NOISE, is_test
-from privbo_plugins.store.run import NEVER_COMPARED
-from privbo_plugins.store.transaction import UNPROTECTED
-from raytune_searchers._admission import USERS_LEDGER, Admission, LedgerSettings
-from raytune_searchers._channel import SHORT_RUN
-from raytune_searchers.hosts.base import UNSEEN, Host
+from raytune_searchers._channel import USERS_LEDGER, Entry
+from raytune_searchers.hosts.base import RunHost
 
 _NAMED = "named"
 """Kind of marks in the vault: that users are named."""
@@ -29,7 +29,37 @@ _FAILED = (
 )
 
 
-class LedgerHost(Host):
+@dataclass(frozen=True)
+class LedgerSettings:
+    """Everything that a ledger's host needs to start or join a run; all of it public.
+
+    Attributes:
+        run: Name of the run.
+        mechanism: What happens to a reward.
+        user_budget: The most epsilon that one user may be charged in all.
+        metric: Under which name trials report.
+        maximize: Whether larger rewards are better.
+        vault_id: Identity of the vault, if it must exist already.
+        seen: How far the driver has seen the chain of releases: the ledger must hold it.
+        user_delta: At which ``user_budget`` is meant.
+    """
+
+    run: str
+    mechanism: LocalMechanism
+    user_budget: float | None
+    metric: str
+    maximize: bool
+    vault_id: str | None = None
+    seen: tuple[int, str] = (0, "")
+    user_delta: float = 0.0
+
+    @property
+    def worst(self) -> float:
+        """Returns the value that NaN and infinity count as: the worst end of the range."""
+        return self.mechanism.low if self.maximize else self.mechanism.high
+
+
+class LedgerHost(RunHost[RewardSession]):
     """A ledger of evaluations behind one method that never raises.
 
     Args:
@@ -39,30 +69,21 @@ class LedgerHost(Host):
     """
 
     KIND = "ldp/"
-    GONE = USERS_LEDGER
+    MISSING = USERS_LEDGER
     FIXED = ("mechanism", "user_budget", "user_delta", "metric", "maximize")
-    ADDS = "the epsilons of users who are asked in both add up"
 
     def __init__(
         self, settings: LedgerSettings, url: str | None, noise: NoiseSource | None
     ) -> None:
         super().__init__(settings, url, noise)
-        self._opened: RewardSession | None = None
         self._entered: set[str] = set()
 
-    @property
-    def _ledger(self) -> RewardSession:
-        if self._opened is None:
-            s: LedgerSettings = self._settings
-            ledger = RewardSession(
-                s.mechanism, self._open_vault(), f"ray-ldp/{s.run}",
-                user_budget=s.user_budget, user_delta=s.user_delta,
-            )  # fmt: skip
-            self._remember(ledger.run, s.seen)
-            if is_test(self._noise):
-                ledger.run.mark_unprotected(TEST_NOISE)
-            self._opened = ledger
-        return self._opened
+    def _opened(self) -> RewardSession:
+        s: LedgerSettings = self._settings
+        return RewardSession(
+            s.mechanism, self._open_vault(), f"ray-ldp/{s.run}",
+            user_budget=s.user_budget, user_delta=s.user_delta,
+        )  # fmt: skip
 
     # The driver's side ----------------------------------------------------------------------
 
@@ -71,108 +92,71 @@ class LedgerHost(Host):
 
         Raises:
             ValueError: If the driver's settings are not those of the run.
+            VaultError: If it has seen more of the run.
         """
-        ledger = self._ledger
-        self._agree(ledger.run, settings)
-        return ledger.vault.vault_id, ledger.run.marks(UNPROTECTED)
+        if is_test(self._noise):
+            self.mark_unprotected(TEST_NOISE)
+        return super().join(settings)
 
     def record(self, trial: str, operations: Collection[str] = ()) -> TrialRecord:
         """Returns the record of a trial, and which of some operations it declared public."""
-        with self._ledger.run.transaction() as tx:
+        with self._session.run.transaction() as tx:
             value, head = tx.evaluation(trial), tx.head()
         return TrialRecord(
             value,
             value is not None or trial in self._entered,
-            self._ledger.run.declared_by(trial, operations),
+            self._session.run.declared_by(trial, operations),
             (head.n, head.digest),
         )
 
-    def compared(self, trial: str) -> None:
-        """As :meth:`Run.mark_compared`."""
-        self._ledger.run.mark_compared(trial)
-
-    def mark_unprotected(self, reason: str) -> None:
-        """Records for ever that nothing may be claimed."""
-        self._ledger.run.mark_unprotected(reason)
-
     def failed(self) -> None:
         """Records that a trial failed, which the guarantee reports."""
-        self._ledger.run.note(_FAILED)
+        self._session.run.note(_FAILED)
 
-    def report(self, unaudited: bool) -> dict[str, Any]:
-        """Everything public: guarantee and releases.
+    def _guarantee(self, reasons: list[str]) -> LocalGuarantee:
+        named = bool(self._session.run.marks(_NAMED))
+        return self._session.guarantee(self._done(), users_named=named, reasons=reasons)
 
-        Args:
-            unaudited: Whether a result passed by while the ledger did not answer.
-        """
+    def _done(self) -> int:
+        with self._session.run.transaction() as tx:
+            return tx.released_evaluations()
+
+    def _details(self) -> dict[str, Any]:
         rows = self.ledger()
-        published = {trial: value for trial, *_, value in rows if value is not None}
         return {
-            **self._status_of_page(len(published), unaudited),
-            "published": published,
+            "published": {trial: value for trial, *_, value in rows if value is not None},
             "entered": frozenset(trial for trial, *_ in rows),
-            "vouched": self._ledger.run.declared_public(),
+            "vouched": self._session.run.declared_public(),
         }
-
-    def status(self, unaudited: bool) -> dict[str, Any]:
-        """The report, of a long run without what grows with it.
-
-        Args:
-            unaudited: As for :meth:`report`.
-        """
-        with self._ledger.run.transaction() as tx:
-            done = tx.released_evaluations()
-        if done <= SHORT_RUN:
-            return self.report(unaudited)
-        return {**self._status_of_page(done, unaudited), "partial": True}
-
-    def _status_of_page(self, done: int, unaudited: bool) -> dict[str, Any]:
-        run, head = self._ledger.run, self.head()
-        uncompared = run.uncompared()
-        guarantee = self._ledger.guarantee(
-            done,
-            users_named=bool(run.marks(_NAMED)),
-            reasons=[UNSEEN] * unaudited + [NEVER_COMPARED] * bool(uncompared),
-        )
-        return {"guarantee": guarantee, "done": done, "head": head, "uncompared": uncompared}
-
-    def head(self) -> tuple[int, str]:
-        """The end of the chain of releases."""
-        head = self._ledger.run.head()
-        return head.n, head.digest
 
     def ledger(self) -> list[tuple[str, str, float, float, float | None]]:
         """(trial, pseudonym, epsilon, delta, release or None) of every evaluation."""
-        with self._ledger.run.transaction() as tx:
+        with self._session.run.transaction() as tx:
             return tx.evaluations()
 
     # The trials' side -----------------------------------------------------------------------
 
-    def enter(self, trial: str, message: Message) -> Admission:
+    def enter(self, trial: str, message: Message) -> Entry:
         """Starts a trial; the host charges no user yet.
 
         Raises:
             BudgetExceededError: If its user's budget does not allow another evaluation.
         """
         user = self._read(message, "enter", trial)
-        value = self._ledger.replay(trial)
+        value = self._session.replay(trial)
         if value is None:
-            self._ledger.check(trial, user)
+            self._session.check(trial, user)
         if user is not None:
-            self._ledger.run.mark(_NAMED, "users")
+            self._session.run.mark(_NAMED, "users")
         self._entered.add(trial)
-        # only a trial that is not evaluated again needs to know what it had shown
-        public = () if value is None else tuple(sorted(self._ledger.run.declared_by(trial)))
-        return Admission(self._settings, value, public, self._noise)
+        public = self._declared(trial, value)
+        s: LedgerSettings = self._settings
+        return Entry(s.metric, value, public, (s.mechanism, s.worst, self._noise))
 
     def charge(self, trial: str, message: Message) -> tuple[float | None, str]:
         """Charges a user before anything is drawn: (the release if there is one, a token)."""
-        return self._ledger.charge(trial, self._read(message, "charge", trial))
+        return self._session.charge(trial, self._read(message, "charge", trial))
 
     def store(self, trial: str, token: str, value: float) -> float:
         """Stores what the token's holder drew; the first release of a trial stays."""
-        return self._ledger.store(trial, token, value)
-
-    def vouch(self, operation: str, trial: str) -> None:
-        """Records what a trial declared public."""
-        self._ledger.run.declare_public(operation, trial)
+        return self._session.store(trial, token, value)

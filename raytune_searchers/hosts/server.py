@@ -19,33 +19,29 @@ from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sealing import Message
 from privbo_plugins.sessions.broadcasts import round_of
 from privbo_plugins.spaces import Space
-from raytune_searchers._channel import Gone
-from raytune_searchers.hosts.base import UNSEEN, Host
+from raytune_searchers._channel import LOST, MissingHost
+from raytune_searchers.hosts.base import RunHost
 
 T = TypeVar("T")
-
-_UNPROTECTED, _NOTE = "unprotected", "note"
 
 _NOTES = (
     "Ray Tune's results show which agent ran when, for how long, and whether its trial failed",
     "whoever can run code on the cluster, or read an agent's database, can read its trials",
 )
 
-SERVER = Gone(
-    lost=(
-        "The server of this federation is gone, and with it the ledger: it lay in the memory of "
-        "a Ray actor, which ended with its driver or was killed. Nothing more can be released "
-        "for this run; what it has broadcast stays covered by its declared epsilon. Start a new "
-        "run with another search object (on the same agents its privacy loss adds to this one's), "
-        "and give it databases to survive that: vault='sqlite:////private/server.db' (or "
-        "'env:NAME_OF_A_VARIABLE_WITH_A_URL') and agent_vaults='sqlite:////private/{agent}.db'."
+_AGENTS = "on the same agents its privacy loss adds to this one's"
+
+SERVER = MissingHost(
+    LOST.format(
+        "The server of this federation",
+        _AGENTS,
+        "vault='sqlite:////private/server.db' (or 'env:NAME_OF_A_VARIABLE_WITH_A_URL') and "
+        "agent_vaults='sqlite:////private/{agent}.db'",
     ),
-    absent=(
-        "No server is alive for this agent's federation: it ends with its driver. Where it has a "
-        "database, a restored experiment goes on with it."
-    ),
+    "No server is alive for this agent's federation: it ends with its driver. Where it has a "
+    "database, a restored experiment goes on with it.",
+    _AGENTS,
 )
-"""What is said of a federation's server."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +99,7 @@ class Receipt(NamedTuple):
     incarnation: str
 
 
-class ServerHost(Host):
+class ServerHost(RunHost[FederatedServer]):
     """A federation's server behind one method that never raises.
 
     Args:
@@ -113,83 +109,55 @@ class ServerHost(Host):
     """
 
     KIND = "federation/"
-    GONE = SERVER
+    MISSING = SERVER
     FIXED = ("config", "agents", "space", "maximize")
-    ADDS = "on the same agents its privacy loss adds to this one's"
 
     def __init__(
         self, settings: ServerSettings, url: str | None, noise: NoiseSource | None
     ) -> None:
         super().__init__(settings, url, noise)
-        self._opened: FederatedServer | None = None
         self._incarnation = uuid.uuid4().hex
         self._sent: dict[int, tuple[int, int]] = {}
 
-    @property
-    def _server(self) -> FederatedServer:
-        if self._opened is None:
-            s: ServerSettings = self._settings
-            if s.vault_id is not None:
-                self._open_vault().close()  # that it is the one the run started with
-            server = FederatedServer(
-                s.config,
-                space=s.space,
-                agents=s.agents,
-                deadline=s.deadline,
-                hold=s.hold,
-                vault=self._url,
-                run_name=s.run,
-                noise=self._noise,
-            )
-            self._remember(server.run, s.seen)
-            self._opened = server
-        return self._opened
+    def _opened(self) -> FederatedServer:
+        s: ServerSettings = self._settings
+        if s.vault_id is not None:
+            self._open_vault().close()  # that it is the one the run started with
+        return FederatedServer(
+            s.config,
+            space=s.space,
+            agents=s.agents,
+            deadline=s.deadline,
+            hold=s.hold,
+            vault=self._url,
+            run_name=s.run,
+            noise=self._noise,
+        )
 
     # The driver's side ----------------------------------------------------------------------
 
-    def join(self, settings: ServerSettings) -> tuple[str, tuple[str, ...]]:
-        """Identity of the vault, and why nothing may be claimed, if so from the start.
-
-        Raises:
-            ValueError: If the driver's settings are not those of the run.
-        """
-        server = self._server
-        self._agree(server.run, settings)
-        return server.run.vault.vault_id, _translated(server.guarantee).reasons
-
-    def status(self) -> Status:
+    def rounds(self) -> Status:
         """Closes the open round if its deadline is over, and tells where the rounds are."""
-        server = self._server
-        released = _translated(server.poll)
-        head, finished = server.run.head(), released >= server.config.n_rounds
-        return Status(released, finished, self._incarnation, (head.n, head.digest))
+        released = _translated(self._session.poll)
+        finished = released >= self._settings.config.n_rounds
+        return Status(released, finished, self._incarnation, self.head())
 
-    def mark_unprotected(self, reason: str) -> None:
-        """Records for ever that nothing may be claimed."""
-        self._server.run.mark(_UNPROTECTED, reason)
+    def _guarantee(self, reasons: list[str]) -> FederationGuarantee:
+        claimed = _translated(self._session.guarantee)
+        told = tuple(dict.fromkeys((*claimed.reasons, *reasons)))
+        protected, notes = claimed.protected and not reasons, (*_NOTES, *claimed.notes)
+        return replace(claimed, notes=notes, protected=protected, reasons=told)
 
-    def note(self, text: str) -> None:
-        """Records a fact that the guarantee reports."""
-        self._server.run.mark(_NOTE, text)
+    def _done(self) -> int:
+        return len(_translated(self._session.broadcasts))
 
-    def report(self, unaudited: bool) -> dict[str, Any]:
-        """Everything public: the guarantee, and what the rounds have broadcast in two numbers.
-
-        Args:
-            unaudited: Whether a result passed by while the vault did not answer.
-        """
-        server = self._server
-        claimed = _translated(server.guarantee)
-        guarantee = replace(claimed, notes=(*_NOTES, *claimed.notes))
-        if unaudited:
-            guarantee = unprotected(guarantee, [UNSEEN])
-        head = server.run.head()
-        rounds = [round_of(broadcast) for broadcast in _translated(server.broadcasts)]
-        return {"guarantee": guarantee, "rounds": rounds, "head": (head.n, head.digest)}
+    def _details(self) -> dict[str, Any]:
+        """Returns what the rounds have broadcast, in two numbers each."""
+        return {"rounds": [round_of(b) for b in _translated(self._session.broadcasts)]}
 
     def ledger(self) -> list[Any]:
         """One charge a released round."""
-        return _translated(self._server.ledger)
+        return _translated(self._session.ledger)
 
     # The agents' side -----------------------------------------------------------------------
 
@@ -209,24 +177,18 @@ class ServerHost(Host):
         known = self._sent.get(i)
         if known is not None and known[0] >= number:
             return Receipt(known[1], self._incarnation)
-        t = _translated(lambda: self._server.connect(i).submit(vector))
+        t = _translated(lambda: self._session.connect(i).submit(vector))
         if t is not None:
             self._sent[i] = number, t
         return Receipt(t, self._incarnation)
 
     def broadcasts(self, after: int) -> list[Broadcast]:
         """Returns the broadcasts released after so many rounds."""
-        return _translated(self._server.broadcasts)[after:]
+        return _translated(self._session.broadcasts)[after:]
 
     def leave(self, agent: int) -> None:
         """An agent sends nothing more: rounds need not wait for it."""
-        _translated(self._server.connect(agent).leave)
-
-
-def unprotected(guarantee: FederationGuarantee, reasons: list[str]) -> FederationGuarantee:
-    """The same with nothing claimed, for these reasons too."""
-    told = tuple(dict.fromkeys((*guarantee.reasons, *reasons)))
-    return replace(guarantee, protected=False, reasons=told)
+        _translated(self._session.connect(agent).leave)
 
 
 def _translated(call: Callable[[], T]) -> T:

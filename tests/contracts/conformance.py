@@ -798,7 +798,8 @@ def evaluate_privately(search: Any, trial: str, config: Mapping[str, Any]) -> fl
     """What a trial wrapped by ``search.private`` does with its losses."""
     channel = channel_of_trial(host_name(search))
     entry = channel.call("enter", trial, uuid.uuid4().hex)
-    x = cloudpickle.loads(entry.choices).encode(config, entry.x)
+    choices, given = entry.details
+    x = cloudpickle.loads(choices).encode(config, given)
     return tell(channel, trial, x, (config["x"] - RECORDS) ** 2)
 
 

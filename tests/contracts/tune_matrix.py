@@ -642,8 +642,8 @@ for _name in FLAGS:
 
 GONE = {
     RECORDS: "The vault of this run is gone",
-    REWARDS: "No ledger is alive for this private trainable",
-    DUETS: "No ledger is alive for this private trainable",
+    REWARDS: "No vault is alive for this private trainable",
+    DUETS: "No vault is alive for this private trainable",
     AGENTS: "The server of this federation is gone",
     TABLE: "holds another released table than this experiment started with",
 }

@@ -149,7 +149,7 @@ def test_a_name_vouches_for_itself_only() -> None:
     search = begun(make_search())
     told(search, "a")
     search.suggest("b")
-    call_host(search, "vouch", "report_public(train/loss)", "b")
+    call_host(search, "declare_public", "report_public(train/loss)", "b")
     search.on_trial_result("b", {"train/loss": 1.0})
     assert protected(search)
     with pytest.warns(PrivacyWarning, match="other names"):

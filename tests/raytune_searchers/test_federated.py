@@ -227,7 +227,7 @@ def test_agents_that_fail_tell_nothing_and_hold_up_nobody(tmp_path: Path) -> Non
 def test_whoever_reports_more_than_tags_is_not_protected(more: dict[str, Any]) -> None:
     search = make_search({"n_agents": 1, "n_rounds": 1}, n_trials=2)
     public = {"agent": 0, "round": 1, "federation_round": 0, "config/agent": 0, "config/round": 1}
-    call_host(search, "status")
+    call_host(search, "rounds")
     search.on_trial_result("t", public)
     assert search.guarantee().protected
     with pytest.warns(PrivacyWarning, match="more than an agent's name"):
@@ -356,7 +356,7 @@ class Federation:
         return host
 
     def status(self) -> Any:
-        return self.channel.call("status")
+        return self.channel.call("rounds")
 
 
 def test_a_vector_counts_once_for_a_trial() -> None:

@@ -18,7 +18,8 @@ from ray.tune.search.optuna import OptunaSearch
 
 from privbo_plugins.errors import VaultError
 from raytune_searchers import LDPGPUCBSearch, ldp_trainable
-from raytune_searchers._evaluations import USERS_LEDGER, wrap
+from raytune_searchers._channel import USERS_LEDGER
+from raytune_searchers._evaluations import wrap
 from tests.inside import call_host, host_name, ledger_of, published_by
 from tests.raytune_searchers.hosts import crash, evaluation, lose, sent
 from tests.raytune_searchers.ldp_scenes import (

@@ -405,5 +405,5 @@ def test_a_search_goes_on_from_what_it_saved_and_its_ledger_is_not_put_back(
         again.on_trial_complete("b", {"reward": 0.3})
     assert not search.guarantee().protected
     end_host(search)
-    with pytest.raises(VaultError, match="nobody knows any longer"):
+    with pytest.raises(VaultError, match="gone, and with it the ledger"):
         again.suggest("d")

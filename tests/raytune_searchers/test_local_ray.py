@@ -27,7 +27,7 @@ def counting() -> type[Host]:
     """A host that counts in memory; by value, so that its process imports no tests."""
 
     class Counts(Host):
-        GONE = LOSSES
+        MISSING = LOSSES
         n = 0
 
         def join(self, settings: Any) -> tuple[str, tuple[str, ...]]:

@@ -199,7 +199,7 @@ def test_a_name_that_was_not_declared_public_is_not_excused_by_a_longer_one(
     search, long = on_records(tmp_path), "n" * 600
     search.suggest("a")
     operation = f"report_public({long})"
-    call_host(search, "vouch", operation, "a")
+    call_host(search, "declare_public", operation, "a")
     assert call_host(search, "record", "b", (operation,)).vouched == frozenset()
 
 

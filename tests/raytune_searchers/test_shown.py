@@ -123,7 +123,7 @@ def federation(url: str) -> Run:
     search = DPFTSDESearch(
         config, search_space=dict(LINE), n_trials=9, seed=1, vault=url, run_name="r"
     )
-    call_host(search, "status")
+    call_host(search, "rounds")
     return Run(url, search, search.private(lambda _agent, config: reward(config)))
 
 
