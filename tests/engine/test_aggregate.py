@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 pytest.importorskip("cryptography", reason="needs the federation extra")
 
 from privbo_plugins import sealing
-from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig, Measure, shares
+from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig, shares
 from privbo_plugins.algorithms.dp_fts_de.plan import make_federation_plan
 from privbo_plugins.errors import FederationError, PrivacyError
 from privbo_plugins.federation import FederatedServer, masking, phases
@@ -910,14 +910,3 @@ def test_an_agent_that_trusts_nobody_sends_nothing_to_a_server_that_would_see_it
         with pytest.raises(PrivacyError, match="trust='server' in place of 'aggregate'"):
             connect(invitations[0], agreed=agreed)
         connect(invitations[0]).close()
-
-
-def test_a_measure_is_the_same_for_server_and_agent() -> None:
-    """Whoever clips, a part is an integer vector of norm at most 2^36."""
-    config = config_of(4, n_regions=3)
-    measure = Measure(config, 1)
-    for w in (vectors(1)[0], np.full(M, 1e9), np.full(M, math.inf), np.zeros(M)):
-        part = measure.part(2, w)
-        assert part.dtype == np.int64
-        assert part.shape == (3 * M,)
-        assert math.sqrt(sum(int(x) ** 2 for x in part)) <= 2**FRACTION_BITS

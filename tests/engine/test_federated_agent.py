@@ -280,26 +280,6 @@ def test_on_a_box_it_is_as_good_as_a_dense_grid(d: int, P: int) -> None:
         assert in_closures(model, x, W) >= scores(model, dense, W).max() - 1e-6
 
 
-@pytest.mark.parametrize(
-    "space",
-    [
-        cube(3),
-        Space({"a": Float(0, 1), "b": Categorical("xyz")}),
-        Space({"a": Int(0, 99), "b": Int(0, 99)}),
-        Space({"a": Float(1e-3, 1.0, log=True), "b": Int(0, 4)}),
-    ],
-    ids=["box", "choices", "grid", "both"],
-)
-def test_it_is_at_least_as_good_as_the_candidates(space: Space) -> None:
-    model = model_of(space, n_features=40)
-    for seed in range(20):
-        W = np.random.default_rng(seed).standard_normal((1, 40))
-        x = model.argmax(W, np.random.default_rng(seed))
-        candidates = space.uniform(1000, np.random.default_rng(seed))
-        assert scores(model, x[None], W)[0] >= scores(model, candidates, W).max() - 1e-12
-        np.testing.assert_allclose(space.snap(x), x, atol=1e-12)
-
-
 def test_on_a_large_grid_a_climb_ends_in_its_region() -> None:
     """What the host evaluates must be scored by the weights of the region it lies in."""
     space = Space({"a": Float(0.0, 1.0, step=0.1), "b": Float(0.0, 1.0)})
@@ -341,14 +321,6 @@ def test_a_participant_sends_once_a_trial_after_its_start() -> None:
     first = server.broadcasts()[:1]
     np.testing.assert_allclose(first[0].weights[0], sent, rtol=1e-8, atol=1e-8)
     np.testing.assert_array_equal(X[3], agent.propose(X[:3], y, 1, first))
-
-
-def test_a_participant_goes_on_alone_after_the_last_round() -> None:
-    server = FederatedServer(config_of(n_agents=1, n_startup=2, n_rounds=2), deadline=None)
-    X = drive(Participant(server.connect(0), cube(1), maximize=True, seed=0), 8)
-    assert len(X) == 8
-    assert server.finished
-    assert len(server.ledger()) == 2
 
 
 def test_a_participant_whose_server_fails_warns_and_goes_on(

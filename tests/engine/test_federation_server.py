@@ -126,16 +126,6 @@ def test_the_first_message_of_an_agent_counts(again: np.ndarray) -> None:
     np.testing.assert_allclose(server.broadcasts()[0].weights, [[0.5] * M], rtol=1e-9)
 
 
-def test_a_message_of_another_length_is_refused_and_another_may_follow() -> None:
-    server = server_of(config_of(z=0.0, n_agents=1, clipping_norm=8.0))
-    link = server.connect(0)
-    with pytest.raises(ValueError, match=r"has shape \(4,\)"):
-        link.submit(np.ones(M + 1))
-    assert server.broadcasts() == []
-    assert link.submit(np.ones(M)) == 1
-    np.testing.assert_allclose(server.broadcasts()[0].weights, [[1.0] * M], rtol=1e-9)
-
-
 def test_a_round_that_is_unknown_is_not_waited_for() -> None:
     server = server_of()
     link = server.connect(0)
@@ -261,14 +251,6 @@ def test_nobody_waits_for_who_has_left() -> None:
     assert len(server.broadcasts()) == 3, "who is back is waited for again"
     assert links[2].submit(np.ones(M)) == 4
     assert len(server.broadcasts()) == 4
-
-
-def test_leaving_without_a_round_releases_nothing() -> None:
-    server = server_of()
-    for n in range(3):
-        server.connect(n).leave()
-    assert server.broadcasts() == []
-    assert server.ledger() == []
 
 
 # Who takes part decides which vectors of others are in a sum -----------------------------------
@@ -621,20 +603,6 @@ def test_agents_in_threads_all_receive_the_same() -> None:
     for got in received.values():
         assert same(got, server.broadcasts())
     assert len(server.ledger()) == 5
-
-
-def test_who_waits_is_woken_when_the_round_closes() -> None:
-    server = server_of()
-    woken: list[Broadcast | None] = []
-    link = server.connect(0)
-    link.submit(np.ones(M))
-
-    def last() -> None:
-        for n in (1, 2):
-            server.connect(n).submit(np.ones(M))
-
-    together(lambda: woken.append(link.collect(1)), last)
-    assert woken == server.broadcasts()
 
 
 # A vault that fails ---------------------------------------------------------------------------

@@ -7,13 +7,12 @@ import os
 import pickle
 import zipfile
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pytest
 
 from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable, TableManifest
-from privbo_plugins.algorithms.po_gp_ucb import table as table_module
 from privbo_plugins.algorithms.po_gp_ucb.table import digest, sealed
 from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.settings import evolve
@@ -244,39 +243,3 @@ def test_a_file_that_is_not_there_is_a_file_not_found(ending: str, tmp_path: Pat
         ReleasedTable.load(tmp_path / f"table.{ending}")
     with pytest.raises(FileNotFoundError):
         released().save(tmp_path / "nowhere" / f"table.{ending}")
-
-
-def test_writing_that_fails_leaves_the_old_file_and_no_other(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = file.read_bytes()
-
-    def half(table: ReleasedTable, stream: BinaryIO) -> None:
-        stream.write(b"half of it")
-        raise OSError("disk full")
-
-    monkeypatch.setitem(table_module._WRITERS, file.suffix, half)
-    with pytest.raises(OSError, match="disk full"):
-        released().save(file)
-    assert file.read_bytes() == before
-    assert list(file.parent.iterdir()) == [file]
-
-
-def test_a_file_is_replaced_by_one_rename_of_a_whole_one(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[tuple[Path, bool]] = []
-    plain = os.replace
-
-    def spied(source: Any, target: Any, *, src_dir_fd: int, dst_dir_fd: int) -> None:
-        beside = file.parent / source
-        folder = file.parent.stat()
-        same = all(os.path.samestat(os.fstat(held), folder) for held in (src_dir_fd, dst_dir_fd))
-        seen.append((file.parent / target, same and ReleasedTable.load(beside).n == 30))
-        plain(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
-
-    monkeypatch.setattr(os, "replace", spied)
-    table = released()
-    table.save(file)
-    assert seen == [(file, True)]
-    assert np.array_equal(ReleasedTable.load(file).Z, table.Z)

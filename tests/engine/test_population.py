@@ -252,16 +252,6 @@ def test_it_goes_nowhere_twice_until_all_is_seen(space: Space) -> None:
         assert (np.abs(all_points - again).max(1) < 1e-9).any()
 
 
-def test_on_a_box_it_goes_nowhere_twice() -> None:
-    """Though the best point, in a corner, is where it would like to stay."""
-    model = model_of(cube(2), beta=1e-6)
-    X, y = np.vstack([[[1.0, 1.0]], cube(2).uniform(4, np.random.default_rng(0))]), np.ones(5)
-    y[1:] = 0.2
-    for seed in range(10):
-        x = model.propose(X, y, 1, [], np.random.default_rng(seed))
-        assert np.abs(X - x).max(1).min() >= 1e-9
-
-
 # What it sends ---------------------------------------------------------------------------------
 
 
@@ -449,18 +439,6 @@ def test_a_broadcast_tells_whether_agents_are_alike() -> None:
         assert odds.mean() > 1
 
 
-def test_an_agent_of_strangers_hardly_listens() -> None:
-    """A broadcast in which messages have cancelled, to an agent whose data contradict nothing."""
-    model = model_of(LINE, z=0.0, n_agents=400, prior=SURE)
-    M = model.config.message_length
-    told = [Broadcast(1, np.zeros((1, M)), np.zeros(1))]
-    few = points_of(LINE)[[4, 9, 15]]
-    level = np.full(3, SURE.level)
-    assert likeness(model, few, level, told) < 0.05
-    gone, alone = (model.propose(few, level, 1, of, np.random.default_rng(0)) for of in (told, []))
-    np.testing.assert_allclose(gone, alone)
-
-
 def follow(
     prior: PopulationPrior, M: int, rounds: Sequence[int], *, R: int, N: int, z: float, same: bool
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -560,17 +538,6 @@ def test_doubt_keeps_a_share_of_the_prior(doubt: float) -> None:
     assert np.linalg.eigvalsh(two.V).max() < 1 + 1e-9
 
 
-def test_an_update_changes_nothing_before_it() -> None:
-    belief = Belief(PRIOR, cube(2), 16, 0)
-    later = belief.after(3, 0.1, 1.0, 9)
-    kept = later.V.tobytes(), later.gains[0].tobytes()
-    later.after(4, 0.1, 1.0, 9)
-    assert belief.gains == ()
-    assert belief.norms == ()
-    assert (belief.V == np.eye(len(belief.V))).all()
-    assert (later.V.tobytes(), later.gains[0].tobytes()) == kept
-
-
 # It is public ----------------------------------------------------------------------------------
 
 
@@ -585,13 +552,6 @@ def test_another_process_believes_the_same(tmp_path: Path) -> None:
     )
     assert begun.wait(PATIENCE) == 0
     assert file.read_text() == fingerprint(model_of(TABLE, q=0.7).belief(3))
-
-
-def test_one_model_a_process() -> None:
-    for space in (cube(2), TABLE):
-        one = shared_model(config_of(), space)
-        assert shared_model(config_of(), Space.from_dict(space.to_dict())) is one
-        assert shared_model(config_of(n_startup=9), space) is not one
 
 
 class Queue:
@@ -700,18 +660,6 @@ def test_extreme_values(kind: str, space: Space) -> None:
             for t in (1, 50):
                 x = agent.propose(X, values, t, received)
                 np.testing.assert_allclose(space.snap(x), x, atol=1e-9)
-
-
-@each_model
-@each_space
-def test_nothing_seen(kind: str, space: Space) -> None:
-    """All trials failed."""
-    model = make(kind, space)
-    agent, X, values = Agent(model, 0), np.empty((0, len(space))), np.empty(0)
-    for received in ([], broadcasts_of(model, 2)):
-        assert np.isfinite(agent.message(X, values, 1, received)).all()
-        x = agent.propose(X, values, 40, received)
-        np.testing.assert_allclose(space.snap(x), x, atol=1e-9)
 
 
 @each_model

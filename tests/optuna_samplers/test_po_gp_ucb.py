@@ -201,12 +201,6 @@ def test_when_every_row_has_been_asked_the_best_is(n: int) -> None:
     assert sampler.recommend(study) == {"row": best}
 
 
-def test_more_workers_than_rows() -> None:
-    study = make_study(make(Z=table(rows(3))))
-    assert sorted(ask(study.ask(), 3) for _ in range(3)) == [0, 1, 2]
-    assert ask(study.ask(), 3) in (0, 1, 2)
-
-
 def test_rows_may_be_asked_again() -> None:
     study = make_study(make(repeats=True, noise_variance=1.0, beta_scale=0.01))
     study.optimize(answer, n_trials=12)
@@ -434,24 +428,6 @@ def test_a_row_without_an_answer_is_left_out_after_three_trials(ending: str) -> 
     assert 1e6 not in [value for _, value in algorithm_of(sampler, study).evaluations]
 
 
-def test_a_row_that_was_left_out_can_be_asked_by_hand() -> None:
-    sampler = make(n_startup=2)
-    study = make_study(sampler)
-    for _ in range(3):
-        study.enqueue_trial({"row": BEST})
-    study.optimize(_failing, n_trials=3, catch=(OSError,))
-    study.optimize(answer, n_trials=14)
-    assert BEST not in asked(study)[3:]
-    study.enqueue_trial({"row": BEST})
-    study.optimize(answer, n_trials=1)
-    assert sampler.recommend(study) == {"row": BEST}
-
-
-def _failing(trial: Any) -> float:
-    ask(trial)
-    return _fail(trial)
-
-
 def test_when_all_rows_fail_the_study_goes_on() -> None:
     study = make_study(make(Z=table(rows(2))))
 
@@ -463,13 +439,6 @@ def test_when_all_rows_fail_the_study_goes_on() -> None:
     assert len(study.trials) == 9
     with pytest.raises(ValueError, match="nothing to recommend"):
         study.sampler.recommend(study)
-
-
-def test_a_trial_that_failed_before_it_suggested_takes_no_row() -> None:
-    study = make_study()
-    study.optimize(_fail, n_trials=1, catch=(OSError,))
-    study.optimize(answer, n_trials=3)
-    assert [trial.params.get("row") is None for trial in study.trials] == [True, *[False] * 3]
 
 
 def test_rows_of_trials_that_run_are_not_given_to_others() -> None:
@@ -736,16 +705,6 @@ def test_a_study_notices_that_the_vault_of_its_answers_was_put_back(tmp_path: Pa
     assert study.trials[-1].state == TrialState.RUNNING
 
 
-def test_a_number_that_is_no_row_is_told_as_failed() -> None:
-    study = make_study()
-    study.enqueue_trial({"row": N + 5})
-    with pytest.warns(UserWarning, match="out of range"):
-        ask(study.ask())
-    assert answer_trials(study, curator()) == 1
-    assert study.trials[0].state == TrialState.FAIL
-    study.optimize(answer, n_trials=2)
-
-
 @pytest.mark.parametrize(
     "distribution", [IntDistribution(1, N), CategoricalDistribution([0, 1])], ids=["int", "choice"]
 )
@@ -810,15 +769,3 @@ def test_two_curators_at_once(kind: str, tmp_path: Path) -> None:
         ended = sum(pool.map(work, range(2)))
     assert ended == 4 or (kind == "sqlite" and 4 < ended <= 8)  # it locks no rows
     assert [trial.value for trial in study.trials] == [smooth(row) for row in picked]
-
-
-def test_what_else_a_storage_refuses_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    study = make_study()
-    ask(study.ask())
-
-    def refuse(*args: Any) -> None:
-        raise ValueError("another reason")
-
-    monkeypatch.setattr(study, "tell", refuse)
-    with pytest.raises(ValueError, match="another reason"):
-        answer_trials(study, curator())
