@@ -122,7 +122,7 @@ def test_a_plan_is_known_before_the_run(system: str, host: str, start: Any) -> N
         known = (host, system) == ("ray", "any sampler")  # it was given its space
         asked = () if system == "federation" else (N_RECORDS,) if known else (space, N_RECORDS)
         plan = told.plan(*asked)
-    planned = plan.n_rounds if system == "federation" else plan.n_trials
+    planned = plan.config.n_rounds if system == "federation" else plan.n_trials
     assert planned == run.system.whole
     run.trials(1)
     assert status(run)["planned"] == planned

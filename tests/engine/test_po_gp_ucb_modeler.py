@@ -225,9 +225,9 @@ def test_the_likelihood_is_the_normal_density() -> None:
 
 @pytest.mark.parametrize("t", [1, 2, 50])
 def test_beta_is_that_of_theorem_3(t: int) -> None:
-    config = RowsConfig(Z, failure_probability=0.1)
+    config = RowsConfig(Z, noise_sd=0.0)
     assert config.beta(t) == pytest.approx(
-        2 * (math.log(40) + 2 * math.log(t) + 2 * math.log(math.pi) - math.log(0.6))
+        2 * (math.log(40) + 2 * math.log(t) + 2 * math.log(math.pi) - math.log(0.3))
     )
 
 
@@ -494,7 +494,7 @@ BAD = [
     {"signal_variance": -1.0}, {"noise_variance": 0.0}, {"noise_variance": math.nan},
     {"noise_sd": -0.1}, {"noise_sd": math.inf}, {"noise_sd": None}, {"answer_variance": -1.0},
     {"mean": math.nan}, {"mean": "0"},
-    {"failure_probability": 0.0}, {"failure_probability": 1.0}, {"beta_scale": 0.0},
+    {"beta_scale": 0.0},
     {"beta_scale": True}, {"n_startup": 0}, {"n_startup": 1.5}, {"n_startup": True},
 ]  # fmt: skip
 

@@ -523,7 +523,6 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("parameter", {"parameter": 3}),
     ("correction", {"correction": "some"}),
     ("lengthscale", {"lengthscale": 0.0}),
-    ("failure_probability", {"failure_probability": 1.0}),
     ("beta_scale", {"beta_scale": -1.0}),
     ("n_startup", {"n_startup": 0}),
     ("answer_variance", {"answer_variance": math.inf}),

@@ -18,7 +18,7 @@ mean that there can be, the noise's length is at least z sqrt(M P) / (q N): publ
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,18 +36,11 @@ _MOST = 12
 
 @dataclass(frozen=True)
 class FederationPlan(NoisyPlan):
-    """What a federation releases and what that costs each agent.
+    """Says what a federation releases and what that costs each agent.
 
     Attributes:
-        n_agents: N.
-        n_rounds: Rounds that release something.
-        q: Probability of being chosen in a round.
-        z: Noise multiplier; 0 for no noise.
-        delta: Of every epsilon below.
+        config: The federation's settings.
         spent: (rounds, epsilon of so many of them), from the first to all.
-        message_length: M.
-        n_regions: P.
-        widened: Standard deviation of a broadcast's noise over that of a trusted server's.
         against: (agents that pool what they know with the server, epsilon of all rounds against
             them), where the server is not trusted; it is infinite for the last and for more.
 
@@ -57,27 +50,27 @@ class FederationPlan(NoisyPlan):
         (False, 0.138)
     """
 
-    n_agents: int
-    n_rounds: int
-    q: float
-    z: float
-    delta: float
+    config: FederationConfig
     spent: tuple[tuple[int, float], ...]
-    message_length: int
-    n_regions: int
-    widened: float = 1.0
-    against: tuple[tuple[int, float], ...] = ()
+    against: tuple[tuple[int, float], ...]
 
     @property
     def epsilon(self) -> float:
-        """Of all rounds, at ``delta``."""
+        """Of all rounds, at the settings' delta."""
         return self.spent[-1][1]
+
+    @property
+    def widened(self) -> float:
+        """Standard deviation of a broadcast's noise over that of a trusted server's."""
+        z = self.config.noise_multiplier
+        return self.config.heard_multiplier / z if z else 1.0
 
     @property
     def noise_norm(self) -> float:
         """Length of a broadcast's noise over that of the longest mean of agents' vectors."""
-        root = math.sqrt(self.message_length * self.n_regions)
-        return self.z * self.widened * root / (self.q * self.n_agents)
+        config = self.config
+        root = math.sqrt(config.message_length * config.n_regions)
+        return config.heard_multiplier * root / (config.q * config.n_agents)
 
     @property
     def noise_dominates(self) -> bool:
@@ -86,10 +79,11 @@ class FederationPlan(NoisyPlan):
 
     def noise_warning(self) -> str:
         """How large the noise is, what follows, and what helps."""
+        config, z = self.config, self.config.noise_multiplier
         return (
             f"The noise of a broadcast is {self.noise_norm:.2f} times as long as the longest "
-            f"mean that {self.n_agents} agents can send (q={self.q:g}, z={self.z:.3g}, "
-            f"{self.message_length} numbers): agents will learn little from each other. More "
+            f"mean that {config.n_agents} agents can send (q={config.q:g}, z={z:.3g}, "
+            f"{config.message_length} numbers): agents will learn little from each other. More "
             "agents, a larger epsilon, fewer rounds, q=1 or fewer n_features help."
         )
 
@@ -99,22 +93,29 @@ class FederationPlan(NoisyPlan):
             [[n, "inf" if math.isinf(epsilon) else epsilon] for n, epsilon in pairs]
             for pairs in (self.spent, self.against)
         )
-        return asdict(self) | {"spent": spent, "epsilon": spent[-1][1], "against": against}
+        config = self.config
+        return {
+            "n_agents": config.n_agents, "n_rounds": config.n_rounds, "q": config.q,
+            "z": config.noise_multiplier, "delta": config.delta, "spent": spent,
+            "message_length": config.message_length, "n_regions": config.n_regions,
+            "widened": self.widened, "against": against, "epsilon": spent[-1][1],
+        }  # fmt: skip
 
     def __str__(self) -> str:
-        if self.z == 0:
+        config, z = self.config, self.config.noise_multiplier
+        if z == 0:
             return (
-                f"Federation plan: {self.n_agents} agents, {self.n_rounds} rounds, no noise: "
+                f"Federation plan: {config.n_agents} agents, {config.n_rounds} rounds, no noise: "
                 "nothing is protected"
             )
         by_round = ", ".join(f"{t}: {two_decimals(epsilon)}" for t, epsilon in self.spent)
         lines = [
-            f"Federation plan: {self.n_agents} agents, {self.n_rounds} rounds, epsilon="
-            f"{two_decimals(self.epsilon)} at delta={not_below(self.delta, 3)} in all, for each "
+            f"Federation plan: {config.n_agents} agents, {config.n_rounds} rounds, epsilon="
+            f"{two_decimals(self.epsilon)} at delta={not_below(config.delta, 3)} in all, for each "
             "agent's participation",
-            f"  each round, an agent is chosen with probability {self.q:g} and sends "
-            f"{self.message_length} numbers",
-            f"  noise multiplier z={self.z:.4g}; the noise of a broadcast is at least "
+            f"  each round, an agent is chosen with probability {config.q:g} and sends "
+            f"{config.message_length} numbers",
+            f"  noise multiplier z={z:.4g}; the noise of a broadcast is at least "
             f"{self.noise_norm:.2f} times as long as the longest mean",
             f"  epsilon after round {by_round}",
         ]
@@ -128,7 +129,7 @@ class FederationPlan(NoisyPlan):
                 f"  against {self.against[-1][0]} agents or more with the server nothing is "
                 "protected: their shares open every mask",
             ]
-        if told := large_delta(self.delta, self.n_agents):
+        if told := large_delta(config.delta, config.n_agents):
             lines.append(f"  WARNING: {told}")
         if self.noise_dominates:
             lines.append("  WARNING: the noise is likely to drown the signal")
@@ -141,18 +142,7 @@ def make_federation_plan(config: FederationConfig) -> FederationPlan:
     Raises:
         ValueError: If no noise keeps the budget.
     """
-    return FederationPlan(
-        config.n_agents,
-        config.n_rounds,
-        config.q,
-        config.noise_multiplier,
-        config.delta,
-        tuple(spent_by_round(config)),
-        config.message_length,
-        config.n_regions,
-        config.heard_multiplier / config.noise_multiplier if config.noise_multiplier else 1.0,
-        tuple(against(config)),
-    )
+    return FederationPlan(config, tuple(spent_by_round(config)), tuple(against(config)))
 
 
 def against(config: FederationConfig) -> list[tuple[int, float]]:

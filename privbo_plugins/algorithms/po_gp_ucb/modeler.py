@@ -40,7 +40,6 @@ from privbo_plugins.settings import (
     Finite,
     NotNegative,
     Positive,
-    Probability,
     Rule,
     named,
     one_of,
@@ -57,6 +56,9 @@ _BLOCK = 2**13
 _SMALLEST, _LARGEST = 1e-100, 1e100
 """Outcomes whose squares neither over- nor underflow; larger ones count as so large."""
 
+
+_FAILURE = 0.05
+"""delta of beta_t: failure probability of the confidence intervals; no privacy parameter."""
 
 PUBLISHED: dict[str, Any] = {"correction": "none", "beta_scale": 1.0}
 """Settings of the modeler as published: it takes the released rows for the true ones."""
@@ -90,10 +92,6 @@ class RowsChoices:
     )
     mean: Finite | None = setting(
         "Prior mean of f, in outcome units; None takes the mean of the answers.", default=None
-    )
-    failure_probability: Probability = setting(
-        "Failure probability of the confidence intervals, in (0, 1); no privacy parameter.",
-        default=0.05,
     )
     beta_scale: Positive = setting(
         "Multiplies their width, > 0: smaller exploits sooner.", default=0.5
@@ -163,7 +161,7 @@ class RowsConfig(RowsChoices):
 
     def beta(self, t: int) -> float:
         """beta_t = 2 ln(n t² pi² / (6 delta)) (the paper, Theorem 3, for finitely many rows)."""
-        return 2 * math.log(self.n * t**2 * math.pi**2 / (6 * self.failure_probability))
+        return 2 * math.log(self.n * t**2 * math.pi**2 / (6 * _FAILURE))
 
 
 def rows_config(
