@@ -31,7 +31,7 @@ from privbo_plugins.privacy.guarantee import LocalGuarantee, PrivacyGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.reports import reward_history, reward_report
 from privbo_plugins.spaces import Space
-from privbo_plugins.status import of_rewards, planned_trials, used_up
+from privbo_plugins.status import planned_trials, status, used_up
 from privbo_plugins.store.vault import Vault, open_vault
 
 _WRAP = (
@@ -242,9 +242,10 @@ class RewardSampler(ScheduledSampler[R], Generic[R]):
     def status(self, study: Study) -> dict[str, Any]:
         """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
         study = whole(study)
-        return of_rewards(
-            self.guarantee(study), self._config, _n_completed(study),
-            finished=self.finished(study), user_budget=self._user_budget,
+        done = _n_completed(study)
+        return status(
+            self.guarantee(study), done, planned_trials(self._config), recommendation=done > 0,
+            finished=self.finished(study), budget=self._user_budget,
         )  # fmt: skip
 
     def _point(self, trial: FrozenTrial, space: Space | None) -> NDArray[np.float64] | None:

@@ -32,7 +32,7 @@ from privbo_plugins.reports import federation_report
 from privbo_plugins.sessions.scheduler import Attempt
 from privbo_plugins.settings import setting, settings, takes
 from privbo_plugins.spaces import Space
-from privbo_plugins.status import of_rounds, rounds_used_up
+from privbo_plugins.status import status
 
 Array = NDArray[np.float64]
 
@@ -244,7 +244,8 @@ class DPFTSDESampler(StudySampler[_Agent]):
         Raises:
             FederationError: If the server cannot be reached.
         """
-        return rounds_used_up(self.link.guarantee())
+        guarantee = self.link.guarantee()
+        return guarantee.n_released >= guarantee.n_rounds
 
     def status(self, study: Study | None = None) -> dict[str, Any]:
         """Where the rounds stand, JSON-ready: see :func:`privbo_plugins.status.status`.
@@ -257,7 +258,8 @@ class DPFTSDESampler(StudySampler[_Agent]):
         Raises:
             FederationError: If the server cannot be reached.
         """
-        return of_rounds(self.guarantee(study))
+        guarantee = self.guarantee(study)
+        return status(guarantee, guarantee.n_released, guarantee.n_rounds)
 
     def _values_are(self, study: Study, guarantee: PrivacyGuarantee) -> str:
         return (

@@ -45,7 +45,7 @@ from privbo_plugins.reports import row_history, rows_report
 from privbo_plugins.sessions.scheduler import Attempt, FailureCounts
 from privbo_plugins.settings import Published, setting, settings, takes
 from privbo_plugins.spaces import Space
-from privbo_plugins.status import of_rows
+from privbo_plugins.status import status
 
 if TYPE_CHECKING:
     from privbo_plugins.sessions.rows import Curator
@@ -364,7 +364,8 @@ class POGPUCBSampler(Published, ScheduledSampler[Reading]):
         """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
         study = whole(study)
         trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        return of_rows(self.guarantee(study), sum(map(_answered, trials)))
+        answered = sum(map(_answered, trials))
+        return status(self.guarantee(study), answered, recommendation=answered > 0)
 
     def _values_are(self, study: Study, guarantee: PrivacyGuarantee) -> str:
         if not self._config.answer_variance:

@@ -1,13 +1,17 @@
 """Pictures of a run for people; they show releases and public facts only.
 
-Each ``picture_of_...`` describes one; :mod:`privbo_plugins.drawing` draws it.
+Each ``picture_of_...`` gives the series of one, whose words stand in ``pictures.toml``;
+:mod:`privbo_plugins.drawing` draws it.
 :mod:`privbo_plugins.reports` says what each system's report is made of.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -137,6 +141,18 @@ class FederationHistory:
 # What pictures show -------------------------------------------------------------------------
 
 
+@cache
+def _words() -> Mapping[str, Any]:
+    text = (files("privbo_plugins") / "pictures.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def _picture(name: str, series: Sequence[Series], **words: str) -> Picture:
+    """Puts series under the words of a picture, and words into how it is read."""
+    told = _words()[name]
+    return Picture(**told | {"reading": told["reading"].format(**words)}, series=series)
+
+
 def picture_of_values(history: History) -> Picture:
     """Shows released values in order, with the noise's standard deviation as error bars."""
     series = []
@@ -145,23 +161,12 @@ def picture_of_values(history: History) -> Picture:
         if points:
             x, y = zip(*points, strict=True)
             series.append(Series(role, x, y, POINTS, history.value_noise, colour=colour))
-    return Picture(
-        "Released values (clipped mean plus noise; bars: one standard deviation)",
-        "Each point is one release. Two in three exact means lie within the bar, so values differ "
-        "by more than noise only where their bars lie far apart.",
-        "release", "released value", series,
-    )  # fmt: skip
+    return _picture("values", series)
 
 
 def picture_of_path(history: History) -> Picture:
     """Shows each parameter's place by step, in unit-cube units."""
-    return Picture(
-        "Path of the recommendation",
-        "Each line is a parameter, from the lower end of its range (0) to the upper (1). Where "
-        "the lines lie flat, later releases have changed little.",
-        "step", "unit-cube coordinate",
-        _coordinates(history.names, history.path, history.centres, BOTH),
-    )  # fmt: skip
+    return _picture("path", _coordinates(history.names, history.path, history.centres, BOTH))
 
 
 def _coordinates(
@@ -185,15 +190,9 @@ def picture_of_budget(history: History) -> Picture:
     releases = list(range(1, len(history.spent) + 1))
     series = [Series("spent", releases, list(history.spent), LINE)]
     if releases and np.isfinite(history.budget):
-        series.append(
-            Series("declared mu", [1, releases[-1]], [history.budget] * 2, DOTTED, colour=GREY)
-        )
-    return Picture(
-        "Budget spent",
-        "The line is what so many releases had cost when this was drawn (the root of their summed "
-        "squares); it cannot cross the dotted one.",
-        "release", "mu spent", series,
-    )  # fmt: skip
+        ends, budget = [1, releases[-1]], [history.budget] * 2
+        series.append(Series("declared mu", ends, budget, DOTTED, colour=GREY))
+    return _picture("budget", series)
 
 
 def picture_of_communication(summary: Mapping[str, Any]) -> Picture:
@@ -210,12 +209,8 @@ def picture_of_communication(summary: Mapping[str, Any]) -> Picture:
         ("up", "uploads of all agents together"),
         ("down", "broadcasts, each counted once"),
     )
-    return Picture(
-        "Communication",
-        "Each point is the end of an epoch. A flat line sends little for many trials.",
-        "trials", "real numbers sent so far",
-        [Series(name, trials, [epoch[key] for epoch in epochs]) for key, name in named],
-    )  # fmt: skip
+    series = [Series(name, trials, [epoch[key] for epoch in epochs]) for key, name in named]
+    return _picture("communication", series)
 
 
 def picture_of_active_set(summary: Mapping[str, Any]) -> Picture:
@@ -231,90 +226,58 @@ def picture_of_active_set(summary: Mapping[str, Any]) -> Picture:
         [1.0, *(epoch["share"] for epoch in epochs)],
         texts=["", *(f"{epoch['components']} component(s)" for epoch in epochs)],
     )
-    return Picture(
-        "Active set",
-        "The line is the share of the search space in which the best point can still lie, on a "
-        "logarithmic scale.",
-        "epochs done", "share of the search space that is left", [left], log=True,
-    )  # fmt: skip
+    return _picture("active_set", [left])
 
 
 def picture_of_releases(history: RewardHistory) -> Picture:
     """Shows released rewards in order, and the mean of all so far with its 95 % band."""
     count = np.arange(1, len(history.values) + 1)
     mean = np.cumsum(history.values) / count
-    reach = 1.96 * history.noise / np.sqrt(count)
-    x = count.tolist()
-    return Picture(
-        "Released rewards (privatised; band: where the mean is known to, 95 %)",
-        "One release says next to nothing of its user; only the mean of many does, as far as its "
-        "band reaches.",
-        "release", "released reward",
-        [
-            Series("one release", x, list(history.values), POINTS, colour=GREY),
-            Series("", x, (mean + reach).tolist(), BAND, low=(mean - reach).tolist(),
-                   colour=COLOURS[0]),
-            Series("mean so far", x, mean.tolist(), LINE, colour=COLOURS[0]),
-        ],
-    )  # fmt: skip
+    reach, x, blue = 1.96 * history.noise / np.sqrt(count), count.tolist(), COLOURS[0]
+    low, high = (mean - reach).tolist(), (mean + reach).tolist()
+    return _picture("releases", [
+        Series("one release", x, list(history.values), POINTS, colour=GREY),
+        Series("", x, high, BAND, low=low, colour=blue),
+        Series("mean so far", x, mean.tolist(), LINE, colour=blue),
+    ])  # fmt: skip
 
 
 def picture_of_evaluations(history: RewardHistory) -> Picture:
     """Shows where each released reward was asked for, in unit-cube units."""
-    return Picture(
-        "Settings that users were asked",
-        "Each point is where a parameter was in one evaluation, from the lower end of its range "
-        "(0) to the upper (1). Rows of points are settings that were asked again and again.",
-        "release", "unit-cube coordinate",
-        _coordinates(history.names, history.path, history.points, POINTS),
-    )  # fmt: skip
+    series = _coordinates(history.names, history.path, history.points, POINTS)
+    return _picture("evaluations", series)
 
 
 def picture_of_answers(history: RowHistory) -> Picture:
     """Shows answers in order, and the best of them so far."""
-    x, best = list(range(1, len(history.answers) + 1)), None
+    x = list(range(1, len(history.answers) + 1))
     rows = [f"row {row}" for row in history.rows]
-    told = Series("answer", x, list(history.answers), POINTS, history.noise, texts=rows)
+    series = [Series("answer", x, list(history.answers), POINTS, history.noise, texts=rows)]
     if history.maximize is not None:
         pick = np.maximum if history.maximize else np.minimum
-        best = Series("best so far", x, pick.accumulate(history.answers).tolist(), LINE)
+        best = pick.accumulate(history.answers).tolist()
+        series.append(Series("best so far", x, best, LINE))
     bars = "Each bar is one standard deviation of what randomises the answer. "
-    return Picture(
-        "Answers (bars: one standard deviation of what randomises them)",
-        f"Each point is the outcome of one row. {bars if history.noise else ''}"
-        "The best so far may be the luckiest answer.",
-        "answer", "outcome as told", [told] if best is None else [told, best],
-    )  # fmt: skip
+    return _picture("answers", series, bars=bars if history.noise else "")
 
 
 def picture_of_rounds(history: FederationHistory) -> Picture:
     """Shows the size of each round's broadcast beside the noise that is in it."""
-    named = (("broadcast, noise included", "size"), ("noise alone", "noise"))
     x = [done.number for done in history.rounds]
-    return Picture(
-        "What each round has broadcast (root mean square of its numbers)",
-        "Where the upper line hardly leaves the lower one, a broadcast is mostly noise.",
-        "round", "size of one number",
-        [Series(name, x, [getattr(done, key) for done in history.rounds]) for name, key in named],
-        from_zero=True,
-    )  # fmt: skip
+    sizes, noises = ([getattr(done, key) for done in history.rounds] for key in ("size", "noise"))
+    both = [Series("broadcast, noise included", x, sizes), Series("noise alone", x, noises)]
+    return _picture("rounds", both)
 
 
 def picture_of_spent(history: FederationHistory) -> Picture:
     """Shows epsilon by round: of those released, and of those that may still be."""
-    released = len(history.rounds)
+    n = len(history.rounds)
     parts = (
-        ("released", BOTH, [(t, e) for t, e in history.spent if t <= released]),
-        ("still to come", DOTTED, [(t, e) for t, e in history.spent if t >= released]),
+        ("released", BOTH, [(t, e) for t, e in history.spent if t <= n]),
+        ("still to come", DOTTED, [(t, e) for t, e in history.spent if t >= n]),
     )
-    return Picture(
-        "Budget by round",
-        "The line is epsilon of all rounds up to there, for one agent; its end is the most that "
-        "this federation can cost.",
-        "rounds released", "epsilon",
-        [
-            Series(name, [t for t, _ in part], [e for _, e in part], look)
-            for name, look, part in parts
-            if len(part) > (look == DOTTED)  # the first to come is released already
-        ],
-    )  # fmt: skip
+    return _picture("spent", [
+        Series(name, [t for t, _ in part], [e for _, e in part], look)
+        for name, look, part in parts
+        if len(part) > (look == DOTTED)  # the first to come is released already
+    ])  # fmt: skip

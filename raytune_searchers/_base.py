@@ -24,7 +24,7 @@ from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.settings import RecordSettings
 from privbo_plugins.reports import records_report
 from privbo_plugins.settings import setting, settings, takes
-from privbo_plugins.status import of_records
+from privbo_plugins.status import status
 from raytune_searchers._audit import stored_in, value_in
 from raytune_searchers._channel import Channel
 from raytune_searchers._hosted import HostedSearch
@@ -222,8 +222,9 @@ class LossesRun(HostedRun, Reported):
     def status(self) -> dict[str, Any]:
         """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
         report = self._report()
-        return of_records(
-            report["guarantee"], report["plan"], report["done"],
+        planned = None if report["plan"] is None else report["plan"].n_trials
+        return status(
+            report["guarantee"], report["done"], planned,
             finished=report["finished"], recommendation=report["recommendation"] is not None,
         )  # fmt: skip
 

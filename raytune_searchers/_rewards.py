@@ -28,7 +28,7 @@ from privbo_plugins.sessions.scheduler import Scheduler
 from privbo_plugins.settings import evolve
 from privbo_plugins.shown import as_float
 from privbo_plugins.spaces import Space
-from privbo_plugins.status import of_rewards, planned_trials, used_up
+from privbo_plugins.status import planned_trials, status, used_up
 from raytune_searchers._audit import stored_in, value_in
 from raytune_searchers._evaluations import PLAIN, UserOf, wrap
 from raytune_searchers._hosted import HostedSearch
@@ -358,9 +358,10 @@ class RewardSearch(HostedSearch):
 
     def status(self) -> dict[str, Any]:
         """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
-        return of_rewards(
-            self.guarantee(), self._config, len(self._shown_so_far()["evaluations"]),
-            finished=self.finished(), user_budget=self._user_budget,
+        done = len(self._shown_so_far()["evaluations"])
+        return status(
+            self.guarantee(), done, planned_trials(self._config), recommendation=done > 0,
+            finished=self.finished(), budget=self._user_budget,
         )  # fmt: skip
 
     def _page(self, results: Iterable[Any]) -> Report:

@@ -29,7 +29,7 @@ from privbo_plugins.sessions.scheduler import HOPELESS, FailureCounts
 from privbo_plugins.sessions.settings import RoundSettings
 from privbo_plugins.settings import again, setting, settings, takes
 from privbo_plugins.shown import Shown, TrialRecord, complaints
-from privbo_plugins.status import of_rounds, rounds_used_up
+from privbo_plugins.status import status
 from raytune_searchers._agents import PAUSE, AgentHosts
 from raytune_searchers._arguments import checked_handle, checked_run, private_url
 from raytune_searchers._audit import Row, config_in, foreign, stored_in, value_in
@@ -488,14 +488,16 @@ class DPFTSDESearch(HostedSearch):
 
     def finished(self) -> bool:
         """Whether the server has released all its rounds: agents go on alone."""
-        return rounds_used_up(self.guarantee())
+        guarantee = self.guarantee()
+        return guarantee.n_released >= guarantee.n_rounds
 
     def status(self) -> dict[str, Any]:
         """Where the rounds stand, JSON-ready: see :func:`privbo_plugins.status.status`.
 
         Nothing of any agent's own trials is in it.
         """
-        return of_rounds(self.guarantee())
+        guarantee = self.guarantee()
+        return status(guarantee, guarantee.n_released, guarantee.n_rounds)
 
     def _page(self, results: Iterable[Any]) -> Report:
         guarantee = self.guarantee(results)

@@ -37,7 +37,7 @@ from privbo_plugins.reports import row_history, rows_report
 from privbo_plugins.sessions.scheduler import FailureCounts
 from privbo_plugins.settings import Published, evolve, setting, settings, takes
 from privbo_plugins.shown import altered
-from privbo_plugins.status import of_rows
+from privbo_plugins.status import status
 from raytune_searchers._audit import Row, read, stored_in
 from raytune_searchers._search import TuneSearch, filled
 from raytune_searchers._settings import TuneSettings
@@ -470,7 +470,8 @@ class POGPUCBSearch(Published, TuneSearch):
 
     def status(self) -> dict[str, Any]:
         """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
-        return of_rows(self.guarantee(), len(self._told))
+        answered = len(self._told)
+        return status(self.guarantee(), answered, recommendation=answered > 0)
 
     def _page(self, results: Iterable[Any]) -> Report:
         guarantee, history = self.guarantee(results), self.history()

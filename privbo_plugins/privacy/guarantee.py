@@ -76,6 +76,9 @@ class PrivacyGuarantee(abc.ABC):
     _FIGURES: ClassVar[tuple[str, ...]] = ("epsilon",)
     """Fields that are infinite where nothing is claimed."""
 
+    counted: ClassVar[str] = "trials"
+    """In what a run is counted: trials, rounds or answers."""
+
     _SIZE: ClassVar[str]
     """The field that says how many are protected; empty if that is not public."""
 
@@ -514,6 +517,7 @@ class FederationGuarantee(PrivacyGuarantee):
 
     _FIGURES: ClassVar[tuple[str, ...]] = ("epsilon", "epsilon_spent")
     _SIZE: ClassVar[str] = "n_agents"
+    counted: ClassVar[str] = "rounds"
     mechanism, neighbours, population = map(_told, ("how", "relation", "who"))
 
     def _kinds(self, *, lasting: bool) -> Sequence[str]:  # noqa: ARG002
@@ -592,6 +596,7 @@ class OutsourcedGuarantee(PrivacyGuarantee):
     n_answers: int = field(default=0, kw_only=True)
 
     _SIZE: ClassVar[str] = "n_rows"
+    counted: ClassVar[str] = "answers"
     neighbours, population = map(_told, ("relation", "who"))
 
     def _kinds(self, *, lasting: bool) -> Sequence[str]:  # noqa: ARG002

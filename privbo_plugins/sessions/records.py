@@ -52,7 +52,7 @@ from privbo_plugins.privacy.words import texts_of
 from privbo_plugins.sessions.clipping_warning import warn_at_an_end
 from privbo_plugins.sessions.record_labels import RecordLabels
 from privbo_plugins.spaces import Space
-from privbo_plugins.status import of_records
+from privbo_plugins.status import status
 from privbo_plugins.store.release import PAYLOADS, Order, Outlet
 from privbo_plugins.store.run import Run, Total, begin_or_join
 from privbo_plugins.store.transaction import BLOCK, NOTE, UNPROTECTED, Transaction, TrialRow
@@ -773,8 +773,9 @@ class Session:
             recommends = True
         except (PrivacyError, ValueError):  # nothing has been released yet
             recommends = False
-        return of_records(
-            guarantee, self.plan, self.n_told(), finished=self.finished, recommendation=recommends
+        planned = None if self.plan is None else self.plan.n_trials
+        return status(
+            guarantee, self.n_told(), planned, finished=self.finished, recommendation=recommends
         )
 
     def guarantee(self, reasons: Sequence[str] = (), *, failed: int = 0) -> Guarantee:

@@ -16,7 +16,7 @@ from privbo_plugins.privacy.guarantee import (
     LocalGuarantee,
     OutsourcedGuarantee,
 )
-from privbo_plugins.status import ANSWERS, ROUNDS, TRIALS, planned_trials, status, used_up
+from privbo_plugins.status import planned_trials, status, used_up
 
 RECORDS = Guarantee(True, "m", "n", "p", 100, 1.0, 0.75, 5)
 REWARDS = LocalGuarantee(True, "m", 1.0, 0.0, 4, 3, 3.0, 0.0, True)
@@ -35,9 +35,11 @@ each = pytest.mark.parametrize(("guarantee", "expected"), EACH, ids=["mu", "ldp"
 @each
 def test_what_was_spent_and_of_which_budget(guarantee: Any, expected: dict[str, Any]) -> None:
     assert guarantee.spending() == expected
-    shown = status(guarantee, TRIALS, 5, 8, recommendation=True)
+    shown = status(guarantee, 5, 8, recommendation=True)
     assert {name: shown[name] for name in expected} == expected
-    assert (shown["counted"], shown["done"], shown["planned"]) == ("trials", 5, 8)
+    assert (shown["done"], shown["planned"]) == (5, 8)
+    counted = {OutsourcedGuarantee: "answers", FederationGuarantee: "rounds"}
+    assert shown["counted"] == counted.get(type(guarantee), "trials")
     assert (shown["finished"], shown["recommendation"], shown["protected"]) == (False, True, True)
 
 
@@ -47,7 +49,7 @@ def test_a_withdrawn_claim_spends_everything(guarantee: Any, expected: dict[str,
     told = withdrawn.spending(3.0)
     assert (told["spent"], told["budget"]) == ("inf", "inf")
     assert told["releases"] == expected["releases"]
-    assert status(withdrawn, TRIALS, 5)["protected"] is False
+    assert status(withdrawn, 5)["protected"] is False
 
 
 def test_releases_that_no_reason_explains_are_not_called_free() -> None:
@@ -69,7 +71,7 @@ def test_a_user_s_budget_is_shown_where_there_is_one() -> None:
 @each
 def test_it_goes_through_json_without_infinities(guarantee: Any, expected: dict[str, Any]) -> None:
     for told in (guarantee, replace(guarantee, protected=False, reasons=("r",))):
-        shown = status(told, ROUNDS, 1, 3, budget=expected["budget"])
+        shown = status(told, 1, 3, budget=expected["budget"])
         assert json.loads(json.dumps(shown, allow_nan=False)) == shown
         assert all(type(value) in (str, int, float, bool, type(None)) for value in shown.values())
 
@@ -81,7 +83,7 @@ def test_it_goes_through_json_without_infinities(guarantee: Any, expected: dict[
 def test_a_plan_is_used_up_once_as_many_were_done(
     done: int, planned: int | None, finished: bool | None
 ) -> None:
-    assert status(ROWS, ANSWERS, done, planned)["finished"] is finished
+    assert status(ROWS, done, planned)["finished"] is finished
     assert used_up(done, planned) is bool(finished)
 
 
