@@ -43,7 +43,7 @@ ROOT = Path(__file__).parents[1]
 MEASURED = ROOT / "benchmarks" / "results" / "test_suite.json"
 """What each file costs, as ``make profile`` has measured it: the longest are handed out first."""
 
-SLOW = 8.0
+SLOW = 6.0
 """Seconds from which on ``make test-fast`` leaves a file out."""
 
 SCATTERED = (

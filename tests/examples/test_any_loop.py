@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +19,6 @@ from examples.any_loop import PrivateLoop, PrivateRewards
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
 from privbo_plugins.cli import main as privbo
 from privbo_plugins.errors import (
-    BudgetExceededError,
     PrivacyError,
     PrivacyWarning,
     SpaceChangedError,
@@ -31,7 +29,7 @@ from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Float, Int, Space
 from tests.independence.zoo import ORDINARY, ZOO
-from tests.inside import rewards_in, session_in, vault_of
+from tests.inside import rewards_in, session_in
 from tests.leaks import exception_leaks, hostile
 from tests.systems import Secrets
 from tests.worker import child, ended
@@ -191,18 +189,6 @@ def test_nothing_is_claimed_for_a_tests_noise_and_none_for_no_noise() -> None:
         assert not loop.guarantee().protected
 
 
-def test_what_was_told_once_is_replayed_whatever_is_told_now() -> None:
-    loop, rewards = records_of(), rewards_of()
-    key, params = loop.ask()
-    first = loop.tell(key, squares(params["x"]))
-    assert loop.tell(key, squares(0.0)) == first == loop.tell(key, "nonsense")
-    assert loop.guarantee().n_releases == 1
-    key, params = rewards.ask("Ann")
-    first = rewards.tell(key, 0.25)
-    assert rewards.tell(key, 0.75) == first == rewards.tell(key, "nonsense")
-    assert rewards.guarantee().n_evaluations == 1
-
-
 def test_a_key_that_nobody_was_handed_is_refused() -> None:
     for loop in (records_of(), rewards_of()):
         with pytest.raises(ValueError, match="handed out no such key"):
@@ -289,33 +275,6 @@ def test_an_evaluation_that_a_crash_left_open_costs_its_user_nothing(tmp_path: P
         [params["x"]],
     ]
     assert (rewards.guarantee().n_evaluations, rewards.guarantee().most_evaluations) == (3, 2)
-
-
-@pytest.mark.parametrize("kind", ["records", "rewards"])
-def test_a_vault_that_was_put_back_releases_nothing_more(kind: str, tmp_path: Path) -> None:
-    made: Any = records_of if kind == "records" else rewards_of
-    who, measured = ((), squares(0.5)) if kind == "records" else (("Ann",), 0.5)
-    loop = made(tmp_path)
-    loop.tell(loop.ask(*who)[0], measured)
-    vault_of(loop).close()
-    shutil.copy(tmp_path / "vault.db", tmp_path / "backup.db")
-    loop = made(tmp_path)
-    loop.tell(loop.ask(*who)[0], measured)
-    vault_of(loop).close()
-    shutil.copy(tmp_path / "backup.db", tmp_path / "vault.db")
-    with pytest.raises(VaultError, match="older backup"):
-        made(tmp_path)
-
-
-@pytest.mark.parametrize("kind", ["records", "rewards"])
-def test_a_run_whose_witness_is_lost_is_not_opened_again(kind: str, tmp_path: Path) -> None:
-    made: Any = records_of if kind == "records" else rewards_of
-    loop = made(tmp_path)
-    who, measured = ((), squares(0.5)) if kind == "records" else (("Ann",), 0.5)
-    loop.tell(loop.ask(*who)[0], measured)
-    (tmp_path / "guard.json").unlink()
-    with pytest.raises(VaultError, match="does not exist"):
-        made(tmp_path)
 
 
 def test_a_run_goes_on_with_what_it_was_begun_with_or_not_at_all(tmp_path: Path) -> None:
@@ -433,22 +392,6 @@ def test_no_reward_and_no_users_name_gets_out_however_it_is_told(tmp_path: Path)
     )
     vault = (tmp_path / "vault.db").read_bytes()
     assert own.hits("vault", vault) == []  # neither a reward nor a name is ever stored
-
-
-def test_a_user_who_is_refused_is_in_no_frame_of_the_loop() -> None:
-    own = Secrets()
-    rewards = rewards_of(user_budget=1.0)
-    rewards.tell(rewards.ask(own.user)[0], 0.5)
-    with pytest.raises(BudgetExceededError, match="Ask another user") as caught:
-        rewards.ask(own.user)
-    assert exception_leaks(caught.value, own.scanner) == []
-
-
-def test_control_what_is_returned_as_it_is_told_is_found() -> None:
-    own = Secrets(size=40)
-    vector = own.vector()
-    assert own.hits("returned", repr([float(vector.mean())]).encode())
-    assert own.hits("returned", repr([own.user]).encode())
 
 
 def test_what_the_engine_raises_holds_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
