@@ -65,36 +65,6 @@ def test_a_vault_that_was_put_back_is_noticed_by_whoever_opens_it(
         opened(vault, file)
 
 
-def test_a_vault_that_was_put_back_and_has_grown_again_draws_nothing(
-    vault: Path, file: Path, tmp_path: Path
-) -> None:
-    session = opened(vault, file)
-    session.release("0", 0.5, "Jane", -1.0)
-    shutil.copyfile(vault, tmp_path / "backup.db")
-    session.release("1", 0.5, "Joe", -1.0)
-    shutil.copyfile(tmp_path / "backup.db", vault)
-    unseen = opened(vault, None)
-    for trial, user in (("1", "Joe"), ("2", "Ann"), ("3", "Eve")):
-        unseen.release(trial, 0.5, user, -1.0)
-    assert unseen.run.head().n > FileRollbackGuard(file, session.run).head().n
-    with pytest.raises(VaultError, match="older backup"):
-        opened(vault, file)
-
-
-def test_a_vault_of_losses_that_was_put_back_releases_nothing(
-    vault: Path, file: Path, tmp_path: Path
-) -> None:
-    losses, _ = quadratic(200, 2, 0)
-    session = open_session(config(mu=1.0), cube(2), vault=open_vault(f"sqlite:///{vault}"))
-    session.run.guarded_by(FileRollbackGuard(file, session.run))
-    tell(session, "a", losses)
-    shutil.copyfile(vault, tmp_path / "backup.db")
-    tell(session, "b", losses)
-    shutil.copyfile(tmp_path / "backup.db", vault)
-    with pytest.raises(VaultError, match="older backup"):
-        tell(session, "c", losses)
-
-
 def test_of_two_copies_of_a_vault_the_one_that_knows_less_stops(
     vault: Path, file: Path, tmp_path: Path
 ) -> None:
@@ -104,35 +74,6 @@ def test_of_two_copies_of_a_vault_the_one_that_knows_less_stops(
     opened(copy, file).release("1", 0.5, "Joe", -1.0)
     with pytest.raises(VaultError):
         session.release("2", 0.5, "Ann", -1.0)
-
-
-def test_a_vault_that_moves_goes_on(vault: Path, file: Path, tmp_path: Path) -> None:
-    opened(vault, file).release("0", 0.5, "Jane", -1.0)
-    shutil.copy(vault, tmp_path / "moved.db")
-    vault.unlink()
-    session = opened(tmp_path / "moved.db", file)
-    session.release("1", 0.5, "Joe", -1.0)
-    assert len(session.evaluations()) == 2
-    assert len(FileRollbackGuard(file, session.run).places()) == 2
-
-
-def test_whoever_puts_back_the_vault_and_its_witness_is_not_noticed(
-    vault: Path, file: Path, tmp_path: Path
-) -> None:
-    """The limit that the class states: two copies of the same time agree."""
-    opened(vault, file).release("0", 0.5, "Jane", -1.0)
-    backups = [(path, tmp_path / f"{path.name}.backup") for path in (vault, file)]
-    for path, backup in backups:
-        shutil.copyfile(path, backup)
-    opened(vault, file).release("1", 0.5, "Joe", -1.0)
-    for path, backup in backups:
-        shutil.copyfile(backup, path)
-    session = opened(vault, file)
-    session.release("1", 0.5, "Joe", -1.0)
-    assert len(session.evaluations()) == 2
-    assert "vault and this file from backups of the same time" in " ".join(
-        str(FileRollbackGuard.__doc__).split()
-    )
 
 
 # The file ---------------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from numpy.testing import assert_allclose
 
 from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig
 from privbo_plugins.algorithms.protocols import Release
-from privbo_plugins.convert import as_losses
 from privbo_plugins.errors import (
     BudgetExceededError,
     PrivacyError,
@@ -249,11 +248,6 @@ def test_records_that_are_not_finite_pass_and_stay_bounded(odd: float) -> None:
     check_books(session)
     for release in session.releases():
         assert np.isfinite(release.values).all()
-
-
-def test_lists_and_integers_and_booleans_are_losses_too() -> None:
-    for given_losses in ([1, 0, 1], (True, False, True), np.array([1, 0, 1], dtype=np.int8)):
-        assert np.array_equal(as_losses(given_losses), [1.0, 0.0, 1.0])
 
 
 def test_another_space_is_refused() -> None:
@@ -648,14 +642,6 @@ def test_only_remembered_points_keep_their_losses(memory: int, kept: int | None)
     check_books(session)
 
 
-def test_value_trials_never_leave_losses_behind() -> None:
-    losses, _ = quadratic(N, 2, 0)
-    session = open_session(config(n_starts=3), cube(2))
-    for i in range(3):
-        tell(session, f"s{i}", losses)
-        assert session.held_losses() == []
-
-
 def test_a_straggler_of_an_old_step_leaves_no_losses_behind() -> None:
     losses, _ = quadratic(N, 2, 0)
     session = open_session(config(n_starts=0), cube(2))
@@ -827,10 +813,3 @@ def test_slots_of_trials_that_the_host_forgot_are_given_back() -> None:
     assert session.give_back({"b"}) == ["a"]
     assert np.array_equal(session.ask("c").x, first)
     assert np.array_equal(session.ask("b").x, second)
-
-
-def test_an_attempt_pays_for_its_training_once() -> None:
-    session = open_session(GIBOConfig(mu=1, training_mu=0.5), cube(1))
-    for attempt in ("one", "one", "two"):
-        session.charge_training(f"a/{attempt}")
-    assert len(session.ledger()) == 2
