@@ -15,8 +15,8 @@ import optuna
 from optuna.study import Study
 from optuna.trial import TrialState
 
-from optuna_samplers._base import unexplained
 from optuna_samplers._local import OTHER_RELEASE, contradict, read_evaluations
+from optuna_samplers._losses import unexplained
 from optuna_samplers._study import (
     GUARANTEE_ATTR,
     HEAD_ATTR,
@@ -106,13 +106,14 @@ def _values(study: Study, released: Mapping[str, float]) -> Iterator[Found]:
 
 def _beside(study: Study, run: StoredRun) -> Found:
     if run.kind == "records":
-        found = unexplained(study.get_trials(deepcopy=False), run.session)
+        trials = study.get_trials(deepcopy=False)
+        found = list(unexplained(trials, run.session.published(), run.session))
     else:
         stored = read_evaluations(study, stored_mechanism(run.settings))
         other = [OTHER_RELEASE] if contradict(stored, run.published()) else []
-        found = list(dict.fromkeys([*stored.reasons, *other]))
+        found = [*stored.reasons, *other]
     if found:
-        return "beside values", False, "; ".join(found)
+        return "beside values", False, "; ".join(dict.fromkeys(found))
     return "beside values", True, "trials hold nothing else that nobody vouched for"
 
 

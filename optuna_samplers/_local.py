@@ -6,11 +6,9 @@ import functools
 import itertools
 import json
 import math
-import threading
 import time
 import uuid
 import warnings
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +21,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers._guard import GuardedTrial, attempt_trial
 from optuna_samplers._rollback_guard import StudyRollbackGuard
+from optuna_samplers._sampler import OfStudy, Studies
+from optuna_samplers._settings import SpaceSettings
 from optuna_samplers._space import (
     ANOTHER_CONSTANT,
     ANOTHER_SPACE,
@@ -41,13 +41,13 @@ from optuna_samplers._study import (
     is_count,
     key_of,
     kind_of,
-    must_be_released,
     outputs_of,
     own_name,
     refuse_multi_objective,
     refuse_shared_database,
     same,
     show_guarantee,
+    suspicions,
     whole,
 )
 from privbo_plugins import sanitize
@@ -161,12 +161,9 @@ def read_evaluations(study: Study, mechanism: LocalMechanism) -> StoredEvaluatio
 
 def _suspicions(trial: FrozenTrial) -> list[str]:
     """Returns the reasons to claim nothing of the data that one trial holds."""
-    found, vouched = [], _vouched(trial)
-    if any(operation not in vouched for operation in outputs_of(trial, _own(trial))):
-        found.append(BESIDE)
-    if must_be_released(trial) and not shows_release(trial):
-        found.append(PLAIN)
-    return found
+    release = trial.user_attrs[PLAY_ATTR]["release"] if _is_evaluation(trial) else None
+    public = _vouched(trial)
+    return list(suspicions(trial, release, _own(trial), public, plain=PLAIN, beside=BESIDE))
 
 
 class Suggested:
@@ -261,7 +258,19 @@ def shows_release(trial: FrozenTrial) -> bool:
     return same(trial.value, trial.user_attrs[PLAY_ATTR]["release"])
 
 
-class LocalObjective:
+class _Rewards(OfStudy):
+    """What one objective keeps of one study; its users' evaluations are in the ledger."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.run_id = ""
+        self.session: RewardSession | None = None
+        self.looked_at: int | None = None
+        self.suggested = Suggested()
+        self.ranges: dict[str, dict[str, Any]] = {}
+
+
+class LocalObjective(Studies[_Rewards]):
     """An objective that returns a privatised reward; made by :func:`ldp_objective`.
 
     Attributes:
@@ -294,34 +303,17 @@ class LocalObjective:
         self.mechanism = mechanism
         self._objective, self._user_id = objective, user_id
         self._user_budget, self._user_delta = user_budget, user_delta
-        self._search_space = search_space
         self._vault: Vault | None = open_vault(vault)
         self._vault_handle = self._vault.handle
         self._noise = noise
-        self._reset()
+        super().__init__(SpaceSettings(search_space=search_space))
 
-    def _reset(self) -> None:
-        self._lock = threading.RLock()
-        self._looked_at: dict[str, int] = {}
-        self._suggested: dict[str, Suggested] = {}
-        self._sessions: weakref.WeakKeyDictionary[Any, dict[str, RewardSession]] = (
-            weakref.WeakKeyDictionary()
-        )
-        self._ranges: weakref.WeakKeyDictionary[Any, dict[int, dict[str, dict[str, Any]]]] = (
-            weakref.WeakKeyDictionary()
-        )
+    def _new_state(self, study: Study) -> _Rewards:
+        return _Rewards()
 
     def __getstate__(self) -> dict[str, Any]:
         """A handle and public settings: no vault contents and no noise source."""
-        state = self.__dict__.copy()
-        state["_vault"] = state["_noise"] = None
-        for name in ("_lock", "_sessions", "_looked_at", "_suggested", "_ranges"):
-            del state[name]
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._reset()
+        return super().__getstate__() | {"_vault": None, "_noise": None}
 
     def __repr__(self) -> str:
         return f"LocalObjective({self.mechanism.parameters()})"  # the objective's may quote data
@@ -332,10 +324,11 @@ class LocalObjective:
         with self._lock:
             if self._vault is None:
                 self._vault = self._reopened()
-            run_id = self._run_id_of(study, self._vault)
-            of_storage = self._sessions.setdefault(study._storage, {})
-            if run_id not in of_storage:
+            run_id, own = self._run_id_of(study, self._vault), self._state(study)
+            if own.session is None or own.run_id != run_id:
                 refuse_shared_database(study, self._vault)
+                self._forget(study)
+                own = self._state(study)
                 session = RewardSession(
                     self.mechanism,
                     self._vault,
@@ -346,8 +339,8 @@ class LocalObjective:
                 )
                 if not self._vault.in_memory:  # no backup of memory can be restored
                     session.run.guarded_by(StudyRollbackGuard(study, session.run))
-                of_storage[run_id] = session
-            return of_storage[run_id]
+                own.run_id, own.session = run_id, session
+            return own.session
 
     def _reopened(self) -> Vault:
         """The vault after unpickling; one in memory starts anew where no user is named.
@@ -427,7 +420,7 @@ class LocalObjective:
         value, error = self._evaluation(session, guarded, key, user, worst)
         if error is None:
             trial.set_user_attr(PLAY_ATTR, self._marker(value, user is not None))
-            self._refresh(study, session)
+            self._refresh(study)
         return value, error
 
     def _notice_overwritten(self, study: Study, before: FrozenTrial) -> None:
@@ -492,9 +485,9 @@ class LocalObjective:
         declared = self._search_space
         if declared is not None and (name in declared or distribution.single()):
             return described(name, declared[name]) if name in declared else {}
-        of_study = self._ranges.setdefault(study._storage, {}).setdefault(study._study_id, {})
-        if name in of_study:
-            return of_study[name]
+        ranges = self._state(study).ranges
+        if name in ranges:
+            return ranges[name]
         trials = study.get_trials(deepcopy=False)
         first = _first_with(name, trials)
         if first is None:
@@ -502,20 +495,21 @@ class LocalObjective:
             return {} if late and distribution.single() else None
         known = described(name, first.distributions[name])
         if first.state == TrialState.COMPLETE:
-            of_study[name] = known
+            ranges[name] = known
         return known
 
     def _same_mechanism(self, evaluation: dict[str, Any]) -> bool:
         return self.mechanism.parameters().items() <= evaluation.items()
 
-    def _refresh(self, study: Study, session: RewardSession) -> None:
+    def _refresh(self, study: Study) -> None:
         """Keeps the paragraph in the study true: other trials may not have been privatised."""
+        own = self._state(study)
         with self._lock:
-            first = self._looked_at.get(session.run.run_id)
+            first = own.looked_at
             trials = study.get_trials(deepcopy=False)[first or 0 :]
             finished = itertools.takewhile(lambda trial: trial.state.is_finished(), trials)
-            self._looked_at[session.run.run_id] = (first or 0) + sum(1 for _ in finished)
-        strange = self._suggested.setdefault(session.run.run_id, Suggested()).look(trials)
+            own.looked_at = (first or 0) + sum(1 for _ in finished)
+        strange = own.suggested.look(trials)
         if first is None or strange or any(map(_suspicions, trials)):
             self.guarantee(study)
 

@@ -6,145 +6,16 @@ ledger behind it, are those of :class:`optuna_samplers.PrivateSampler`; here it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
-
 import optuna
-from optuna.distributions import BaseDistribution
 from optuna.exceptions import TrialPruned
 from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
-from optuna_samplers._base import Objective, PrivateObjective, PrivateSampler
-from optuna_samplers._guard import GuardedTrial
+from optuna_samplers._losses import LossStudies, Objective
 from optuna_samplers._sampler import StudySampler
 from optuna_samplers._settings import LossRunSettings
-from privbo_plugins import sanitize
-from privbo_plugins.algorithms.protocols import CentralPlan
 from privbo_plugins.algorithms.released_means import MeansConfig
-from privbo_plugins.plots import History
-from privbo_plugins.privacy.guarantee import Guarantee
-from privbo_plugins.sanitize import sanitized
-from privbo_plugins.settings import again, called_with, named, part, setting, settings
-
-
-class MeansObjective(PrivateObjective):
-    """An objective for any sampler; made by :func:`private_objective`."""
-
-    def __init__(self, sampler: PrivateSampler, objective: Objective) -> None:
-        if not callable(objective):
-            raise ValueError(
-                "The objective must be a function of a trial that returns one value per "
-                f"validation record, got a {type(objective).__name__}."
-            )
-        super().__init__(sampler, objective)
-
-    def __call__(self, trial: optuna.Trial) -> float:
-        """Evaluates the objective on a guarded trial and returns the released value.
-
-        Raises:
-            ValueError: If the study's sampler releases values of its own.
-        """
-        study = trial.study
-        _refuse_private_sampler(study)
-        value, error = self._sampler._evaluate(trial, self._objective)
-        if error is None:
-            self._sampler._count_released(study)
-            return value
-        pruned = isinstance(error, TrialPruned)
-        self._sampler._count_lost(study, TrialState.PRUNED if pruned else TrialState.FAIL)
-        raise error
-
-    def guarded(self, trial: optuna.Trial) -> GuardedTrial:
-        """The trial as a private objective sees it, for ask/tell: outputs need ``public=True``."""
-        return self._sampler.guarded(trial)
-
-    def tell(self, trial: optuna.Trial, losses: Any) -> float:
-        """Tells per-record losses under ask/tell; the study gets the released value.
-
-        Args:
-            trial: From ``study.ask()``.
-            losses: One value per validation record, shape (n_records,); entry i belongs to the
-                same record in every trial.
-
-        Returns:
-            The released value.
-
-        Raises:
-            ValueError: If the vector is not usable; the trial stays running and can be told
-                again. Also if the study's sampler releases values of its own.
-        """
-        _, error = sanitize.call(lambda: _refuse_private_sampler(trial.study), sanitized)
-        value = float("nan")
-        if error is None:
-            value, error = self._sampler._paid_and_told(trial, losses)
-        del losses
-        if error is not None:
-            raise error
-        trial.study.tell(trial, value)
-        return value
-
-    @property
-    def plan(self) -> Callable[[Mapping[str, BaseDistribution], int], CentralPlan]:
-        """``plan(search_space, n_records)``, as of every sampler: what a run would release."""
-        return self._sampler.plan
-
-    def recommend(self, study: Study) -> dict[str, Any]:
-        """The parameters with the best posterior mean over everything released.
-
-        They need not be any trial's: ``study.best_params`` are those of the luckiest one.
-
-        Raises:
-            ValueError: If nothing has been released yet.
-        """
-        return self._sampler.recommend(study)
-
-    def finished(self, study: Study) -> bool:
-        """Whether the budget is spent; for ask/tell loops, which nothing stops."""
-        return self._sampler.finished(study)
-
-    def guarantee(self, study: Study) -> Guarantee:
-        """What may be claimed for this study, after comparing its storage with the ledger."""
-        return self._sampler.guarantee(study)
-
-    def history(self, study: Study) -> History:
-        """What the study has published, for :mod:`privbo_plugins.plots`."""
-        return self._sampler.history(study)
-
-    def status(self, study: Study) -> dict[str, Any]:
-        """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
-        return self._sampler.status(study)
-
-    def report(self, study: Study, path: str | Path) -> Path:
-        """Writes an HTML page, as samplers do."""
-        return self._sampler.report(study, path)
-
-    def publish(self, study: Study, trial: FrozenTrial | None = None) -> None:
-        """Shows in optuna-dashboard what the study's numbers are worth, as samplers do."""
-        self._sampler.publish(study, trial)
-
-    def replay(self, study: Study) -> list[int]:
-        """Tells released values that a crash kept from reaching the study; draws nothing."""
-        return self._sampler.replay(study)
-
-    def purge(self, study: Study) -> None:
-        """Deletes what the vault holds of raw losses; nothing is left behind by a release."""
-        self._sampler.purge(study)
-
-
-def _refuse_private_sampler(study: Study) -> None:
-    """Refuses a sampler that would pay for its own releases, and take these for plain floats.
-
-    Raises:
-        ValueError: If the study has one.
-    """
-    if isinstance(study.sampler, StudySampler):
-        raise ValueError(
-            f"private_objective is for Optuna's own samplers; {type(study.sampler).__name__} "
-            "releases values itself: study.optimize(sampler.private(objective)). Or give the "
-            "study another sampler: optuna.create_study(sampler=optuna.samplers.TPESampler())."
-        )
+from privbo_plugins.settings import again, called_with, part, setting, settings
 
 
 @settings(eq=False)
@@ -158,6 +29,57 @@ class _Settings(LossRunSettings, MeansConfig):
         kw_only=False,
     )
     mu: float = again(MeansConfig, "mu", default=None)
+
+
+class MeansObjective(LossStudies):
+    """An objective for any sampler; made by :func:`private_objective`.
+
+    Args:
+        config: Settings of the algorithm.
+        given: Settings of the run, and the objective.
+    """
+
+    def __init__(self, config: MeansConfig, given: _Settings) -> None:
+        if not callable(given.objective):
+            raise ValueError(
+                "The objective must be a function of a trial that returns one value per "
+                f"validation record, got a {type(given.objective).__name__}."
+            )
+        self._objective = given.objective
+        super().__init__(config, given)
+
+    def __repr__(self) -> str:
+        return "MeansObjective()"  # the objective's own repr may quote data
+
+    def __call__(self, trial: optuna.Trial) -> float:
+        """Evaluates the objective on a guarded trial and returns the released value.
+
+        Raises:
+            ValueError: If the study's sampler releases values of its own.
+        """
+        study = trial.study
+        self._check_study(study)
+        value, error = self._evaluate(trial, self._objective)
+        pruned = isinstance(error, TrialPruned)
+        lost = TrialState.PRUNED if pruned else TrialState.FAIL
+        self._state(study).ended(study, TrialState.COMPLETE if error is None else lost)
+        if error is not None:
+            raise error
+        return float(value)
+
+    def _check_study(self, study: Study) -> None:
+        """Refuses a sampler that would pay for its own releases, and take these for plain floats.
+
+        Raises:
+            ValueError: If the study has one.
+        """
+        if isinstance(study.sampler, StudySampler):
+            raise ValueError(
+                f"private_objective is for Optuna's own samplers; {type(study.sampler).__name__} "
+                "releases values itself: study.optimize(sampler.private(objective)). Or give the "
+                "study another sampler: "
+                "optuna.create_study(sampler=optuna.samplers.TPESampler())."
+            )
 
 
 @called_with(_Settings)
@@ -192,5 +114,4 @@ def private_objective(given: _Settings) -> MeansObjective:
         >>> round(private.guarantee(study).mu_spent, 9)
         1.0
     """
-    sampler = PrivateSampler(part(given, MeansConfig), **named(given, LossRunSettings))
-    return MeansObjective(sampler, given.objective)
+    return MeansObjective(part(given, MeansConfig), given)

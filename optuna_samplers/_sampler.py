@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-import optuna
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.search_space import IntersectionSearchSpace
@@ -51,11 +50,11 @@ class OfStudy:
 S = TypeVar("S", bound=OfStudy)
 
 
-class StudySampler(BaseSampler, Generic[S]):
-    """Base of all samplers.
+class Studies(abc.ABC, Generic[S]):
+    """What one object keeps of studies.
 
     Args:
-        given: What every sampler has; its seed drives independent draws, never noise.
+        given: Declares the search space, or leaves it open.
 
     Raises:
         ValueError: If a search space holds nothing that varies.
@@ -72,7 +71,6 @@ class StudySampler(BaseSampler, Generic[S]):
         self._search_space = None if declared is None else dict(declared)
         if self._search_space is not None and to_space(self._search_space) is None:
             raise ValueError("search_space must hold at least one parameter that varies.")
-        self._independent = RandomSampler(seed=given.seed)
         self._reset()
 
     @abc.abstractmethod
@@ -123,24 +121,6 @@ class StudySampler(BaseSampler, Generic[S]):
             refuse_search_cv(type(self).__name__)
         return study
 
-    # Optuna's hooks -------------------------------------------------------------------------
-
-    def reseed_rng(self) -> None:
-        """A new seed for independent draws."""
-        self._independent.reseed_rng()
-
-    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        """Refuses what cannot be tuned."""
-        _logs.begin()
-        self._tunable(study)
-        refuse_optuna_search(type(self).__name__)
-
-    def infer_relative_search_space(
-        self, study: Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """The declared space, or what all completed trials have in common."""
-        return self._common(self._tunable(study))
-
     def _common(self, study: Study) -> dict[str, BaseDistribution]:
         found = self._search_space
         if found is None:
@@ -150,45 +130,12 @@ class StudySampler(BaseSampler, Generic[S]):
 
     def _known_space(self, study: Study) -> Space | None:
         """The space of a study, once one is known."""
-        relative = self.infer_relative_search_space(study, no_trial())
+        relative = self._common(self._tunable(study))
         return to_space(relative) if relative else None
 
-    def sample_independent(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        """A random draw, before the space is known.
 
-        Raises:
-            SpaceChangedError: If the parameter was declared with another range.
-        """
-        study = self._tunable(study)
-        self._check_declared(param_name, param_distribution)
-        return self._independent.sample_independent(study, trial, param_name, param_distribution)
-
-    def _check_declared(self, name: str, distribution: BaseDistribution) -> None:
-        declared = (self._search_space or {}).get(name)
-        if declared is not None and declared != distribution and not declared.single():
-            raise SpaceChangedError(
-                f"The objective suggests {shown_name(name)} with another range, "
-                "scale or step than search_space= declares."
-            )
-
-    def after_trial(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        state: TrialState,
-        values: Sequence[float] | None,
-    ) -> None:
-        """Keeps what a failed trial returned out of Optuna's log."""
-        if state == TrialState.FAIL:
-            _logs.withhold(trial.number)
-
-    # What people read -----------------------------------------------------------------------
+class ReportedStudies(Studies[S]):
+    """What an object tells people of studies: status, report, note and pictures."""
 
     @abc.abstractmethod
     def status(self, study: Study) -> dict[str, Any]:
@@ -279,6 +226,72 @@ class StudySampler(BaseSampler, Generic[S]):
         publish(study, page, self._values_are(study, page.guarantee), recommended)
 
 
+class StudySampler(ReportedStudies[S], BaseSampler):
+    """Base of all samplers.
+
+    Args:
+        given: What every sampler has; its seed drives independent draws, never noise.
+
+    Raises:
+        ValueError: If a search space holds nothing that varies.
+    """
+
+    def __init__(self, given: SpaceSettings) -> None:
+        super().__init__(given)
+        self._independent = RandomSampler(seed=given.seed)
+
+    def reseed_rng(self) -> None:
+        """A new seed for independent draws."""
+        self._independent.reseed_rng()
+
+    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+        """Refuses what cannot be tuned."""
+        _logs.begin()
+        self._tunable(study)
+        refuse_optuna_search(type(self).__name__)
+
+    def infer_relative_search_space(
+        self, study: Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """The declared space, or what all completed trials have in common."""
+        return self._common(self._tunable(study))
+
+    def sample_independent(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """A random draw, before the space is known.
+
+        Raises:
+            SpaceChangedError: If the parameter was declared with another range.
+        """
+        study = self._tunable(study)
+        self._check_declared(param_name, param_distribution)
+        return self._independent.sample_independent(study, trial, param_name, param_distribution)
+
+    def _check_declared(self, name: str, distribution: BaseDistribution) -> None:
+        declared = (self._search_space or {}).get(name)
+        if declared is not None and declared != distribution and not declared.single():
+            raise SpaceChangedError(
+                f"The objective suggests {shown_name(name)} with another range, "
+                "scale or step than search_space= declares."
+            )
+
+    def after_trial(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        state: TrialState,
+        values: Sequence[float] | None,
+    ) -> None:
+        """Keeps what a failed trial returned out of Optuna's log."""
+        if state == TrialState.FAIL:
+            _logs.withhold(trial.number)
+
+
 def constants_in(study: Study) -> dict[str, Any]:
     """Parameters with a single value, as completed trials have them."""
     constants: dict[str, Any] = {}
@@ -290,8 +303,3 @@ def constants_in(study: Study) -> dict[str, Any]:
 def has_completed(study: Study) -> bool:
     """Checks whether any trial has completed."""
     return bool(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
-
-
-def no_trial() -> FrozenTrial:
-    """A trial for hooks that are asked outside one."""
-    return optuna.trial.create_trial(state=TrialState.RUNNING)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from types import FrameType
 
 import numpy as np
@@ -168,6 +168,33 @@ def _is_odd(name: str, value: object) -> bool:
     if not name.startswith("privbo:"):
         return False
     return name not in _SYSTEM_FORMS or not _SYSTEM_FORMS[name](value)
+
+
+def suspicions(
+    trial: FrozenTrial,
+    released: float | None,
+    own: Collection[str],
+    public: Collection[str],
+    *,
+    plain: str,
+    beside: str,
+) -> Iterator[str]:
+    """Yields the reasons to claim nothing of the data that one trial holds.
+
+    Args:
+        trial: Of any state.
+        released: The release that stands behind its value; None for none.
+        own: Attributes that hold what the plugin writes there.
+        public: Operations whose data were declared public.
+        plain: What to say of a value that was not released.
+        beside: What to say of other data; ``{}`` is the operation that wrote them.
+    """
+    for operation in outputs_of(trial, own):
+        if operation not in public:
+            yield beside.format(kind_of(operation))
+    shown = released is not None and trial.value is not None and same(trial.value, released)
+    if must_be_released(trial) and not shown:
+        yield plain
 
 
 def must_be_released(trial: FrozenTrial) -> bool:

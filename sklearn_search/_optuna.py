@@ -20,7 +20,6 @@ from optuna.study import Study
 from optuna.trial import TrialState
 
 from optuna_samplers import DPGIBOSampler, private_objective
-from optuna_samplers._base import PrivateObjective
 from optuna_samplers._sampler import StudySampler
 from privbo_plugins.errors import ObjectiveFailedError
 from privbo_plugins.spaces import Categorical, Dimension, Float
@@ -62,7 +61,7 @@ def search(given: Any, task: Task, config: Mapping[str, Any], planned: int) -> F
 
     verbs: Any
     sampler: BaseSampler
-    private: PrivateObjective
+    private: Callable[[optuna.Trial], float]
     if given.method == "dp-gibo":
         verbs = sampler = own = DPGIBOSampler(**config, **kept)
         private = own.private(objective)
@@ -72,7 +71,7 @@ def search(given: Any, task: Task, config: Mapping[str, Any], planned: int) -> F
     with _quiet(given.verbose):
         study = _study(given, sampler, task)
         _run(given, study, verbs, private, planned)
-        found = _found(given, study, verbs, private)
+        found = _found(given, study, verbs)
         _forget(given, study, verbs)
         return found
 
@@ -138,10 +137,10 @@ def _run(
         raise error
 
 
-def _found(given: Any, study: Study, verbs: Any, private: PrivateObjective) -> Found:
+def _found(given: Any, study: Study, verbs: Any) -> Found:
     recommended = verbs.recommend(study)
     if given.refit:
-        private._charge_refit(study)
+        verbs._charge_refit(study)
     trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     rows = [Trial(t.params, t.values[0], t.user_attrs.get(_RELEASE, math.nan)) for t in trials]
     return Found(recommended, verbs.guarantee(study), rows, {"study_": study})

@@ -201,13 +201,13 @@ def test_ask_and_tell() -> None:
     private, study = private_of(n_trials=3), study_of()
     for _ in range(3):
         trial = study.ask()
-        value = private.tell(trial, squares(private.guarded(trial)))
+        value = private.tell_private(trial, squares(private.guarded(trial)))
         assert study.trials[-1].value == value
     assert private.finished(study)
     trial = study.ask()
     trial.suggest_float("x", 0, 1)
     with pytest.raises(ValueError, match="one value per validation record"):
-        private.tell(trial, 0.5)
+        private.tell_private(trial, 0.5)
     assert private.guarantee(study).protected
 
 
@@ -289,11 +289,11 @@ def frames_with(error: BaseException, name: str) -> list[str]:
 @pytest.mark.parametrize("training_mu", [None, 0.1])
 def test_no_frame_of_a_refused_tell_holds_the_losses(training_mu: float | None) -> None:
     private, study = private_of(n_trials=1, training_mu=training_mu), study_of()
-    private.tell(study.ask({"x": FloatDistribution(0, 1)}), RECORDS)
+    private.tell_private(study.ask({"x": FloatDistribution(0, 1)}), RECORDS)
     for _ in range(4):
         trial = study.ask({"x": FloatDistribution(0, 1)})
         with pytest.raises((ValueError, BudgetExceededError)) as raised:
-            private.tell(trial, RECORDS[:7])
+            private.tell_private(trial, RECORDS[:7])
         assert frames_with(raised.value, "losses") == []
 
 
@@ -302,5 +302,5 @@ def test_a_trial_that_is_over_is_not_told_again_nor_charged() -> None:
     trial = study.ask({"x": FloatDistribution(0, 1)})
     study.tell(trial, state=TrialState.FAIL)
     with pytest.raises(ValueError, match="is over and cannot be told"):
-        private.tell(trial, RECORDS)
+        private.tell_private(trial, RECORDS)
     assert private.guarantee(study).n_releases == 0
