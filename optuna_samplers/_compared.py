@@ -13,13 +13,13 @@ from pathlib import Path
 
 import optuna
 from optuna.study import Study
-from optuna.trial import TrialState
 
 from optuna_samplers._local import OTHER_RELEASE, contradict, read_evaluations
 from optuna_samplers._losses import unexplained
 from optuna_samplers._study import (
     GUARANTEE_ATTR,
     HEAD_ATTR,
+    completed,
     key_of,
     refuse_multi_objective,
     same,
@@ -85,7 +85,7 @@ def _head(study: Study, run: StoredRun) -> Found:
 
 
 def _values(study: Study, released: Mapping[str, float]) -> Iterator[Found]:
-    shown = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    shown = completed(study)
     strange = [
         trial.number
         for trial in shown

@@ -42,6 +42,7 @@ from optuna_samplers._space import (
 )
 from optuna_samplers._study import (
     attributes_note,
+    completed,
     failures_in,
     frozen_of,
     key_of,
@@ -691,7 +692,7 @@ class LossStudies(ReportedStudies[LossRun]):
     def _values_are(self, study: Study, guarantee: PrivacyGuarantee) -> str:
         if not guarantee.protected:
             return EXPOSED
-        trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        trials = completed(study)
         return _ESTIMATES if any(RELEASE_ATTR in t.user_attrs for t in trials) else _DRAWS
 
     def purge(self, study: Study) -> None:

@@ -13,13 +13,14 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
+from optuna_samplers._study import completed
 from privbo_plugins.drawing import Picture
 from privbo_plugins.page import Report, Table, template
 from privbo_plugins.privacy.statement import as_markdown
@@ -87,19 +88,14 @@ def publish(
         board.write_note(other, "")
     if trial is not None:
         board.write_note(trial._trial_id, MARK)
-    show_pictures(study, (s.content for s in report.sections if isinstance(s.content, Picture)))
-
-
-def show_pictures(study: Study, pictures: Iterable[Picture]) -> None:
-    """Writes pictures, each where it has changed."""
-    board = _Board(study)
-    for picture in pictures:
-        board.write_picture(picture)
+    for section in report.sections:
+        if isinstance(section.content, Picture):
+            board.write_picture(section.content)
 
 
 def _trial_at(study: Study, recommended: Mapping[str, Any]) -> FrozenTrial | None:
     """Finds the last completed trial at the recommended parameters; often there is none."""
-    trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    trials = completed(study)
     return next((t for t in reversed(trials) if t.params == dict(recommended)), None)
 
 

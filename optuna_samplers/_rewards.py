@@ -18,11 +18,11 @@ from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers._local import PLAIN, LocalObjective, UserOf, shows_release
 from optuna_samplers._publish import EXPOSED
-from optuna_samplers._sampler import constants_in, has_completed
+from optuna_samplers._sampler import constants_in
 from optuna_samplers._scheduler import EPOCH_ATTR, R, ScheduledSampler, params_at
 from optuna_samplers._settings import RewardRunSettings
 from optuna_samplers._space import to_space
-from optuna_samplers._study import whole
+from optuna_samplers._study import completed, whole
 from privbo_plugins.algorithms.protocols import Evaluation, SeededAlgorithm
 from privbo_plugins.algorithms.reward_plan import RewardPlan, RewardScale, make_reward_plan
 from privbo_plugins.errors import PrivacyError
@@ -198,7 +198,7 @@ class RewardSampler(ScheduledSampler[R], Generic[R]):
             ValueError: If no trial has completed.
         """
         study, space = whole(study), self._known_space(study)
-        if not has_completed(study):
+        if not completed(study):
             raise ValueError("There is nothing to recommend yet: no trial has completed.")
         if space is None:
             return constants_in(study)
@@ -227,22 +227,21 @@ class RewardSampler(ScheduledSampler[R], Generic[R]):
         Values that are no releases are not among them, and none is with ``epsilon=math.inf``.
         """
         study, space = whole(study), self._known_space(study)
-        completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         released = [
             (self._point(trial, space), trial.value)
-            for trial in completed
+            for trial in completed(study)
             if trial.value is not None and shows_release(trial)
         ]
         return reward_history(space, released, self.mechanism)
 
     def finished(self, study: Study) -> bool:
         """Whether as many trials have a value as ``n_trials=`` expects; never without it."""
-        return used_up(_n_completed(whole(study)), planned_trials(self._config))
+        return used_up(len(completed(whole(study))), planned_trials(self._config))
 
     def status(self, study: Study) -> dict[str, Any]:
         """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
         study = whole(study)
-        done = _n_completed(study)
+        done = len(completed(study))
         return status(
             self.guarantee(study), done, planned_trials(self._config), recommendation=done > 0,
             finished=self.finished(study), budget=self._user_budget,
@@ -258,7 +257,7 @@ class RewardSampler(ScheduledSampler[R], Generic[R]):
             f"Private tuning report: {study.study_name}",
             self.guarantee(study),
             history,
-            self.recommend(study) if has_completed(study) else None,
+            self.recommend(study) if completed(study) else None,
             self._summary(study),
         )
 
@@ -272,10 +271,6 @@ class RewardSampler(ScheduledSampler[R], Generic[R]):
     def _unprotected(self, reason: str) -> LocalGuarantee:
         name = "none" if self.mechanism is None else self.mechanism.name
         return LocalGuarantee(False, name, reasons=(reason,))
-
-
-def _n_completed(study: Study) -> int:
-    return len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
 
 
 def _nothing(_: object) -> NoReturn:

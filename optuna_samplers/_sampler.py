@@ -27,6 +27,7 @@ from optuna_samplers._publish import Pace, publish
 from optuna_samplers._settings import SpaceSettings
 from optuna_samplers._space import shown_name, to_space
 from optuna_samplers._study import (
+    completed,
     refuse_multi_objective,
     refuse_optuna_search,
     refuse_search_cv,
@@ -141,10 +142,6 @@ class ReportedStudies(Studies[S]):
     def status(self, study: Study) -> dict[str, Any]:
         """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
 
-    def _status_of_page(self, study: Study) -> dict[str, Any]:
-        """The same also before there is anything to tell."""
-        return self.status(study)
-
     @abc.abstractmethod
     def _page(self, study: Study) -> Report:
         """Makes the content of a study's report."""
@@ -166,8 +163,7 @@ class ReportedStudies(Studies[S]):
             FederationError: If a federation's server cannot be reached.
         """
         study = whole(study)
-        page, status = self._page(study), self._status_of_page(study)
-        return dataclasses.replace(page, status=status).write(path)
+        return dataclasses.replace(self._page(study), status=self.status(study)).write(path)
 
     @abc.abstractmethod
     def _values_are(self, study: Study, guarantee: PrivacyGuarantee) -> str:
@@ -203,7 +199,7 @@ class ReportedStudies(Studies[S]):
             pace.timed(lambda: self._publish(study))
             return
         try:
-            if has_completed(study) and (pace.due() or self._ended(study)):
+            if completed(study) and (pace.due() or self._ended(study)):
                 pace.timed(lambda: self._publish(study))
         except Exception as error:
             if not pace.warned:
@@ -222,7 +218,7 @@ class ReportedStudies(Studies[S]):
 
     def _publish(self, study: Study) -> None:
         page = self._page(study)
-        recommended = self.recommend(study) if has_completed(study) else None
+        recommended = self.recommend(study) if completed(study) else None
         publish(study, page, self._values_are(study, page.guarantee), recommended)
 
 
@@ -295,11 +291,6 @@ class StudySampler(ReportedStudies[S], BaseSampler):
 def constants_in(study: Study) -> dict[str, Any]:
     """Parameters with a single value, as completed trials have them."""
     constants: dict[str, Any] = {}
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+    for trial in completed(study):
         constants |= {n: trial.params[n] for n, d in trial.distributions.items() if d.single()}
     return constants
-
-
-def has_completed(study: Study) -> bool:
-    """Checks whether any trial has completed."""
-    return bool(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))

@@ -89,6 +89,11 @@ def key_of(trial: FrozenTrial) -> str:
     return str(trial.system_attrs.get("failed_trial", trial.number))
 
 
+def completed(study: Study) -> list[FrozenTrial]:
+    """Returns the trials of any worker that have a value."""
+    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+
+
 def frozen_of(trial: optuna.Trial) -> FrozenTrial:
     return trial.study._storage.get_trial(trial._trial_id)
 
@@ -136,18 +141,22 @@ def is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LARGEST
 
 
-def _is_draw(value: object) -> bool:
+def is_draw(value: object) -> bool:
+    """Checks whether a value is an epoch, an agent and the number of its draw, or None."""
     return value is None or (
         isinstance(value, list | tuple) and len(value) == 3 and all(map(is_count, value))
     )
 
 
-def _is_mark(value: object) -> bool:
+def is_mark(value: object) -> bool:
+    """Checks whether a value tells what the draws of a run come from."""
     if not isinstance(value, dict) or set(value) != {"settings", "space", "key"}:
         return False
     digests = value["settings"], value["space"]
-    return type(value["key"]) is int and all(
-        isinstance(digest, str) and _DIGEST.fullmatch(digest) for digest in digests
+    return (
+        type(value["key"]) is int
+        and value["key"] >= 0
+        and all(isinstance(digest, str) and _DIGEST.fullmatch(digest) for digest in digests)
     )
 
 
@@ -156,9 +165,9 @@ _DIGEST = re.compile("[0-9a-f]{16}")
 _SYSTEM_FORMS: dict[str, Callable[[object], bool]] = {
     "privbo:epoch": is_count,
     "privbo:row": is_count,
-    "privbo:claim": _is_draw,
-    "privbo:draw": _is_draw,
-    "privbo:duets": _is_mark,
+    "privbo:claim": is_draw,
+    "privbo:draw": is_draw,
+    "privbo:duets": is_mark,
 }
 """What samplers write into a trial's system attributes."""
 

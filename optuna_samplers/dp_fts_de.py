@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
 from optuna.study import Study, StudyDirection
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
 from optuna_samplers._sampler import OfStudy, StudySampler
 from optuna_samplers._scheduler import value_of
@@ -19,6 +19,7 @@ from optuna_samplers._settings import SpaceSettings
 from optuna_samplers._space import to_space
 from optuna_samplers._study import (
     JOINED_ATTR,
+    completed,
     next_number,
     show_guarantee,
     whole,
@@ -276,7 +277,7 @@ class DPFTSDESampler(StudySampler[_Agent]):
 def _history(study: Study, space: Space) -> tuple[Array, Array]:
     """Points (n, D) and values (n,) of the study's completed trials in this space."""
     points, values = [], []
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+    for trial in completed(study):
         value = value_of(trial)
         shown = Attempt(trial.number, trial.params, "ended", value).evaluation(space)
         if shown is not None and value is not None:

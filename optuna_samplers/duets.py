@@ -23,17 +23,15 @@ from optuna.samplers import RandomSampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from optuna_samplers._publish import show_pictures
 from optuna_samplers._rewards import RewardSampler
 from optuna_samplers._scheduler import Reading, params_at, state_of, value_of
 from optuna_samplers._settings import RewardRunSettings
 from optuna_samplers._space import to_space
-from optuna_samplers._study import whole
+from optuna_samplers._study import is_draw, is_mark, whole
 from privbo_plugins.algorithms.duets import DUETS
 from privbo_plugins.algorithms.duets.config import PUBLISHED, DUETSSettings
 from privbo_plugins.algorithms.protocols import ATTEMPTS, Evaluation, Slot
 from privbo_plugins.errors import SpaceChangedError, UtilityWarning
-from privbo_plugins.plots import picture_of_active_set, picture_of_communication
 from privbo_plugins.privacy.local import OptionalRewardPrivacy
 from privbo_plugins.sessions.scheduler import (
     Attempt,
@@ -63,8 +61,6 @@ EPOCH_ATTR = "privbo:epoch"
 
 SUMMARY_ATTR = "privbo:duets"
 """Study attribute, for the dashboard: communication, and what each epoch has left."""
-
-_PICTURES = picture_of_communication, picture_of_active_set
 
 _ATTEMPTS = 4
 """Draws that a trial claims before it is content with a spare evaluation."""
@@ -150,21 +146,12 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
     # What people look at ---------------------------------------------------------------------
 
     def status(self, study: Study) -> dict[str, Any]:
-        """Where the run stands, numbers sent, and what each epoch has left.
+        """Where the run stands, and once there are epochs numbers sent and what each has left.
 
         The last two are also the study's ``privbo:duets``.
-
-        Raises:
-            ValueError: If the search space is not known yet.
         """
         study = whole(study)
-        algorithm = self._known(study)
-        if algorithm is None:
-            raise ValueError("There are no epochs yet: no trial has completed.")
-        return self._status_of_page(study) | algorithm.status()
-
-    def _status_of_page(self, study: Study) -> dict[str, Any]:
-        return super().status(study)
+        return super().status(study) | (self._summary(study) or {})
 
     def finished(self, study: Study) -> bool:
         """Whether the last epoch has closed; never without ``n_trials=``."""
@@ -183,18 +170,8 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
         return algorithm
 
     def _summary(self, study: Study) -> dict[str, Any] | None:
-        return None if self._known_space(study) is None else self.status(study)
-
-    def show_plots(self, study: Study) -> None:
-        """Puts the communication and the active set into optuna-dashboard as pictures.
-
-        :meth:`publish` does that and more.
-
-        Raises:
-            ValueError: If the search space is not known yet.
-        """
-        summary = self.status(study)
-        show_pictures(whole(study), [draw(summary) for draw in _PICTURES])
+        algorithm = self._known(study)
+        return None if algorithm is None else algorithm.status()
 
     # The next evaluation --------------------------------------------------------------------
 
@@ -384,20 +361,13 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
 def _read_slot(trial: FrozenTrial, name: str) -> Slot | None:
     """A draw as stored, or None: a storage may hold anything."""
     stored: Any = trial.system_attrs.get(name)
-    if not isinstance(stored, list | tuple) or len(stored) != 3:
-        return None
-    if any(not isinstance(part, int) or isinstance(part, bool) for part in stored):
-        return None
-    return stored[0], stored[1], stored[2]
+    return (stored[0], stored[1], stored[2]) if stored is not None and is_draw(stored) else None
 
 
 def _mark_of(trial: FrozenTrial) -> dict[str, Any] | None:
     """Returns the mark of a trial's draw; None if it is not known."""
     stored: Any = trial.system_attrs.get(MARK_ATTR)
-    if not isinstance(stored, dict) or set(stored) != {"settings", "space", "key"}:
-        return None
-    key = stored["key"]
-    return None if not isinstance(key, int) or isinstance(key, bool) or key < 0 else stored
+    return stored if is_mark(stored) else None
 
 
 def _founder(trials: Sequence[FrozenTrial]) -> dict[str, Any] | None:

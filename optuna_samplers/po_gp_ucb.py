@@ -25,6 +25,7 @@ from optuna_samplers._scheduler import Reading, ScheduledSampler, state_of, valu
 from optuna_samplers._settings import SpaceSettings
 from optuna_samplers._study import (
     attributes_note,
+    completed,
     refuse_multi_objective,
     show_guarantee,
     whole,
@@ -323,10 +324,9 @@ class POGPUCBSampler(Published, ScheduledSampler[Reading]):
             a table made with test noise and for a bare matrix.
         """
         study = whole(study)
-        completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         claim = self._claimed_once()
         notes = (*claim.notes, *attributes_note(study))
-        guarantee = replace(claim, n_answers=len(completed), notes=notes)
+        guarantee = replace(claim, n_answers=len(completed(study)), notes=notes)
         show_guarantee(study, guarantee)
         return guarantee
 
@@ -363,8 +363,7 @@ class POGPUCBSampler(Published, ScheduledSampler[Reading]):
     def status(self, study: Study) -> dict[str, Any]:
         """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
         study = whole(study)
-        trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        answered = sum(map(_answered, trials))
+        answered = sum(map(_answered, completed(study)))
         return status(self.guarantee(study), answered, recommendation=answered > 0)
 
     def _values_are(self, study: Study, guarantee: PrivacyGuarantee) -> str:

@@ -274,7 +274,7 @@ PROMISES = [
     ),
     Row(
         "pictures, note and mark in optuna-dashboard",
-        ["publish", "show_plots"],
+        ["publish"],
         [f"{OPTUNA}/test_publish.py", f"{OPTUNA}/test_dashboard.py"],
     ),
     Row("TensorBoard and MLflow show releases alone", [], [f"{RAY}/test_loggers.py"]),

@@ -38,7 +38,6 @@ VERBS = {
     "status": "Where the run stands, JSON-ready.",
     "report": "Writes the guarantee and the pictures of a run as one HTML file.",
     "publish": "Shows note, recommendation and pictures in optuna-dashboard; also as a callback.",
-    "show_plots": "Puts the pictures of the epochs into optuna-dashboard; `publish` does more.",
     "purge": "Deletes the raw losses that a vault still holds, when a run is over.",
     "paper": "Makes the class as its paper publishes it.",
     "from_experiment": "The search of an experiment that Tune has saved.",

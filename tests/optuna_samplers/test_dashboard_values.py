@@ -107,7 +107,9 @@ def test_a_replayed_trial_shows_its_draw_too(tmp_path: Path, study_tables: None)
     sampler, study = study_at(tmp_path)
     study.optimize(sampler.private(squares), n_trials=2)
     trial = study.ask()
-    told = sampler._tell(_Deaf(trial), squares(trial))[0]  # its worker dies before it shows it
+    told = sampler._state(study).tell(
+        _Deaf(trial), squares(trial)
+    )  # its worker dies before it shows it
     assert "privbo:release" not in study.trials[2].user_attrs
     again, same = study_at(tmp_path)
     assert again.replay(same) == [2]

@@ -586,11 +586,11 @@ def test_pictures_are_found_by_the_dashboard() -> None:
     sampler = make()
     study = make_study(sampler, direction="minimize")
     study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=6)
-    sampler.show_plots(study)
+    sampler.publish(study)
     reader = pytest.importorskip("optuna_dashboard._custom_plot_data")  # what it shows pages from
     stored = study._storage.get_study_system_attrs(study._study_id)
     shown = reader.get_plotly_graph_objects(stored)
-    assert set(shown) == {"privbo-communication", "privbo-active-set"}
+    assert {"privbo-communication", "privbo-active-set"} <= set(shown)
     assert "real numbers sent so far" in shown["privbo-communication"]
     assert "share of the search space" in shown["privbo-active-set"]
 

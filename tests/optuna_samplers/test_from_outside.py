@@ -28,27 +28,6 @@ def sampler_of(**settings: Any) -> PrivateSampler:
     return PrivateSampler(SixthConfig(MU, T), seed=3, **settings)
 
 
-def scores(trial: Any) -> np.ndarray:
-    return 1 - squares(trial)
-
-
-@pytest.mark.parametrize("direction", ["minimize", "maximize"])
-def test_a_study_ends_with_its_plan_and_recommends_the_best_that_was_released(
-    direction: str,
-) -> None:
-    sampler = sampler_of()
-    study = optuna.create_study(sampler=sampler, direction=direction)
-    study.optimize(sampler.private(squares if direction == "minimize" else scores), n_trials=50)
-    assert len(study.trials) == T == sampler.plan(SPACE, N).n_trials
-    assert sampler.finished(study)
-    assert sampler.recommend(study) == study.best_params
-    assert {t.user_attrs["privbo:role"] for t in study.trials} == {"start"}
-    history = sampler.history(study)
-    assert [value for _, _, value in history.values] == [t.value for t in study.trials]
-    assert history.spent[-1] == pytest.approx(MU)
-    assert history.centres[-1] == study.best_params
-
-
 def test_a_released_value_carries_the_noise_that_its_share_of_the_budget_asks_for() -> None:
     """The oracle is the formula C sqrt(T) / (n mu), and what the values are off by."""
     sampler = PrivateSampler(SixthConfig(MU, 200), seed=3, search_space=SPACE)

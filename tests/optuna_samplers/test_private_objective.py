@@ -264,19 +264,6 @@ def test_what_is_no_function_is_refused() -> None:
         private_objective(np.ones(3), mu=1, n_trials=2)  # type: ignore[arg-type]
 
 
-def test_report_and_summary_speak_of_the_study(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed (the viz extra)")
-    private, study = private_of(plane), study_of("tpe")
-    study.optimize(private)
-    page = private.report(study, tmp_path / "r.html").read_text()
-    assert "means of clipped values, one a trial" in page
-    summary = private.status(study)
-    assert summary["finished"]
-    assert len(private.history(study).values) == N
-    private.purge(study)
-    assert private.guarantee(study).protected
-
-
 def frames_with(error: BaseException, name: str) -> list[str]:
     trace, found = error.__traceback__, []
     while trace is not None:

@@ -9,7 +9,7 @@ import numpy as np
 import optuna
 import pytest
 
-from optuna_samplers import DPGIBOSampler, LDPMoMAGPUCBSampler, PrivateSampler
+from optuna_samplers import DPGIBOSampler, PrivateSampler
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
 from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.sessions.stored import run_named
@@ -28,32 +28,6 @@ def reward(trial: Any) -> float:
 
 def alone(url: str) -> Any:
     return run_named(open_vault(url), None)
-
-
-def test_of_records_it_is_the_samplers_guarantee_and_recommendation(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/v.db"
-    sampler = DPGIBOSampler(1.0, n_starts=2, n_steps=2, vault=url, training_mu=0.5)
-    study = optuna.create_study(study_name="digits", sampler=sampler)
-    study.optimize(sampler.private(losses), n_trials=20)
-    run = alone(url)
-    assert str(run.guarantee) == str(sampler.guarantee(study))
-    (recommended,) = [s for s in run.report().sections if s.heading == "Recommendation"]
-    shown = {name: repr(value) for name, value in recommended.content.rows}
-    assert shown == {name: repr(value) for name, value in sampler.recommend(study).items()}
-
-
-@pytest.mark.parametrize("named", [True, False])
-def test_of_rewards_it_is_the_objectives_guarantee(named: bool, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/v.db"
-    sampler = LDPMoMAGPUCBSampler(1.0, bound=1.0, seed=0, replays=2, vault=url)
-    user = (lambda trial: f"Jane {trial.number % 2}") if named else None
-    private = sampler.private(reward, user_id=user)
-    study = optuna.create_study(direction="maximize", sampler=sampler)
-    study.optimize(private, n_trials=6)
-    guarantee = private.guarantee(study)
-    assert guarantee.users_named == named
-    assert guarantee.most_evaluations == (3 if named else 1)
-    assert str(alone(url).guarantee) == str(guarantee)
 
 
 def test_what_only_the_study_shows_the_vault_does_not_know_until_it_was_compared(
