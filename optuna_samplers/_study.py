@@ -18,6 +18,7 @@ from optuna_samplers._space import CONSTANT_CHANGED
 from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.privacy.guarantee import PrivacyGuarantee
 from privbo_plugins.privacy.statement import legible
+from privbo_plugins.shown import Shown, TrialRecord, complaints
 from privbo_plugins.store.vault import Vault
 
 GUARANTEE_ATTR = "privbo:guarantee"
@@ -198,12 +199,15 @@ def suspicions(
         plain: What to say of a value that was not released.
         beside: What to say of other data; ``{}`` is the operation that wrote them.
     """
-    for operation in outputs_of(trial, own):
-        if operation not in public:
-            yield beside.format(kind_of(operation))
-    shown = released is not None and trial.value is not None and same(trial.value, released)
-    if must_be_released(trial) and not shown:
-        yield plain
+    value = _unsigned(trial.value) if must_be_released(trial) else None
+    shown = Shown(key_of(trial), value, dict.fromkeys(outputs_of(trial, own)))
+    record = TrialRecord(_unsigned(released), False, public)
+    yield from complaints(shown, record, plain=plain, beside=beside)
+
+
+def _unsigned(value: float | None) -> float | None:
+    """A value without the sign of a zero, which some databases do not keep."""
+    return None if value is None else value + 0.0
 
 
 def must_be_released(trial: FrozenTrial) -> bool:

@@ -221,7 +221,7 @@ def test_what_leaves_a_loop_of_ask_and_tell_leads_to_no_secret(
     if system == "records":
         tell = hosted.sampler.tell_private
     else:
-        tell = private_objective(lambda trial: 0, mu=1.0, n_trials=3).tell
+        tell = private_objective(lambda trial: 0, mu=1.0, n_trials=3).tell_private
     trial = study.ask()
     trial.suggest_float("x", 0, 1)
     _failing(way, monkeypatch)
