@@ -120,7 +120,7 @@ class PrivateSampler(LossStudies, StudySampler[LossRun]):
         if told is None:
             own.take_plain(study, trial, values)
         elif values is not None and not same(values[0], told.value):
-            own.expose(study, f"trial {trial.number} was told another value than released")
+            own.expose(study, f"trial {trial.number} shows another value than released")
         else:
             own.look_around(study)
         if own.session.finished:

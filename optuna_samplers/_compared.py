@@ -114,7 +114,7 @@ def _beside(study: Study, run: StoredRun) -> Found:
         found = [*stored.reasons, *other]
     if found:
         return "beside values", False, "; ".join(dict.fromkeys(found))
-    return "beside values", True, "trials hold nothing else that nobody vouched for"
+    return "beside values", True, "trials hold nothing else that was not declared public"
 
 
 def _claim(study: Study, run: StoredRun) -> Found:

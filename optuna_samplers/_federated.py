@@ -47,7 +47,7 @@ def run_federated(
         ValueError: If the lists do not match, or a sampler is of another kind or appears twice.
 
     Warns:
-        PrivacyWarning: If studies share a storage, where whoever reads one reads all.
+        PrivacyWarning: If studies share a storage, where a reader of one reads all.
 
     Example:
         >>> import optuna
@@ -149,15 +149,15 @@ def _warn_if_shared(studies: Sequence[Study]) -> None:
     stores = [store for store in map(_place, studies) if store is not None]
     if len(set(stores)) < len(stores):
         warnings.warn(
-            "Several agents' studies lie in one storage: whoever can read one agent's points and "
-            "values can read those of all. Give every agent a storage of its own.",
+            "Several agents' studies lie in one storage: a reader of one agent's points "
+            "and values can read those of all. Give every agent a storage of its own.",
             PrivacyWarning,
             stacklevel=4,
         )
 
 
 def _place(study: Study) -> str | None:
-    """Where a study is stored, in words that are equal for equal places; None for memory."""
+    """Names where a study is stored, equally for equal places; None for memory."""
     storage = study._storage
     if isinstance(storage, InMemoryStorage):
         return None

@@ -15,7 +15,7 @@ from optuna.distributions import (
 from optuna.exceptions import TrialPruned
 
 from optuna_samplers._space import shown_name
-from optuna_samplers._study import VOUCHABLE, operation_on
+from optuna_samplers._study import DECLARABLE, operation_on
 from privbo_plugins import sanitize
 from privbo_plugins.errors import (
     BudgetExceededError,
@@ -58,7 +58,7 @@ _INSTEAD = {
     "study": "What is public can be stored by trial.set_user_attr(..., public=True).",
     "storage": "What is public can be stored by trial.set_user_attr(..., public=True).",
 }
-"""What to do where vouching is no way."""
+"""What to do where no declaration helps."""
 
 _ARTIFACTS = "optuna.artifacts"
 
@@ -82,7 +82,7 @@ class GuardedTrialError(PrivacyError):
     def __init__(self, operation: str) -> None:
         self.operation = operation if operation in _WHY else "storage"
         text = f"trial.{self.operation} is closed to a private objective: {_WHY[self.operation]}."
-        if self.operation in VOUCHABLE:
+        if self.operation in DECLARABLE:
             text += (
                 " If what you pass is public (it depends on no private record), say so: "
                 f"trial.{self.operation}(..., public=True)."
@@ -96,13 +96,13 @@ class GuardedTrial:
     """A trial whose ``suggest_*`` methods pass through and whose outputs are closed.
 
     ``report``, ``should_prune``, ``set_user_attr`` and ``set_constraint`` need ``public=True``:
-    the caller then vouches that the value depends on no private record, and the guarantee
+    the caller then declares that the value depends on no private record, and the guarantee
     reports that this was declared.
 
     Args:
         trial: Optuna's trial.
-        declare: Called whenever a caller vouches for an operation, with its name and what it
-            writes to, as in ``report(3)``.
+        declare: Called whenever a caller declares an operation's data public, with its name and
+            what it writes to, as in ``report(3)``.
         check: Called with the name and the distribution of a suggestion before anything of it is
             stored; raises what refuses it.
     """
@@ -147,7 +147,7 @@ class GuardedTrial:
     def __repr__(self) -> str:
         return f"GuardedTrial(number={self._trial.number})"
 
-    def _vouched(self, operation: str, public: bool, place: object = None) -> None:
+    def _declared_public(self, operation: str, public: bool, place: object = None) -> None:
         if public is not True:
             raise GuardedTrialError(operation)
         self._declare(operation if place is None else operation_on(operation, place))
@@ -156,24 +156,24 @@ class GuardedTrial:
         """Reports an intermediate value that depends on no private record."""
         if public is True:
             step = int(step)
-        self._vouched("report", public, step)
+        self._declared_public("report", public, step)
         self._trial.report(value, step)
 
     def should_prune(self, *, public: bool = False) -> bool:
         """Asks the pruner, which sees public intermediate values only."""
-        self._vouched("should_prune", public)
+        self._declared_public("should_prune", public)
         return self._trial.should_prune()
 
     def set_user_attr(self, key: str, value: Any, *, public: bool = False) -> None:
         """Stores an attribute that depends on no private record."""
         if _text(key).startswith("privbo:"):
             raise GuardedTrialError("set_user_attr(privbo:...)")
-        self._vouched("set_user_attr", public, _text(key))
+        self._declared_public("set_user_attr", public, _text(key))
         self._trial.set_user_attr(_text(key), value)
 
     def set_constraint(self, key: str, value: Any, *, public: bool = False) -> None:
         """Stores a constraint value that depends on no private record."""
-        self._vouched("set_constraint", public, _text(key))
+        self._declared_public("set_constraint", public, _text(key))
         self._trial.set_constraint(_text(key), value)
 
 

@@ -32,9 +32,9 @@ from optuna_samplers._space import (
 )
 from optuna_samplers._study import (
     BESIDE,
+    DECLARABLE,
     EXPOSED_ATTR,
     GUARANTEE_ATTR,
-    VOUCHABLE,
     attributes_note,
     failures_in,
     frozen_of,
@@ -76,7 +76,7 @@ RUN_ATTR = "privbo:ldp"
 PLAY_ATTR = "privbo:play"
 """Trial attribute with the release and the mechanism that it went through."""
 
-VOUCHED_ATTR = "privbo:vouched"
+PUBLIC_ATTR = "privbo:public"
 """Trial attribute with the operations that the objective declared public."""
 
 _DRAW_ATTRS = ("privbo:agent", "privbo:epoch")
@@ -108,7 +108,7 @@ class StoredEvaluations:
 
     releases: set[tuple[str, float]] = field(default_factory=set)
     unshown: set[tuple[str, float]] = field(default_factory=set)
-    vouched: set[str] = field(default_factory=set)
+    public: set[str] = field(default_factory=set)
     mechanisms: set[tuple[str, float, float, float, float]] = field(default_factory=set)
     users_named: bool = False
     reasons: list[str] = field(default_factory=list)
@@ -135,7 +135,7 @@ def read_evaluations(study: Study, mechanism: LocalMechanism) -> StoredEvaluatio
     stored = StoredEvaluations()
     trials = study.get_trials(deepcopy=False)
     for trial in trials:
-        stored.vouched |= {kind_of(operation) for operation in _vouched(trial)}
+        stored.public |= {kind_of(operation) for operation in _declared(trial)}
         stored.reasons += _suspicions(trial)
         if _is_evaluation(trial):
             _count(stored, trial)
@@ -149,7 +149,7 @@ def read_evaluations(study: Study, mechanism: LocalMechanism) -> StoredEvaluatio
     stored.notes += attributes_note(study)
     if stored.repeats > 1:
         stored.notes.append("a trial was retried where its first release was not known")
-    for operation in sorted(stored.vouched):
+    for operation in sorted(stored.public):
         stored.notes.append(f"the objective declared what it gave to trial.{operation} public")
     if failed:
         stored.notes.append(
@@ -162,7 +162,7 @@ def read_evaluations(study: Study, mechanism: LocalMechanism) -> StoredEvaluatio
 def _suspicions(trial: FrozenTrial) -> list[str]:
     """Returns the reasons to claim nothing of the data that one trial holds."""
     release = trial.user_attrs[PLAY_ATTR]["release"] if _is_evaluation(trial) else None
-    public = _vouched(trial)
+    public = _declared(trial)
     return list(suspicions(trial, release, _own(trial), public, plain=PLAIN, beside=BESIDE))
 
 
@@ -197,7 +197,7 @@ def _own(trial: FrozenTrial) -> set[str]:
     """Attributes that hold what a wrapped objective, or its sampler, writes there."""
     own = {name for name in _DRAW_ATTRS if is_count(trial.user_attrs.get(name))}
     own |= {PLAY_ATTR} if _is_evaluation(trial) else set()
-    return own | ({VOUCHED_ATTR} if _vouched(trial) else set())
+    return own | ({PUBLIC_ATTR} if _declared(trial) else set())
 
 
 def _is_evaluation(trial: FrozenTrial) -> bool:
@@ -216,16 +216,16 @@ def _is_finite(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value)
 
 
-def _vouched(trial: FrozenTrial) -> list[str]:
+def _declared(trial: FrozenTrial) -> list[str]:
     """Operations that were declared public; none if the list holds anything else.
 
     Of a finished trial an attribute or constraint that it does not hold is something else: a
-    text that nobody gave to a guarded trial.
+    text that was given to no guarded trial.
     """
-    told: Any = trial.user_attrs.get(VOUCHED_ATTR)
+    told: Any = trial.user_attrs.get(PUBLIC_ATTR)
     if not isinstance(told, list | tuple) or not all(type(text) is str for text in told):
         return []
-    held = {*VOUCHABLE, *outputs_of(trial, ())}
+    held = {*DECLARABLE, *outputs_of(trial, ())}
     plausible = all(text in held or _may_come(text, trial) for text in told)
     return list(told) if plausible else []
 
@@ -236,7 +236,7 @@ def _may_come(text: str, trial: FrozenTrial) -> bool:
     step = text.removeprefix("report(").removesuffix(")")
     if kind == "report":
         return step.removeprefix("-").isdecimal() and len(step) < _LONGEST_STEP
-    return kind in VOUCHABLE and not trial.state.is_finished()
+    return kind in DECLARABLE and not trial.state.is_finished()
 
 
 def _count(stored: StoredEvaluations, trial: FrozenTrial) -> None:
@@ -345,7 +345,7 @@ class LocalObjective(Studies[_Rewards]):
     def _reopened(self) -> Vault:
         """The vault after unpickling; one in memory starts anew where no user is named.
 
-        Without names every trial counts as another user's, so a fresh vault forgets nobody.
+        Without names every trial counts as another user's, so a fresh vault forgets no user.
         """
         try:
             return open_vault(self._vault_handle)
@@ -375,7 +375,7 @@ class LocalObjective(Studies[_Rewards]):
         return str(known["run"])
 
     def _user(self, trial: GuardedTrial) -> tuple[User | None, BaseException | None]:
-        """(whose reward it is, None), or (None, why nobody can be charged)."""
+        """(whose reward it is, None), or (None, why no user can be charged)."""
         user: Any = self._user_id
         if user is None:
             return None, None
@@ -403,7 +403,7 @@ class LocalObjective(Studies[_Rewards]):
         self._notice_overwritten(study, frozen)
         guarded = GuardedTrial(
             trial,
-            lambda operation: _vouch(trial, operation),
+            lambda operation: _declare(trial, operation),
             functools.partial(self._check_suggestion, study),
         )
         user, error = self._user(guarded)
@@ -425,7 +425,7 @@ class LocalObjective(Studies[_Rewards]):
 
     def _notice_overwritten(self, study: Study, before: FrozenTrial) -> None:
         """Notices what stands under names that are written next: a journal keeps it for ever."""
-        if {PLAY_ATTR, VOUCHED_ATTR} & set(before.user_attrs).difference(_own(before)):
+        if {PLAY_ATTR, PUBLIC_ATTR} & set(before.user_attrs).difference(_own(before)):
             self._claim_nothing(study, BESIDE)
 
     def _claim_nothing(self, study: Study, reason: str) -> None:
@@ -481,7 +481,7 @@ class LocalObjective(Studies[_Rewards]):
     def _known(
         self, study: Study, name: str, distribution: BaseDistribution
     ) -> dict[str, Any] | None:
-        """What a parameter must be; None if nothing is known of it, {} if it must not be."""
+        """Returns what a parameter must be; None if nothing is known, {} if it must not be."""
         declared = self._search_space
         if declared is not None and (name in declared or distribution.single()):
             return described(name, declared[name]) if name in declared else {}
@@ -529,7 +529,7 @@ class LocalObjective(Studies[_Rewards]):
     # What the user reads --------------------------------------------------------------------
 
     def guarantee(self, study: Study) -> LocalGuarantee:
-        """What may be claimed for a study, after comparing its values with their releases."""
+        """Claims what holds for a study, after comparing its values with their releases."""
         study = whole(study)
         stored = read_evaluations(study, self.mechanism)
         stored.users_named |= self._user_id is not None
@@ -546,7 +546,7 @@ class LocalObjective(Studies[_Rewards]):
     def _ledger(self, study: Study, users_named: bool) -> RewardSession | None:
         """The ledger of the study's evaluations; None where it has begun none, or is elsewhere.
 
-        Without names a ledger of one's own will do, which then counts nobody twice.
+        Without names a ledger of one's own will do, which then counts no user twice.
         """
         known = study.user_attrs.get(RUN_ATTR)
         if known is None:
@@ -597,9 +597,9 @@ def contradict(stored: StoredEvaluations, evaluations: Mapping[str, float]) -> b
     return others or any(key not in evaluations for key, _ in stored.unshown)
 
 
-def _vouch(trial: optuna.Trial, operation: str) -> None:
-    known = set(_vouched(frozen_of(trial)))
-    trial.set_user_attr(VOUCHED_ATTR, sorted(known | {operation}))
+def _declare(trial: optuna.Trial, operation: str) -> None:
+    known = set(_declared(frozen_of(trial)))
+    trial.set_user_attr(PUBLIC_ATTR, sorted(known | {operation}))
 
 
 def _check_trial(trial: Any) -> None:
@@ -657,7 +657,7 @@ def ldp_objective(given: _Settings) -> LocalObjective:
 
     The reward is clipped and privatised in the process that evaluates it, before Optuna sees it:
     run the trials where the users' data are (``study.optimize`` in the user's own process, or
-    ask/tell from it). Everything that the study holds afterwards, and whatever a sampler makes of
+    ask/tell from it). Everything that the study holds afterwards, and all that a sampler makes of
     it, is eps-LDP. Source: Zhou and Tan, Curator 1, and the mechanisms of
     :mod:`privbo_plugins.privacy.local`.
 

@@ -101,7 +101,7 @@ _DRAWS = (
     "best value is the *luckiest* draw and looks better than it is; go by the recommendation."
 )
 
-_BESIDE = "the study holds {} data nobody vouched for"
+_BESIDE = "the study holds {} data that was not declared public"
 
 _PLAIN = "the study holds values that were not released"
 
@@ -450,9 +450,9 @@ def _mark(operation: str, key: str) -> tuple[str, str]:
 
 
 def _suggested_otherwise(study: Study, name: str, distribution: BaseDistribution) -> bool:
-    """Checks whether any trial, of whatever state, has suggested a parameter with another range.
+    """Checks whether any trial, of any state, has suggested a parameter with another range.
 
-    A single value that is stored already is a reason to claim nothing, whatever comes after it.
+    A single value that is stored already is a reason to claim nothing for good.
     """
     trials = study.get_trials(deepcopy=False)
     others = (t.distributions[name] for t in trials if name in t.distributions)
@@ -631,7 +631,7 @@ class LossStudies(ReportedStudies[LossRun]):
     # What the user reads --------------------------------------------------------------------
 
     def plan(self, search_space: Mapping[str, BaseDistribution], n_records: int) -> CentralPlan:
-        """What a run over this space and so many records would do and cost.
+        """Tells what a run over this space and so many records would do and cost.
 
         Args:
             search_space: Optuna distributions by name.
@@ -667,21 +667,21 @@ class LossStudies(ReportedStudies[LossRun]):
         return constants_in(study) | own.session.recommendation()
 
     def finished(self, study: Study) -> bool:
-        """Whether the plan is used up; for ask/tell loops, which nothing stops."""
+        """Checks whether the plan is used up; for ask/tell loops, which nothing stops."""
         session = self._state(study).session
         session.refresh()
         return session.finished
 
     def guarantee(self, study: Study) -> Guarantee:
-        """What may be claimed for this study, after comparing its storage with the ledger."""
+        """Claims what holds for this study, after comparing its storage with the ledger."""
         return self._state(study).show(study)
 
     def history(self, study: Study) -> History:
-        """What the study has published, for :mod:`privbo_plugins.plots`."""
+        """Returns what the study has published, for :mod:`privbo_plugins.plots`."""
         return self._state(study).session.history()
 
     def status(self, study: Study) -> dict[str, Any]:
-        """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
+        """Tells where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
         return self._state(study).session.status(self.guarantee(study))
 
     def _page(self, study: Study) -> Report:

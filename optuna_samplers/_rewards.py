@@ -173,7 +173,7 @@ class RewardSampler(ScheduledSampler[R], Generic[R]):
         )
 
     def plan(self, n_trials: int) -> RewardPlan:
-        """What so many trials can tell at this epsilon.
+        """Tells what so many trials can show at this epsilon.
 
         Args:
             n_trials: Number of trials, one user's reward each.
@@ -211,15 +211,15 @@ class RewardSampler(ScheduledSampler[R], Generic[R]):
         return np.asarray(algorithm.recommendation())
 
     def guarantee(self, study: Study) -> LocalGuarantee:
-        """What may be claimed for this study, after comparing its values with their releases.
+        """Claims what holds for this study, after comparing its values with their releases.
 
         It is what the wrapped objective's own ``guarantee`` says. How often one user was asked
         is in the ledger of that objective: without its vault nothing is claimed of it.
         """
         if self.mechanism is None:
             return self._unprotected(NOT_PRIVATE)
-        nobody = None if self._user_budget is None else _nothing
-        return self.private(_nothing, user_id=nobody).guarantee(study)
+        user = None if self._user_budget is None else _nothing
+        return self.private(_nothing, user_id=user).guarantee(study)
 
     def history(self, study: Study) -> RewardHistory:
         """The released rewards of the study, for :mod:`privbo_plugins.plots`.
@@ -235,11 +235,11 @@ class RewardSampler(ScheduledSampler[R], Generic[R]):
         return reward_history(space, released, self.mechanism)
 
     def finished(self, study: Study) -> bool:
-        """Whether as many trials have a value as ``n_trials=`` expects; never without it."""
+        """Checks if as many trials have a value as ``n_trials=`` expects; never without it."""
         return used_up(len(completed(whole(study))), planned_trials(self._config))
 
     def status(self, study: Study) -> dict[str, Any]:
-        """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
+        """Tells where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
         study = whole(study)
         done = len(completed(study))
         return status(

@@ -1,4 +1,4 @@
-"""The one base of all samplers: what Optuna asks of a sampler, whatever it learns from.
+"""The one base of all samplers: what Optuna asks of any sampler.
 
 Order of Optuna's calls for one trial: ``before_trial``, then lazily (at the first suggest that is
 neither fixed nor single-valued) ``infer_relative_search_space`` and ``sample_relative``, then the
@@ -65,7 +65,7 @@ class Studies(abc.ABC, Generic[S]):
     """What :meth:`_reset` makes anew and no pickle holds."""
 
     _OWN_STUDY: ClassVar[bool] = False
-    """Whether a study stays with whoever runs it, and may hold exact values."""
+    """Whether a study stays with its owner, and may hold exact values."""
 
     def __init__(self, given: SpaceSettings) -> None:
         declared = given.search_space
@@ -110,7 +110,7 @@ class Studies(abc.ABC, Generic[S]):
             self._states.get(study._storage, {}).pop((study.study_name, study._study_id), None)
 
     def _tunable(self, study: Study) -> Study:
-        """The whole study, whatever view of it Optuna has passed.
+        """The whole study, also where Optuna has passed a view of it.
 
         Raises:
             ValueError: If it has several objectives.
@@ -140,7 +140,7 @@ class ReportedStudies(Studies[S]):
 
     @abc.abstractmethod
     def status(self, study: Study) -> dict[str, Any]:
-        """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
+        """Tells where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
 
     @abc.abstractmethod
     def _page(self, study: Study) -> Report:
@@ -167,7 +167,7 @@ class ReportedStudies(Studies[S]):
 
     @abc.abstractmethod
     def _values_are(self, study: Study, guarantee: PrivacyGuarantee) -> str:
-        """What the values of a study's trials are, in Markdown, for whoever looks at them."""
+        """Says in Markdown what the values of a study's trials are."""
 
     @abc.abstractmethod
     def recommend(self, study: Study) -> dict[str, Any]:

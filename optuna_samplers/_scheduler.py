@@ -106,7 +106,7 @@ class ScheduledSampler(StudySampler[R], Generic[R]):
         pending = scheduler.read(self._attempts(study, unread), asking)
         return scheduler.algorithm, pending
 
-    # What a reader is told ----------------------------------------------------------------------
+    # What a reader is shown ----------------------------------------------------------------------
 
     def _warn_once(self, study: Study, guarantee: PrivacyGuarantee, text: str) -> None:
         """Shows a study without protection as such, and warns of it once."""

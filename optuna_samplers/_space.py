@@ -42,7 +42,7 @@ SPACE_DIFFERS = (
     "trials hold parameters or ranges that are not those of the other trials; they are stored as "
     "they are, and may have been computed from private data"
 )
-"""Why nothing may be claimed any more: whoever wrote them did not ask a guarded trial."""
+"""Why nothing may be claimed any more: they did not come through a guarded trial."""
 
 _LONGEST_NAME = 60
 

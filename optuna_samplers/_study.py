@@ -33,7 +33,7 @@ JOINED_ATTR = "privbo:federation"
 HEAD_ATTR, PLACE_ATTR = "privbo:head", "privbo:place"
 """Study attributes: the end of a run's chain of releases, and where its vault has lain."""
 
-BESIDE = "trials hold data beside the reward that nobody vouched for"
+BESIDE = "trials hold data beside the reward that was not declared public"
 """Why nothing is claimed of a study of rewards whose trials hold more."""
 
 _NUMBER = r"(-?\d+(\.\d+)?(e[-+]?\d+)?|null)"
@@ -61,7 +61,7 @@ _OWN_STUDY_ATTRS = re.compile(
 )
 """User attributes that samplers and wrapped objectives give a study, each with its JSON."""
 
-VOUCHABLE = frozenset({"report", "should_prune", "set_user_attr", "set_constraint"})
+DECLARABLE = frozenset({"report", "should_prune", "set_user_attr", "set_constraint"})
 """Operations on a guarded trial whose caller may declare what it passes public."""
 
 _LONGEST_PLACE = 80
@@ -227,7 +227,7 @@ def failures_in(trials: Sequence[FrozenTrial]) -> int:
 
 
 def attributes_note(study: Study) -> list[str]:
-    """What to say of a study's files, and of attributes that somebody else wrote: their names."""
+    """Notes a study's files, and the names of attributes that somebody else wrote."""
     listed = study._storage.get_study_system_attrs(study._study_id)
     n_files = sum(name.startswith(_FILE) for name in listed)
     files = [f"files were uploaded to the study, which are not covered: {n_files}"]
@@ -317,7 +317,7 @@ def _of_search_cv(frame: FrameType | None) -> bool:
 
 
 def trials_of_loop() -> int | None:
-    """``n_trials`` of the ``study.optimize`` that this call comes from; None where nobody knows.
+    """``n_trials`` of the ``study.optimize`` that this call comes from; None if unknown.
 
     In threads (``n_jobs``) a call does not show what loop it comes from.
     """
@@ -346,7 +346,7 @@ def refuse_shared_database(study: Study, vault: Vault) -> None:
     behind = type(backend).__module__.startswith(_PROXY)  # which does not say what is behind it
     if seen or (behind and vault.lies_beside(*_STUDY_TABLES)):
         raise VaultError(
-            "The vault and the study lie in the same database, so whoever reads the study could "
+            "The vault and the study lie in the same database, so readers of the study could "
             "read what the vault keeps apart: raw losses, or who was asked. Give the "
             "vault a database of its own, for example "
             "vault='sqlite:///private.db'."

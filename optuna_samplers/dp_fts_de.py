@@ -191,7 +191,7 @@ class DPFTSDESampler(StudySampler[_Agent]):
 
     def leave(self) -> None:
         """Says that this agent sends nothing for now, so that rounds need not wait for it."""
-        with suppress(FederationError):  # whoever is not there does not wait
+        with suppress(FederationError):  # an absent server does not wait
             self.link.leave()
 
     def recommend(self, study: Study) -> dict[str, Any]:
@@ -203,7 +203,7 @@ class DPFTSDESampler(StudySampler[_Agent]):
         return dict(whole(study).best_trial.params)
 
     def guarantee(self, study: Study | None = None) -> FederationGuarantee:
-        """What may be claimed for what the server broadcasts; shown in the study, if one is given.
+        """Claims what holds for the server's broadcasts, and shows it in a study that is given.
 
         Raises:
             FederationError: If the server cannot be reached.
@@ -214,7 +214,7 @@ class DPFTSDESampler(StudySampler[_Agent]):
         return guarantee
 
     def history(self, study: Study | None = None) -> FederationHistory:
-        """What the server has broadcast; nothing of this agent's own trials.
+        """Returns what the server has broadcast, and nothing of this agent's own trials.
 
         Args:
             study: Not needed: what is broadcast is the same for all agents.
@@ -227,7 +227,7 @@ class DPFTSDESampler(StudySampler[_Agent]):
         return published(self.link.config, self.link.broadcasts())
 
     def plan(self) -> FederationPlan:
-        """What the federation releases and costs each agent, from its public settings.
+        """Tells what the federation releases and costs each agent, from its public settings.
 
         Warns:
             UtilityWarning: If the noise is likely to drown the signal.
@@ -237,7 +237,7 @@ class DPFTSDESampler(StudySampler[_Agent]):
         return made
 
     def finished(self, study: Study | None = None) -> bool:
-        """Whether the server has released all its rounds: agents go on alone.
+        """Checks whether the server has released all its rounds: agents go on alone.
 
         Args:
             study: Not needed: rounds are the same for all agents.
@@ -249,7 +249,7 @@ class DPFTSDESampler(StudySampler[_Agent]):
         return guarantee.n_released >= guarantee.n_rounds
 
     def status(self, study: Study | None = None) -> dict[str, Any]:
-        """Where the rounds stand, JSON-ready: see :func:`privbo_plugins.status.status`.
+        """Tells where the rounds stand, JSON-ready: see :func:`privbo_plugins.status.status`.
 
         Nothing of this agent's own trials is in it.
 

@@ -1,6 +1,6 @@
 """DUETS in Optuna: the workers of one study are the agents, and they share its storage.
 
-Every process derives the same run from the study's trials, whoever reads them when:
+Every process derives the same run from the study's trials, at any time:
 :class:`privbo_plugins.sessions.scheduler.SharedScheduler` says whose a draw is. A draw counts only
 for those who have the settings, the space and the coins that it was drawn with; they are stored
 beside it.
@@ -146,7 +146,7 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
     # What people look at ---------------------------------------------------------------------
 
     def status(self, study: Study) -> dict[str, Any]:
-        """Where the run stands, and once there are epochs numbers sent and what each has left.
+        """Tells where the run stands, and of its epochs the numbers sent and what is left.
 
         The last two are also the study's ``privbo:duets``.
         """
@@ -154,7 +154,7 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
         return super().status(study) | (self._summary(study) or {})
 
     def finished(self, study: Study) -> bool:
-        """Whether the last epoch has closed; never without ``n_trials=``."""
+        """Checks whether the last epoch has closed; never without ``n_trials=``."""
         algorithm = self._known(whole(study))
         return algorithm is not None and algorithm.finished
 
@@ -313,7 +313,7 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
         return self._attempts(study, self._draws(study).unread(trials))
 
     def _mark(self, study: Study, space: Space, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
-        """What this sampler's draws come from: settings, space, the number behind the coins."""
+        """Tells what this sampler's draws come from: settings, space, the number of the coins."""
         first = _founder(trials)
         if self._key is not None:
             key = int(self._key)

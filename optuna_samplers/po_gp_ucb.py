@@ -226,7 +226,7 @@ class POGPUCBSampler(Published, ScheduledSampler[Reading]):
         """A row that no other trial has, unless all have been asked.
 
         Workers write which row they take and read the others' afterwards. Of two that take the
-        same at once, the one that writes later sees it; whoever sees it takes another, and leaves
+        same at once, the one that writes later sees it, takes another row, and leaves
         as many choices to the others as there are with lower numbers.
         """
         avoided: list[Evaluation] = []
@@ -315,7 +315,7 @@ class POGPUCBSampler(Published, ScheduledSampler[Reading]):
             return {self._parameter: self._row_at(Evaluation(model.recommendation()))}
 
     def guarantee(self, study: Study) -> OutsourcedGuarantee:
-        """What the table's manifest claims, after as many answers as trials have completed.
+        """Claims what the table's manifest does, after as many answers as trials have completed.
 
         It is shown in the study as well.
 
@@ -351,7 +351,7 @@ class POGPUCBSampler(Published, ScheduledSampler[Reading]):
             )
 
     def plan(self) -> TablePlan:
-        """What the released table costs each row, and how well it keeps rows apart.
+        """Tells what the released table costs each row, and how well it keeps rows apart.
 
         Warns:
             UtilityWarning: If the noise is likely to drown the rows.
@@ -361,14 +361,14 @@ class POGPUCBSampler(Published, ScheduledSampler[Reading]):
         return made
 
     def status(self, study: Study) -> dict[str, Any]:
-        """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
+        """Tells where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
         study = whole(study)
         answered = sum(map(_answered, completed(study)))
         return status(self.guarantee(study), answered, recommendation=answered > 0)
 
     def _values_are(self, study: Study, guarantee: PrivacyGuarantee) -> str:
         if not self._config.answer_variance:
-            return "Each is the curator's answer for one row, as it was told."
+            return "Each is the curator's answer for one row, as it came."
         return (
             "Each is the curator's randomised answer for one row. So the best value is the "
             "*luckiest* answer and looks better than it is; go by the recommendation."
@@ -390,7 +390,7 @@ class POGPUCBSampler(Published, ScheduledSampler[Reading]):
         return self._claim
 
     def _claimed(self) -> OutsourcedGuarantee:
-        """What may be claimed of the table; composing it with answers takes a while, once."""
+        """Claims what holds for the table; composing it with answers takes a while, once."""
         if self._manifest is None:
             n = self._config.n
             return OutsourcedGuarantee(False, "unknown", math.inf, 0.0, None, n, reasons=(BARE,))

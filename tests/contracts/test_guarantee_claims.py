@@ -286,7 +286,7 @@ def test_errors_of_other_classes_while_suggesting_are_not_quoted(error: Exceptio
 
 # Attributes of the plugin's own -----------------------------------------------------------------
 
-OWN_NAMES = ["privbo:play", "privbo:role", "privbo:vouched", "privbo:agent", "privbo:epoch"]
+OWN_NAMES = ["privbo:play", "privbo:role", "privbo:public", "privbo:agent", "privbo:epoch"]
 
 
 @pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
@@ -309,7 +309,7 @@ def test_a_name_of_the_plugin_s_own_excuses_no_other_contents(
     study.tell(trial, released, state=state)
     guarantee = owner.guarantee(study)
     assert not guarantee.protected
-    assert any("nobody vouched for" in reason for reason in guarantee.reasons)
+    assert any("not declared public" in reason for reason in guarantee.reasons)
     assert f"{SECRET:.6f}"[:7] not in str(guarantee)
 
 
@@ -363,7 +363,9 @@ def test_the_marker_of_a_release_has_nothing_else_in_it() -> None:
         _added(TrialState.FAIL, user_attrs={"privbo:play": evaluation | more})(study)
         guarantee = private.guarantee(study)
         assert not guarantee.protected
-        assert "trials hold data beside the reward that nobody vouched for" in guarantee.reasons
+        assert (
+            "trials hold data beside the reward that was not declared public" in guarantee.reasons
+        )
 
 
 @pytest.mark.parametrize(
@@ -404,7 +406,7 @@ RIDERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
         lambda trial: trial.set_constraint("b", SECRET),
     ),
 }
-"""To an operation, one use that is vouched for, and one that nobody vouched for."""
+"""To an operation, one use that is vouched for, and one that was not declared public."""
 
 
 @pytest.mark.parametrize("riding", [False, True], ids=["alone", "with another"])
@@ -432,7 +434,9 @@ def test_a_declaration_covers_one_step_or_attribute_of_one_trial(
     guarantee = owner.guarantee(study)
     assert guarantee.protected is not riding
     if of == "records":
-        expected = (f"the study holds {operation} data nobody vouched for",) if riding else ()
+        expected = (
+            (f"the study holds {operation} data that was not declared public",) if riding else ()
+        )
         assert guarantee.reasons == expected
     assert [text for text in guarantee.notes if "declared" in text] == [note]
 
@@ -569,7 +573,7 @@ INVENTED: dict[str, Any] = {
     "privbo:federation": True,
     "privbo:guarantee:": "1-GDP",
     "privbo:": SECRET,
-    "privbo:vouched": ["set_user_attr"],
+    "privbo:public": ["set_user_attr"],
 }
 """Names and forms that no sampler writes into a study as these."""
 

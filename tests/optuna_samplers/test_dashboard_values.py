@@ -63,7 +63,7 @@ def test_another_draw_than_the_released_one_is_unprotected(
     again, same = study_at(tmp_path)
     guarantee = again.guarantee(same)
     assert not guarantee.protected
-    assert "set_user_attr data nobody vouched for" in str(guarantee)
+    assert "set_user_attr data that was not declared public" in str(guarantee)
 
 
 def change(folder: Path, trial_id: int, shown: Any) -> None:
@@ -98,7 +98,7 @@ def test_what_stood_under_the_samplers_own_attributes_unprotects(
             session_of(sampler, study).tell("1", trial.params, LINE, losses)
             sampler.replay(study)
 
-    with pytest.warns(PrivacyWarning, match="set_user_attr data nobody vouched for"):
+    with pytest.warns(PrivacyWarning, match="set_user_attr data that was not declared public"):
         act(study.ask())
     assert not sampler.guarantee(study).protected
 

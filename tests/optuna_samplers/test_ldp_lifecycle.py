@@ -863,7 +863,7 @@ def test_what_was_attached_outside_of_the_guard_is_found() -> None:
     assert "nobody vouched" in str(private.guarantee(study))
 
 
-@pytest.mark.parametrize("name", [PLAY, "privbo:vouched"])
+@pytest.mark.parametrize("name", [PLAY, "privbo:public"])
 def test_what_stood_under_the_objectives_own_attributes_unprotects(name: str) -> None:
     """A journal keeps what is overwritten for ever, so it is looked at before it is."""
 
@@ -886,7 +886,7 @@ def test_what_stood_under_the_objectives_own_attributes_unprotects(name: str) ->
 def test_the_plugins_own_attributes_are_closed() -> None:
     def erases(trial: Any) -> float:
         trial.set_user_attr("privbo:more", 1, public=True)
-        trial.set_user_attr("privbo:vouched", [], public=True)
+        trial.set_user_attr("privbo:public", [], public=True)
         return 0.5
 
     private = wrapped(erases)

@@ -566,7 +566,7 @@ def test_attributes_of_ask_and_tell_need_a_declaration_too() -> None:
     assert sampler.guarantee(study).protected
     trial = study.ask()
     trial.set_user_attr("raw", SECRET)
-    with pytest.warns(PrivacyWarning, match="nobody vouched for"):
+    with pytest.warns(PrivacyWarning, match="not declared public"):
         sampler.tell_private(trial, squares(trial))
     assert not sampler.guarantee(study).protected
 

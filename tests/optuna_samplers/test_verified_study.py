@@ -87,7 +87,7 @@ def test_what_other_trials_hold_is_found_though_no_guarantee_was_asked_since(
     assert main(command) == 3
     said = capsys.readouterr().out
     assert "DIFFERS  study: beside values: " in said
-    assert "nobody vouched for" in said
+    assert "not declared public" in said
     assert said.count("DIFFERS") == 1
     assert study.user_attrs["privbo:guarantee"]
 
