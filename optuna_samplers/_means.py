@@ -88,8 +88,8 @@ def private_objective(given: _Settings) -> MeansObjective:
 
     The vector goes to the vault, where it is forgotten with its release; what the study stores is
     mu-GDP for the validation records (replace-one), and so is all that its sampler and pruner
-    make of it. N releases share mu, so each carries noise of loss_bound sqrt(N) / (n mu). The study stops
-    when they are made. Every trial must suggest the same parameters.
+    make of it. N releases share mu, so each carries noise of loss_bound sqrt(N) / (n mu). The
+    study stops when they are made. Every trial must suggest the same parameters.
 
     {settings}
 

@@ -61,6 +61,10 @@ BAD_SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"training_mu": -1}, r"training_mu must be a number in"),
     ({"kernel": "rfb"}, r"kernel must be one of .*rbf.*got 'rfb'"),
     ({"step_rule": "adagrat"}, r"step_rule must be one of .*adagrad.*got 'adagrat'"),
+    ({"record_ids": "patients"}, r"record_ids must list one label per validation record"),
+    ({"record_ids": {"a": 1}}, r"record_ids must list one label"),
+    ({"record_ids": []}, r"record_ids must list one label"),
+    ({"record_ids": np.ones((2, 2))}, r"record_ids must list one label"),
     ({"search_space": {}}, r"search_space must hold at least one parameter that varies"),
     ({"search_space": {"x": FloatDistribution(1, 1)}}, r"at least one parameter that varies"),
 ]

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import warnings
 from collections.abc import Iterator
@@ -144,14 +143,3 @@ def test_mlflow_shows_estimate_and_draw_and_its_best_is_the_studys(
     assert not [t for t in study.trials if repr(((t.params["x"] - RECORDS) ** 2).mean()) in told]
     assert "differential privacy" not in told
     assert "ecommend" not in told
-
-
-def test_optunas_tensorboard_callback_asks_for_tensorflow() -> None:
-    """Where it is installed, this says nothing; nothing is claimed for it."""
-    integration = pytest.importorskip("optuna_integration", reason="it is not installed")
-    if importlib.util.find_spec("tensorflow"):
-        pytest.skip("TensorFlow is installed")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        with pytest.raises(ImportError, match="tensor"):
-            integration.TensorBoardCallback("unused", "loss")

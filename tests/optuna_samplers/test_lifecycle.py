@@ -92,18 +92,6 @@ def test_the_study_stops_with_its_plan_and_then_replays_the_last_value() -> None
     assert sampler.guarantee(study).protected
 
 
-def test_the_trial_limit_is_respected() -> None:
-    sampler = DPGIBOSampler(1.0, n_trials=12, n_starts=3, seed=0)
-    study = study_of(sampler)
-    study.optimize(sampler.private(squares))
-    assert 8 <= len(study.trials) <= 12
-    sampler = make_sampler()
-    study = study_of(sampler)
-    study.optimize(sampler.private(squares), n_trials=3)
-    assert len(study.trials) == 3
-    assert not sampler.finished(study)
-
-
 # Ask and tell ---------------------------------------------------------------------------------
 
 
@@ -125,39 +113,7 @@ def test_an_error_of_tell_private_leaves_the_trial_running_and_tellable() -> Non
     assert len(ledger(sampler, study)) == 2
 
 
-def test_telling_twice_draws_once() -> None:
-    sampler = make_sampler()
-    study = study_of(sampler)
-    trial = ask(study)
-    private = sampler.private(squares)
-    values = {private(trial) for _ in range(3)}
-    assert len(values) == 1
-    assert len(ledger(sampler, study)) == 1
-    study.tell(trial, values.pop())
-    assert sampler.guarantee(study).protected
-
-
 # Other trials ---------------------------------------------------------------------------------
-
-
-def test_enqueued_trials_before_and_during_the_run() -> None:
-    sampler = make_sampler(extra_values=1)
-    study = study_of(sampler)
-    study.enqueue_trial({"x": 0.25})
-    study.optimize(sampler.private(squares), n_trials=3)
-    assert study.trials[0].params == {"x": 0.25}
-    assert study.trials[0].user_attrs["privbo:role"] == "start"
-    study.enqueue_trial({"x": 0.75})
-    study.enqueue_trial({"x": 0.9})
-    study.optimize(sampler.private(squares))
-    extra, carried = study.trials[3:5]
-    assert extra.params == {"x": 0.75}
-    assert extra.user_attrs["privbo:role"] == "outside"
-    assert carried.user_attrs["privbo:role"] == "outside, carried"
-    assert len(study.trials) == PLANNED + 2
-    assert len(ledger(sampler, study)) == RELEASES + 1
-    assert sampler.guarantee(study).protected
-    assert sampler.guarantee(study).mu_spent <= 1 + 1e-9
 
 
 def test_failing_and_pruned_trials_give_their_place_back() -> None:

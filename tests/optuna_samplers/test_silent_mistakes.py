@@ -119,12 +119,6 @@ def test_as_many_ids_as_losses_or_nothing_is_stored() -> None:
     assert not sampler.guarantee(study).n_releases
 
 
-@pytest.mark.parametrize("ids", ["patients", {"a": 1}, [], 3, np.ones((2, 2))], ids=str)
-def test_what_is_no_list_of_labels_is_refused(ids: Any) -> None:
-    with pytest.raises(ValueError, match="record_ids must list one label per validation record"):
-        DPGIBOSampler(mu=1, record_ids=ids)
-
-
 def test_labels_are_neither_pickled_nor_stored(tmp_path: Path) -> None:
     """Nor a digest of them alone: who knows all others could try out the last."""
     sampler = make_sampler(vault=f"sqlite:///{tmp_path}/private.db", record_ids=NAMES)
