@@ -85,16 +85,12 @@ class ScheduledSampler(StudySampler[R], Generic[R]):
     def _attempts(self, study: Study, trials: Iterable[FrozenTrial]) -> list[Attempt]:
         return [self._attempt(trial) for trial in trials]
 
-    def _fresh(self, study: Study, space: Space) -> SharedTranscript[Any]:
-        """A transcript of nothing."""
-        maximize = study.direction == StudyDirection.MAXIMIZE
-        return SharedTranscript(self._new_algorithm(space, maximize), space)
-
     def _scheduler(self, study: Study, space: Space) -> SharedTranscript[Any]:
         """The transcript of a study's trials over a space, not brought up to date."""
         own = self._state(study)
         if own.scheduler is None or own.scheduler.space != space:
-            own.scheduler = self._fresh(study, space)
+            maximize = study.direction == StudyDirection.MAXIMIZE
+            own.scheduler = SharedTranscript(self._new_algorithm(space, maximize), space)
         return own.scheduler
 
     def _synchronised(

@@ -8,6 +8,7 @@ modeler asks, and the curator calls :func:`answer_trials` now and then.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -127,7 +128,6 @@ class POGPUCBSampler(Published, ScheduledSampler[Reading]):
         self._parameter, self._settings = given.parameter, given.of_the_model()
         self._source = Path(given.Z).absolute() if isinstance(given.Z, str | Path) else given.Z
         self._digest: str | None = None
-        self._claim: OutsourcedGuarantee | None = None
         self._load()
         super().__init__(SpaceSettings(seed=given.seed))
 
@@ -165,10 +165,8 @@ class POGPUCBSampler(Published, ScheduledSampler[Reading]):
         """Refuses what cannot be tuned; shows what may be claimed, and warns if it is nothing."""
         study = self._tunable(study)
         guarantee = self.guarantee(study)
-        if not guarantee.protected:
-            self._warn(study, guarantee)
-
-    def _warn(self, study: Study, guarantee: OutsourcedGuarantee) -> None:
+        if guarantee.protected:
+            return
         text = f"Nothing is protected: {'; '.join(guarantee.reasons)}."
         if self._manifest is None:
             text += " Give the sampler the curator's released table, or its file."
@@ -254,7 +252,6 @@ class POGPUCBSampler(Published, ScheduledSampler[Reading]):
     def _row_at(self, evaluation: Evaluation | None) -> int:
         if evaluation is None:
             raise RuntimeError("The model of a released table never waits.")
-        assert evaluation is not None  # the model never waits
         return int(self._space.decode(evaluation.x)[self._parameter])
 
     def _row_of(self, trial: FrozenTrial) -> int | None:
@@ -324,7 +321,7 @@ class POGPUCBSampler(Published, ScheduledSampler[Reading]):
             a table made with test noise and for a bare matrix.
         """
         study = whole(study)
-        claim = self._claimed_once()
+        claim = self._claimed
         notes = (*claim.notes, *attributes_note(study))
         guarantee = replace(claim, n_answers=len(completed(study)), notes=notes)
         show_guarantee(study, guarantee)
@@ -356,7 +353,7 @@ class POGPUCBSampler(Published, ScheduledSampler[Reading]):
         Warns:
             UtilityWarning: If the noise is likely to drown the rows.
         """
-        made = make_table_plan(self._config, self._manifest, self._claimed_once())
+        made = make_table_plan(self._config, self._manifest, self._claimed)
         made.warn_if_noise_dominates()
         return made
 
@@ -384,11 +381,7 @@ class POGPUCBSampler(Published, ScheduledSampler[Reading]):
             self.recommend(study) if history.answers else None,
         )
 
-    def _claimed_once(self) -> OutsourcedGuarantee:
-        if self._claim is None:
-            self._claim = self._claimed()
-        return self._claim
-
+    @functools.cached_property
     def _claimed(self) -> OutsourcedGuarantee:
         """Claims what holds for the table; composing it with answers takes a while, once."""
         if self._manifest is None:
