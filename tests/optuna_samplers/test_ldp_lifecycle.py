@@ -837,7 +837,7 @@ OUTPUTS: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("operation", OUTPUTS)
-def test_outputs_are_closed_unless_they_are_vouched_for(operation: str) -> None:
+def test_outputs_are_closed_unless_they_are_declared_public(operation: str) -> None:
     call = OUTPUTS[operation]
     study = optuna.create_study()
     for public in ({}, {"public": 1}, {"public": False}):
@@ -860,7 +860,7 @@ def test_what_was_attached_outside_of_the_guard_is_found() -> None:
     study = optuna.create_study()
     study.optimize(around, n_trials=2)
     check_exposed(private.guarantee(study), study)
-    assert "nobody vouched" in str(private.guarantee(study))
+    assert "not declared public" in str(private.guarantee(study))
 
 
 @pytest.mark.parametrize("name", [PLAY, "privbo:public"])
@@ -877,10 +877,10 @@ def test_what_stood_under_the_objectives_own_attributes_unprotects(name: str) ->
     check_protected(private, study, 1)
     trial = study.ask()
     trial.set_user_attr(name, 0.735)
-    with pytest.warns(PrivacyWarning, match="nobody vouched"):
+    with pytest.warns(PrivacyWarning, match="not declared public"):
         study.tell(trial, private(trial))
     check_exposed(private.guarantee(study), study)
-    assert "nobody vouched" in str(private.guarantee(study))
+    assert "not declared public" in str(private.guarantee(study))
 
 
 def test_the_plugins_own_attributes_are_closed() -> None:
