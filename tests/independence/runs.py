@@ -102,14 +102,11 @@ def records(seen: Seen, entry: Any, *, objective: Any = _records, **settings: An
     sampler = records_sampler(**({"noise": Deaf(), "vault": seen.vault} | settings))
     private = seen.telling(sampler.private(objective))
     study = seen.optimize(sampler, private, 12)
-    seen.add_guarantee(sampler.guarantee(study))
-    for question in (sampler.recommend, sampler.history, sampler.status):
-        seen.add_objects(**{question.__name__: _asked(seen, question, study)})
-    _add_report(seen, functools.partial(sampler.report, study))
-    _add_dashboard(seen, study, sampler)
+    _gather_study(seen, study, sampler, "recommend", "history", "status")
     seen.add_vault()
     sampler.purge(study)
-    seen.add("vault", "after it was purged", b"".join(_bytes(seen)))
+    left = [path.read_bytes() for path in sorted(seen.vault_folder.iterdir())]
+    seen.add("vault", "after it was purged", b"".join(left))
 
 
 def journal(seen: Seen, entry: Any) -> None:
@@ -134,16 +131,16 @@ def _add_report(seen: Seen, write: Callable[[Path], Path]) -> None:
         seen.add_error(error)
 
 
-def _add_dashboard(seen: Seen, study: Any, sampler: Any) -> None:
-    """Note, mark and pictures; where there is nothing to recommend yet there may be none."""
+def _gather_study(seen: Seen, study: Any, told: Any, *questions: str) -> None:
+    """What can be asked of a study; where there is nothing to recommend yet some refuse."""
+    seen.add_guarantee(told.guarantee(study))
+    for name in questions:
+        seen.add_objects(**{name: _asked(seen, getattr(told, name), study)})
+    _add_report(seen, functools.partial(told.report, study))
     try:
-        seen.add_dashboard(study, sampler)
+        seen.add_dashboard(study, told)
     except ValueError as error:
         seen.add_error(error)
-
-
-def _bytes(seen: Seen) -> list[bytes]:
-    return [path.read_bytes() for path in sorted(seen.vault_folder.iterdir())]
 
 
 def told(seen: Seen, entry: Any) -> None:
@@ -203,13 +200,10 @@ def rewards(
         sampler = build(epsilon=1.0, seed=0, **how)
         private = sampler.private(objective, user_id=_user)
     study = seen.optimize(sampler, seen.telling(private), PLACE + 4)
-    seen.add_guarantee(private.guarantee(study))
+    seen.add_guarantee(private.guarantee(study), "of the objective ")
     seen.add_objects(objective=private)
     if hasattr(sampler, "recommend"):
-        seen.add_objects(recommendation=_asked(seen, sampler.recommend, study))
-        seen.add_objects(summary=_asked(seen, sampler.status, study))
-        _add_report(seen, functools.partial(sampler.report, study))
-        _add_dashboard(seen, study, sampler)
+        _gather_study(seen, study, sampler, "recommend", "history", "status")
     seen.add_vault()
 
 
@@ -354,18 +348,10 @@ def rows(seen: Seen, entry: Any, *, odd: str, **settings: Any) -> None:
                 seen.telling(answer_trials)(study, curator)
         plan = _asked(seen, sampler.plan)
     seen.add_files()
-    seen.add_guarantee(sampler.guarantee(study))
     seen.add_guarantee(curator.guarantee(), "curator ")
     seen.add("texts", "curator", f"{curator}{curator!r}")
-    seen.add_objects(
-        sampler=sampler,
-        trials=study.trials,
-        best=_asked(seen, sampler.recommend, study),
-        summary=_asked(seen, sampler.status, study),
-        plan=str(plan),
-    )
-    _add_report(seen, functools.partial(sampler.report, study))
-    _add_dashboard(seen, study, sampler)
+    seen.add_objects(sampler=sampler, trials=study.trials, plan=str(plan))
+    _gather_study(seen, study, sampler, "recommend", "history", "status")
     seen.add_vault()
 
 
