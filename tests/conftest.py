@@ -28,15 +28,13 @@ USER = "tests"
 ON_RAY = "raytune_searchers"
 
 TOGETHER = {
-    f"{ON_RAY}/{file}.py": "Ray"
-    for file in (
-        "test_main_job", "test_ldp_main_job", "test_guards", "test_federated", "test_local_ray",
-        "test_closing", "test_private_trainable", "test_sklearn_search",
-        "test_tune_matrix", "test_endings", "test_from_outside", "test_loggers", "test_ldp_faults",
-        "test_federated_faults",
+    f"{ON_RAY}/test_{name}.py": "Ray"
+    for name in (
+        "closing", "federated", "guards", "local_ray", "main_job", "private_trainable",
+        "sklearn_search", "tune_matrix",
     )
 }  # fmt: skip
-"""Files whose tests use one Ray: starting it takes as long as many of them."""
+"""Files whose tests use one Ray in every run: starting it takes as long as many of them."""
 
 ROOT = Path(__file__).parents[1]
 

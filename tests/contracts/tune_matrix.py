@@ -332,7 +332,7 @@ def max_failures(system: System, folder: Path) -> str:
     return WORKS
 
 
-@row("Failures", "a killed process", ordinary=SYSTEMS)
+@row("Failures", "a killed process", ordinary=(RECORDS, REWARDS, TABLE, AGENTS))
 def killed(system: System, folder: Path) -> str:
     """The process of the second evaluation is killed; `max_failures` begins another one."""
     run = {"failure_config": tune.FailureConfig(max_failures=20)}
