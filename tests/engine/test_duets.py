@@ -389,6 +389,21 @@ def test_draws_are_uniform(toss: Callable[[int, int], Coins]) -> None:
         assert chisquare(pairs).pvalue > 1e-4
 
 
+@pytest.mark.parametrize("toss", [Coins.tossed, Coins.shared], ids=["private", "shared"])
+def test_keys_agents_and_epochs_have_coins_of_their_own(
+    toss: Callable[[int, int], Coins],
+) -> None:
+    seen = {
+        tuple(toss(key, 2).draws(n, j, 8, 10**6))
+        for key in range(3) for n in range(2) for j in range(1, 4)
+    }  # fmt: skip
+    assert len(seen) == 18
+    coins = Coins.tossed(0, 1)
+    assert coins.inducing(1).random() != coins.refinement(1).random()
+    assert coins.inducing(1).random() != coins.inducing(2).random()
+    assert coins.inducing(2).random() == coins.known_to(0).inducing(2).random()
+
+
 # What a host sees -------------------------------------------------------------------------------
 
 Function = Callable[[np.ndarray], float]
