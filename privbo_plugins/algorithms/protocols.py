@@ -6,7 +6,7 @@ only; ``observe`` is the only way it learns, and it learns releases, never raw l
 noise carries it out.
 
 Those that tune on one number a trial, privatised before it reaches them, are
-:class:`RewardAlgorithm`: whatever they do with it is post-processing.
+:class:`RewardAlgorithm`: all that they do with it is post-processing.
 """
 
 from __future__ import annotations
@@ -137,11 +137,11 @@ class NoisyPlan(abc.ABC):
     @property
     @abc.abstractmethod
     def noise_dominates(self) -> bool:
-        """Whether the noise is likely to hide the signal."""
+        """Tells if the noise is likely to hide the signal."""
 
     @abc.abstractmethod
     def noise_warning(self) -> str:
-        """How large the noise is, what follows, and what helps."""
+        """Says how large the noise is, what follows, and what helps."""
 
     def warn_if_noise_dominates(self) -> None:
         """Issues a :class:`UtilityWarning` where the noise is likely to hide the signal."""
@@ -199,7 +199,7 @@ class CentralConfig(Protocol):
 
     @property
     def trials_given(self) -> bool:
-        """Whether the settings say how long the run is, so that no host needs to."""
+        """Tells if the settings say how long the run is, so that no host needs to."""
         ...
 
     def with_trials(self, n_trials: int | None) -> Self:
@@ -402,11 +402,11 @@ class CentralAlgorithm(Algorithm, abc.ABC):
         return []
 
     def ready(self, n_done: int) -> bool:  # noqa: ARG002
-        """Whether so many evaluated points complete the batch of the current step."""
+        """Tells if so many evaluated points complete the batch of the current step."""
         return False
 
     def wants_losses(self, role: str, step: int) -> bool:  # noqa: ARG002
-        """Whether a trial's losses are still needed once its value is released."""
+        """Tells if a trial's losses are still needed once its value is released."""
         return False
 
     def remembered_after(self, last: Query) -> Sequence[tuple[str, Any]]:  # noqa: ARG002

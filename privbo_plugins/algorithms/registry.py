@@ -72,7 +72,7 @@ class Entry:
 
 
 def load(place: str) -> Any:
-    """What stands at "module:name".
+    """Imports the object at "module:name".
 
     Raises:
         ImportError: If there is no such module, or no such name in it.

@@ -58,7 +58,7 @@ class RewardPlan(NoisyPlan):
 
     @property
     def noise_dominates(self) -> bool:
-        """Whether a setting's mean stays unknown even if all evaluations go to it."""
+        """Tells if a setting's mean stays unknown even if all evaluations go to it."""
         return self.known_to(self.n_evaluations) > _DROWNED * self.width
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class RewardPlan(NoisyPlan):
         return super().to_dict() | {"known_to": all_of_them, "known_to_of_ten": ten}
 
     def noise_warning(self) -> str:
-        """How large the noise is, what follows, and what helps."""
+        """Says how large the noise is, what follows, and what helps."""
         needed = math.ceil((1.96 * self.sd / (_DROWNED * self.width)) ** 2)
         return (
             f"{self.n_evaluations} evaluations under this mechanism tell next to nothing: "

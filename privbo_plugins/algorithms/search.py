@@ -55,3 +55,8 @@ def argmax(values: Array, rng: np.random.Generator) -> int:
     """A maximiser, at random among equal ones; the generator is asked only where some tie."""
     ties = np.flatnonzero(values >= values.max() - 1e-12)
     return int(ties[0] if len(ties) == 1 else rng.choice(ties))
+
+
+def place(x: Array) -> bytes:
+    """A name of a point: hosts give points back with a rounding error."""
+    return (np.round(x, 9) + 0.0).tobytes()

@@ -14,7 +14,7 @@ Notation:
     w       weights of a function f(x) = phi(x)ᵀ w                      (M,)
     ======  ==========================================================  ========
 
-The frequencies come from a public seed: whoever knows it can evaluate a function from its
+The frequencies come from a public seed: an agent that knows it can evaluate a function from its
 weights, and nothing about anybody's data is in them (Dai et al. 2021, section 2; Rahimi and
 Recht 2007).
 """

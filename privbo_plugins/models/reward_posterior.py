@@ -55,7 +55,7 @@ class RewardPosterior(Protocol):
 
 
 class ArmsPosterior:
-    """Exact posterior of N arms; an evaluation costs O(N²) whatever their number before.
+    """Exact posterior of N arms; an evaluation costs O(N²), however many came before.
 
     Args:
         K: Prior covariance, shape (N, N).
@@ -123,7 +123,7 @@ class MixedPosterior:
 
     @property
     def weights(self) -> Array:
-        """p: each model's probability given what was told, shape (models,)."""
+        """p: each model's probability given all observations, shape (models,)."""
         p = np.exp(self._v - self._v.max())
         return np.asarray(p / p.sum())
 

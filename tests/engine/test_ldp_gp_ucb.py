@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.linalg import sqrtm
 
-from privbo_plugins.algorithms.ldp_gp_ucb.ata_gp_ucb import ATAGPUCB
+from privbo_plugins.algorithms.ldp_gp_ucb.ata_gp_ucb import ATAGPUCB, TruncatedSums
 from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.algorithms.ldp_gp_ucb.domain import Arms, Box, make_domain
 from privbo_plugins.algorithms.ldp_gp_ucb.gp_ucb import GPUCB, WIDTH
 from privbo_plugins.algorithms.ldp_gp_ucb.moma_gp_ucb import MoMAGPUCB, median_of_means
-from privbo_plugins.algorithms.ldp_gp_ucb.rewards import TruncatedSums
 from privbo_plugins.algorithms.ldp_gp_ucb.tgp_ucb import TGPUCB
 from privbo_plugins.algorithms.ldp_gp_ucb.ucb import RewardUCB
 from privbo_plugins.algorithms.protocols import Evaluation

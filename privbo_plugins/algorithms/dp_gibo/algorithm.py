@@ -368,11 +368,11 @@ class DPGIBO(CentralAlgorithm):
         return float(np.mean(values)) if values else 0.0
 
     def wants_losses(self, role: str, step: int) -> bool:
-        """Whether a trial's losses are still needed once its value is released."""
+        """Tells if a trial's losses are still needed once its value is released."""
         return role == STEP and step == self.state.step and self.space.d > 0
 
     def ready(self, n_done: int) -> bool:
-        """Whether so many evaluated points complete the batch of the current step."""
+        """Tells if so many evaluated points complete the batch of the current step."""
         return n_done >= len(self._batch().X)
 
     def remembered_after(self, last: Query) -> list[tuple[str, list[float]]]:

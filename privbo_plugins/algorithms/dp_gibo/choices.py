@@ -12,7 +12,7 @@ Notation:
     N       planned trials
     ======  ================================================================
 
-Descent cannot move a choice, so whatever chose it decides the run. With few numeric parameters
+Descent cannot move a choice, so its first choice decides the run. With few numeric parameters
 and little noise, all points but K are chosen by values (:mod:`.value_search`), choices and numbers
 together. With many, S of them choose where descent begins, for half of the budget. With a noise
 that hides the difference between choices, the best of the starts is what there is.

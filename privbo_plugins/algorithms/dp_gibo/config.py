@@ -180,7 +180,7 @@ class GIBOConfig(EpsilonSettings):
 
     @property
     def adaptive(self) -> bool:
-        """Whether the clipping norm follows a private quantile."""
+        """Tells if the clipping norm follows a private quantile."""
         return self.clipping_norm == ADAPTIVE
 
     @property
@@ -204,7 +204,7 @@ class GIBOConfig(EpsilonSettings):
 
     @property
     def trials_given(self) -> bool:
-        """Whether steps or trials are limited."""
+        """Tells if steps or trials are limited."""
         return self.n_trials is not None or self.n_steps is not None
 
     def with_trials(self, n_trials: int | None) -> Self:

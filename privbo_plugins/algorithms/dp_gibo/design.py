@@ -90,7 +90,7 @@ def best_radius(kernel: Isotropic, d: int, b: int, lam: float) -> float:
 
 
 def has_closed_form(kernel: Kernel, d: int, b: int) -> bool:
-    """Whether a symmetric design of b points is known to be best for this kernel."""
+    """Tells if a symmetric design of b points is known to be best for this kernel."""
     return isinstance(kernel, Isotropic) and b in (d + 1, 2 * d)
 
 

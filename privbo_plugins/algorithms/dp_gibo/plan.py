@@ -178,7 +178,7 @@ class Plan(NoisyPlan):
 
     @property
     def noise_dominates(self) -> bool:
-        """Whether the noise is likely to hide the gradient."""
+        """Tells if the noise is likely to hide the gradient."""
         return self.n_steps > 0 and self.noise_norm > _DROWNING
 
     @property
@@ -189,7 +189,7 @@ class Plan(NoisyPlan):
         return advise(self.d, self.n_records, self.mu)
 
     def noise_warning(self) -> str:
-        """How large the noise is, what follows, and what helps."""
+        """Says how large the noise is, what follows, and what helps."""
         return (
             f"The noise of one step is {self.noise_norm:.2f} clipping norms long "
             f"(n={self.n_records}, d={self.d}, mu={not_below(self.mu, 6)}, "
@@ -304,7 +304,7 @@ def plan_batch(config: GIBOConfig, space: Space) -> int:
 
 
 def plans_designs(config: GIBOConfig) -> bool:
-    """Whether the points of a step are planned beyond their usual number and spread."""
+    """Tells if the points of a step are planned beyond their usual number and spread."""
     given = (config.n_steps, config.batch_size, config.tolerance)
     usual = config.memory == 0 and not config.as_published and config.kernel != "polynomial2"
     return usual and given == (None, None, None)
@@ -332,7 +332,7 @@ def plan_pairs(config: GIBOConfig, d: int, K: int) -> int:
 
 
 def reads_values(config: GIBOConfig, space: Space) -> bool:
-    """Whether the points of a run may be chosen by released values: nothing says otherwise.
+    """Tells if the points of a run may be chosen by released values: nothing says otherwise.
 
     Without privacy there is descent, which then is GIBO.
     """
@@ -344,7 +344,7 @@ def reads_values(config: GIBOConfig, space: Space) -> bool:
 
 
 def selects_choices(config: GIBOConfig, space: Space) -> bool:
-    """Whether start points try every choice, and released values may select among them."""
+    """Tells if start points try every choice, and released values may select among them."""
     return space.d < len(space) and reads_values(config, space)
 
 
@@ -367,7 +367,7 @@ def plan_search(config: GIBOConfig, space: Space, n_records: int, K: int, steps:
 
 
 def judges_by_values(config: GIBOConfig, space: Space, plan: Plan | None) -> bool:
-    """Whether all released values together may refuse the end of descent."""
+    """Tells if all released values together may refuse the end of descent."""
     alone = space.d == len(space)
     if plan is None or plan.n_steps == 0 or not (alone and reads_values(config, space)):
         return False

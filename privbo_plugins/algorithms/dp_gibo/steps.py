@@ -7,7 +7,7 @@ list is the state before the first step.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,8 @@ RuleState = list[list[float]]
 _TINY = 1e-12
 
 
-class StepRule(Protocol):
-    """``state, g, eta`` to ``new state, displacement`` (added to theta)."""
-
-    def __call__(self, state: RuleState, g: Array, eta: float) -> tuple[RuleState, Array]:
-        """Returns the state after the step and the displacement, shape (d,)."""
-        ...
+StepRule = Callable[[RuleState, Array, float], tuple[RuleState, Array]]
+"""``state, g, eta`` to the state after the step and the displacement (d,), added to theta."""
 
 
 def sgd(state: RuleState, g: Array, eta: float) -> tuple[RuleState, Array]:

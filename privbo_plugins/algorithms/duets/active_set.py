@@ -87,7 +87,7 @@ class ActiveSet:
 
     @property
     def inputs(self) -> Array:
-        """What the kernel sees of the discretisation, shape (M, p)."""
+        """The discretisation as the kernel sees it, shape (M, p)."""
         return self.domain.inputs(self.U)
 
     @property

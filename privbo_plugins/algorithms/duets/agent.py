@@ -1,7 +1,7 @@
 """One of N agents (Algorithm 1 of the paper): evaluates its coin's points, sends a projection.
 
-Rewards are told to the agent alone. If they are privatised before they are told, everything that
-it sends is a function of privatised rewards: post-processing.
+Only the agent learns its rewards. If they are privatised before it does, everything that it sends
+is a function of privatised rewards: post-processing.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Agent:
 
     @property
     def points(self) -> Array:
-        """What it evaluates in the open epoch, shape (T_j, D)."""
+        """The points that it evaluates in the open epoch, shape (T_j, D)."""
         return self.public_state.points(self.number)
 
     def tell(self, draw: int, reward: float, epoch: int | None = None) -> bool:
@@ -102,7 +102,7 @@ class Agent:
         ]
 
     def upload(self, message: InducingSet | None) -> Upload:
-        """What it sends at the end of an epoch: v_j^(n) (eq. 7), or the rewards if they are fewer.
+        """Returns its message of an epoch: v_j^(n) (eq. 7), or the rewards if they are fewer.
 
         Args:
             message: The server's inducing set; None where everybody computes it.

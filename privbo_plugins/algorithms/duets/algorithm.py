@@ -1,9 +1,9 @@
 """DUETS with the server and all agents in one place: what hosts ask and tell.
 
-N agents are N roles: whoever is free takes a draw of the open epoch. A draw that failed is asked
+N agents are N roles: a free worker takes a draw of the open epoch. A draw that failed is asked
 for again, at the same point, because its coin is tossed once; a draw whose trial is lost can be
 taken over by anybody. While an epoch waits for its last draws, and beyond the horizon, further
-asks are *spare*: the most promising points that nobody has evaluated. They teach the epochs
+asks are *spare*: the most promising points that are not evaluated yet. They teach the epochs
 nothing (so an epoch's outcome does not depend on who was fast), but the recommendation knows them.
 """
 
@@ -25,6 +25,7 @@ from privbo_plugins.algorithms.duets.posterior import posterior_of
 from privbo_plugins.algorithms.duets.public_state import PublicState
 from privbo_plugins.algorithms.duets.server import Server
 from privbo_plugins.algorithms.protocols import Evaluation, Slot
+from privbo_plugins.algorithms.search import place
 from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
@@ -96,7 +97,7 @@ def make_agents(
 
 
 class DUETS:
-    """Ask/tell over N agents and a server; maximises inside whatever the host's direction is.
+    """Ask/tell over N agents and a server; maximises inside, in either direction of the host.
 
     Args:
         config: Settings.
@@ -139,7 +140,7 @@ class DUETS:
 
     @property
     def public_state(self) -> PublicState:
-        """What the server and all agents know."""
+        """The state that the server and all agents know."""
         return self.server.public_state
 
     @property
@@ -154,7 +155,7 @@ class DUETS:
 
     @property
     def finished(self) -> bool:
-        """Whether the last epoch has closed; never without a horizon."""
+        """Tells if the last epoch has closed; never without a horizon."""
         return self.config.horizon is not None and self.public_state.T_j == 0
 
     def slots(self) -> list[Slot]:
@@ -168,7 +169,7 @@ class DUETS:
         return [slot for slot in self.slots() if slot[1:] in missing]
 
     def evaluation_of(self, slot: Slot) -> Evaluation:
-        """What a draw of the open epoch evaluates."""
+        """Returns the evaluation of a draw of the open epoch."""
         epoch, agent, draw = slot
         if agent not in self._points:
             self._points[agent] = self.agents[agent].points
@@ -187,7 +188,7 @@ class DUETS:
             may_wait: Whether None may be returned while an epoch's last draws are out.
 
         Returns:
-            A draw of the open epoch that nobody has; else a spare evaluation, or None to wait.
+            A draw of the open epoch that no trial holds; else a spare evaluation, or None to wait.
             Nothing changes; only :meth:`tell` learns.
         """
         out = {(evaluation.epoch, evaluation.agent, evaluation.draw) for evaluation in pending}
@@ -200,15 +201,15 @@ class DUETS:
 
     def _spare(self, key: int, pending: Sequence[Evaluation]) -> Array:
         """The most promising point that is neither pending nor evaluated; if none is left, any."""
-        known = {_place(evaluation.x) for evaluation in pending}
-        known |= {_place(evaluation.x) for evaluation, _ in self.evaluations}
+        known = {place(evaluation.x) for evaluation in pending}
+        known |= {place(evaluation.x) for evaluation, _ in self.evaluations}
         if self.public_state.posterior is None:
             size = len(self.public_state.active.U)
             known_nothing = np.random.default_rng([self.seed, key]).permutation(size)
             candidates = self.public_state.active.U[known_nothing]
         else:
             candidates = self.public_state.ranked
-        unevaluated = (x for x in candidates if _place(x) not in known)
+        unevaluated = (x for x in candidates if place(x) not in known)
         return np.asarray(next(unevaluated, candidates[0]))
 
     def tell(self, evaluation: Evaluation, value: float) -> None:
@@ -226,7 +227,7 @@ class DUETS:
         self._fill(evaluation, value)
 
     def give_up(self, evaluation: Evaluation, value: float) -> None:
-        """Counts a draw of the open epoch as a value that nobody has observed.
+        """Counts a draw of the open epoch as a value without an observation.
 
         Its epoch goes on; the recommendation is not told.
 
@@ -247,13 +248,13 @@ class DUETS:
             self._close_if_complete()
 
     def worst(self, known: Sequence[float]) -> float | None:
-        """What a draw without a number counts as, in the host's direction.
+        """Returns the value that a draw without a number counts as, in the host's direction.
 
         Args:
             known: Values to take the worst of, where the rewards have no public range.
 
         Returns:
-            The end of the range that nobody wants, or the worst value; None if there is neither.
+            The worse end of the range, or the worst value; None if there is neither.
         """
         end = self.config.low if self.maximize else self.config.high
         if end is not None:
@@ -360,8 +361,3 @@ def _row(evaluation: Evaluation, value: float) -> list[Any]:
 def _unrow(row: Sequence[Any]) -> tuple[Evaluation, float]:
     x, epoch, agent, draw, value = row
     return Evaluation(np.array(x, dtype=float), epoch, agent, draw), float(value)
-
-
-def _place(x: Array) -> bytes:
-    """A point as a key."""
-    return (np.round(np.asarray(x, dtype=float), 9) + 0.0).tobytes()

@@ -6,8 +6,9 @@ from the operating system and cannot be replayed by anybody.
 All coins come from one key, in one of two ways:
 
 * *Private* coins by HMAC-SHA256, from the key to the numbers of agents, and from an agent's number
-  to each of its draws. Whoever knows some of them, and any draws, cannot work out another. The key
-  must be random and long, e.g. ``secrets.randbits(128)``: a small one is found by trying all.
+  to each of its draws. An agent that knows some of them, and any draws, cannot work out
+  another. The key must be random and long, e.g. ``secrets.randbits(128)``: a small one is found
+  by trying all.
 * *Shared* coins by numpy's SeedSequence, which is no secret: it can be inverted word by word, so
   that one agent's number gives all others'.
 """
@@ -70,7 +71,7 @@ class Coins:
         return cls(numbers[0], dict(enumerate(numbers[1:])))
 
     def known_to(self, agent: int) -> Coins:
-        """What an agent knows of private coins: its own and everybody's.
+        """Returns the private coins that an agent knows: its own and everybody's.
 
         Raises:
             ValueError: If each of them gives the others.

@@ -32,7 +32,7 @@ What the theory leaves free, and how the default uses it:
 * *The last epoch* is followed by none that could learn from it, so every evaluation may go to the
   maximiser of the posterior mean, which lies in the set that the proof bounds.
 * *Who knows the coins.* If agents know each other's coins as well, the inducing set and the
-  deviations are computed everywhere and sent by nobody. An agent that holds fewer rewards than
+  deviations are computed everywhere and never sent. An agent that holds fewer rewards than
   there are inducing points sends the rewards.
 * *The width's constants*, B, R and lam: the signal's and the noise's size are taken from the
   rewards (by marginal likelihood, for which an agent sends two further numbers). That is a rule
@@ -226,7 +226,7 @@ class DUETSConfig(DUETSChoices):
 
     @property
     def published(self) -> bool:
-        """Whether the algorithm runs as published."""
+        """Tells if the algorithm runs as published."""
         return self.variant == "paper"
 
     @property
@@ -249,10 +249,6 @@ class DUETSConfig(DUETSChoices):
             planned = 2 * previous or self.T_1
         left = math.inf if self.horizon is None else self.horizon - evaluated
         return int(min(max(planned, 1), max(left, 0)))
-
-    def is_last(self, length: int, evaluated: int) -> bool:
-        """Whether an epoch of that length, after so many evaluations, uses up the horizon."""
-        return self.horizon is not None and evaluated + length >= self.horizon
 
     def width(self, evaluated: int) -> float:
         """beta(delta') = B + R sqrt(2 / lam ln(2 / delta')) with R² = lam (Lemma 2.5)."""

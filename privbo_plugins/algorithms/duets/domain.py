@@ -40,7 +40,7 @@ class Domain(Protocol):
         ...
 
     def inputs(self, X: Array) -> Array:
-        """What the kernel sees of points, shape (n, p)."""
+        """Points as the kernel sees them, shape (n, p)."""
         ...
 
 

@@ -152,18 +152,18 @@ class Communication:
 
 
 def is_whole(value: Any) -> bool:
-    """Whether something is an integer; a truth value is none."""
+    """Tells if something is an integer; a truth value is none."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def is_real(value: Any, largest: float = sys.float_info.max) -> bool:
-    """Whether something is a finite number, and at most so large."""
+    """Tells if something is a finite number, and at most so large."""
     number = isinstance(value, Real) and not isinstance(value, bool)
     return number and bool(abs(value) <= largest)
 
 
 def are_real(values: Any, length: int) -> bool:
-    """Whether something is a tuple or list of so many finite numbers."""
+    """Tells if something is a tuple or list of so many finite numbers."""
     listed = isinstance(values, tuple | list) and len(values) == length
     return listed and all(map(is_real, values))
 

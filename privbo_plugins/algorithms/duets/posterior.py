@@ -182,7 +182,7 @@ class SparsePosterior:
         inducing: z_S.
         v_bar: Shape (m,).
         scale: What the rewards are measured in.
-        G: ZᵀZ, shape (m, m); None where nobody but the server knows it, and then there is a mean
+        G: ZᵀZ, shape (m, m); None where only the server knows it, and then there is a mean
             only.
     """
 

@@ -60,13 +60,14 @@ class PublicState:
 
     @property
     def finished(self) -> bool:
-        """Whether the horizon is used up."""
+        """Tells if the horizon is used up."""
         return self.T_j == 0
 
     @property
     def last(self) -> bool:
-        """Whether the open epoch uses up the horizon; then nobody reports (Alg. 1, line 8)."""
-        return self.config.is_last(self.T_j, self.evaluated)
+        """Tells if the open epoch uses up the horizon; then no agent reports (Alg. 1, line 8)."""
+        T = self.config.horizon
+        return T is not None and self.evaluated + self.T_j >= T
 
     @property
     def digest(self) -> int:
@@ -225,7 +226,7 @@ class PublicState:
         self.j, self.T_j = self.j + 1, self.config.length(self.T_j, self.evaluated)
 
     def test(self, posterior: SparsePosterior, sigma_max: float | None) -> Test:
-        """What decides which points stay."""
+        """Returns the test that decides which points stay."""
         beta = self.config.width(self.evaluated + self.T_j)
         if sigma_max is not None:  # eq. 9
             top = float(posterior.mean(self.active.inputs).max())
@@ -257,7 +258,7 @@ class PublicState:
         return (scale.lam, scale.s, scale.c) if self.level is None else (scale.lam, scale.s)
 
     def skip(self) -> None:
-        """Ends the last epoch, from which nobody learns."""
+        """Ends the last epoch, from which no agent learns."""
         self.evaluated += self.T_j
         self.j, self.T_j = self.j + 1, 0
 

@@ -78,7 +78,7 @@ class Server:
         """Takes an agent's upload.
 
         Returns:
-            False if it is a duplicate, or of an epoch that is over, which nobody reads: the first
+            False if it is a duplicate, or of an epoch that is over, which is not read: the first
             one stands.
 
         Raises:
@@ -136,13 +136,13 @@ class Server:
 
         Args:
             without: Agents that are lost: their points count for nothing in this epoch, and
-                everybody is told so. They may come back once they have heard what was sent.
+                the broadcast says so. They may come back once they have heard what was sent.
 
         Returns:
             What every agent has to hear.
 
         Raises:
-            ValueError: If other agents have not reported yet, or nobody has; also if nothing
+            ValueError: If other agents have not reported yet, or none has; also if nothing
                 could be learnt from what they report. Nothing has changed then.
         """
         lost = set(without)
@@ -187,7 +187,7 @@ class Server:
         return self.public_state.inducing_of(self.inducing_set())
 
     def _summed(self, agents: tuple[int, ...], inducing: Inducing, n: int) -> Sums:
-        """What all uploads add up to; rewards are projected here."""
+        """Adds up all uploads; rewards are projected here."""
         v, one, two = np.zeros(inducing.m), 0.0, 0.0
         for agent in agents:
             upload = self._uploads[agent]

@@ -22,6 +22,7 @@ default beyond 32 distinct points it is drawn less often.
 
 from __future__ import annotations
 
+import bisect
 import math
 
 import numpy as np
@@ -29,10 +30,37 @@ import scipy
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.ldp_gp_ucb.nystrom_ucb import NystromUCB
-from privbo_plugins.algorithms.ldp_gp_ucb.rewards import TruncatedSums
 from privbo_plugins.algorithms.protocols import Evaluation
 
 Array = NDArray[np.float64]
+
+
+class TruncatedSums:
+    """Sums of one point's rewards, of those that are not larger than a threshold.
+
+    Rewards are kept sorted by size with their running sums, so a threshold costs O(log n).
+    """
+
+    def __init__(self) -> None:
+        self._sizes: list[float] = []
+        self._rewards: list[float] = []
+        self._running: Array | None = None
+        self.total, self.largest = 0.0, 0.0
+
+    def add(self, y: float) -> None:
+        """One more reward."""
+        place = bisect.bisect(self._sizes, abs(y))
+        self._sizes.insert(place, abs(y))
+        self._rewards.insert(place, y)
+        self.total += y
+        self.largest = self._sizes[-1]
+        self._running = None
+
+    def up_to(self, thresholds: Array) -> Array:
+        """Sums of the rewards with ``|y| <= threshold``, shape of ``thresholds``."""
+        if self._running is None:
+            self._running = np.concatenate([[0.0], np.cumsum(self._rewards)])
+        return self._running[np.searchsorted(self._sizes, thresholds, side="right")]
 
 
 class ATAGPUCB(NystromUCB):

@@ -226,7 +226,7 @@ class UCBConfig(ATAGPUCBSettings, MoMAGPUCBSettings):
 
     @property
     def planned_trials(self) -> int | None:
-        """How many trials are expected; None if nobody said so."""
+        """The number of trials that is expected; None if it is not known."""
         return self.n_trials
 
     @property

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
-from privbo_plugins.algorithms.ldp_gp_ucb.rewards import place
-from privbo_plugins.algorithms.search import Score, argmax, maximiser
+from privbo_plugins.algorithms.search import Score, argmax, maximiser, place
 from privbo_plugins.errors import SpaceChangedError
 from privbo_plugins.models.kernels import KERNELS, Kernel
 from privbo_plugins.models.reward_posterior import (

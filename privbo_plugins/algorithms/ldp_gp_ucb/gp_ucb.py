@@ -32,7 +32,6 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.algorithms.ldp_gp_ucb.ucb import ModelUCB
 from privbo_plugins.algorithms.protocols import Evaluation
 
@@ -71,7 +70,7 @@ class GPUCB(ModelUCB):
         noise, moment = self.config.noise, self.config.noise_moment
         total = self._half**2 if noise is None else noise.total_variance
         if moment is not None:
-            total = moment + (0.0 if noise is None else noise.variance)
+            total = moment + self.config.added_variance
         return total / self._half**2
 
     @property
@@ -80,15 +79,11 @@ class GPUCB(ModelUCB):
 
         At these noise levels a width that grows under way never stops exploring.
         """
-        growth = math.sqrt(math.log(max(self.config.T, 2)) / math.log(1000))
-        return self.config.beta_scale * WIDTH * growth * _wider(self.config, self.t)
+        config, wider = self.config, 1.0
+        if config.n_trials is not None and config.noise is not None:
+            wider += (_WIDER - 1.0) * max(1.0 - self.t / (_WHILE * config.n_trials), 0.0)
+        growth = math.sqrt(math.log(max(config.T, 2)) / math.log(1000))
+        return config.beta_scale * WIDTH * growth * wider
 
     def _learn(self, evaluation: Evaluation, z: Array, reward: float) -> None:
         self._model.tell(z, (reward - self._middle) / self._half)
-
-
-def _wider(config: UCBConfig, t: int) -> float:
-    """Width beta at evaluation t of a planned number, in units of its last width."""
-    if config.n_trials is None or config.noise is None:
-        return 1.0
-    return 1.0 + (_WIDER - 1.0) * max(1.0 - t / (_WHILE * config.n_trials), 0.0)

@@ -29,8 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.ldp_gp_ucb.nystrom_ucb import NystromUCB
-from privbo_plugins.algorithms.ldp_gp_ucb.rewards import place
 from privbo_plugins.algorithms.protocols import Evaluation
+from privbo_plugins.algorithms.search import place
 
 Array = NDArray[np.float64]
 Group = tuple[int, bytes]

@@ -7,8 +7,8 @@ import abc
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.ldp_gp_ucb.rewards import place
 from privbo_plugins.algorithms.ldp_gp_ucb.ucb import Predictor, RewardUCB
+from privbo_plugins.algorithms.search import place
 from privbo_plugins.models.nystrom import NystromEmbedding, sampled
 
 Array = NDArray[np.float64]

@@ -21,7 +21,7 @@ Predictor = Callable[[Array], tuple[Array, Array]]
 
 
 class RewardUCB(abc.ABC):
-    """Ask/tell over noisy rewards; maximises inside whatever the host's direction is.
+    """Ask/tell over noisy rewards; maximises inside, in either direction of the host.
 
     Args:
         config: Settings.
@@ -54,7 +54,7 @@ class RewardUCB(abc.ABC):
         Args:
             key: Distinguishes this ask from others of the same seed.
             pending: Evaluations that were handed out and have no value yet.
-            may_wait: Whether None may be returned until some of them are told.
+            may_wait: Whether None may be returned until some of them have a value.
 
         Returns:
             The evaluation, or None to wait. Nothing changes; only :meth:`tell` learns.

@@ -58,11 +58,11 @@ class MeansPlan(NoisyPlan):
 
     @property
     def noise_dominates(self) -> bool:
-        """Whether the noise is likely to hide all differences between trials."""
+        """Tells if the noise is likely to hide all differences between trials."""
         return self.value_noise > _DROWNING * self.width
 
     def noise_warning(self) -> str:
-        """How large the noise is, what follows, and what helps."""
+        """Says how large the noise is, what follows, and what helps."""
         return (
             f"The noise of a released value is {self.value_noise / self.width:.2f} of the "
             f"range of values (n={self.n_records}, mu={not_below(self.mu, 6)}, "
