@@ -334,7 +334,7 @@ PROMISES = [
     Row(
         "a user's evaluations compose over all runs of a vault",
         ["user_delta=", "user_budget="],
-        [f"{ENGINE}/test_composed_evaluations.py: user_delta"],
+        [f"{ENGINE}/test_figures.py: user_delta"],
     ),
     Row(
         "users are charged under one name, up to their budget",

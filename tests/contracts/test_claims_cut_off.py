@@ -22,10 +22,6 @@ import pytest
 
 from optuna_samplers import (
     DPGIBOSampler,
-    LDPATAGPUCBSampler,
-    LDPMoMAGPUCBSampler,
-    LDPTGPUCBSampler,
-    ldp_objective,
     private_objective,
 )
 from optuna_samplers import _compared as compared
@@ -35,8 +31,6 @@ from privbo_plugins.store.vault import Vault, open_vault
 from tests.contracts.optuna_subjects import (
     N_RECORDS,
     SUBJECTS,
-    AnySampler,
-    Draws,
     Ground,
     Records,
     Rewards,
@@ -113,38 +107,10 @@ class Named(Rewards):
         return len(study.trials) >= self.n_trials
 
 
-class NamedAny(AnySampler):
-    name = "ldp_objective, one user"
-
-    def private(self, plain: Callable[[Any], Any]) -> Any:
-        return ldp_objective(
-            plain, epsilon=1.0, value_range=(0.0, 1.0), user_id="Jane", vault=self.ground.vault
-        )
-
-
-class NamedDraws(Draws):
-    name = "DUETS, one user"
-
-    def private(self, plain: Callable[[Any], Any]) -> Any:
-        return self.sampler.private(plain, user_id="Jane")
-
-
-def _named(made: Any) -> type[Named]:
-    class Of(Named):
-        name = f"{made.__name__}, one user"
-
-        def __init__(self, ground: Ground) -> None:
-            Subject.__init__(self, ground)
-            self.sampler = made(1.0, value_range=(0.0, 1.0), seed=0, vault=ground.vault)
-
-    return Of
-
-
 ALL: dict[str, type[Subject]] = {
     kind.name: kind
     for kind in (
-        *SUBJECTS.values(), Trained, Means, Named, NamedAny, NamedDraws,
-        *map(_named, (LDPATAGPUCBSampler, LDPMoMAGPUCBSampler, LDPTGPUCBSampler)),
+        *SUBJECTS.values(), Trained, Means, Named,
     )
 }  # fmt: skip
 

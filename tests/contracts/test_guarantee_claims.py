@@ -19,14 +19,12 @@ from optuna.trial import TrialState, create_trial
 
 from optuna_samplers import (
     DPGIBOSampler,
-    DUETSSampler,
     LDPGPUCBSampler,
     POGPUCBSampler,
     ldp_objective,
 )
-from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError
+from privbo_plugins.errors import PrivacyWarning, UtilityWarning, VaultError
 from privbo_plugins.sessions.records import Session
-from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.store.run import Run
 from tests.inside import looked_at, storage_of
 from tests.optuna_samplers.runs import RECORDS, make_sampler, squares
@@ -210,51 +208,6 @@ def test_trials_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 # Errors of others -------------------------------------------------------------------------------
 
 
-class Foreign(VaultError):
-    """Made of other arguments than a text, which are data."""
-
-    def __init__(self, record: float, name: str) -> None:
-        super().__init__(f"{name}: {record}")
-        self.record = record
-
-
-class Talking(ValueError):
-    def __str__(self) -> str:
-        return f"Jane {SECRET}"
-
-
-class ForeignWarning(UserWarning):
-    """What a filter turned into an error."""
-
-
-ERRORS = [
-    Foreign(SECRET, "Jane"),
-    Talking(),
-    UnicodeDecodeError("utf-8", b"Jane", 0, 1, f"{SECRET}"),
-    ForeignWarning(f"Jane {SECRET}"),
-    type(f"Jane{SECRET}", (PrivacyError,), {})("Jane"),
-]
-
-
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__[:8])
-@EVERY_SYSTEM
-def test_errors_of_other_classes_are_told_by_a_public_name_alone(
-    error: Exception, make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(*_: Any, **__: Any) -> Any:
-        raise error
-
-    monkeypatch.setattr(Session, "tell", fails)
-    monkeypatch.setattr(RewardSession, "release", fails)
-    with pytest.raises(PrivacyError, match="failed inside the engine") as raised:
-        make().begun(1)
-    assert type(raised.value) is PrivacyError
-    assert "Jane" not in str(raised.value)
-    assert raised.value.__context__ is None
-    known = type(error) is UnicodeDecodeError
-    assert str(raised.value).endswith("(UnicodeDecodeError)." if known else "(an exception).")
-
-
 @pytest.mark.parametrize("error", [VaultError("full"), UtilityWarning("drowned")], ids=repr)
 def test_the_engine_s_own_errors_keep_their_words(
     error: Exception, monkeypatch: pytest.MonkeyPatch
@@ -267,21 +220,6 @@ def test_the_engine_s_own_errors_keep_their_words(
     with pytest.raises(type(error), match=str(error)) as raised:
         study.optimize(sampler.private(squares), n_trials=1)
     assert raised.value is not error
-
-
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__[:8])
-def test_errors_of_other_classes_while_suggesting_are_not_quoted(error: Exception) -> None:
-    sampler, study = begun()
-    study.optimize(sampler.private(squares), n_trials=2)
-
-    def fails(*_: Any, **__: Any) -> Any:
-        raise error
-
-    study.sampler = RandomSampler(seed=0)
-    study.sampler.sample_independent = fails  # type: ignore[method-assign]
-    with pytest.raises(ValueError, match="was refused") as raised:
-        study.optimize(sampler.private(squares), n_trials=1)
-    assert "Jane" not in str(raised.value)
 
 
 # Attributes of the plugin's own -----------------------------------------------------------------
@@ -439,17 +377,6 @@ def test_a_declaration_covers_one_step_or_attribute_of_one_trial(
         )
         assert guarantee.reasons == expected
     assert [text for text in guarantee.notes if "declared" in text] == [note]
-
-
-def test_attributes_with_long_names_are_vouched_for_by_name() -> None:
-    sampler, study = begun()
-    study.optimize(sampler.private(squares), n_trials=1)
-    trial = study.ask()
-    sampler.guarded(trial).set_user_attr("a" * 600, 1, public=True)
-    study.tell(trial, state=TrialState.FAIL)
-    assert sampler.guarantee(study).protected
-    _added(TrialState.FAIL, user_attrs={"a" * 601: SECRET})(study)
-    assert not sampler.guarantee(study).protected
 
 
 # Other samplers ---------------------------------------------------------------------------------
@@ -635,13 +562,3 @@ def test_what_samplers_write_into_a_study_on_disk_is_their_own(make: Make, tmp_p
     assert [name for name in study.user_attrs if name.startswith("privbo:head:")]
     notes = hosted.owner(private).guarantee(study).notes
     assert not [note for note in notes if "did not write" in note]
-
-
-def test_the_summary_of_epochs_is_the_samplers_own() -> None:
-    sampler = DUETSSampler(2, epsilon=1.0, value_range=(0, 1), n_trials=12, seed=0)
-    study = optuna.create_study(direction="maximize", sampler=sampler)
-    study.optimize(sampler.private(lambda trial: trial.suggest_float("x", 0, 1)), n_trials=12)
-    assert study.user_attrs["privbo:duets"]["epochs"]
-    assert not [note for note in sampler.guarantee(study).notes if "did not write" in note]
-    study.set_user_attr("privbo:duets", study.user_attrs["privbo:duets"] | {"mean": SECRET})
-    assert [note for note in sampler.guarantee(study).notes if "not covered: privbo:duets" in note]

@@ -17,7 +17,6 @@ import optuna_samplers
 from optuna_samplers import FederatedServer
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
 from privbo_plugins.algorithms.duets import DUETSConfig
-from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.algorithms.po_gp_ucb.modeler import RowsConfig
 from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.privacy.local import DEFAULT_MECHANISM
@@ -29,7 +28,6 @@ from privbo_plugins.settings import (
     Positive,
     again,
     fields_of,
-    named,
     part,
     setting,
     settings,
@@ -117,14 +115,6 @@ def test_all_of_an_algorithms_settings_are_offered_with_their_defaults(
             if "mu" in engine:
                 offered["mu"] = engine["mu"]  # has no default
             assert {name: offered.get(name, "missing") for name in engine} == engine
-
-
-def test_the_family_of_gp_ucb_offers_all_settings_among_them() -> None:
-    engine = set(fields_of(UCBConfig)) - OF_A_RUN
-    offered: set[str] = set()
-    for name in BOTH[1:5]:
-        offered |= set(defaults(getattr(optuna_samplers, f"{name}Sampler")))
-    assert engine <= offered
 
 
 @pytest.mark.parametrize(
@@ -268,14 +258,6 @@ def test_a_class_gets_the_declared_keywords_defaults_and_help() -> None:
     ]  # fmt: skip
     assert lines[7].startswith("            ")
     assert "rate: How fast" in (Model.__doc__ or "")
-
-
-def test_settings_of_one_class_are_a_part_of_anothers() -> None:
-    thing = Thing(0.5, tries=4, label="x")
-    assert type(thing.model) is Model
-    assert thing.model == Model(0.5, size=5, tries=4)
-    assert named(thing.given, Shared) == {"size": 5}
-    assert part(thing.given, Model, tries=9) == Model(0.5, size=5, tries=9)
 
 
 def test_settings_are_checked_frozen_and_inherited() -> None:

@@ -31,7 +31,6 @@ from privbo_plugins.privacy.guarantee import (
     PrivacyGuarantee,
 )
 from privbo_plugins.privacy.statement import guess, percent
-from privbo_plugins.privacy.subsampling import pld_epsilon
 from privbo_plugins.sessions import certificates
 from privbo_plugins.sessions.certificates import (
     Certificate,
@@ -95,23 +94,6 @@ def test_the_best_guess_after_a_gaussian_release_is_that_of_the_likelihood_ratio
     assert stats.norm.cdf(mu / 2) <= found <= stats.norm.cdf(mu / 2) * (1 + 1e-13)
     loss = pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=1e-4)
     assert found == pytest.approx((1 + loss.get_delta_for_epsilon(0.0)) / 2, abs=1e-4)
-
-
-def test_epsilons_of_a_certificate_are_those_of_the_accountants() -> None:
-    shown = CLAIMS["records"]().figures()
-    assert [entry["delta"] for entry in shown["epsilons"]] == [1e-4, 1e-5, 1e-6]
-    for entry in shown["epsilons"]:
-        loss = pld.from_gaussian_mechanism(1.0, value_discretization_interval=1e-4)
-        exact = loss.get_epsilon_for_delta(entry["delta"])
-        assert entry["epsilon"] == pytest.approx(exact, abs=2e-4)
-    later = CLAIMS["federation"]().figures()["epsilons"][1:]
-    assert [e["epsilon"] for e in later] == [pld_epsilon(1.0, 2.0, 3, e["delta"]) for e in later]
-
-
-def test_the_user_who_was_asked_most_often_sets_the_chance() -> None:
-    assert CLAIMS["rewards"]().best_guess == pytest.approx(math.e**2 / (1 + math.e**2), rel=1e-8)
-    none_yet = LocalGuarantee(True, "m", 1.0, 0.0, 0, 0, 0.0, 0.0, False)
-    assert none_yet.best_guess == pytest.approx(math.e / (1 + math.e), rel=1e-8)
 
 
 @pytest.mark.parametrize(("name", "event"), [

@@ -11,14 +11,11 @@ import math
 from typing import Any
 
 import pytest
-from dp_accounting.pld import common
-from dp_accounting.pld import privacy_loss_distribution as pld
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 from scipy.stats import norm
 
-from privbo_plugins.errors import BudgetExceededError
 from privbo_plugins.privacy.accountant import Cost, evaluations_delta, evaluations_epsilon
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism, make_mechanism
@@ -103,24 +100,6 @@ def test_gaussian_evaluations_are_known_at_every_delta(counts: tuple[int, int, i
     )
 
 
-@pytest.mark.parametrize("delta", [1e-6, 0.01, 0.05])
-@pytest.mark.parametrize(("gaussians", "pure"), [(1, 1), (3, 2), (2, 40)])
-def test_mixed_evaluations_against_loss_distributions_of_another_grid(
-    gaussians: int, pure: int, delta: float
-) -> None:
-    one = pld.from_gaussian_mechanism(
-        1 / (mu_of(1.0, 0.05) * math.sqrt(gaussians)), value_discretization_interval=1e-4
-    )
-    other = pld.from_privacy_parameters(
-        common.DifferentialPrivacyParameters(0.25, 0), value_discretization_interval=1e-4
-    ).self_compose(pure)
-    bound = one.compose(other).get_epsilon_for_delta(delta)
-    found = evaluations_epsilon(
-        {Cost(1.0, 0.05, gaussian=True): gaussians, Cost(0.25): pure}, delta
-    )
-    assert bound - 2e-3 <= found <= bound + 0.01
-
-
 @settings(deadline=None, max_examples=30)
 @given(
     epsilon=st.sampled_from([0.5, 1.0, 3.0]),
@@ -141,18 +120,6 @@ def test_what_leaks_of_some_evaluations_is_no_delta_of_the_gaussian_ones(
     told = evaluations_epsilon({Cost(epsilon, 1e-5, gaussian=True): 1, Cost(small, d): 1}, delta)
     assert epsilon_of(mu, (delta - d) / (1 - d)) * (1 - 1e-6) <= told
     assert told <= epsilon_of(mu, delta - d) * (1 + 1e-6) + small
-
-
-@settings(deadline=None)
-@given(st.lists(st.floats(1e-6, 30), min_size=1, max_size=20))
-def test_pure_evaluations_add_up_exactly_and_need_no_delta(epsilons: list[float]) -> None:
-    evaluations: dict[Cost, int] = {}
-    for epsilon in epsilons:
-        evaluations[Cost(epsilon)] = evaluations.get(Cost(epsilon), 0) + 1
-    assert evaluations_delta(evaluations) == 0.0
-    assert evaluations_epsilon(evaluations, 0.0) == pytest.approx(math.fsum(epsilons), rel=1e-15)
-    coins = [leaky_coin(epsilon, 0.0) for epsilon in epsilons]
-    assert math.prod(p for _, _, (p, _), _ in coins) > 0  # the honest outcome attains it
 
 
 # Over the runs of a vault -----------------------------------------------------------------------
@@ -218,21 +185,6 @@ def test_evaluations_that_no_ledger_knows_are_composed_with_their_delta() -> Non
     assert guarantee.most_evaluations == 9
     unknown_only = RewardSession(gaussian(1.0, 0.05), open_vault(), "run")
     assert claimed(unknown_only, unknown_evaluations=9).epsilon == pytest.approx(exact, rel=1e-6)
-
-
-def test_whoever_is_within_the_budget_is_claimed_within_it() -> None:
-    vault = open_vault()
-    evaluated(vault, "elsewhere", gaussian(0.5, 1e-4), 2)
-    curator = RewardSession(
-        make_mechanism(0.5, bound=1.0), vault, "run", user_budget=3.0, user_delta=1e-4
-    )
-    for trial in range(100):
-        try:
-            curator.release(str(trial), 0.25, "Jane", -1.0)
-        except BudgetExceededError:
-            break
-    assert 3 < trial < 99
-    assert 2.5 < claimed(curator).epsilon <= 3.0 * (1 + 1e-9)
 
 
 def test_evaluations_of_a_mechanism_that_this_version_does_not_know_leak_what_they_may() -> None:

@@ -37,11 +37,6 @@ def test_what_a_returned_object_warns_of_is_not_heard() -> None:
         assert np.array_equal(as_losses(Chatters()), RECORDS)
 
 
-def test_masked_records_count_as_not_scored() -> None:
-    losses = as_losses(np.ma.array([0.1, 0.2, 0.9], mask=[False, True, False]))
-    assert np.isnan(losses).tolist() == [False, True, False]
-
-
 def test_one_odd_record_does_not_fail_the_others() -> None:
     class Odd:
         def __float__(self) -> float:
@@ -121,13 +116,6 @@ def test_a_vector_of_any_type_passes_for_its_shape(array: np.ndarray) -> None:
     for other in (array.reshape(2, 1), array[:0], array[0:1].reshape(())):
         with pytest.raises(ValueError, match=r"one value per validation|non-empty vector"):
             as_losses(other)
-
-
-def test_types_of_arrays_that_one_odd_record_decided() -> None:
-    assert np.array_equal(as_losses(np.asarray([0.5, 1j])), [0.5, math.nan], equal_nan=True)
-    assert np.array_equal(as_losses(np.asarray([0.5, "a"])), [0.5, math.nan], equal_nan=True)
-    masked = np.ma.array(np.asarray([0.5, "0.25", "a"]), mask=[True, False, False])
-    assert np.array_equal(as_losses(masked), [math.nan, 0.25, math.nan], equal_nan=True)
 
 
 @pytest.mark.parametrize(
@@ -234,8 +222,3 @@ def test_a_failure_is_of_the_kind_that_was_raised_and_tells_no_more(name: str) -
     for travelled in (pickle.loads(pickle.dumps(error)), copy.deepcopy(error)):
         assert type(travelled) is type(error)
         assert str(travelled) == str(error)
-
-
-@pytest.mark.parametrize("name", ["an exception", "list", "KeyboardInterrupt", "print"])
-def test_other_names_are_no_kinds(name: str) -> None:
-    assert type(withheld(name)) is ObjectiveFailedError

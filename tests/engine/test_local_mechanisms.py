@@ -299,31 +299,6 @@ def test_piecewise_has_the_published_density(epsilon: float, u: float) -> None:
     assert np.abs(exact - published).max() < 2e-5
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("epsilon", [1.0, 5.0, 40.0])
-def test_piecewise_on_all_of_its_points(epsilon: float) -> None:
-    """2**20 of them: one support to the last bit, and epsilon at every one of them."""
-    mechanism = mechanism_of("piecewise", epsilon, 0.0, 1.9)
-    supports, densities = [], []
-    for y in (0.0, 0.61, 1.9, math.nan):
-        ways = list(branches(mechanism, y, 1.2345))
-        support = np.unique(np.concatenate([v for _, v in ways]))
-        density = np.zeros(len(support))
-        for probability, outputs in ways:
-            place = np.searchsorted(support, outputs)
-            density[place] += float(probability / len(outputs))
-        supports.append(support.tobytes())
-        densities.append(density)
-        assert len(support) == 2**20
-        assert support[-1] == mechanism.middle + mechanism.half * mechanism.C
-        assert math.fsum(density) == pytest.approx(1, abs=1e-12)
-    assert len(set(supports)) == 1
-    for one, two in itertools.permutations(densities, 2):
-        assert math.log((one / two).max()) <= epsilon
-    largest = math.log((densities[0] / densities[2]).max())
-    assert largest == pytest.approx(min(epsilon, CARRIED_OUT), rel=1e-9)
-
-
 def public_loss(mechanism: Any) -> float:
     """The loss that the truth, or the window, has by the floats that the coin is given."""
     if isinstance(mechanism, Duchi):
@@ -349,17 +324,6 @@ def test_no_epsilon_is_exceeded_by_the_rounding_of_a_probability(
             assert (2 * Fraction(mechanism.truth) - 1) * Fraction(mechanism.C) == pytest.approx(
                 1, rel=1e-9
             )
-
-
-@pytest.mark.parametrize("epsilon", [0.3, 0.6, 0.62, 1.0, 5.0])
-def test_the_hybrid_chooses_without_looking_at_the_reward(epsilon: float, few_cells: None) -> None:
-    mechanism = mechanism_of("hybrid", epsilon)
-    atoms = {-mechanism.duchi.C, mechanism.duchi.C}
-    share = math.exp(-epsilon / 2) if epsilon > 0.61 else 1.0
-    for u in (-1.0, 0.3, 1.0, math.nan):
-        pmf = exact_pmf(mechanism, u, 0.0)
-        assert float(sum(pmf[v] for v in atoms)) == pytest.approx(share, abs=1e-11)
-        assert len(pmf) == (2 if share == 1 else FEW + 2)
 
 
 def test_the_hybrid_begins_where_wang_et_al_say() -> None:

@@ -346,14 +346,16 @@ _WINDOW = (
 
 @pytest.mark.slow
 @pytest.mark.skipif(not BROWSER, reason="no Chromium is installed")
-@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
+@pytest.mark.parametrize(
+    ("system", "width", "scheme"), [("DUETS", 390, "dark"), ("PO-GP-UCB", 1280, "light")]
+)
 def test_a_page_fits_its_window_and_follows_the_scheme(
-    make: Any, width: int, scheme: str, tmp_path: Path
+    system: str, width: int, scheme: str, tmp_path: Path
 ) -> None:
     """Nothing reaches beyond the window, also of names of 200 letters; the ink is on the paper."""
     path, window = tmp_path / "page.html", tmp_path / "window.html"
     window.write_text(_WINDOW.replace("WIDTH", str(width)))
-    page = make(40, 3, "w" * 200).to_html()
+    page = SYSTEMS[system](40, 3, "w" * 200).to_html()
     path.write_text(page.replace(_POLICY, "").replace("</head>", f"{_PROBE}</head>"))
     done = subprocess.run(
         [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom",

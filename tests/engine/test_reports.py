@@ -18,7 +18,6 @@ from privbo_plugins.privacy.guarantee import FederationGuarantee, LocalGuarantee
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.subsampling import pld_epsilon
 from privbo_plugins.reports import (
-    federation_report,
     reward_history,
     reward_report,
     row_history,
@@ -100,13 +99,6 @@ def test_the_best_rows_are_those_that_the_model_thinks_best(maximize: bool) -> N
     assert "gaussian" in page
 
 
-def test_rows_without_answers_or_manifest_are_told_as_such() -> None:
-    history = row_history([], maximize=True, answer_variance=0.0, model=Model())
-    page = rows_report("R", LOCAL, history, None, None).to_html()
-    assert "nothing is known of its origin" in page
-    assert "Answers told" not in page
-
-
 # Federations ------------------------------------------------------------------------------------
 
 
@@ -143,11 +135,3 @@ def test_a_servers_report_shows_rounds_and_budget_and_says_what_it_hides(tmp_pat
     assert re.search(r"\|1\|\|[\d.]+\|\|[\d.]+\|\|[\d.]+\|", page)
     assert "oslo" not in page
     assert "bergen" not in page
-
-
-def test_a_federation_without_noise_has_no_budget_to_show() -> None:
-    config = FederationConfig(n_agents=2, z=0.0, n_rounds=2)
-    server = FederatedServer(config)
-    page = federation_report("F", server.guarantee(), server.history()).to_html()
-    assert "NOT PROTECTED" in page
-    assert "Budget by round" not in page

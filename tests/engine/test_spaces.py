@@ -103,14 +103,6 @@ def test_integers_take_the_nearest_grid_value(dim: Int, u: float) -> None:
     assert abs(value - target) <= np.abs(grid - target).min() + 1e-6 * max(1, abs(dim.high))
 
 
-@settings(deadline=None)
-@given(dim=categoricals)
-def test_choices_round_trip_by_identity_of_type_and_value(dim: Categorical) -> None:
-    for index, choice in enumerate(dim.choices):
-        assert dim.encode(choice) == index
-        assert same(dim.decode(float(index)), choice)
-
-
 def test_choices_that_compare_equal_are_told_apart() -> None:
     dim = Categorical((1, True, 1.0, None, [1], {"a": 2}))
     assert [dim.encode(v) for v in (1, True, 1.0, None, [1], {"a": 2})] == [0, 1, 2, 3, 4, 5]
@@ -161,20 +153,6 @@ def test_constant_dimensions_stay_constant() -> None:
         assert dim.encode(dim.low) == 0.5
         assert dim.resolution == 0.0
         assert {dim.decode(u) for u in (0.0, 0.3, 1.0)} == {dim.low}
-
-
-@pytest.mark.parametrize(
-    ("dim", "expected"),
-    [
-        (Float(0, 4), 0.0),
-        (Float(0, 4, step=1.0), 0.25),
-        (Int(0, 10, step=2), 0.2),
-        (Int(1, 8, log=True), 1 / 3),
-        (Categorical(("a", "b")), 0.0),
-    ],
-)
-def test_resolution_is_the_widest_gap_of_the_grid(dim: Any, expected: float) -> None:
-    assert dim.resolution == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -360,12 +338,6 @@ def test_the_grid_lists_every_value_once(dims: list[Any]) -> None:
     assert_allclose(space.snap_all(grid), grid, atol=1e-9)
     for row in grid[:: max(size // 20, 1)]:
         assert_allclose(space.snap(row), row, atol=1e-9)
-
-
-@pytest.mark.parametrize("dim", [Float(0.0, 1.0), Float(1e-3, 1.0, log=True)])
-def test_a_continuous_dimension_has_no_grid(dim: Float) -> None:
-    assert Space({"x": dim}).grid(10**9) is None
-    assert Space({"x": dim, "y": Categorical(("a", "b"))}).grid(10**9) is None
 
 
 def test_constants_have_a_grid_of_one_point() -> None:
