@@ -172,7 +172,10 @@ USES = [
     Row(
         "ask and tell",
         ["tell_private", "guarded", "replay"],
-        [f"{OPTUNA}/test_lifecycle.py: tell_private", f"{OPTUNA}/test_processes.py: replay"],
+        [
+            f"{OPTUNA}/test_lifecycle.py: tell_private",
+            f"{OPTUNA}/test_dashboard_values.py: replay",
+        ],
     ),
     Row("a loop without a host", [], ["tests/examples/test_any_loop.py"]),
     Row(

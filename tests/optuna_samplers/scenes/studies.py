@@ -50,36 +50,24 @@ def shown(sampler: DPGIBOSampler, study: optuna.Study) -> dict[str, Any]:
 def work(name: str, kind: str, where: str, vault: str, out: str, settings: dict[str, Any]) -> None:
     """Joins a study, works to the end and writes what it believes."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    n_trials = settings.pop("n_trials_now", None)
     sampler = make_sampler(vault=vault, **settings)
     study = optuna.create_study(
         storage=open_storage(kind, where), study_name="s", sampler=sampler, load_if_exists=True
     )
-    study.optimize(sampler.private(slow_plane), n_trials=n_trials)
+    study.optimize(sampler.private(slow_plane))
     Path(out, f"shown-{name}.json").write_text(json.dumps(shown(sampler, study)))
 
 
-def resume_without_vault(storage: str, out: str) -> None:
-    """Resumes with a new in-memory vault, and writes the error."""
-    sampler = make_sampler()
+def resume(storage: str, pickled: bytes | None, out: str) -> None:
+    """Resumes with a new vault in memory, or a pickled sampler whose own stayed behind."""
+    sampler = make_sampler() if pickled is None else pickle.loads(pickled)
     study = optuna.load_study(study_name="s", storage=storage, sampler=sampler)
-    _write_error(lambda: study.optimize(sampler.private(plane), n_trials=1), out)
-
-
-def resume_pickled(storage: str, pickled: bytes, out: str) -> None:
-    """Resumes with a pickled sampler whose in-memory vault stayed behind."""
-    sampler = pickle.loads(pickled)
-    study = optuna.load_study(study_name="s", storage=storage, sampler=sampler)
-    _write_error(lambda: study.optimize(sampler.private(plane), n_trials=1), out)
-
-
-def _write_error(run: Any, out: str) -> None:
+    told = ["nothing", ""]
     try:
-        run()
+        study.optimize(sampler.private(plane), n_trials=1)
     except Exception as error:
-        Path(out).write_text(json.dumps([type(error).__name__, str(error)]))
-    else:
-        Path(out).write_text(json.dumps(["nothing", ""]))
+        told = [type(error).__name__, str(error)]
+    Path(out).write_text(json.dumps(told))
 
 
 def candidates(seed: int, out: str) -> None:
