@@ -391,10 +391,11 @@ class LocalObjective(Studies[_Rewards]):
         value, error = self._evaluate(trial)
         if error is not None:
             raise error
+        assert value is not None
         return value
 
-    def _evaluate(self, trial: optuna.Trial) -> tuple[float, BaseException | None]:
-        """(release, None), or (nan, an error whose frames hold no raw reward)."""
+    def _evaluate(self, trial: optuna.Trial) -> tuple[float | None, BaseException | None]:
+        """(release, None), or (None, an error whose frames hold no raw reward)."""
         _check_trial(trial)
         study = trial.study
         refuse_multi_objective(study, "ldp_objective")
@@ -408,17 +409,16 @@ class LocalObjective(Studies[_Rewards]):
         )
         user, error = self._user(guarded)
         if error is not None:
-            return float("nan"), error
-        # a retry brings the release along
-        earlier = frozen.user_attrs[PLAY_ATTR] if _is_evaluation(frozen) else None
-        if earlier is not None and self._same_mechanism(earlier):
+            return None, error
+        earlier = frozen.user_attrs[PLAY_ATTR] if _is_evaluation(frozen) else {}
+        if self.mechanism.parameters().items() <= earlier.items():  # a retry brings it along
             session.adopt(key, user, earlier["release"])
         _, error = sanitize.call(functools.partial(session.check, key, user), sanitized)
         if error is not None:
-            return float("nan"), error
+            return None, error
         worst = self._worst(study)  # before there is a reward: storage may fail
         value, error = self._evaluation(session, guarded, key, user, worst)
-        if error is None:
+        if value is not None:
             trial.set_user_attr(PLAY_ATTR, self._marker(value, user is not None))
             self._refresh(study)
         return value, error
@@ -440,26 +440,18 @@ class LocalObjective(Studies[_Rewards]):
         key: str,
         user: User | None,
         worst: float,
-    ) -> tuple[float, BaseException | None]:
+    ) -> tuple[float | None, BaseException | None]:
         """The only frames that hold a raw reward; nothing here touches the study."""
         returned, error = attempt_trial(self._objective, guarded)
         if error is not None:
-            return float("nan"), error
+            return None, error
         reward, error = sanitize.call(functools.partial(as_reward, returned), of_converting)
         del returned
         if error is not None or reward is None:
-            return float("nan"), error
+            return None, error
         point = hashed(json.dumps(guarded.params, sort_keys=True, default=repr))
-        return self._release(session, key, reward, user, worst, point)
-
-    @staticmethod
-    def _release(
-        session: RewardSession, key: str, reward: float, *more: Any
-    ) -> tuple[float, BaseException | None]:
-        try:
-            return session.release(key, reward, *more), None
-        except BaseException as error:
-            return float("nan"), sanitized(error)
+        release = functools.partial(session.release, key, reward, user, worst, point)
+        return sanitize.call(release, sanitized)
 
     def _check_suggestion(self, study: Study, name: str, distribution: BaseDistribution) -> None:
         """Refuses, before Optuna stores it, what differs from an earlier trial's suggestion.
@@ -497,9 +489,6 @@ class LocalObjective(Studies[_Rewards]):
         if first.state == TrialState.COMPLETE:
             ranges[name] = known
         return known
-
-    def _same_mechanism(self, evaluation: dict[str, Any]) -> bool:
-        return self.mechanism.parameters().items() <= evaluation.items()
 
     def _refresh(self, study: Study) -> None:
         """Keeps the paragraph in the study true: other trials may not have been privatised."""

@@ -61,9 +61,6 @@ class Studies(abc.ABC, Generic[S]):
         ValueError: If a search space holds nothing that varies.
     """
 
-    _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = ("_lock", "_states")
-    """What :meth:`_reset` makes anew and no pickle holds."""
-
     _OWN_STUDY: ClassVar[bool] = False
     """Whether a study stays with its owner, and may hold exact values."""
 
@@ -89,8 +86,7 @@ class Studies(abc.ABC, Generic[S]):
     def __getstate__(self) -> dict[str, Any]:
         """Handles and public settings: nothing of a vault, no noise source."""
         state = self.__dict__.copy()
-        for name in self._OF_THIS_PROCESS:
-            del state[name]
+        del state["_lock"], state["_states"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
