@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import optuna
 from optuna.storages import InMemoryStorage
 from optuna.study import Study
-from tqdm.auto import tqdm
 
 from optuna_samplers._study import next_number
 from privbo_plugins.errors import FederationError, PrivacyWarning
@@ -27,7 +27,6 @@ def run_federated(
     n_rounds: int,
     *,
     catch: Iterable[type[Exception]] | type[Exception] = (),
-    show_progress_bar: bool = False,
 ) -> None:
     """Runs many agents' studies round by round in this process, one after another.
 
@@ -41,7 +40,6 @@ def run_federated(
         n_rounds: Rounds after the start-up trials, >= 0. The server releases at most
             ``config.n_rounds`` of them; in the others agents use what they have.
         catch: Exceptions of an objective that fail its trial only, as for ``study.optimize``.
-        show_progress_bar: Whether to show one bar over all trials.
 
     Raises:
         ValueError: If the lists do not match, or a sampler is of another kind or appears twice.
@@ -65,27 +63,13 @@ def run_federated(
     """
     samplers = _checked(studies, objectives, n_rounds)
     total = max((sampler.n_startup for sampler in samplers), default=0) + n_rounds
-    _run_rounds(total, studies, samplers, objectives, catch, show_progress_bar)
-
-
-def _run_rounds(
-    total: int,
-    studies: Sequence[Study],
-    samplers: Sequence[DPFTSDESampler],
-    objectives: Sequence[Objective],
-    catch: Iterable[type[Exception]] | type[Exception],
-    show_progress_bar: bool,
-) -> None:
-    """Every trial up to ``total`` that a study has not had."""
-    done = [next_number(study) for study in studies]
-    with tqdm(total=len(studies) * total, disable=not show_progress_bar, unit="trial") as bar:
-        bar.update(sum(min(n, total) for n in done))
-        try:
-            for number in range(min(done, default=total), total):
-                _run_round(number, studies, samplers, objectives, catch, bar)
-        finally:
-            for sampler in samplers:
-                sampler.quiet = False
+    begin = min(map(next_number, studies), default=total)
+    try:
+        for number in range(begin, total):
+            _run_round(number, studies, samplers, objectives, catch)
+    finally:
+        for sampler in samplers:
+            sampler.quiet = False
 
 
 def _run_round(
@@ -94,9 +78,8 @@ def _run_round(
     samplers: Sequence[DPFTSDESampler],
     objectives: Sequence[Objective],
     catch: Iterable[type[Exception]] | type[Exception],
-    bar: Any,
 ) -> None:
-    """Trial ``number`` of every study that has not had it: all send before one waits.
+    """Runs a trial of every study that has not had it: all send before one waits.
 
     Studies that catch up with others send nothing: a round of theirs alone would be wasted.
     """
@@ -104,17 +87,10 @@ def _run_round(
     for i in due:
         samplers[i].quiet = len(due) < len(studies)
         if not samplers[i].quiet:
-            _send(samplers[i], studies[i])
+            with suppress(FederationError):  # the trial itself tries again, and warns
+                samplers[i].send(studies[i])
     for i in due:
         studies[i].optimize(objectives[i], n_trials=1, catch=catch)
-        bar.update()
-
-
-def _send(sampler: DPFTSDESampler, study: Study) -> None:
-    try:
-        sampler.send(study)
-    except FederationError:
-        pass  # the trial itself tries again, and warns
 
 
 def _checked(

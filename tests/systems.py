@@ -444,7 +444,6 @@ def turns_of(agents: list[Agent], n_rounds: int = N_ROUNDS) -> None:
         [agent.objective for agent in agents],
         n_rounds + 1,
         catch=Exception,
-        show_progress_bar=True,
     )
     for agent in agents:
         agent.sampler.guarantee(agent.study)
