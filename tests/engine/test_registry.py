@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import base64
 import dataclasses
 import json
@@ -199,23 +198,3 @@ def test_no_module_of_the_product_names_the_sixth() -> None:
     naming = [path for path in _modules() if sixth.NAME in path.read_text().lower()]
     assert len(_modules()) > 100
     assert naming == []
-
-
-def test_a_session_over_records_imports_of_algorithms_their_protocol_and_the_registry() -> None:
-    tree = ast.parse((ROOT / "privbo_plugins/sessions/records.py").read_text())
-    imported = {
-        module
-        for node in ast.walk(tree)
-        for module in (
-            [node.module or ""]
-            if isinstance(node, ast.ImportFrom)
-            else [alias.name for alias in node.names]
-            if isinstance(node, ast.Import)
-            else []
-        )
-        if module.startswith("privbo_plugins.algorithms")
-    }
-    assert imported == {
-        "privbo_plugins.algorithms.protocols",
-        "privbo_plugins.algorithms.registry",
-    }
