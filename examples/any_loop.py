@@ -77,7 +77,7 @@ class PrivateLoop(_Loop):
         self._session = Session.open(self._vault, self._key, config, maximize=maximize, **session)
         self._begin(self._session, guard)
         self._session.set_space(space)
-        self._session.give_back([])  # what a crash left open
+        self._session.run.give_back([])  # what a crash left open
 
     @property
     def finished(self) -> bool:

@@ -244,7 +244,7 @@ class LossRun(OfStudy):
         _logs.logger.info(
             f"{plan.n_trials} trials are planned for {n_records} records; values are {what}."
         )
-        asked, left = trials_of_loop(), plan.n_trials - session.n_told() + 1
+        asked, left = trials_of_loop(), plan.n_trials - session.run.n_told() + 1
         if asked is not None and asked < left:
             fitting = self._fitting(session.space, n_records, asked)
             _logs.logger.warning(
@@ -547,7 +547,7 @@ class LossStudies(ReportedStudies[LossRun]):
             noise=self._noise,
         )
         self._runs.add(session.run.run_id)
-        session.expect_records(self._labels)
+        session.labels.expect(self._labels)
         _tell_of_memory(study, self._vault)
         if remembered is None:
             _remember(study, session, self._vault.vault_id)

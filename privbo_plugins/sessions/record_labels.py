@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 import secrets
 
+from privbo_plugins.store.run import Run
 from privbo_plugins.store.transaction import Transaction
 
 _KEY, _LABELS, _INDEX = "key of labels", "labels of records", "index of losses"
@@ -30,18 +31,27 @@ _OTHER_RECORDS = (
 
 
 class RecordLabels:
-    """Fingerprints of records, as this process names them, compared with the run's."""
+    """Fingerprints of records, as this process names them, compared with the run's.
 
-    def __init__(self) -> None:
+    Args:
+        run: The run.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
         self._expected: str | None = None
 
-    def expect(self, tx: Transaction, labels: str | None) -> None:
-        """Names the records of all vectors that this process tells; None names none.
+    def expect(self, labels: str | None) -> None:
+        """Names the records of all vectors that this process tells, in order.
+
+        Args:
+            labels: Their :func:`privbo_plugins.convert.fingerprint`; None names none.
 
         Raises:
             ValueError: If the run's records are others, or in another order.
         """
-        _known(tx, _LABELS, labels)
+        with self._run.transaction() as tx:
+            _known(tx, _LABELS, labels)
         self._expected = labels
 
     def check(self, tx: Transaction, n_records: int, index: str | None) -> None:

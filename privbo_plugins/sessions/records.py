@@ -12,7 +12,7 @@ import math
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -54,13 +54,12 @@ from privbo_plugins.sessions.record_labels import RecordLabels
 from privbo_plugins.spaces import Space
 from privbo_plugins.status import status
 from privbo_plugins.store.release import PAYLOADS, Order, Outlet
-from privbo_plugins.store.run import Run, Total, begin_or_join
+from privbo_plugins.store.run import ENTERED, Run, Total, begin_or_join
 from privbo_plugins.store.transaction import BLOCK, NOTE, UNPROTECTED, Transaction, TrialRow
 from privbo_plugins.store.vault import Vault
 
 Array = NDArray[np.float64]
 
-_ENTERED = "entered"
 PRIVATE, PLAIN = "private", "plain"
 _UNPLANNED_TRAININGS = 100
 """So many trainings are charged before the first vector of losses has made a plan."""
@@ -104,6 +103,7 @@ class _Learnt:
         n_records: Length of every vector; None likewise.
         seq: Number of the last release that it has observed.
         values: Released values, in order.
+        over: Whether a run of plain floats, which has no plan, had as many trials as were asked.
     """
 
     space: Space
@@ -112,6 +112,7 @@ class _Learnt:
     n_records: int | None = None
     seq: int = 0
     values: list[float] = field(default_factory=list)
+    over: bool = False
 
     def observe(self, seq: int, release: Release) -> None:
         """Learns one release."""
@@ -167,10 +168,9 @@ class Session:
         self._outlet = Outlet(run, noise)
         self._lock = threading.RLock()
         self._learnt: _Learnt | None = None
-        self._plain_over = False
         self._fresh: list[Release] = []
         self._constants: dict[str, Any] | None = None
-        self._labels = RecordLabels()
+        self.labels = RecordLabels(run)
         self._end_shown = False
 
     # Opening --------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ class Session:
         known = self._learnt
         if known is None or known.mode is None:
             return False
-        return self._plain_over if self.plain else known.algorithm.finished
+        return known.over if self.plain else known.algorithm.finished
 
     def fixed(self) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
         """Descriptions of the parameters that vary, and of those that do not, by name.
@@ -294,7 +294,8 @@ class Session:
         with self._lock:
             if self._learnt is None:
                 with self._transaction() as tx:
-                    self._adopt(tx, space)
+                    self._begin(space)
+                    self._sync(tx)
             elif self._learnt.space != space:
                 raise SpaceChangedError(_space_changed(self._learnt.space, space))
 
@@ -303,17 +304,15 @@ class Session:
         with self._transaction() as tx:
             self._sync(tx)
 
-    def _adopt(self, tx: Transaction, space: Space) -> None:
-        self._learnt = _Learnt(
-            space, self._kind(self.config, space, seed=self.seed, maximize=self.maximize)
-        )
-        self._sync(tx)
-
-    def _plan(self, space: Space, mode: str, n_records: int) -> None:
+    def _begin(self, space: Space, mode: str | None = None, n_records: int = 0) -> None:
+        """Makes an algorithm that knows nothing yet; with a plan if the first vector is known."""
+        how: dict[str, Any] = {"seed": self.seed, "maximize": self.maximize}
+        if mode is None:
+            self._learnt = _Learnt(space, self._kind(self.config, space, **how))
+            return
         config = self.config if mode == PRIVATE else self.config.plain()
         plan = self._kind.make_plan(config, space, n_records)
-        algorithm = self._kind(config, space, seed=self.seed, maximize=self.maximize, plan=plan)
-        self._learnt = _Learnt(space, algorithm, mode, n_records)
+        self._learnt = _Learnt(space, self._kind(config, space, **how, plan=plan), mode, n_records)
 
     def _sync(self, tx: Transaction) -> None:
         """Brings the algorithm up to the committed releases."""
@@ -323,17 +322,12 @@ class Session:
         if frozen is not None:
             if frozen["space"] != self._learnt.space.to_dict():
                 raise SpaceChangedError(_space_changed(None, self._learnt.space))
-            self._plan(self._learnt.space, frozen["mode"], frozen["n_records"])
+            self._begin(self._learnt.space, frozen["mode"], frozen["n_records"])
         self.run.follow(tx)
         for seq, kind, key, payload in tx.releases_after(self._learnt.seq):
             self._learnt.observe(seq, _release_of(kind, key, payload))
-        self._count_plain(tx)
-
-    def _count_plain(self, tx: Transaction) -> None:
-        """A run of plain floats has no plan, but ends after as many trials as were asked for."""
-        limit = self.config.n_trials
-        if self.plain and limit is not None:
-            self._plain_over = tx.told() >= limit
+        if self.plain:
+            self._learnt.over = tx.told() >= (self.config.n_trials or math.inf)
 
     def _known(self) -> _Learnt:
         if self._learnt is None:
@@ -349,19 +343,20 @@ class Session:
             PrivacyError: If the search space is not known yet.
             VaultError: If the vault fails.
         """
-        proposal = self._ask(trial, beyond=True)
+        proposal = self.ask_planned(trial, beyond=True)
         if proposal is None:
             raise PrivacyError("The run had no point to propose.")
         return proposal
 
-    def ask_planned(self, trial: str) -> Proposal | None:
+    def ask_planned(self, trial: str, *, beyond: bool = False) -> Proposal | None:
         """As :meth:`ask`, but None while every place of the current step is taken.
 
         For hosts that can wait: the plan then needs no more trials than it says.
-        """
-        return self._ask(trial, beyond=False)
 
-    def _ask(self, trial: str, *, beyond: bool) -> Proposal | None:
+        Args:
+            trial: The trial's key.
+            beyond: Whether a trial that the plan has no place for gets a point as well.
+        """
         with self._lock:
             while True:
                 with self._transaction() as tx:
@@ -416,34 +411,7 @@ class Session:
             self._sync(tx)
             tx.fail(trial)
 
-    def give_back(self, living: Collection[str]) -> list[str]:
-        """Gives back the slots of trials that the host no longer knows; returns their keys.
-
-        Args:
-            living: Trials that are still expected to tell.
-        """
-        with self._transaction() as tx:
-            lost = [row.trial for row in tx.trials(state="out") if row.trial not in living]
-            for trial in lost:
-                tx.fail(trial)
-        return lost
-
     # Telling --------------------------------------------------------------------------------
-
-    def expect_records(self, labels: str | None) -> None:
-        """Says whose losses this process tells, in which order.
-
-        Clipping bounds what one record does to a release only as long as entry i of every vector
-        is that record's.
-
-        Args:
-            labels: Their :func:`privbo_plugins.convert.fingerprint`; None says nothing.
-
-        Raises:
-            ValueError: If the run's records are others, or in another order.
-        """
-        with self._transaction() as tx:
-            self._labels.expect(tx, labels)
 
     def tell(
         self,
@@ -478,11 +446,10 @@ class Session:
         with self._lock:
             began = self.plan is not None
             with self._transaction() as tx:
-                self._admit(tx, space, PRIVATE, len(y))
-                self._freeze_constants(tx, constants)
+                self._admit(tx, space, PRIVATE, len(y), constants)
                 if self.plain:
                     raise PrivacyError(_STARTED_PLAIN)
-                self._labels.check(tx, len(y), index)
+                self.labels.check(tx, len(y), index)
                 told, due = self._record(tx, trial, params, y)
             if due:
                 self._settle()
@@ -512,30 +479,37 @@ class Session:
                     tx.fail(trial)
                     return
                 _, due = self._record(tx, trial, params, np.array([float(value)]))
-                self._count_plain(tx)
+                self._known().over = tx.told() >= (self.config.n_trials or math.inf)
             if due:
                 self._settle()
 
-    def _admit(self, tx: Transaction, space: Space, mode: str, n_records: int) -> None:
-        """Refuses another space than the run's; the first vector fixes n, and with it the plan."""
+    def _admit(
+        self,
+        tx: Transaction,
+        space: Space,
+        mode: str,
+        n_records: int,
+        constants: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Refuses another space than the run's; the first vector fixes n, and with it the plan.
+
+        The first trial that reports constants fixes them.
+        """
         self._sync(tx)
         if self._learnt is None:
-            self._adopt(tx, space)
+            self._begin(space)
+            self._sync(tx)
         elif self._learnt.space != space:
             raise SpaceChangedError(_space_changed(self._learnt.space, space))
         if self._known().mode is None:
             if mode == PRIVATE and n_records == 1:
                 raise ValueError(_AVERAGE)
-            self._plan(space, mode, n_records)  # raises before anything is written
+            self._begin(space, mode, n_records)  # raises before anything is written
             tx.freeze({"space": space.to_dict(), "mode": mode, "n_records": n_records})
-
-    def _freeze_constants(self, tx: Transaction, constants: Mapping[str, Any] | None) -> None:
-        """The first trial that reports constants fixes them."""
-        if constants is None or self._constants is not None:
-            return
-        frozen = _frozen(tx)
-        if frozen is not None and "constants" not in frozen:
-            tx.freeze(frozen | {"constants": dict(constants)})
+        if constants is not None and self._constants is None:
+            frozen = _frozen(tx) or {}
+            if "constants" not in frozen:
+                tx.freeze({**frozen, "constants": dict(constants)})
 
     def _record(
         self, tx: Transaction, trial: str, params: Mapping[str, Any], y: Array
@@ -665,14 +639,9 @@ class Session:
             Its stored value if it was told before, and the point it was handed, if any.
         """
         with self._transaction() as tx:
-            tx.mark(_ENTERED, trial)
+            tx.mark(ENTERED, trial)
             row = tx.trial(trial)
         return (None, None) if row is None else (row.value, row.x)
-
-    def entered(self, trial: str | None = None) -> bool:
-        """Whether :meth:`enter` was called for a trial; None for any."""
-        with self._transaction() as tx:
-            return tx.has_mark(_ENTERED, trial)
 
     def published(self, trials: Iterable[str] | None = None) -> dict[str, Published]:
         """What trials may show in the host's storage: those of some that were told, or all."""
@@ -698,11 +667,6 @@ class Session:
         known = self._learnt
         return [r.trial for r in rows if known is not None and not known.at(r, params[r.trial])]
 
-    def n_told(self) -> int:
-        """Number of trials that were told."""
-        with self._transaction() as tx:
-            return tx.told()
-
     def ledger(self) -> list[Charge]:
         """Every charge so far."""
         with self._transaction() as tx:
@@ -713,11 +677,6 @@ class Session:
         with self._transaction() as tx:
             rows = tx.releases_after(0)
         return [_release_of(kind, key, payload) for _, kind, key, payload in rows]
-
-    def held_losses(self) -> list[str]:
-        """Trials whose raw losses the vault still holds."""
-        with self._transaction() as tx:
-            return tx.held()
 
     def recommendation(self) -> dict[str, Any]:
         """Parameters that the releases so far recommend.
@@ -775,7 +734,11 @@ class Session:
             recommends = False
         planned = None if self.plan is None else self.plan.n_trials
         return status(
-            guarantee, self.n_told(), planned, finished=self.finished, recommendation=recommends
+            guarantee,
+            self.run.n_told(),
+            planned,
+            finished=self.finished,
+            recommendation=recommends,
         )
 
     def guarantee(self, reasons: Sequence[str] = (), *, failed: int = 0) -> Guarantee:

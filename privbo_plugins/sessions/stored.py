@@ -198,7 +198,7 @@ class StoredRun:
 
     def _records(self) -> _Told:
         session = self.session
-        entered = session.entered() or not self.name.startswith(_RAY)
+        entered = session.run.entered() or not self.name.startswith(_RAY)
         reasons = [] if entered else ["no private trial has run"]
         guarantee = session.guarantee([*reasons, *self._unseen])
 

@@ -19,7 +19,7 @@ import json
 import math
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -31,6 +31,9 @@ from privbo_plugins.store.vault import Vault
 
 _PLACE = "place"
 """Kind of marks: where the vault has lain."""
+
+ENTERED = "entered"
+"""Kind of marks: which trials have begun in the private channel."""
 
 _PUBLIC = "vouched"
 """Kind of marks: what trials gave to which operation, declared public."""
@@ -233,6 +236,34 @@ class Run:
     def note(self, text: str) -> None:
         """Records a fact that the guarantee reports."""
         self.mark(NOTE, text)
+
+    def entered(self, trial: str | None = None) -> bool:
+        """Whether a trial has begun in the private channel; None for any."""
+        with self.transaction() as tx:
+            return tx.has_mark(ENTERED, trial)
+
+    def n_told(self) -> int:
+        """Number of trials that were told."""
+        with self.transaction() as tx:
+            return tx.told()
+
+    def held_losses(self) -> list[str]:
+        """Trials whose raw losses the vault still holds."""
+        with self.transaction() as tx:
+            return tx.held()
+
+    def give_back(self, living: Collection[str]) -> list[str]:
+        """Gives back the slots of trials that the host no longer knows; returns their keys.
+
+        Args:
+            living: Trials that are still expected to tell.
+        """
+        with self.transaction() as tx:
+            out = [row.trial for row in tx.trials(state="out")]
+            lost = [trial for trial in out if trial not in living]
+            for trial in lost:
+                tx.fail(trial)
+        return lost
 
     def declare_public(self, operation: str, trial: str) -> None:
         """Records that the caller declared what an operation of a trial was given public."""

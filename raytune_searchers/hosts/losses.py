@@ -121,7 +121,7 @@ class VaultHost(RunHost[Session]):
 
     def give_back(self, living: frozenset[str]) -> list[str]:
         """Gives back the slots of trials that the driver no longer knows."""
-        return self._session.give_back(living)
+        return self._session.run.give_back(living)
 
     def ask(self, trial: str, beyond: bool) -> tuple[str, Array | None]:
         """("ask", point), ("wait", None) or ("finished", None); beyond the plan none waits."""
@@ -145,7 +145,7 @@ class VaultHost(RunHost[Session]):
         shown = session.published([trial]).get(trial)
         return TrialRecord(
             None if shown is None else shown.value,
-            session.entered(trial),
+            session.run.entered(trial),
             session.run.declared_by(trial, operations),
             (head.n, head.digest),
             None if shown is None else shown.draw,
@@ -179,10 +179,10 @@ class VaultHost(RunHost[Session]):
     def _unused(self) -> list[str]:
         watched = self._settings.watched
         inside = "of private_trainable has run" if watched else "has run inside search.private"
-        return [] if self._session.entered() else [f"no trial {inside}"]
+        return [] if self._session.run.entered() else [f"no trial {inside}"]
 
     def _done(self) -> int:
-        return self._session.n_told()
+        return self._session.run.n_told()
 
     def _details(self) -> dict[str, Any]:
         session = self._session
@@ -211,7 +211,7 @@ class VaultHost(RunHost[Session]):
     def ledger(self) -> tuple[list[Any], list[Any], list[str]]:
         """Charges, releases, and trials whose raw losses are still held."""
         session = self._session
-        return session.ledger(), session.releases(), session.held_losses()
+        return session.ledger(), session.releases(), session.run.held_losses()
 
     def purge(self) -> None:
         """Deletes every raw loss."""
@@ -254,7 +254,7 @@ class VaultHost(RunHost[Session]):
 
     def expect_records(self, run: str, message: Message) -> None:
         """Says whose losses the driver's trials tell, in which order."""
-        self._session.expect_records(self._read(message, "expect_records", run))
+        self._session.labels.expect(self._read(message, "expect_records", run))
 
     def tell(self, trial: str, message: Message, x: Array) -> float:
         """Tells the losses of a trial, and returns what may be published of them."""

@@ -60,7 +60,7 @@ def test_the_vault_file_holds_no_loss_after_each_released_step(n: int, evidence:
     sampler = records_sampler(mu=2000.0, n_steps=4, batch_size=3, vault=evidence.vault)
 
     def look(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
-        held = bool(session_of(sampler, study).held_losses())
+        held = bool(session_of(sampler, study).run.held_losses())
         seen["held" if held else "empty"] += 1
         assert bool(in_vault(evidence)) == held
 
@@ -76,10 +76,10 @@ def test_purge_empties_the_vault_file(memory: int, evidence: Evidence) -> None:
     sampler = records_sampler(mu=50.0, memory=memory, vault=evidence.vault, n_steps=3)
     study = optuna.create_study(sampler=sampler)
     study.optimize(sampler.private(objective_of(own, {})), n_trials=5)
-    assert len(session_of(sampler, study).held_losses()) == 3
+    assert len(session_of(sampler, study).run.held_losses()) == 3
     assert in_vault(evidence)
     sampler.purge(study)
-    assert session_of(sampler, study).held_losses() == []
+    assert session_of(sampler, study).run.held_losses() == []
     assert in_vault(evidence) == []
     assert sampler.guarantee(study).n_releases == 6
 

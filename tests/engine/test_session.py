@@ -378,7 +378,7 @@ def test_extra_trials_beyond_a_batch_inform_the_step_and_cost_nothing() -> None:
     estimator = Estimator(cube(2), (0.0, 1.0), sigma, maximize=False)
     assert late[0] == estimator.at(proposals[1].x, told)  # earlier releases only
     assert session.published()["t1"].draw is None
-    assert session.held_losses() == []
+    assert session.run.held_losses() == []
     check_books(session)
 
 
@@ -391,7 +391,7 @@ def test_trials_that_nobody_asked_for_use_the_reserve_and_then_carry_values() ->
         told = session.tell(f"own{i}", params, cube(2), losses(np.array([0.1 * i, 0.2])))
         assert (told.label, told.carried) == ("outside", i >= 2)
         assert math.isfinite(told.value)
-    assert session.held_losses() == []
+    assert session.run.held_losses() == []
     run_session(session, losses)
     check_books(session)
     assert spent(session) == pytest.approx(1.0)
@@ -636,9 +636,9 @@ def test_only_remembered_points_keep_their_losses(memory: int, kept: int | None)
         if (i - 1) % 3 == 0:  # a step has just been released
             expected = 3 * steps_done if kept is None else min(kept, 3 * steps_done)
             expected = 0 if steps_done == 4 else expected  # nothing reads them any more
-            assert len(session.held_losses()) == expected
+            assert len(session.run.held_losses()) == expected
     session.purge()
-    assert session.held_losses() == []
+    assert session.run.held_losses() == []
     check_books(session)
 
 
@@ -650,7 +650,7 @@ def test_a_straggler_of_an_old_step_leaves_no_losses_behind() -> None:
         tell(session, f"t{i}", losses)
     assert ("gradient", "0") in keys(session)
     session.tell("slow", cube(2).decode(slow.x), cube(2), losses(slow.x))
-    assert session.held_losses() == []
+    assert session.run.held_losses() == []
 
 
 @pytest.mark.parametrize("more", [{}, {"clipping_norm": "adaptive"}, {"memory": -1}])
@@ -729,7 +729,7 @@ def test_a_space_of_choices_alone_is_searched_by_values() -> None:
     run_session(session, lambda x: np.full(N, cost[space.decode(x)["c"]]))
     assert session.recommendation() == {"c": "good"}
     assert spent(session) == pytest.approx(50.0)
-    assert session.held_losses() == []
+    assert session.run.held_losses() == []
     check_books(session)
 
 
@@ -803,13 +803,13 @@ def test_a_placed_trial_counts_as_a_start_and_is_told_like_any_other() -> None:
     told = session.tell("mine", space.decode([0.25]), space, np.full(50, 0.5))
     assert told.label == "start"
     assert session.enter("mine")[0] == told.value
-    assert session.entered("mine")
-    assert not session.entered("other")
+    assert session.run.entered("mine")
+    assert not session.run.entered("other")
 
 
 def test_slots_of_trials_that_the_host_forgot_are_given_back() -> None:
     session = open_session(GIBOConfig(mu=1), cube(1))
     first, second = session.ask("a").x, session.ask("b").x
-    assert session.give_back({"b"}) == ["a"]
+    assert session.run.give_back({"b"}) == ["a"]
     assert np.array_equal(session.ask("c").x, first)
     assert np.array_equal(session.ask("b").x, second)

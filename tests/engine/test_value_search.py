@@ -280,7 +280,7 @@ def test_a_session_runs_a_search_whose_charges_are_the_budget_and_whose_path_is_
     assert np.array_equal(history.path[-1], session.recommended_point())
     assert len(picture_of_path(history).series) == 2
     assert sum(len(series.x) for series in picture_of_values(history).series) == 92
-    assert not session.held_losses()
+    assert not session.run.held_losses()
 
 
 def test_workers_at_once_are_sent_to_different_points_and_a_second_process_to_the_same() -> None:

@@ -307,7 +307,7 @@ def test_purging_in_the_middle_of_a_batch_does_not_end_the_run() -> None:
     sampler = make_sampler(batch_size=3)
     study = optuna.create_study(sampler=sampler)
     study.optimize(sampler.private(squares), n_trials=4)
-    assert session_of(sampler, study).held_losses()
+    assert session_of(sampler, study).run.held_losses()
     sampler.purge(study)
     study.optimize(sampler.private(squares), n_trials=30)
     assert sampler.finished(study)

@@ -190,7 +190,7 @@ def test_threads_share_one_sampler(place: str, tmp_path: Path) -> None:
     steps = Counter(told.step for told in published.values() if told.role == "step")
     assert set(steps) == set(range(N_STEPS))
     assert all(3 <= count <= 3 + N_WORKERS for count in steps.values())
-    assert session.held_losses() == []
+    assert session.run.held_losses() == []
     assert sampler.guarantee(study).protected
     if place == "file":
         check_slots(vault_facts(tmp_path / "vault.db")["trials"], extras=N_WORKERS)

@@ -606,7 +606,7 @@ def test_losses_that_wait_in_memory_when_time_runs_out_are_gone_with_the_search(
         n_trials=None,
     ).fit(X, y)  # fmt: skip
     assert 0 < len(search.trials_["loss"]) < 50, "the step was not over"
-    assert session_of(search.study_.sampler, search.study_).held_losses() == []
+    assert session_of(search.study_.sampler, search.study_).run.held_losses() == []
 
 
 def test_a_study_holds_no_attribute_that_its_guarantee_warns_of() -> None:
