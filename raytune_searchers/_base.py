@@ -6,7 +6,6 @@ import math
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from numbers import Real
 from typing import Any, ClassVar
@@ -15,7 +14,7 @@ import numpy as np
 import ray.cloudpickle as cloudpickle
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
+from privbo_plugins.algorithms.protocols import CentralConfig
 from privbo_plugins.algorithms.registry import algorithm_of, entry_of
 from privbo_plugins.convert import fingerprint
 from privbo_plugins.errors import UtilityWarning
@@ -28,8 +27,8 @@ from privbo_plugins.status import status
 from raytune_searchers._audit import stored_in, value_in
 from raytune_searchers._channel import Channel
 from raytune_searchers._hosted import HostedSearch
-from raytune_searchers._run import HostedRun
-from raytune_searchers._search import OnTune, Reported, config_at
+from raytune_searchers._run import ComparedRun
+from raytune_searchers._search import Reported, TunePlan, config_at
 from raytune_searchers._settings import SearchSettings
 from raytune_searchers._space import TuneSpace, to_space
 from raytune_searchers._trainable import Trainable, make_private
@@ -48,25 +47,6 @@ _FAILED_NOTE = (
 )
 
 
-@dataclass(frozen=True)
-class _AsPlanned:
-    """A plan; everything about it is its own."""
-
-    _plan: CentralPlan
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # copies and pickles ask before there is a plan
-            raise AttributeError(name)
-        return getattr(self._plan, name)
-
-    def __str__(self) -> str:
-        return str(self._plan)
-
-
-class TunePlan(OnTune, _AsPlanned):
-    """An algorithm's plan that also says how to run it on Ray Tune."""
-
-
 @settings(eq=False)
 class PrivateRunSettings(SearchSettings, RecordSettings):
     """What a searcher has that tunes on per-record losses."""
@@ -82,7 +62,7 @@ class PrivateSearchSettings(PrivateRunSettings):
     )
 
 
-class LossesRun(HostedRun, Reported):
+class LossesRun(ComparedRun, Reported):
     """A run on per-record losses before a vault's host, and what users read of it."""
 
     _HOST = VaultHost

@@ -11,12 +11,12 @@ import ray
 from privbo_plugins.errors import ForeignValueError, PrivacyError, VaultError
 from privbo_plugins.privacy.source import NoiseSource
 from raytune_searchers._audit import Row
-from raytune_searchers._run import HostedRun
+from raytune_searchers._run import ComparedRun
 from raytune_searchers._search import TuneSearch
 from raytune_searchers._settings import SearchSettings
 
 
-class HostedSearch(HostedRun, TuneSearch):
+class HostedSearch(ComparedRun, TuneSearch):
     """Base of the searchers that keep a ledger in a host and compare every result with it.
 
     Args:
@@ -29,7 +29,7 @@ class HostedSearch(HostedRun, TuneSearch):
 
     _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = (
         *TuneSearch._OF_THIS_PROCESS,
-        *HostedRun._OF_THIS_PROCESS,
+        *ComparedRun._OF_THIS_PROCESS,
         "_suggesting",
         "_reconcile",
     )

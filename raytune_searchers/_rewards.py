@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 import secrets
 import warnings
-from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import Evaluation, RewardAlgorithm
-from privbo_plugins.algorithms.reward_plan import RewardPlan, RewardScale, make_reward_plan
+from privbo_plugins.algorithms.reward_plan import RewardScale, make_reward_plan
 from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.plots import Report, RewardHistory
 from privbo_plugins.privacy.guarantee import LocalGuarantee
@@ -27,12 +27,12 @@ from privbo_plugins.sessions.rewards import check_user_budget
 from privbo_plugins.sessions.scheduler import Scheduler
 from privbo_plugins.settings import evolve
 from privbo_plugins.shown import as_float
-from privbo_plugins.spaces import Space
 from privbo_plugins.status import planned_trials, status, used_up
+from raytune_searchers._admission import LedgerSettings
 from raytune_searchers._audit import stored_in, value_in
 from raytune_searchers._evaluations import PLAIN, UserOf, wrap
 from raytune_searchers._hosted import HostedSearch
-from raytune_searchers._search import OnTune, config_at
+from raytune_searchers._search import TunePlan, config_at
 from raytune_searchers._settings import RewardSearchSettings
 from raytune_searchers._space import TuneSpace
 from raytune_searchers._trainable import Trainable
@@ -43,25 +43,11 @@ Array = NDArray[np.float64]
 NOT_PRIVATE = "epsilon = infinity: rewards are not privatised"
 
 
-class MakesAlgorithm(Protocol):
-    """An algorithm's class; raises ValueError for a space that its settings do not fit."""
-
-    def __call__(
-        self, config: Any, space: Space, *, maximize: bool = True, seed: int = 0
-    ) -> RewardAlgorithm:
-        """An algorithm that knows nothing yet."""
-        ...
-
-
-class TuneRewardPlan(OnTune, RewardPlan):
-    """A plan of rewards that also says how to run it on Ray Tune."""
-
-
 class RewardSearch(HostedSearch):
     """Base of the searchers that learn from one privatised number a trial.
 
     Args:
-        algorithm: The engine's.
+        algorithm: The engine's class; raises ValueError for a space that its settings do not fit.
         config: Its settings.
         mechanism: What ``private`` does to a reward; None leaves it as it is.
         given: What every searcher has that learns from privatised rewards.
@@ -80,7 +66,7 @@ class RewardSearch(HostedSearch):
 
     def __init__(
         self,
-        algorithm: MakesAlgorithm,
+        algorithm: Callable[..., RewardAlgorithm],
         config: RewardScale,
         mechanism: LocalMechanism | None,
         given: RewardSearchSettings,
@@ -290,7 +276,7 @@ class RewardSearch(HostedSearch):
             trainable, self._actor_name, self.mechanism, user_id, self._user_budget, watched=True
         )
 
-    def plan(self, n_trials: int) -> RewardPlan:
+    def plan(self, n_trials: int) -> TunePlan:
         """What so many trials can tell at this epsilon.
 
         Args:
@@ -307,7 +293,7 @@ class RewardSearch(HostedSearch):
         """
         made = make_reward_plan(self._config, n_trials)
         made.warn_if_noise_dominates()
-        return TuneRewardPlan(**{field.name: getattr(made, field.name) for field in fields(made)})
+        return TunePlan(made)
 
     def recommend(self, param_space: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The config with the largest posterior mean: not the best noisy trial.

@@ -57,7 +57,7 @@ _MORE_RELEASED = "the vault ended, and more had been released than its last repo
 
 
 class HostedRun(abc.ABC):
-    """Keeps a ledger in a host, and compares with it what Tune shows.
+    """Keeps a ledger in a host: the way there, and what is known of it where it has ended.
 
     Args:
         vault: None or a database URL, as users give it.
@@ -70,10 +70,6 @@ class HostedRun(abc.ABC):
     """
 
     _HOST: ClassVar[type[Host]]
-    _PLAIN: ClassVar[str]
-    """What is said of a value that never passed through the host."""
-    _WRAP: ClassVar[str]
-    """And what to do about it."""
     _STATUS: ClassVar[str] = "status"
     """The host's operation that tells what each save keeps."""
     _ENDS_WITH_HOST: ClassVar[bool] = True
@@ -235,24 +231,84 @@ class HostedRun(abc.ABC):
         if self._ENDS_WITH_HOST and self._has_host and self._handle is None:
             check_lives(self._anchor)
 
-    def _unless_broken(self, step: Callable[..., Any], *args: Any) -> None:
-        """Carries a step out; if the vault fails, the next suggestion says so.
-
-        Tune would wrap what is raised here into an error of its own, trial by trial.
-        """
-        try:
-            step(*args)
-        except VaultError as error:
-            self._broken = str(error)
-            if any(isinstance(a, Mapping) and self._read(str(args[0]), a) for a in args):
-                self._unaudited, self._passed = True, self._passed | {str(args[0])}
-
     @staticmethod
     def _issue(kind: str, text: str) -> None:
         category = PrivacyWarning if kind == "PrivacyWarning" else UtilityWarning
         warnings.warn(text, category, stacklevel=3)
 
-    # What Tune shows ------------------------------------------------------------------------
+    def _see(self, head: tuple[int, str]) -> None:
+        self._head = furthest(self._head, head)
+
+    # What the user reads ---------------------------------------------------------------------
+
+    def _report(self) -> dict[str, Any]:
+        """The vault's public report, or the last one that was saved if the vault has ended."""
+        try:
+            return self._report_now()
+        except VaultError:
+            last = self._lasting()
+            if last is None:
+                raise
+            known = {**last, **self._kept_details()}
+            return {**known, "guarantee": self._as_far_as_known(known)}
+
+    def _report_now(self) -> dict[str, Any]:
+        for reason in self._exposed:  # the vault may have failed when it was first told
+            self._call("mark_unprotected", reason)
+        report: dict[str, Any] = self._call("report", self._unaudited)
+        self._last = report
+        self._see(report["head"])
+        return report
+
+    def _as_far_as_known(self, report: Mapping[str, Any]) -> Any:
+        """The last saved guarantee of a vault that has ended, and what was seen since."""
+        guarantee = report["guarantee"]
+        note = _ENDED if self._closed else f"{_ENDED}, and the most that it may have spent"
+        reasons = sorted(self._exposed | set(guarantee.reasons))
+        if self._unaudited:
+            reasons.append("the vault ended before every result was compared with it")
+        if self._head[0] > report.get("head", self._head)[0]:
+            reasons.append(_MORE_RELEASED)
+        notes, kept = (*guarantee.notes, note), guarantee.protected and not reasons
+        return replace(guarantee, notes=notes, protected=kept, reasons=tuple(reasons))
+
+    def _detail(self, name: str) -> Any:
+        """A part of the report that grows with the run.
+
+        Raises:
+            VaultError: If the vault has ended, and with it this part.
+        """
+        report = self._report()
+        if name not in report:
+            raise VaultError(
+                "The vault does not answer, and the search's checkpoint keeps single releases of "
+                f"the first {SHORT_RUN} trials only: of longer runs the vault's database holds "
+                "them. guarantee() and recommend() go without; for history() and report() put the "
+                "database back."
+            )
+        return report[name]
+
+    def close(self) -> None:
+        """Ends the vault's actor; a vault in memory is gone then, one in a database is not.
+
+        The last report is kept, so that ``guarantee``, ``recommend`` and ``report`` still work.
+        """
+        if not self._has_host:
+            return
+        with suppress(VaultError, RuntimeError):  # it has ended before, or there never was a run
+            self._report_now()
+            self._closed = self._handle is None and self._channel is not None
+        self._anchor.end()
+        self._channel = None
+
+
+class ComparedRun(HostedRun):
+    """Compares with the ledger of a host's run what Tune shows of its trials."""
+
+    _PLAIN: ClassVar[str]
+    """What is said of a value that never passed through the host."""
+    _WRAP: ClassVar[str]
+    """And what to do about it."""
 
     def _read(self, trial: str, row: Row) -> Shown:
         """What a row shows that a release or a declaration must account for."""
@@ -305,9 +361,6 @@ class HostedRun(abc.ABC):
         if self._has_host and altered(shown.config, given):
             self._expose(ALTERED)
 
-    def _see(self, head: tuple[int, str]) -> None:
-        self._head = furthest(self._head, head)
-
     def _see_whole(self, trial_id: str) -> None:
         """Has the vault remember that every row of a trial was compared, if so."""
         if trial_id not in self._passed:
@@ -324,38 +377,17 @@ class HostedRun(abc.ABC):
             text = f"Nothing is protected: {reason}. {fix}".strip()
             warnings.warn(text, PrivacyWarning, stacklevel=2)
 
-    # What the user reads ---------------------------------------------------------------------
+    def _unless_broken(self, step: Callable[..., Any], *args: Any) -> None:
+        """Carries a step out; if the vault fails, the next suggestion says so.
 
-    def _report(self) -> dict[str, Any]:
-        """The vault's public report, or the last one that was saved if the vault has ended."""
+        Tune would wrap what is raised here into an error of its own, trial by trial.
+        """
         try:
-            return self._report_now()
-        except VaultError:
-            last = self._lasting()
-            if last is None:
-                raise
-            known = {**last, **self._kept_details()}
-            return {**known, "guarantee": self._as_far_as_known(known)}
-
-    def _report_now(self) -> dict[str, Any]:
-        for reason in self._exposed:  # the vault may have failed when it was first told
-            self._call("mark_unprotected", reason)
-        report: dict[str, Any] = self._call("report", self._unaudited)
-        self._last = report
-        self._see(report["head"])
-        return report
-
-    def _as_far_as_known(self, report: Mapping[str, Any]) -> Any:
-        """The last saved guarantee of a vault that has ended, and what was seen since."""
-        guarantee = report["guarantee"]
-        note = _ENDED if self._closed else f"{_ENDED}, and the most that it may have spent"
-        reasons = sorted(self._exposed | set(guarantee.reasons))
-        if self._unaudited:
-            reasons.append("the vault ended before every result was compared with it")
-        if self._head[0] > report.get("head", self._head)[0]:
-            reasons.append(_MORE_RELEASED)
-        notes, kept = (*guarantee.notes, note), guarantee.protected and not reasons
-        return replace(guarantee, notes=notes, protected=kept, reasons=tuple(reasons))
+            step(*args)
+        except VaultError as error:
+            self._broken = str(error)
+            if any(isinstance(a, Mapping) and self._read(str(args[0]), a) for a in args):
+                self._unaudited, self._passed = True, self._passed | {str(args[0])}
 
     def _checked_report(self, stored: Sequence[Stored]) -> dict[str, Any]:
         """The report after comparing what an experiment holds with it."""
@@ -380,32 +412,3 @@ class HostedRun(abc.ABC):
             self._passed -= {trial}
             self._see_whole(trial)
         return True
-
-    def _detail(self, name: str) -> Any:
-        """A part of the report that grows with the run.
-
-        Raises:
-            VaultError: If the vault has ended, and with it this part.
-        """
-        report = self._report()
-        if name not in report:
-            raise VaultError(
-                "The vault does not answer, and the search's checkpoint keeps single releases of "
-                f"the first {SHORT_RUN} trials only: of longer runs the vault's database holds "
-                "them. guarantee() and recommend() go without; for history() and report() put the "
-                "database back."
-            )
-        return report[name]
-
-    def close(self) -> None:
-        """Ends the vault's actor; a vault in memory is gone then, one in a database is not.
-
-        The last report is kept, so that ``guarantee``, ``recommend`` and ``report`` still work.
-        """
-        if not self._has_host:
-            return
-        with suppress(VaultError, RuntimeError):  # it has ended before, or there never was a run
-            self._report_now()
-            self._closed = self._handle is None and self._channel is not None
-        self._anchor.end()
-        self._channel = None

@@ -43,12 +43,20 @@ _STOPPED = (
 )
 
 
-class OnTune:
-    """A plan's last line on Ray Tune."""
+@dataclasses.dataclass(frozen=True)
+class TunePlan:
+    """An algorithm's plan that also says how to run it on Ray Tune; all else is the plan's own."""
+
+    _plan: Any
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # copies and pickles ask before there is a plan
+            raise AttributeError(name)
+        return getattr(self._plan, name)
 
     def __str__(self) -> str:
         return (
-            f"{super().__str__()}\n"
+            f"{self._plan}\n"
             "  On Ray Tune: give tune.TuneConfig(max_concurrent_trials=...) the number of trials\n"
             "  that can run at once; without it Tune starts them one after another."
         )

@@ -375,36 +375,6 @@ class POGPUCBSearch(Published, TuneSearch):
         if self._model is not None:
             self._model.tell(Evaluation(self._point(row)), value)
 
-    def add_evaluated_point(
-        self,
-        parameters: Mapping[str, Any],
-        value: float,
-        error: bool = False,
-        pruned: bool = False,
-        intermediate_values: Sequence[float] | None = None,  # noqa: ARG002
-    ) -> None:
-        """Learns an answer that is known already; one of a trial that failed is not taken.
-
-        Args:
-            parameters: With the row under the search's parameter.
-            value: The answer, finite.
-            error: Whether its trial failed.
-            pruned: Whether its trial was stopped before its end.
-            intermediate_values: Not used.
-
-        Raises:
-            ValueError: If there is no such row, or the answer is no finite number.
-        """
-        if error or pruned:
-            return
-        row, answer = self._checked(parameters.get(self._parameter)), _number(value)
-        if row is None or answer is None:
-            raise ValueError(
-                f"An evaluated point is {{{self._parameter!r}: i}} with 0 <= i < {self._n} and a "
-                "finite number."
-            )
-        self._tell(row, answer)
-
     # What the user reads --------------------------------------------------------------------
 
     def recommend(self, param_space: Mapping[str, Any] | None = None) -> dict[str, Any]:

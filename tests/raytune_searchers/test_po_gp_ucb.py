@@ -206,18 +206,6 @@ def test_unknown_late_and_repeated_completions_are_harmless(table: ReleasedTable
     assert row not in run(search)
 
 
-def test_known_answers_are_taken(table: ReleasedTable) -> None:
-    search = search_of(table)
-    run(search, 2)
-    search.add_evaluated_point({"row": BEST, "c": 5}, 0.5)
-    search.add_evaluated_point({"row": 0}, 9.0, error=True)
-    search.add_evaluated_point({"row": 0}, 9.0, pruned=True)
-    assert search.recommend() == {"row": BEST}
-    for point, value in (({"row": N}, 0.5), ({}, 0.5), ({"row": 1}, math.nan)):
-        with pytest.raises(ValueError, match="evaluated point"):
-            search.add_evaluated_point(point, value)
-
-
 # Tune's rules -----------------------------------------------------------------------------------
 
 
