@@ -35,7 +35,33 @@ from raytune_searchers.hosts.base import in_worker
 from raytune_searchers.hosts.rewards import LedgerHost, LedgerSettings
 
 
-class Ledger(ComparedRun):
+class RewardsRun(ComparedRun):
+    """A run on one privatised number a trial, before the host of its users' ledger."""
+
+    _HOST = LedgerHost
+    _PLAIN = PLAIN
+
+    mechanism: LocalMechanism | None
+    """What happens to a reward."""
+    _user_budget: float | None
+    _user_delta: float
+
+    def _settings(self) -> LedgerSettings:
+        if self.mechanism is None:
+            raise ValueError("Without privacy there is no ledger.")
+        return LedgerSettings(
+            self._run,
+            self.mechanism,
+            self._user_budget,
+            str(self._metric),
+            self._mode == "max",
+            self._vault_id,
+            self._head,
+            self._user_delta,
+        )
+
+
+class Ledger(RewardsRun):
     """The driver's way to the ledger of one trainable; pickled beside it, and started by that.
 
     Args:
@@ -43,12 +69,11 @@ class Ledger(ComparedRun):
         mechanism: What happens to a reward.
     """
 
-    _HOST = LedgerHost
-    _PLAIN = PLAIN
     _WRAP = "Give tune.Tuner the trainable that ldp_trainable returned, as it is."
 
     def __init__(self, given: _Settings, mechanism: LocalMechanism) -> None:
-        self._given = given.user_budget, given.user_delta, mechanism
+        self.mechanism: LocalMechanism = mechanism
+        self._user_budget, self._user_delta = given.user_budget, given.user_delta
         self._metric, self._mode = given.metric, given.mode
         self._names: set[str] = set()
         self._start(given.vault, given.run_name, given.noise)
@@ -73,19 +98,6 @@ class Ledger(ComparedRun):
         if not in_worker():
             self._channel = None  # it may have ended
             self._see(self._call("head"))
-
-    def _settings(self) -> LedgerSettings:
-        user_budget, user_delta, mechanism = self._given
-        return LedgerSettings(
-            self._run,
-            mechanism,
-            user_budget,
-            str(self._metric),
-            self._mode == "max",
-            self._vault_id,
-            self._head,
-            user_delta,
-        )
 
     @property
     def _parameters(self) -> set[str]:
@@ -119,8 +131,8 @@ class Ledger(ComparedRun):
         if in_worker():
             raise PrivacyError("The guarantee is asked for in the driver, not in a trial.")
         if self._handle is None and self._anchor.may_begin and not ray.is_initialized():
-            mechanism = self._given[2]  # Ray has never run, so no trial can have
-            return local_guarantee(mechanism, 0, 0, users_named=False)
+            # Ray has never run, so no trial can have
+            return local_guarantee(self.mechanism, 0, 0, users_named=False)
         self.begin()
         stored = stored_in(results)
         self._checked_report(stored)

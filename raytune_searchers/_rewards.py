@@ -28,22 +28,22 @@ from privbo_plugins.sessions.scheduler import Scheduler
 from privbo_plugins.settings import evolve
 from privbo_plugins.shown import as_float
 from privbo_plugins.status import planned_trials, status, used_up
-from raytune_searchers._admission import LedgerSettings
 from raytune_searchers._audit import stored_in, value_in
-from raytune_searchers._evaluations import PLAIN, UserOf, wrap
+from raytune_searchers._evaluations import UserOf, wrap
 from raytune_searchers._hosted import HostedSearch
+from raytune_searchers._local import RewardsRun
 from raytune_searchers._search import TunePlan, config_at
 from raytune_searchers._settings import RewardSearchSettings
 from raytune_searchers._space import TuneSpace
 from raytune_searchers._trainable import Trainable
-from raytune_searchers.hosts.rewards import LedgerHost, LedgerSettings
+from raytune_searchers.hosts.rewards import LedgerSettings
 
 Array = NDArray[np.float64]
 
 NOT_PRIVATE = "epsilon = infinity: rewards are not privatised"
 
 
-class RewardSearch(HostedSearch):
+class RewardSearch(RewardsRun, HostedSearch):
     """Base of the searchers that learn from one privatised number a trial.
 
     Args:
@@ -57,8 +57,6 @@ class RewardSearch(HostedSearch):
         VaultError: If the vault's database cannot be opened.
     """
 
-    _HOST = LedgerHost
-    _PLAIN = PLAIN
     _WRAP = (
         "Wrap the trainable: tune.Tuner(search.private(trainable), ...) with a function that "
         "returns one user's reward."
@@ -158,12 +156,9 @@ class RewardSearch(HostedSearch):
         """Returns the next trial's evaluation, or None to wait."""
         # Of the trials that are out, a restore may have dropped those that have not reported yet.
         may_wait = bool(self._here)
-        evaluation = self._learned(space).next(
-            self._asked, self._out(self._live), may_wait=may_wait
-        )
-        return (
-            None if evaluation is None else replace(evaluation, x=self._where(evaluation, space))
-        )
+        out = self._out(self._live)
+        found = self._learned(space).next(self._asked, out, may_wait=may_wait)
+        return None if found is None else replace(found, x=self._where(found, space))
 
     def _out(self, trials: Iterable[str]) -> list[Evaluation]:
         """Returns the evaluations of these trials."""
@@ -173,11 +168,8 @@ class RewardSearch(HostedSearch):
         """The evaluation's point: a replay's is that of its epoch, to the last bit."""
         begun = self._begun
         if begun is not None and evaluation.epoch == begun[0]:
-            return (
-                begun[1]
-                if np.allclose(evaluation.x, begun[1], rtol=0, atol=1e-8)
-                else evaluation.x
-            )
+            near = np.allclose(evaluation.x, begun[1], rtol=0, atol=1e-8)
+            return begun[1] if near else evaluation.x
         x = self._listed(space) if self._points else evaluation.x
         self._begun = None if evaluation.epoch is None else (evaluation.epoch, x)
         return x
@@ -195,10 +187,9 @@ class RewardSearch(HostedSearch):
         result: Mapping[str, Any],
         error: bool,
     ) -> bool:
-        # A trial that failed may be run again by a restored experiment: it evaluates the same.
-        evaluation = (
-            self._evaluations.get(trial_id) if error else self._evaluations.pop(trial_id, None)
-        )
+        evaluation = self._evaluations.get(trial_id)
+        if not error:  # else a restored experiment may run it again: it evaluates the same
+            self._evaluations.pop(trial_id, None)
         ran = self._see_end(trial_id, result, error)
         value = as_float(value_in(result, self._metric))
         learnt = not error and value is not None and math.isfinite(value)
@@ -231,22 +222,9 @@ class RewardSearch(HostedSearch):
         self._learnt.add(trial_id)
         self._learned(self._ready()).tell(trial_id, evaluation, value)
 
-    # The ledger -----------------------------------------------------------------------------
-
     def _settings(self) -> LedgerSettings:
         self._ready()
-        if self.mechanism is None:
-            raise ValueError("Without privacy there is no ledger.")
-        return LedgerSettings(
-            self._run,
-            self.mechanism,
-            self._user_budget,
-            str(self._metric),
-            self._mode == "max",
-            self._vault_id,
-            self._head,
-            self._user_delta,
-        )
+        return super()._settings()
 
     # What the user writes and reads ---------------------------------------------------------
 

@@ -102,12 +102,6 @@ class _Settings:
     deadline: float | None = again(
         RoundSettings, "deadline", default=60.0, more="None waits for ever."
     )
-    hold: bool = again(
-        RoundSettings,
-        "hold",
-        default=False,
-        more="Tune hands out trials by who is behind, so who sends when stays public.",
-    )
     vault: str | None = setting(
         "Where ledger and broadcasts are kept: None for the memory of the server's actor, "
         "which ends with the driver, or ``sqlite:///server.db``, "
@@ -185,11 +179,11 @@ class DPFTSDESearch(HostedSearch):
     @takes(_Settings)
     def __init__(self, given: _Settings) -> None:
         config, run_name, seed = given.config, given.run_name, given.seed
-        _check_rounds(config, given.n_trials, given.deadline, given.hold)
+        _check_rounds(config, given.n_trials, given.deadline)
         self._config, self._trials = config, given.n_trials
         self._names = _checked_agents(given.agents, config.n_agents)
         self._n_hosts = _checked_hosts(given.hosts, config.n_agents)
-        self._deadline, self._hold = given.deadline, given.hold
+        self._deadline = given.deadline
         self._agent_vaults = checked_template(given.agent_vaults)
         self._log_to = _checked_log(given.log_to, self._n_hosts, config.n_agents)
         self._lost: FailureCounts[tuple[int, int]] = FailureCounts()
@@ -373,7 +367,6 @@ class DPFTSDESearch(HostedSearch):
             space.public,
             self._mode == "max",
             self._deadline,
-            self._hold,
             self._vault_id,
             self._head,
         )
@@ -609,9 +602,7 @@ def _checked_hosts(hosts: Any, n_agents: int) -> int:
     return min(hosts, n_agents)
 
 
-def _check_rounds(
-    config: FederationConfig, trials: Any, deadline: float | None, hold: bool
-) -> None:
+def _check_rounds(config: FederationConfig, trials: Any, deadline: float | None) -> None:
     whole = isinstance(trials, int) and not isinstance(trials, bool)
     if not whole or trials <= config.n_startup:
         raise ValueError(
@@ -620,8 +611,6 @@ def _check_rounds(
         )
     if deadline is not None and not deadline > 0:
         raise ValueError(f"deadline must be a positive number of seconds, got {deadline}.")
-    if hold and deadline is None:
-        raise ValueError("hold=True closes rounds at their deadline: give deadline=.")
     if config.aggregated:
         raise ValueError(
             "trust='aggregate' hides vectors from whoever runs the server, and one cluster runs "

@@ -55,7 +55,6 @@ class ServerSettings:
         space: With descriptions instead of choices.
         maximize: Whether large values are good.
         deadline: Seconds after which a round closes without those that have not sent.
-        hold: Run rounds on the server's own clock.
         vault_id: Identity of the vault, if it must exist already.
         seen: How far the driver has seen the chain of releases: the ledger must hold it.
     """
@@ -66,7 +65,6 @@ class ServerSettings:
     space: Space
     maximize: bool
     deadline: float | None
-    hold: bool
     vault_id: str | None = None
     seen: tuple[int, str] = (0, "")
 
@@ -128,7 +126,6 @@ class ServerHost(RunHost[FederatedServer]):
             space=s.space,
             agents=s.agents,
             deadline=s.deadline,
-            hold=s.hold,
             vault=self._url,
             run_name=s.run,
             noise=self._noise,

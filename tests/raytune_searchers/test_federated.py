@@ -278,7 +278,6 @@ def test_results_know_one_metric() -> None:
         ({"agents": ["a", "../b", "c", "d"]}, "letters, digits"),
         ({"n_trials": 1}, "above n_startup=1"),
         ({"deadline": 0.0}, "positive number of seconds"),
-        ({"deadline": None, "hold": True}, "give deadline="),
         (
             {"config": {"q": 1.0, "trust": "aggregate"}},
             "let every agent tune a study of its own",
