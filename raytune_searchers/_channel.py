@@ -279,10 +279,11 @@ LOST = (
 
 ABSENT = (
     "No vault is alive for this private trainable. Either it is gone (a vault in memory ends with "
-    "its driver; then nothing more can be released), or it was never started: make the trainable "
-    "in the driver, with ldp_trainable or the private method of the very search that suggests. "
-    "After a restore, take search = type(search).from_experiment(path) and "
-    "search.private(trainable), or give both the same vault= and run_name=."
+    "its driver; then nothing more can be released), or it was never started, or the trainable "
+    "was made by another search than the one that suggests: make it in the driver, with "
+    "ldp_trainable or the private method of that very search. After a restore, take search = "
+    "type(search).from_experiment(path) and search.private(trainable), or give both the same "
+    "vault= and run_name=."
 )
 
 _RECORDS = "on the same records its mu adds to this one's: squares add up"

@@ -280,7 +280,7 @@ PROMISES = [
         ["publish"],
         [f"{OPTUNA}/test_publish.py", f"{OPTUNA}/test_dashboard.py"],
     ),
-    Row("TensorBoard and MLflow show releases alone", [], [f"{RAY}/test_loggers.py"]),
+    Row("TensorBoard and MLflow show releases alone", [], [f"{RAY}/test_tune_matrix.py"]),
     Row(
         "a wrapped objective stores no raw loss, in no exception, log or frame",
         ["private"],

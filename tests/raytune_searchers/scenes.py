@@ -1,7 +1,7 @@
 """Trainables that fail at a given point of a given trial, and a driver that they kill.
 
 :func:`drive` is for a process of its own (``tests.worker.script``): one experiment in a Ray of its
-own, or in one that is running; the test that began it goes on from what it leaves behind.
+own; the test that began it goes on from what it leaves behind.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import ray
 from ray import tune
-from ray.tune.search import ConcurrencyLimiter
 
 from privbo_plugins.privacy.noise import SecureNoise
 from raytune_searchers import DPGIBOSearch
@@ -202,24 +201,18 @@ def drive(
     faults: list[tuple[int, str, str]],
     search: dict[str, Any],
     tune_settings: dict[str, Any],
-    address: str | None = None,
     counted: bool = False,
-    limiter: int | None = None,
 ) -> None:
     """Runs the experiment ``folder``/run."""
     from tests.raytune_searchers.conftest import INIT  # trials need no pytest
 
     warnings.simplefilter("ignore")
-    if address is None:
-        ray.init(_temp_dir=ray_folder, **INIT)
-    else:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    ray.init(_temp_dir=ray_folder, **INIT)
     noise = CountedNoise(Path(folder)) if counted else None
     made = make_search(**search, noise=noise)
     wanted = {(turn, point): what for turn, point, what in faults}
     trainable = faulty(made, Path(folder), wanted)
-    algorithm = made if limiter is None else ConcurrencyLimiter(made, max_concurrent=limiter)
-    tuner(algorithm, trainable, Path(folder), param_space=LINE, **tune_settings).fit()
+    tuner(made, trainable, Path(folder), param_space=LINE, **tune_settings).fit()
 
 
 # For the test -----------------------------------------------------------------------------------

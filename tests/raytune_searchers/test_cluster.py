@@ -310,20 +310,19 @@ def hosts_on(nodes: Nodes, number: int) -> bool:
     return any("HostActor" in name for name in nodes.processes(number))
 
 
-@pytest.mark.parametrize("kind", ["rewards", "duets"])
 def test_a_ledger_of_users_whose_node_dies_moves_too(
-    kind: str, nodes: Nodes, tmp_path: Path, postgres_database: str
+    nodes: Nodes, tmp_path: Path, postgres_database: str
 ) -> None:
     driver = Driver(
-        "rewards", tmp_path / kind, nodes, 1,
-        kind=kind, vault=postgres_database, host_ip=ip(2), wanted=[ip(1), BEFORE],
+        "rewards", tmp_path / "rewards", nodes, 1,
+        kind="rewards", vault=postgres_database, host_ip=ip(2), wanted=[ip(1), BEFORE],
     )  # fmt: skip
     driver.until_held()
     assert hosts_on(nodes, 2)
     nodes.kill(2)
     driver.go_on()
     assert driver.ended()["host"] in nodes.ids.values()
-    check_rewards(kind, postgres_database, driver.folder, lost=1)
+    check_rewards("rewards", postgres_database, driver.folder, lost=1)
 
 
 def test_a_federation_whose_server_and_agents_lose_their_node_moves_too(

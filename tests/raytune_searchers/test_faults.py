@@ -15,13 +15,11 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 
-import ray
 import ray.cloudpickle as cloudpickle
 from ray import tune
-from ray.tune.schedulers import ASHAScheduler
 
 from privbo_plugins.errors import PrivacyWarning, VaultError
-from raytune_searchers import DPGIBOSearch, report_public
+from raytune_searchers import DPGIBOSearch
 from raytune_searchers._channel import LOSSES, Channel
 from raytune_searchers.hosts.losses import RunSettings, VaultHost
 from tests.inside import (
@@ -215,33 +213,6 @@ class TestTrials:
         assert trainings == len(lines(tmp_path / "trained")) == 4 + 2 + 2
         assert found.guarantee(resumed).protected
 
-    def test_a_scheduler_stops_trials_before_they_told_anything(self, tmp_path: Path) -> None:
-        search = search_of(**SHORT)
-
-        def measured(config: dict[str, Any]) -> np.ndarray:
-            turn = turn_of(tmp_path, tune.get_context().get_trial_id())
-            for _ in range(3):  # every second trial is the worst so far, the others the best
-                report_public({"train_loss": 100.0 if turn % 2 else -float(turn)})
-            return squares(config)
-
-        results = fit(
-            search,
-            search.private(measured),
-            tmp_path,
-            max_concurrent_trials=1,
-            scheduler=ASHAScheduler(metric="train_loss", mode="min", max_t=9, reduction_factor=2),
-        )
-        assert not results.errors
-        assert len(results) == 4 + 3
-        check_finished(search, tmp_path / "run", 1)
-        stopped = [r for r in results if math.isnan(r.metrics["loss"])]
-        assert len(stopped) == 3
-        published = published_by(search)
-        assert all(r.metrics["trial_id"] not in published for r in stopped)
-        guarantee = search.guarantee(results)
-        assert guarantee.protected
-        assert "3 trial(s) failed or were pruned" in str(guarantee)
-
 
 # The vault ----------------------------------------------------------------------------------
 
@@ -249,26 +220,6 @@ class TestTrials:
 @pytest.mark.soak
 @pytest.mark.usefixtures("the_ray")
 class TestVault:
-    def test_a_vault_in_memory_that_dies_ends_the_run_with_one_error(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
-        search = search_of(**SHORT)
-        trainable = faulty(search, tmp_path, {(2, BEFORE): KILL_VAULT})
-        with pytest.raises(VaultError) as raised:
-            fit(search, trainable, tmp_path, max_concurrent_trials=1)
-        assert str(raised.value) == LOSSES.lost
-        guarantee = search.guarantee()
-        assert guarantee.protected
-        assert "the vault has ended" in str(guarantee)
-        assert guarantee.n_releases == 2
-        told = [(t, v) for t, v in shown(tmp_path / "run") if not math.isnan(v)]
-        published = published_by(search)
-        assert set(told) <= set(published.items())  # Tune copies its files with a delay
-        begun(search)  # as another fit does
-        with pytest.raises(VaultError):
-            search.suggest("again")
-
     @pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")  # few trials
     @pytest.mark.parametrize("samples", [-1, 3], ids=["more to come", "all have begun"])
     def test_a_vault_in_memory_that_dies_costs_no_error_for_each_attempt(
@@ -593,25 +544,3 @@ class TestDriver:
             4 + 1,
             4 + 2,
         )  # one more while the lost one is awaited
-
-    def test_killed_with_a_vault_on_a_server_it_goes_on_in_the_same_cluster(
-        self, tmp_path: Path, postgres_database: str
-    ) -> None:
-        path = killed_driver(
-            tmp_path,
-            faults=[(4, STORED, DRIVER)],
-            search={"vault": postgres_database, "run_name": "r"},
-            limiter=2,
-            address=ray.get_runtime_context().gcs_address,
-        )
-        found = DPGIBOSearch.from_experiment(path)
-        check(found, path)
-        before = facts(found)
-        assert len(before[1]) >= 3
-        results = tune.Tuner.restore(str(path), faulty(found, tmp_path, {})).fit()
-        assert not results.errors
-        check_grown(before, found)
-        check_finished(found, path)
-        guarantee = found.guarantee(results)
-        assert guarantee.protected
-        assert guarantee.mu_spent <= 1 + 1e-9

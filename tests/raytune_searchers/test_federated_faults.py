@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import gc
-import os
-import signal
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +26,11 @@ from tests.raytune_searchers.federated_scenes import (
     evaluations,
     make_search,
     noted,
-    start,
 )
 from tests.raytune_searchers.hosts import crash, evaluation, lose
 from tests.raytune_searchers.scenes import (
-    KILL_VAULT,
-    LOSE_VAULT,
     CountedNoise,
     first_time,
-    kill_vault,
     lines,
     run_until_killed,
 )
@@ -45,12 +40,6 @@ TWO = {"n_agents": 2}
 """Agents; each has a host of its own then."""
 
 
-def die(agent: Any, before: int) -> None:
-    """The second evaluation of agent 0 ends its host, once."""
-    if agent == 0 and before == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
 def rounds(search: DPFTSDESearch) -> list[str]:
     return sorted(charge.key for charge in call_host(search, "ledger"))
 
@@ -58,51 +47,31 @@ def rounds(search: DPFTSDESearch) -> list[str]:
 # Hosts ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.soak
-@pytest.mark.usefixtures("the_ray")
-def test_agents_of_a_process_that_was_killed_are_left_out(tmp_path: Path) -> None:
-    search = make_search(TWO)
-    with pytest.warns(UserWarning, match="left out: 0"):
-        results = start(search, search.private(noted(tmp_path, die)), tmp_path).fit()
-    check_left_out(search, list(results), tmp_path)
-
-
 @pytest.mark.usefixtures("local_hosts")
-def test_agents_of_a_host_that_died_are_left_out(tmp_path: Path) -> None:
-    search = make_search(TWO)
+@pytest.mark.parametrize("durable", [False, True])
+def test_agents_of_a_host_that_died_are_left_out_unless_they_have_a_database(
+    durable: bool, tmp_path: Path
+) -> None:
+    where = {"agent_vaults": f"sqlite:///{tmp_path}/{{agent}}.db"} if durable else {}
+    search = make_search(TWO, **where)
     host, *_ = agent_hosts(search)
 
     def ends(agent: Any, before: int) -> None:
         if agent == 0 and before == 1:
             crash(host)
 
-    with pytest.warns(UserWarning, match="left out: 0"):
+    told = nullcontext() if durable else pytest.warns(UserWarning, match="left out: 0")
+    with told:
         results = evaluation(search, search.private(noted(tmp_path, ends)))
-    check_left_out(search, results, tmp_path)
-
-
-def check_left_out(search: DPFTSDESearch, results: list[Any], folder: Path) -> None:
-    """Agent 0 has ended with its host, in its second trial; the other one went on."""
     errors = [str(result.error) for result in results if result.error is not None]
     assert any("process that hosts this agent ended" in error for error in errors)
-    assert Counter(evaluations(folder)) == {0: 2, 1: TRIALS}
-    assert search.left_out == [0]
+    assert Counter(evaluations(tmp_path)) == {0: TRIALS if durable else 2, 1: TRIALS}
+    assert search.left_out == ([] if durable else [0])
+    assert rounds(search) == ["1", "2"]
     guarantee = search.guarantee(results)
     assert guarantee.protected
     assert guarantee.n_released == 2
-    assert "agents were left out" in str(guarantee)
-
-
-@pytest.mark.soak
-@pytest.mark.usefixtures("the_ray")
-def test_agents_with_a_database_go_on_after_their_host_died(tmp_path: Path) -> None:
-    search = make_search(TWO, agent_vaults=f"sqlite:///{tmp_path}/{{agent}}.db")
-    results = start(search, search.private(noted(tmp_path, die)), tmp_path).fit()
-    assert results.num_errors == 1
-    assert Counter(evaluations(tmp_path)) == {0: TRIALS + 1, 1: TRIALS}
-    assert search.left_out == []
-    assert rounds(search) == ["1", "2"]
-    assert search.guarantee(results).protected
+    assert ("agents were left out" in str(guarantee)) == (not durable)
 
 
 # The server -------------------------------------------------------------------------------------
@@ -140,36 +109,6 @@ def test_without_a_server_agents_go_on_alone(end: Any, tmp_path: Path) -> None:
     check_alone(search, results, tmp_path)
 
 
-def _lose_server(name: str) -> None:
-    kill_vault(name, LOSE_VAULT)
-
-
-def _kill_server(name: str) -> None:
-    kill_vault(name, KILL_VAULT)
-
-
-@pytest.mark.soak
-@pytest.mark.usefixtures("the_ray")
-def test_without_a_server_agents_go_on_alone_in_their_own_processes(tmp_path: Path) -> None:
-    search = make_search()
-    with pytest.warns(UtilityWarning, match="agents go on alone"):
-        results = start(search, killer(tmp_path, search, _lose_server), tmp_path).fit()
-    assert results.num_errors == 0
-    check_alone(search, results, tmp_path)
-
-
-@pytest.mark.soak
-@pytest.mark.usefixtures("the_ray")
-@pytest.mark.parametrize("end", [_kill_server, _lose_server])
-def test_a_server_with_a_database_begins_its_open_round_again(end: Any, tmp_path: Path) -> None:
-    where, noise = f"sqlite:///{tmp_path}/server.db", CountedNoise(tmp_path)
-    search = make_search(TWO, hosts=1, vault=where, noise=noise)
-    with pytest.warns(PrivacyWarning, match="test source"):
-        results = start(search, killer(tmp_path, search, end), tmp_path).fit()
-    assert results.num_errors == 0
-    check_begun_again(search, results, tmp_path, 2)
-
-
 def check_begun_again(search: DPFTSDESearch, results: Any, folder: Path, n_agents: int) -> None:
     """Every round was released once, with one draw."""
     assert Counter(evaluations(folder)) == dict.fromkeys(range(n_agents), TRIALS)
@@ -179,11 +118,12 @@ def check_begun_again(search: DPFTSDESearch, results: Any, folder: Path, n_agent
 
 
 @pytest.mark.usefixtures("local_hosts")
-def test_a_server_that_was_restarted_begins_its_open_round_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [crash, lose])
+def test_a_server_with_a_database_begins_its_open_round_again(end: Any, tmp_path: Path) -> None:
     where, noise = f"sqlite:///{tmp_path}/server.db", CountedNoise(tmp_path)
     search = make_search(vault=where, noise=noise)
     with pytest.warns(PrivacyWarning, match="test source"):
-        results = evaluation(search, killer(tmp_path, search, crash))
+        results = evaluation(search, killer(tmp_path, search, end))
     assert not any(trial.error for trial in results)
     check_begun_again(search, results, tmp_path, 4)
 

@@ -11,13 +11,13 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 
 from privbo_plugins.errors import PrivacyWarning, UtilityWarning, VaultError
-from raytune_searchers import DPGIBOSearch, LDPGPUCBSearch, answering
+from raytune_searchers import DPGIBOSearch, answering
 from raytune_searchers._channel import LOSSES
 from raytune_searchers.hosts import base
 from tests.inside import call_host, host_name, published_by
 from tests.raytune_searchers import federated_scenes
 from tests.raytune_searchers.hosts import LocalRay, crash, evaluation
-from tests.raytune_searchers.runs import LINE, begun, ledger, make_search, squares
+from tests.raytune_searchers.runs import begun, ledger, make_search, squares
 
 pytestmark = pytest.mark.usefixtures("local_hosts")
 
@@ -46,21 +46,6 @@ def test_the_ledger_outlives_the_search_that_began_it(
     assert published_by(found).items() >= told.items()
     found.close()
     assert local_hosts.alive == []
-
-
-def test_a_ledger_of_rewards_outlives_the_search_that_began_it(
-    tmp_path: Path, local_hosts: LocalRay
-) -> None:
-    search = LDPGPUCBSearch(1.0, value_range=(0, 1), metric="r", mode="max")
-    search.set_search_properties(None, None, LINE)
-    evaluation(search, search.private(lambda config: config["x"], user_id="Ann"), 2)
-    before = call_host(search, "ledger")
-    search.save_to_dir(str(tmp_path), "session")
-    del search
-    gc.collect()
-    found = LDPGPUCBSearch.from_experiment(tmp_path)
-    assert len(before) == 2
-    assert call_host(found, "ledger") == before
 
 
 def test_a_federation_in_memory_outlives_the_search_that_began_it(
