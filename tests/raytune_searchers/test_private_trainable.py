@@ -350,8 +350,9 @@ def test_a_restored_callback_refuses_values_of_another_ledger(local_hosts: Local
     trial = Experiment(first.callback).run(first, "t0")
     with pytest.raises(VaultError, match="spend mu a second time"):
         Experiment(second.callback, (trial,))
-    first.callback.set_state(first.callback.get_state())
-    assert Experiment(first.callback, (trial,)).trials == [trial]
+    callback = first.callback
+    callback.set_state(first.callback.get_state())
+    assert Experiment(callback, (trial,)).trials == [trial]
 
 
 def test_the_state_of_another_run_or_vault_is_refused(
@@ -359,13 +360,12 @@ def test_the_state_of_another_run_or_vault_is_refused(
 ) -> None:
     first, second = private_of(), private_of()
     Experiment(first.callback)
-    second.callback.set_state(first.callback.get_state())
-    with pytest.raises(VaultError, match="spend mu a second time"):
-        Experiment(second.callback)
     stored = [private_of(vault=f"sqlite:///{tmp_path}/{n}.db", run_name="r") for n in "ab"]
-    stored[1].callback.set_state(stored[0].callback.get_state())
-    with pytest.raises(VaultError, match="spend mu a second time"):
-        Experiment(stored[1].callback)
+    for own, other in ((first, second), stored):
+        callback = other.callback
+        callback.set_state(own.callback.get_state())
+        with pytest.raises(VaultError, match="spend mu a second time"):
+            Experiment(callback)
 
 
 def test_what_tune_pickles_and_restores_is_the_run_that_this_process_knows(
