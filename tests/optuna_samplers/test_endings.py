@@ -41,14 +41,6 @@ class EveryPruner(optuna.pruners.BasePruner):
         return self.spared is None or trial.number % self.spared > 0
 
 
-def test_a_pruner_that_spares_nobody_ends_the_study() -> None:
-    study = optuna.create_study(sampler=make(), pruner=EveryPruner())
-    with pytest.warns(UtilityWarning, match="nothing was released of 50 trials") as caught:
-        study.optimize(study.sampler.private(slowly), n_trials=400)  # type: ignore[attr-defined]
-    assert len(study.trials) == FRUITLESS
-    assert "NopPruner" in str(caught[-1].message)
-
-
 def test_a_pruner_that_spares_some_lets_the_plan_end() -> None:
     sampler = make()
     study = optuna.create_study(sampler=sampler, pruner=EveryPruner(spared=5))
@@ -89,11 +81,13 @@ def test_catch_knows_what_kind_of_exception_the_objective_raised(system: str) ->
     assert "Jane" not in str(raised.value) + repr(raised.value)
 
 
-def test_another_loop_over_a_study_that_was_stopped_may_try_again() -> None:
+def test_a_pruner_that_spares_nobody_ends_the_loop_and_another_may_try_again() -> None:
     sampler = make()
     study = optuna.create_study(sampler=sampler, pruner=EveryPruner())
-    with pytest.warns(UtilityWarning, match="nothing was released of 50 trials"):
+    with pytest.warns(UtilityWarning, match="nothing was released of 50 trials") as caught:
         study.optimize(sampler.private(slowly), n_trials=400)
+    assert len(study.trials) == FRUITLESS
+    assert "NopPruner" in str(caught[-1].message)
     study.pruner = optuna.pruners.NopPruner()
     study.optimize(sampler.private(slowly), n_trials=400)
     assert sampler.finished(study)

@@ -33,7 +33,6 @@ from tests.worker import children
 
 PLANNED = 7  # trials of make_sampler() on one parameter: 2 + 2 * 2 + 1
 RELEASES = PLANNED + 2
-SECRET = float(RECORDS[0])
 
 
 def study_of(sampler: Any, **arguments: Any) -> optuna.Study:
@@ -200,19 +199,6 @@ def test_plain_floats_are_searched_but_not_protected() -> None:
     assert "NOT PROTECTED" in study.user_attrs["privbo:guarantee"]
 
 
-def test_plain_then_private() -> None:
-    sampler = make_sampler()
-    study = study_of(sampler)
-    with pytest.warns(PrivacyWarning, match="Nothing is protected"):
-        study.optimize(mean_of_squares, n_trials=2)
-    with pytest.raises(PrivacyError, match="Start a new study"):
-        study.optimize(sampler.private(squares), n_trials=1)
-    assert ledger(sampler, study) == []
-    assert not sampler.guarantee(study).protected
-    study.optimize(mean_of_squares, n_trials=2)
-    assert study.trials[-1].state == TrialState.COMPLETE
-
-
 def test_telling_another_value_than_released_is_noticed() -> None:
     sampler = make_sampler()
     study = study_of(sampler)
@@ -339,23 +325,6 @@ def test_one_seed_gives_the_same_candidates_in_every_process(tmp_path: Path) -> 
     assert found[0] != json.loads((tmp_path / "other.json").read_text())
 
 
-@pytest.mark.parametrize("place", ["memory", "file"])
-def test_a_pickled_sampler_goes_on_in_the_same_process(place: str, tmp_path: Path) -> None:
-    vault = f"sqlite:///{tmp_path}/vault.db" if place == "file" else None
-    sampler = make_sampler(vault=vault)
-    study = study_of(sampler)
-    study.optimize(sampler.private(squares), n_trials=3)
-    charges = ledger(sampler, study)
-    copy, whole = pickle.loads(pickle.dumps(sampler)), pickle.loads(pickle.dumps(study))
-    assert type(whole.sampler) is DPGIBOSampler
-    study.sampler = copy
-    study.optimize(copy.private(squares))
-    assert copy.finished(study)
-    assert set(charges) < set(ledger(copy, study))
-    assert len(ledger(copy, study)) == RELEASES
-    assert copy.guarantee(study).protected
-
-
 @pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
 def test_a_pickle_holds_neither_noise_nor_vault(tmp_path: Path) -> None:
     sampler = make_sampler(noise=InsecureNoise(12345), vault=f"sqlite:///{tmp_path}/vault.db")
@@ -390,16 +359,6 @@ def test_the_guarantee_says_everything() -> None:
     assert set(study.user_attrs["privbo:run"]) == {"run", "vault"}
     assert before.user_attrs == {}
     assert sampler.guarantee(study).mu_spent == pytest.approx(1.0)
-
-
-def test_the_recommendation_is_theta_and_not_the_best_noisy_trial() -> None:
-    sampler = make_sampler(mu=0.2)
-    study = study_of(sampler)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        study.optimize(sampler.private(squares))
-    assert sampler.recommend(study) == study.trials[-1].params
-    assert study.best_trial.value == min(t.value for t in study.trials)
 
 
 def test_nothing_to_recommend_yet() -> None:
@@ -511,20 +470,6 @@ def test_the_guarded_trial_passes_on_what_is_harmless() -> None:
     assert seen["started"] is not None
     assert seen["text"] == "GuardedTrial(number=0)"
     assert seen["kinds"] == tuple(study.trials[0].params[name] for name in "kcf")
-
-
-def test_attributes_of_ask_and_tell_need_a_declaration_too() -> None:
-    sampler = make_sampler()
-    study = optuna.create_study(sampler=sampler)
-    trial = study.ask()
-    sampler.guarded(trial).set_user_attr("host", "a", public=True)
-    sampler.tell_private(trial, squares(trial))
-    assert sampler.guarantee(study).protected
-    trial = study.ask()
-    trial.set_user_attr("raw", SECRET)
-    with pytest.warns(PrivacyWarning, match="not declared public"):
-        sampler.tell_private(trial, squares(trial))
-    assert not sampler.guarantee(study).protected
 
 
 # Spaces ---------------------------------------------------------------------------------------

@@ -17,13 +17,10 @@ from optuna.trial import TrialState
 from optuna_samplers import DPGIBOSampler, LDPGPUCBSampler, private_objective
 from privbo_plugins.errors import (
     BudgetExceededError,
-    ObjectiveFailedError,
     PrivacyWarning,
-    SpaceChangedError,
     UtilityWarning,
     VaultError,
 )
-from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.sessions.scheduler import FRUITLESS
 from tests.optuna_samplers.runs import RECORDS, plane, squares, vault_facts
 
@@ -130,22 +127,6 @@ def test_a_study_in_which_nothing_is_released_ends() -> None:
     assert len(study.trials) == FRUITLESS
 
 
-def test_trainings_are_charged_up_to_the_cap() -> None:
-    def fails(trial: Any) -> Any:
-        trial.suggest_float("x", 0, 1)
-        if trial.number > 0:
-            raise RuntimeError("secret 0.123456")
-        return RECORDS
-
-    private, study = private_of(fails, n_trials=2, training_mu=0.1), study_of()
-    with pytest.raises(ObjectiveFailedError) as raised:
-        study.optimize(private)
-    assert "0.123456" not in str(raised.value)
-    with pytest.raises(BudgetExceededError, match="6 trainings were charged"):
-        study.optimize(private, n_trials=50, catch=(ObjectiveFailedError,))
-    assert "6 trainings" in str(private.guarantee(study))
-
-
 def test_another_process_goes_on_with_the_ledger(tmp_path: Path) -> None:
     storage, vault = f"sqlite:///{tmp_path}/s.db", f"sqlite:///{tmp_path}/v.db"
     study = study_of("tpe", storage=storage, study_name="s")
@@ -211,24 +192,6 @@ def test_ask_and_tell() -> None:
     assert private.guarantee(study).protected
 
 
-def test_what_did_not_pass_through_it_unprotects_the_study() -> None:
-    private, study = private_of(), study_of()
-    study.optimize(private, n_trials=3)
-    study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=1)
-    with pytest.warns(PrivacyWarning, match="not released"):
-        study.optimize(private, n_trials=1)
-    guarantee = private.guarantee(study)
-    assert not guarantee.protected
-    assert "NOT PROTECTED" in str(guarantee)
-
-
-def test_noise_of_tests_is_said() -> None:
-    private, study = private_of(noise=InsecureNoise(0)), study_of()
-    with pytest.warns(PrivacyWarning, match="test source"):
-        study.optimize(private, n_trials=2)
-    assert not private.guarantee(study).protected
-
-
 def test_without_privacy_nothing_is_claimed() -> None:
     private, study = private_of(mu=math.inf), study_of()
     with pytest.warns(PrivacyWarning, match="mu is infinite"):
@@ -245,18 +208,6 @@ def test_samplers_that_release_themselves_are_refused(sampler: Any) -> None:
     study = optuna.create_study(sampler=sampler)
     with pytest.raises(ValueError, match=f"{type(sampler).__name__} releases values itself"):
         private_of()(study.ask())
-
-
-def test_conditional_parameters_are_refused_with_a_way_out() -> None:
-    def conditional(trial: Any) -> Any:
-        if trial.number == 0:
-            return squares(trial)
-        trial.suggest_float("y", 0, 1)
-        return RECORDS
-
-    study = study_of()
-    with pytest.raises(SpaceChangedError, match="fixed by its first trial"):
-        study.optimize(private_of(conditional), n_trials=2)
 
 
 def test_what_is_no_function_is_refused() -> None:
