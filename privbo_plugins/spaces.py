@@ -34,25 +34,6 @@ def _check_range(kind: str, low: float, high: float, log: bool, step: float | No
         raise ValueError(f"{kind} has more values than can be counted, got step={step}.")
 
 
-def _position(value: Any, low: float, high: float, log: bool) -> float:
-    """Coordinate of a value projected on the range; halves keep the widest from overflowing."""
-    number = min(max(float(value), low), high)
-    if high == low:
-        return 0.5
-    if log:
-        number, low, high = math.log(number), math.log(low), math.log(high)
-    return (number / 2 - low / 2) / (high / 2 - low / 2)
-
-
-def _widest_gap(low: float, high: float, log: bool, step: float) -> float:
-    """Widest distance of two neighbouring grid values in the unit cube; 0 for a single one."""
-    if high == low:
-        return 0.0
-    if log:
-        return math.log((low + step) / low) / math.log(high / low)
-    return step / (high - low)
-
-
 def _between(u: float, low: float, high: float, log: bool) -> float:
     """Value at a coordinate, which is projected on [0, 1]."""
     u = min(max(u, 0.0), 1.0)
@@ -61,8 +42,36 @@ def _between(u: float, low: float, high: float, log: bool) -> float:
     return (1.0 - u) * low + u * high
 
 
+class _Numeric:
+    """What numbers have in common."""
+
+    low: float
+    high: float
+    log: bool
+    step: float | None
+    numeric: ClassVar[bool] = True
+
+    @property
+    def resolution(self) -> float:
+        """Widest distance of two neighbouring values in the unit cube; 0 if continuous."""
+        if self.step is None or self.high == self.low:
+            return 0.0
+        if self.log:
+            return math.log((self.low + self.step) / self.low) / math.log(self.high / self.low)
+        return self.step / (self.high - self.low)
+
+    def encode(self, value: Any) -> float:
+        """Value to coordinate; values outside the range are projected on it."""
+        low, high, number = self.low, self.high, min(max(float(value), self.low), self.high)
+        if high == low:
+            return 0.5
+        if self.log:
+            number, low, high = math.log(number), math.log(low), math.log(high)
+        return (number / 2 - low / 2) / (high / 2 - low / 2)  # the widest would overflow
+
+
 @dataclass(frozen=True)
-class Float:
+class Float(_Numeric):
     """A real parameter in ``[low, high]``.
 
     Args:
@@ -83,19 +92,9 @@ class Float:
     high: float
     log: bool = False
     step: float | None = None
-    numeric: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _check_range("Float", self.low, self.high, self.log, self.step)
-
-    @property
-    def resolution(self) -> float:
-        """Widest distance of two neighbouring values in the unit cube; 0 if continuous."""
-        return 0.0 if self.step is None else _widest_gap(self.low, self.high, self.log, self.step)
-
-    def encode(self, value: Any) -> float:
-        """Value to coordinate; values outside the range are projected on it."""
-        return _position(value, self.low, self.high, self.log)
 
     def decode(self, u: float) -> float:
         """Coordinate in [0, 1] to the value that is evaluated."""
@@ -107,7 +106,7 @@ class Float:
 
 
 @dataclass(frozen=True)
-class Int:
+class Int(_Numeric):
     """An integer parameter in ``[low, high]``.
 
     Args:
@@ -128,21 +127,11 @@ class Int:
     high: int
     log: bool = False
     step: int = 1
-    numeric: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.step < 1:
             raise ValueError(f"Int needs step >= 1, got step={self.step}.")
         _check_range("Int", self.low, self.high, self.log, self.step)
-
-    @property
-    def resolution(self) -> float:
-        """Widest distance of two neighbouring values in the unit cube."""
-        return _widest_gap(self.low, self.high, self.log, self.step)
-
-    def encode(self, value: Any) -> float:
-        """Value to coordinate; values outside the range are projected on it."""
-        return _position(value, self.low, self.high, self.log)
 
     def decode(self, u: float) -> int:
         """Coordinate in [0, 1] to the value that is evaluated."""

@@ -254,20 +254,6 @@ def test_a_plan_is_the_engines_for_people_and_for_programs(
     assert told == json.loads(json.dumps(expected))
 
 
-def test_a_federation_whose_noise_drowns_everything_is_told_so(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """The published setting: noise of sqrt(100 * 4) sd against a mean of .35 * 29 vectors."""
-    paper = ["z=1.0", "q=0.35", "n_rounds=60", "n_regions=4", "n_features=100"]
-    paper.append("population=explore")
-    assert main(["plan", "federation", "--agents", "29", "--set", *paper]) == 0
-    out, err = capsys.readouterr()
-    assert f"at least {20 / (0.35 * 29):.2f} times as long" in out
-    assert "WARNING: The noise of a broadcast" in err
-    nothing = ["plan", "federation", "--agents", "2", "--z", "0"]
-    assert "nothing is protected" in printed(capsys, *nothing)
-
-
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [

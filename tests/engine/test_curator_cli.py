@@ -109,13 +109,6 @@ def test_choices_become_a_column_each(folder: Path) -> None:
     assert np.array_equal(rows, np.column_stack([~women, women]))
 
 
-def test_settings_of_a_release_do_not_change(folder: Path, capsys: Any) -> None:
-    assert release(folder) == 0
-    assert release(folder, "--epsilon", "3", out="other.npz") == 2
-    assert "other settings" in capsys.readouterr().err
-    assert not (folder / "other.npz").exists()
-
-
 def test_answers_are_told_once_and_kept(folder: Path, capsys: Any) -> None:
     assert release(folder, "--outcome-epsilon", "1", "--outcome-range", "-3", "3") == 0
     request(folder, 1, 2)
@@ -338,15 +331,6 @@ def test_a_file_that_is_missing_is_named(folder: Path, missing: str, capsys: Any
     assert not (folder / "answers.json").exists()
     assert main(["report", "--table", str(folder / "none.npz")]) == 2
     assert "none.npz" in capsys.readouterr().err
-
-
-def test_other_rows_than_the_released_ones_are_refused(folder: Path, capsys: Any) -> None:
-    assert release(folder) == 0
-    request(folder, 1)
-    lines = (folder / "people.csv").read_text().splitlines()
-    (folder / "people.csv").write_text("\n".join(lines[:-1]) + "\n")
-    assert answer(folder) == 2
-    assert "one number for each of the 30 rows" in capsys.readouterr().err
 
 
 def test_entries_that_are_missing_or_unknown_count_as_the_middle() -> None:
