@@ -72,7 +72,6 @@ LAZY = (
     "optuna_samplers",
     "raytune_searchers",
     "sklearn_search",
-    "privbo_plugins.algorithms.po_gp_ucb",
     "privbo_plugins.federation",
 )
 """Packages whose names are imported on first use."""

@@ -1,7 +1,7 @@
 """An agent's calls to its federation's server: gRPC over TLS, and connections opened again.
 
 A call is one request and one reply. The agent accepts the certificate of its invitation alone and
-shows its secret with each call. What fails is said in words that hold nothing of what was sent.
+shows its secret with each call. Errors hold nothing of a request.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 _OPTIONS = [
     *OPTIONS,
     ("grpc.max_receive_message_length", messages.LARGEST),
-    ("grpc.use_local_subchannel_pool", 1),  # a new channel tries at once, whatever failed before
+    ("grpc.use_local_subchannel_pool", 1),  # a new channel tries at once, after any failure
     ("grpc.enable_http_proxy", 0),
 ]
 
@@ -80,7 +80,7 @@ class Calls:
         raise self.another_version()
 
     def answered(self, reply: Mapping[str, Any], read: Callable[[Any], Any]) -> Any:
-        """What a reply says.
+        """Reads a reply.
 
         Args:
             reply: From :meth:`ask`.

@@ -95,7 +95,7 @@ def identity_of(
     key: str | os.PathLike[str] | None = None,
     client_ca: str | os.PathLike[str] | None = None,
 ) -> Identity:
-    """What a server proves itself with.
+    """Makes the identity that a server proves itself with.
 
     Args:
         secret: See :meth:`FederatedServer.listen`.
@@ -139,7 +139,7 @@ def own_proof(
 
 
 def _check_certificate(own: x509.Certificate) -> None:
-    """What the other side would refuse in words that help nobody."""
+    """Refuses a certificate that the other side would refuse with an unclear error."""
     now = datetime.datetime.now(datetime.UTC)
     if not own.not_valid_before_utc <= now <= own.not_valid_after_utc:
         raise ValueError(
@@ -158,14 +158,14 @@ def _check_certificate(own: x509.Certificate) -> None:
 
 
 def _signs_others(own: x509.Certificate) -> bool:
-    """Whether those that a certificate's key signs would be accepted with it."""
+    """Tells if a certificate's key may sign other certificates."""
     limits = [extension.value for extension in own.extensions]
     signs = any(getattr(x, "ca", False) or getattr(x, "key_cert_sign", False) for x in limits)
     return signs or own.version is x509.Version.v1
 
 
 def fingerprint(certificate: bytes) -> str:
-    """What people compare: SHA-256 of a certificate (DER), in hexadecimal pairs."""
+    """Makes the text that people compare: SHA-256 of a certificate (DER), in hexadecimal pairs."""
     return hashlib.sha256(certificate).digest().hex(":").upper()
 
 
@@ -276,7 +276,7 @@ def _create_secret(path: Path) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Why a file failed, as the system says it."""
+    """Names the reason for which a file failed, as the system does."""
     return getattr(error, "strerror", None) or public_name(error)
 
 
@@ -371,7 +371,7 @@ def invitation_from(text: str) -> Invitation:
     raise ValueError(
         "This is not an invitation. Pass the text that server.invitation(agent) gave, unchanged, "
         "or 'env:NAME' for the text in an environment variable. One that names an authority's "
-        "certificate is none: whatever it signs would be accepted as the server."
+        "certificate is none: each certificate that it signs would pass for the server's."
     )
 
 

@@ -60,7 +60,7 @@ class Bodies:
             self._awaited[reading] = time.monotonic() + self._seconds, cancel
         try:
             return next(requests, b"")
-        except Exception:  # whoever sent it is gone
+        except Exception:  # its sender is gone
             raise EOFError from None
         finally:
             with self._lock:

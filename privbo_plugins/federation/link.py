@@ -1,4 +1,4 @@
-"""An agent's way to its server, whatever lies between them."""
+"""An agent's way to its server, in one process or over a network."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Link(Protocol):
         ...
 
     def guarantee(self) -> FederationGuarantee:
-        """What may be claimed for the broadcasts."""
+        """Makes the claim for the broadcasts."""
         ...
 
 
@@ -85,8 +85,8 @@ class Alone:
         return []
 
     def leave(self) -> None:
-        """Nobody waits."""
+        """Does nothing: no round waits for this agent."""
 
     def guarantee(self) -> FederationGuarantee:
-        """What may be claimed for the broadcasts that there were."""
+        """Makes the claim for the broadcasts that there were."""
         return self._link.guarantee()

@@ -115,7 +115,7 @@ class Listener:
         return sockets.bound(address, lambda target: self._grpc.add_secure_port(target, proof))
 
     def invitation(self, agent: int, address: Address | None) -> str:
-        """What the operator gives to one agent; see :meth:`FederatedServer.invitation`."""
+        """Writes the invitation of one agent; see :meth:`FederatedServer.invitation`."""
         reached = self.address if address is None else address
         if not isinstance(reached, str) and reached[0] in ("0.0.0.0", "::"):
             raise ValueError(

@@ -17,9 +17,9 @@ Learning*, Figure 4; signatures and the round of consistency checks left out):
     t             shares from which a secret comes back; fewer say nothing of it        scalar
     ============  ====================================================================  =======
 
-Whoever sees all y_u, u in U_3, sees the sum of x_u once it knows b_u of U_3 and the keys s of
-U_2 without U_3, and nothing else of any x_u. An agent hands out shares of one of the two for each
-other agent, never of both, and 2t > N + (agents that collude), so nobody ever has both.
+A server that sees all y_u, u in U_3, sees the sum of x_u once it knows b_u of U_3 and the keys s
+of U_2 without U_3, and nothing else of any x_u. An agent hands out shares of one of the two for
+each other agent, never of both, and 2t > N + (agents that collude), so no coalition ever has both.
 
 Keys come from the operating system and are used in one attempt at one round.
 """
@@ -90,7 +90,7 @@ class Keys:
 
     @cached_property
     def public(self) -> Public:
-        """What it tells everybody."""
+        """The public half, which every agent may know."""
         return Public(public_of(self.c), public_of(self.s), hashlib.sha256(self.b).digest())
 
 
@@ -99,7 +99,7 @@ class Public:
     """What an agent tells everybody.
 
     Attributes:
-        c: Public key for what is told to it.
+        c: Public key for messages to it.
         s: Public key for masks.
         b: SHA-256 of the seed of its own mask, so that wrong shares of it are noticed.
     """
@@ -125,7 +125,7 @@ def stream(key: bytes, d: int) -> Words:
 
 
 def pair_mask(meeting: Meeting, u: int, v: int, purpose: str, d: int) -> Words:
-    """What agent u adds for agent v: the negative of what v adds for u.
+    """Makes the mask that agent u adds for agent v: the negative of what v adds for u.
 
     Args:
         meeting: Of the private key s of one and the public key s of the other.

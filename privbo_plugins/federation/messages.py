@@ -1,7 +1,7 @@
 """What agents and a federation's server say to each other: JSON, read with suspicion.
 
-Vectors are base64 of little-endian float64, so they arrive bit for bit and take the same room
-whatever they hold. Nothing is ever unpickled. Whatever is not as it should be is a
+Vectors are base64 of little-endian float64, so they arrive bit for bit, and all vectors of one
+length take the same room. Nothing is ever unpickled. Anything else than a proper message is a
 :class:`MalformedError`, which holds nothing of what was sent.
 """
 
@@ -83,7 +83,7 @@ def decoded(data: bytes) -> dict[str, Any]:
 
 
 def understood(read: Callable[[Any], T], sent: Any) -> T:
-    """What a part of a message says.
+    """Reads a part of a message.
 
     Raises:
         MalformedError: If it says nothing; text and frames hold nothing of what was sent.
@@ -101,7 +101,7 @@ def text(data: bytes) -> str:
 
 
 def binary(sent: Any, size: int | None = None) -> bytes:
-    """What :func:`text` was given.
+    """Reads the bytes that :func:`text` was given.
 
     Raises:
         MalformedError: If it is none, or of another size.
@@ -206,7 +206,7 @@ def of_broadcast(broadcast: Broadcast, chain: str) -> dict[str, Any]:
 
 
 def as_broadcast(sent: Mapping[str, Any], config: FederationConfig) -> tuple[Broadcast, str]:
-    """What :func:`of_broadcast` was given.
+    """Reads the broadcast that :func:`of_broadcast` was given.
 
     Raises:
         MalformedError: If it is none of this federation.

@@ -1,4 +1,4 @@
-"""What an agent does in a federation, whatever tunes it."""
+"""An agent's part in a federation, the same under every host."""
 
 from __future__ import annotations
 

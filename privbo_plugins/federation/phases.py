@@ -171,7 +171,7 @@ class Masking:
         return True
 
     def _answer(self, attempt: _Attempt, told: Mapping[str, Any]) -> None:
-        """What the next phase asks for."""
+        """Prepares the message of the next phase."""
         try:
             understood(lambda sent: self._next(attempt, sent), told)
         except MalformedError:
@@ -270,7 +270,7 @@ class _Attempt:
 def _check(
     agents: Collection[int], among: Collection[int], config: FederationConfig, own: int
 ) -> None:
-    """That a set of agents is one of which this agent may help to open a sum."""
+    """Checks that a set of agents is one of which this agent may help to open a sum."""
     if own not in agents or len(agents) < config.present or not set(agents) <= set(among):
         raise MalformedError
 
@@ -293,7 +293,7 @@ def written(public: Public) -> Sent:
 
 
 def read(sent: Mapping[str, Any]) -> Public:
-    """What :func:`written` was given.
+    """Reads the keys that :func:`written` was given.
 
     Raises:
         MalformedError: If it is none.

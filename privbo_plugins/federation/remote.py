@@ -3,7 +3,7 @@
 Every call is one request and one reply. The agent accepts one certificate, that of its invitation,
 and shows a secret of its own with each call, so a machine on the path can neither read nor change
 nor repeat anything. Calls name the server's *epoch*, which is new whenever its process is: an
-agent whose server was started again is told so before its request does anything, and first makes
+agent whose server was started again learns it before its request does anything, and first makes
 sure that nothing of what it has seen was lost. :mod:`~privbo_plugins.federation.listening` is the
 other side.
 """
@@ -218,7 +218,7 @@ class RemoteLink:
         self._call("leave", {})
 
     def guarantee(self) -> FederationGuarantee:
-        """What may be claimed for the broadcasts: figures of the settings that the agent compared.
+        """Makes the claim for the broadcasts: figures of the settings that the agent compared.
 
         Raises:
             FederationError: If the server cannot be reached or does not go on.
@@ -251,7 +251,7 @@ class RemoteLink:
         *,
         once: bool = False,
     ) -> Any:
-        """What a call answers, in whichever epoch.
+        """Makes a call, in the epoch of the server's process.
 
         Args:
             call: Its name.
@@ -326,8 +326,8 @@ def connect(
 
     Args:
         invitation: The text that :meth:`FederatedServer.invitation` gave for this agent, or
-            ``env:NAME`` for the text that an environment variable holds. It is a secret: whoever
-            has it can send in the agent's name.
+            ``env:NAME`` for the text that an environment variable holds. It is a secret: with
+            it any process can send in the agent's name.
         cert: File of the agent's own certificate (PEM), if the server asks for one.
         key: File of that certificate's private key.
         agreed: The settings that the institutions agreed upon: a server that runs with any other

@@ -31,14 +31,14 @@ OPTIONS = [
 
 
 def target(address: Address) -> str:
-    """What gRPC connects to."""
+    """Writes an address as gRPC takes it."""
     if isinstance(address, str):
         return f"unix://{urllib.parse.quote(os.path.abspath(address))}"
     return place(address)
 
 
 def bound(address: Address, bind: Callable[[str], int]) -> Address:
-    """Where a server listens after ``bind`` was called, with the port that was chosen.
+    """Binds a server, and returns its address with the port that was chosen.
 
     Raises:
         FederationError: If it cannot listen there; says why.
@@ -80,7 +80,7 @@ def _is_left_over(path: str) -> bool:
 
 
 def _obstacle(address: Address) -> str:
-    """Why gRPC could not bind, which it does not say."""
+    """Finds the reason for which gRPC could not bind, which it does not name."""
     try:
         if isinstance(address, str):
             own = f"{address}.{secrets.token_hex(4)}"

@@ -1,8 +1,8 @@
 """A server's side of a round in which it sees the agents' noisy sum alone.
 
 The phases are those of :mod:`privbo_plugins.federation.phases`; symbols are those of
-:mod:`privbo_plugins.federation.masking`. What the server holds here may be read by whoever runs
-it: masked vectors, sealed shares, and in the end what opens the sum, and nothing else.
+:mod:`privbo_plugins.federation.masking`. The server's operator may read all that it holds here:
+masked vectors, sealed shares, and in the end what opens the sum, and nothing else.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Attempt:
         return sealed
 
     def told(self, u: int, phase: int) -> Sent | None:
-        """What an agent hears at the end of a phase; None if it is not among those who sent."""
+        """Makes the reply at the end of a phase; None if it is not among those who sent."""
         if u not in self._members(phase):
             return None
         if phase == KEYS:
@@ -131,7 +131,7 @@ class Attempt:
         return set((self._public, self._sealed, self._y, self._seeds)[phase])
 
     def complete(self, left: set[int]) -> bool:
-        """Tells if nobody is waited for; agents in ``left`` send no more."""
+        """Tells if no agent is waited for; agents in ``left`` send no more."""
         if self.phase == OPEN:
             return self.recoverable or self._members(OPEN) >= set(self._y)
         everybody = set(range(self.config.n_agents)) if self.phase == KEYS else set()
@@ -177,7 +177,7 @@ class Attempt:
 
     @property
     def recoverable(self) -> bool:
-        """Whether t shares of everything are there that hides the sum."""
+        """True if t shares of everything are there that hides the sum."""
         t = self.config.threshold
         if len(self._seeds) < t:
             return False
@@ -205,7 +205,7 @@ class Attempt:
         return total.view(np.int64)
 
     def _secret(self, v: int, held: Mapping[int, Mapping[int, bytes]]) -> bytes:
-        """What agent v has shared: the seed of its mask, or its key."""
+        """Joins what agent v has shared: the seed of its mask, or its key."""
         shares = {u: held[u][v] for u in sorted(held) if v in held[u]}
         few = dict(list(shares.items())[: self.config.threshold])
         try:

@@ -70,7 +70,7 @@ class VisibleRound:
         self.sent: set[int] = set()
 
     def complete(self, left: set[int]) -> bool:
-        """Tells if nobody is waited for; agents in ``left`` send no more."""
+        """Tells if no agent is waited for; agents in ``left`` send no more."""
         return len(self.sent | left) == self.total.config.n_agents
 
     def end_phase(self, ledger: BroadcastLedger, _now: float) -> bool:
@@ -161,7 +161,7 @@ class Rounds:
             current = self._joined(agent)
             if not isinstance(current, VisibleRound):
                 return None
-            if agent not in current.sent:  # the first message counts, whatever is sent again
+            if agent not in current.sent:  # the first message counts
                 current.total.add(agent, message)
                 current.sent.add(agent)
                 self._close_if_complete()
@@ -197,7 +197,7 @@ class Rounds:
         Args:
             agent: The agent's number.
             asked: Names the attempt and the phase, and holds what is sent, unless it was.
-            ended: Ends the wait, once whoever set it has notified the lock.
+            ended: Ends the wait, once the caller has set it and notified the lock.
             patience: Seconds after which it ends too.
 
         Raises:
@@ -237,7 +237,7 @@ class Rounds:
             t: Its number.
             sender: An agent that has sent to it, if so; a server that was started again meanwhile
                 has not got what it sent, and says so at once.
-            ended: Ends the wait, once whoever set it has notified the lock.
+            ended: Ends the wait, once the caller has set it and notified the lock.
             patience: Seconds after which it ends too.
 
         Returns:
@@ -335,7 +335,7 @@ class Rounds:
         return self.current.opened + self.deadline - time.monotonic()
 
     def _due(self, current: VisibleRound | Attempt) -> bool:
-        """Whether a round is over its deadline, or complete and open: the vault refused it."""
+        """Tells if a round is over its deadline, or complete and open: the vault refused it."""
         return self.time_left() <= 0 or (not self.hold and current.complete(self._left))
 
     def _close_due(self) -> None:

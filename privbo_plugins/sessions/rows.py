@@ -16,18 +16,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privbo_plugins import sanitize
-from privbo_plugins.algorithms.po_gp_ucb.arguments import (
-    Outcomes,
-    checked_outcomes,
-    checked_row,
-    worst_outcome,
-)
-from privbo_plugins.algorithms.po_gp_ucb.claims import answer_settings, total_delta
 from privbo_plugins.algorithms.po_gp_ucb.table import (
     MEMORY,
     ReleasedTable,
     TableManifest,
+    answer_settings,
     sealed,
+    total_delta,
 )
 from privbo_plugins.convert import as_reward
 from privbo_plugins.errors import (
@@ -42,7 +37,15 @@ from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.columns import PREFIX, TABLE, AnsweredColumn
 from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.sessions.settings import CuratorSettings
-from privbo_plugins.sessions.tables import NOT_PRIVATE, Progress, TableMechanism
+from privbo_plugins.sessions.tables import (
+    NOT_PRIVATE,
+    Outcomes,
+    Progress,
+    TableMechanism,
+    checked_outcomes,
+    checked_row,
+    worst_outcome,
+)
 from privbo_plugins.settings import takes
 from privbo_plugins.store.release import PAYLOADS, TEST_NOISE, Order, Outlet, Shelf
 from privbo_plugins.store.run import (
@@ -102,7 +105,7 @@ def table_of(host_key: str) -> str | None:
 
 
 def holds_answers(host_key: str) -> bool:
-    """Whether a run of a vault holds the randomised answers of another one."""
+    """Tells if a run of a vault holds the randomised answers of another one."""
     return host_key.startswith(_ANSWERS)
 
 
@@ -265,7 +268,7 @@ class Curator:
     def runs(self) -> tuple[Run, ...]:
         """The run of the table and, if answers are randomised, theirs.
 
-        Whoever shows what they release can remember it: ``run.guarded_by(rollback_guard)``.
+        A host that shows their releases can remember them: ``run.guarded_by(rollback_guard)``.
         """
         return (self._run,) if self._answers is None else (self._run, self._answers.run)
 
@@ -378,7 +381,7 @@ class Curator:
     # What may be claimed ----------------------------------------------------------------------
 
     def guarantee(self) -> OutsourcedGuarantee:
-        """What may be claimed of everything released of one row so far: table and answer."""
+        """Makes the claim for everything released of one row so far: table and answer."""
         with self._run.transaction() as tx:
             reasons, released = tx.marks(UNPROTECTED), tx.released(TABLE, "0")
             tied = self._column.is_tied(tx)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class FederatedServer:
     """Mixes what agents send under user-level differential privacy.
 
-    The process that holds it is trusted: it sees every agent's vectors. Agents, and whoever reads
+    The process that holds it is trusted: it sees every agent's vectors. Agents, and readers of
     what they received, are not. With ``FederationConfig(trust="aggregate")`` it sees their noisy
     sum alone, and need only follow the protocol.
 
@@ -93,7 +93,7 @@ class FederatedServer:
     ) -> Address:
         """Answers agents of other processes over TLS, until :meth:`close`.
 
-        Needs the ``federation`` extra, and ``space=``: else whoever came first would say what all
+        Needs the ``federation`` extra, and ``space=``: else the first agent would say what all
         tune.
 
         Args:
@@ -145,7 +145,7 @@ class FederatedServer:
         return self._listener.address
 
     def invitation(self, agent: int | str, *, address: Address | None = None) -> str:
-        """What ``connect`` takes in an agent's process: give it to that agent and nobody else.
+        """Writes the text that ``connect`` takes in an agent's process: a secret of that agent.
 
         Args:
             agent: Its number on the roster, from 0, or its name.
@@ -189,7 +189,7 @@ class FederatedServer:
 
     @property
     def finished(self) -> bool:
-        """Whether all rounds have been released: agents go on alone.
+        """True once all rounds have been released: agents go on alone.
 
         Raises:
             FederationError: If a round that is due cannot be released.
@@ -204,7 +204,7 @@ class FederatedServer:
 
     @property
     def given_up(self) -> str:
-        """Why the last attempt at the round that is due was given up; empty if none was."""
+        """The reason for which the last attempt at the round was given up; empty if none was."""
         with self.rounds.lock:
             last = self.rounds.given_up
             return "" if last is None or last.t in self.rounds.ledger.known else last.why_given_up

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
-    from privbo_plugins.algorithms.po_gp_ucb.arguments import Outcomes
     from privbo_plugins.privacy.source import NoiseSource
+    from privbo_plugins.sessions.tables import Outcomes
     from privbo_plugins.spaces import Space
 
 MECHANISMS = ("gaussian", "projection")

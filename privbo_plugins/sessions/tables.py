@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from privbo_plugins.algorithms.po_gp_ucb.arguments import (
-    checked_bound,
-    checked_columns,
-    checked_rows,
-)
 from privbo_plugins.algorithms.po_gp_ucb.gaussian import (
+    WIDEST,
+    Scaling,
     checked_scaling,
     count_beyond,
     noise_scale,
@@ -28,9 +25,11 @@ from privbo_plugins.algorithms.po_gp_ucb.projection import (
     smallest_singular_value,
     transform,
 )
+from privbo_plugins.convert import as_floats, as_rows
 from privbo_plugins.errors import PrivacyError
 from privbo_plugins.privacy.accountant import gdp_mu
 from privbo_plugins.privacy.ledger import Charge
+from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.privacy.mechanisms import check_share
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.columns import TABLE
@@ -39,6 +38,8 @@ from privbo_plugins.store.transaction import UNPROTECTED, Transaction
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
+Outcomes = ArrayLike | Callable[[int], float]
+"""Outcomes by row, or a function of the row's number."""
 
 ROWS = "rows"
 """The payer of a table's charge: each row."""
@@ -84,7 +85,7 @@ class TableMechanism:
 
     @property
     def is_private(self) -> bool:
-        """Whether the mechanism has a guarantee."""
+        """True if the mechanism has a guarantee."""
         return self.name != "projection"
 
     def _checked_r(self, r: int | None) -> int | None:
@@ -172,3 +173,103 @@ def _with_noise(exact: Array, sigma: float, noise: NoiseSource, progress: Progre
         Z[start : start + step] = noise.add_gaussian(rows.ravel(), sigma).reshape(rows.shape)
         progress(min(start + step, len(Z)), len(Z))
     return Z
+
+
+# Arguments; no text quotes an entry of the table or an outcome ----------------------------------
+
+
+def checked_rows(X: ArrayLike, columns: Sequence[str] | None, bounds: ArrayLike | None) -> Array:
+    """Convert a table (n, d) to numbers; entries that are none are missing.
+
+    Args:
+        X: An array, whose shape is public, or a list of rows.
+        columns: Names of the columns; they or the bounds say how wide the rows of a list are.
+        bounds: One (low, high) a column.
+
+    Raises:
+        ValueError: If it is no table.
+    """
+    ends = np.shape([] if bounds is None else bounds)
+    named = 1 if ends == (2,) else ends[0]
+    rows = as_rows(X, named if columns is None else len(columns))
+    if rows is None or rows.ndim != 2 or rows.shape[0] < 1 or rows.shape[1] < 1:
+        raise ValueError(
+            "X must be a table of numbers, shape (n, d), with at least one row and one column: an "
+            "array, or a list of rows beside bounds= or columns=, which say how wide it is. "
+            "Encode texts and categories as numbers first."
+        )
+    return rows
+
+
+def checked_bound(R: float | None, scaling: Scaling | None, nu: float | None) -> float:
+    """The norm bound that rows are clipped to, from public knowledge only.
+
+    Raises:
+        ValueError: If there is nothing to take it from, or it is too wide for nu.
+    """
+    if R is not None:
+        bound = float(R)
+    elif scaling is not None:
+        bound = scaling.radius
+    elif nu is not None:
+        bound = WIDEST * nu
+    else:
+        raise ValueError(
+            "Give bounds= (public ranges of the columns), norm_bound= or neighbor_distance=: "
+            "without any of them no finite noise hides a row."
+        )
+    widest = bound if scaling is None else max(bound, scaling.radius)
+    if nu is not None and widest > WIDEST * nu:
+        raise ValueError(
+            "neighbor_distance must be at least 2^-20 times the largest norm of a row "
+            f"(norm_bound, or sqrt(d) / 2 with bounds), got {nu} and {widest}: rounding errors "
+            "would be too large for the guarantee."
+        )
+    return bound
+
+
+def checked_columns(names: Sequence[str] | None, d: int) -> tuple[str, ...] | None:
+    """One name a column.
+
+    Raises:
+        ValueError: If there are more or fewer.
+    """
+    if names is None:
+        return None
+    listed = tuple(str(name) for name in names)
+    if len(listed) != d:
+        raise ValueError(f"columns must name {d} columns, got {len(listed)} names.")
+    return listed
+
+
+def checked_outcomes(outcomes: Outcomes | None, n: int) -> Array | Callable[[int], float] | None:
+    """Outcomes by row, shape (n,), or a function.
+
+    Raises:
+        ValueError: If there is not one number a row.
+    """
+    if outcomes is None or callable(outcomes):
+        return outcomes
+    y = as_floats(outcomes)
+    if y is None or y.shape != (n,):
+        raise ValueError(f"outcomes must be one number for each of the {n} rows, or a function.")
+    return y
+
+
+def checked_row(row: Any, n: int) -> int:
+    """A row's number.
+
+    Raises:
+        ValueError: If there is no such row.
+    """
+    whole = isinstance(row, int | np.integer) and not isinstance(row, bool)
+    if not (whole and 0 <= row < n):
+        raise ValueError(f"row must be an integer from 0 to {n - 1}, got {row!r}.")
+    return int(row)
+
+
+def worst_outcome(mechanism: LocalMechanism | None, maximize: bool) -> float:
+    """Names the value that NaN and infinity count as."""
+    if mechanism is None:
+        return math.nan
+    return mechanism.low if maximize else mechanism.high

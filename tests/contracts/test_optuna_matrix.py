@@ -15,7 +15,7 @@ from optuna.distributions import FloatDistribution
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import RandomSampler
 
-from privbo_plugins.algorithms.po_gp_ucb import claims
+from privbo_plugins.algorithms.po_gp_ucb import table as claims
 from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.privacy.accountant import compose_epsilon
 from tests.contracts import optuna_matrix as matrix

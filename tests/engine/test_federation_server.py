@@ -224,15 +224,6 @@ def test_closing_by_hand_keeps_the_servers_clock(clock: SimpleNamespace) -> None
     assert server.poll() == 2  # whether anybody has sent or not
 
 
-def test_waiting_for_a_held_round_ends_at_its_deadline() -> None:
-    server = held_server(0.2)
-    t = server.connect(0).submit(np.ones(M))
-    assert t is not None
-    released = server.connect(0).collect(t)
-    assert released is not None
-    assert server.poll() >= t
-
-
 def test_nobody_waits_for_who_has_left() -> None:
     server = server_of(config_of(n_rounds=4))
     links = [server.connect(n) for n in range(3)]
@@ -715,13 +706,6 @@ def test_no_agents_vector_is_ever_in_the_vault(
     released = Scanner()
     released.add_raw("a broadcast", float(server.broadcasts()[0].weights[0, 0]))
     assert released.scan(artefacts), "the scan finds what is there"
-
-
-def test_errors_quote_no_vector(broken: list[bool]) -> None:
-    server = server_of(config_of(n_agents=1))
-    with pytest.raises(FederationError) as refusal:
-        server.connect(0).submit(np.full(M, 0.123456789))
-    assert "0.1234" not in repr(refusal.value) + repr(refusal.value.__cause__)
 
 
 # Crashes --------------------------------------------------------------------------------------

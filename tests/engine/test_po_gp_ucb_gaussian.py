@@ -14,7 +14,6 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from privbo_plugins.algorithms.po_gp_ucb.arguments import checked_bound
 from privbo_plugins.algorithms.po_gp_ucb.gaussian import (
     WIDEST,
     Scaling,
@@ -28,6 +27,7 @@ from privbo_plugins.algorithms.po_gp_ucb.gaussian import (
 from privbo_plugins.privacy.accountant import gdp_mu
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
 from privbo_plugins.sessions.rows import Curator
+from privbo_plugins.sessions.tables import checked_bound
 
 ODD = [math.nan, math.inf, -math.inf, 1e308, -1e308, 1e154, 1.35e154, 5e-324, -0.0, 0.0, 1e-160]
 

@@ -90,7 +90,7 @@ class Agent:
     def message(
         self, X: Array, values: Array, t: int, broadcasts: Sequence[Broadcast] = ()
     ) -> Array:
-        """What the agent sends in its round t, shape (M,); arguments as for :meth:`propose`."""
+        """Makes the message of round t, shape (M,); arguments as for :meth:`propose`."""
         return self.model.message(X, self.units(values), broadcasts, self._rng(_MESSAGE, t))
 
     def propose(self, X: Array, values: Array, t: int, broadcasts: Sequence[Broadcast]) -> Array:

@@ -7,7 +7,6 @@ import warnings
 from functools import cached_property
 from typing import Annotated, Any, Self
 
-from privbo_plugins.algorithms.dp_fts_de.prior import PopulationPrior
 from privbo_plugins.algorithms.dp_fts_de.regions import Temperature
 from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.privacy.figures import not_above, not_below
@@ -31,7 +30,7 @@ from privbo_plugins.settings import (
 POPULATION = ("prior", "explore")
 """How agents use what they receive."""
 TRUST = ("server", "aggregate")
-"""Whom agents trust with their vectors: the server, or nobody (it sees their noisy sum only)."""
+"""Whether agents trust the server with their vectors, or it sees their noisy sum only."""
 
 _Budget = Annotated[
     float, Rule("a number > 0, or math.inf", lambda x: x == math.inf or (is_finite(x) and x > 0))
@@ -47,6 +46,39 @@ _Noise = Annotated[
 _Norm = Annotated[float, between(1e-9, 1e9)]
 _Population = Annotated[str, one_of(*POPULATION)]
 _Trust = Annotated[str, one_of(*TRUST)]
+
+
+_Length = Annotated[float, between(1e-4, 1e3)]
+_Level = Annotated[float, between(-1e3, 1e3)]
+_Doubt = Annotated[float, between(0.0, 1.0 - 1e-9)]
+
+
+@settings
+class PopulationPrior(Stored):
+    """What is assumed of the agents' functions before anything is seen; public knowledge.
+
+    Lengths are in units of the unit cube, standard deviations in units of the value range.
+
+    {settings}
+
+    Raises:
+        ValueError: If a number lies outside its range.
+    """
+
+    level: _Level = setting(
+        "Mean of the values, in [0, 1] from the worst to the best of the range.", default=0.65
+    )
+    level_sd: _Length = setting("s_c, how much agents differ in level.", default=0.06)
+    shared_lengthscale: _Length = setting("Of m.", default=0.8)
+    shared_sd: _Length = setting("Of m.", default=0.045)
+    own_lengthscale: _Length = setting("Of g_n.", default=0.18)
+    own_sd: _Length = setting("Of g_n.", default=0.08)
+    noise_sd: _Length = setting("s_n.", default=0.015)
+    doubt: _Doubt = setting(
+        "Share of m's prior variance that is kept after a broadcast, in [0, 1): guards against a "
+        "prior that fits badly.",
+        default=0.2,
+    )
 
 
 @settings
@@ -242,7 +274,7 @@ class FederationConfig(Stored):
 
     @property
     def aggregated(self) -> bool:
-        """Whether the server sees the agents' noisy sum alone."""
+        """True if the server sees the agents' noisy sum alone."""
         return self.trust == "aggregate"
 
     @property
@@ -293,7 +325,7 @@ class FederationConfig(Stored):
         return self.norm
 
     def mechanism_parameters(self) -> dict[str, Any]:
-        """What a guarantee prints."""
+        """Lists the parameters that a guarantee prints."""
         return {
             "q": self.q,
             "z": self.noise_multiplier,
@@ -310,7 +342,7 @@ class FederationConfig(Stored):
 
 
 def large_delta(delta: float, n_agents: int) -> str:
-    """What to say of a delta above 1/(10 N); nothing of a smaller one."""
+    """Words a warning of a delta above 1/(10 N); nothing of a smaller one."""
     if delta <= (least := 1 / (10 * n_agents)):
         return ""
     return (

@@ -44,7 +44,7 @@ class SharedModel(abc.ABC):
     def message(
         self, X: Array, y: Array, broadcasts: Sequence[Broadcast], rng: np.random.Generator
     ) -> Array:
-        """What an agent sends, shape (M,)."""
+        """Makes an agent's message, shape (M,)."""
 
     @abc.abstractmethod
     def propose(
@@ -55,4 +55,4 @@ class SharedModel(abc.ABC):
         broadcasts: Sequence[Broadcast],
         rng: np.random.Generator,
     ) -> Array:
-        """Where an agent evaluates next in its own round t, shape (D,)."""
+        """Chooses an agent's next point in its own round t, shape (D,)."""

@@ -74,11 +74,11 @@ class FederationPlan(NoisyPlan):
 
     @property
     def noise_dominates(self) -> bool:
-        """Whether the noise is likely to hide what agents send."""
+        """True if the noise is likely to hide the agents' messages."""
         return self.noise_norm > _DROWNING
 
     def noise_warning(self) -> str:
-        """How large the noise is, what follows, and what helps."""
+        """Words a warning: the size of the noise, its effect, and remedies."""
         config, z = self.config, self.config.noise_multiplier
         return (
             f"The noise of a broadcast is {self.noise_norm:.2f} times as long as the longest "

@@ -45,9 +45,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
+from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig, PopulationPrior
 from privbo_plugins.algorithms.dp_fts_de.model import SharedModel
-from privbo_plugins.algorithms.dp_fts_de.prior import PopulationPrior
 from privbo_plugins.algorithms.dp_fts_de.server import Broadcast
 from privbo_plugins.algorithms.search import argmax, maximiser
 from privbo_plugins.models.kernels import RBF
@@ -214,7 +213,7 @@ class PopulationModel(SharedModel):
             self._on_grid = first.phi(self._embedded)
 
     def belief(self, j: int) -> Belief:
-        """What is known of m after j broadcasts."""
+        """Computes the belief about m after j broadcasts."""
         config = self.config
         noise = config.heard_multiplier / (config.q * config.n_agents)
         with self._lock:  # the server and all agents of a process share this object
@@ -270,7 +269,7 @@ class PopulationModel(SharedModel):
         return np.asarray(self.grid[argmax(optimistic(self._embedded, self._on_grid), rng)])
 
     def _posterior(self, Z: Array, y: Array, told: Sequence[Array]) -> Mixture:
-        """What an agent knows of its own function: with the broadcasts as far as they fit it."""
+        """Fits an agent's own function, with the broadcasts as far as they agree with its data."""
         alone = Posterior(self.belief(0), (), Z, y)
         if not told:
             return Mixture(alone)
@@ -306,7 +305,7 @@ class Posterior:
 
 
 class Mixture:
-    """An agent that is like the others with probability w, and like nobody otherwise.
+    """An agent that is like the others with probability w, and unlike all others otherwise.
 
     w / (1 - w) = odds of n points * p(y | B) / p(y): broadcasts lose their say where an agent's
     own data contradict them, and the sooner the more it has of its own.

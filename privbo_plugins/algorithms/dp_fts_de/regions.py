@@ -117,7 +117,7 @@ class Regions:
 
 
 def _varies(dim: Dimension) -> bool:
-    """Whether there is anything to cut."""
+    """Tells if a coordinate can be cut."""
     return not isinstance(dim, Categorical) and dim.low < dim.high
 
 
@@ -142,7 +142,7 @@ def region_weights(N: int, P: int, a_t: float) -> Array:
 
     Args:
         N: Number of agents on the roster.
-        P: Number of regions, at most N: a region that nobody explores would weigh all alike.
+        P: Number of regions, at most N: a region that no agent explores would weigh all alike.
         a_t: Inverse temperature.
     """
     explores = dealt(np.arange(N), P)[None, :] == np.arange(P)[:, None]

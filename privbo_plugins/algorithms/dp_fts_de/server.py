@@ -21,8 +21,8 @@ Lines 5 to 11:
 Divided by phi_max^(p)/q in region p, what one agent adds to all regions together has norm at most
 S, and the noise is N(0, (z S)² I) everywhere: one Gaussian release of multiplier z on a Poisson
 sample. The normaliser is the public q N, never the number chosen or present; an empty sample
-still releases its noise. What sampling adds to privacy rests on nobody knowing who was chosen, so
-the work done for a vector, which its sender could time, does not depend on its coin.
+still releases its noise. What sampling adds to privacy rests on hiding which agents were chosen,
+so the work done for a vector, which its sender could time, does not depend on its coin.
 """
 
 from __future__ import annotations
@@ -92,9 +92,9 @@ class Measure:
         return self.config.n_regions * self.config.message_length
 
     def part(self, n: int, w: Array) -> IntArray:
-        """What agent n's vector adds, shape (P * M,), in units of S / 2^36; its norm is <= 2^36.
+        """Computes what agent n's vector adds, shape (P * M,), in units of S / 2^36.
 
-        NaN and infinity count as 0.
+        Its norm is at most 2^36; NaN and infinity count as 0.
 
         Raises:
             ValueError: If the vector has another shape than (M,).

@@ -34,7 +34,7 @@ With sigma above 2^20 that is below 10^-300, and :func:`share_scale` gives no sm
 
 As many as open the shares of secrets (t of :mod:`privbo_plugins.federation.masking`) unmask each
 x_n + e_n by itself, in every attempt, charged or not: against them epsilon is infinite. Fewer hold
-shares that say nothing, and nobody else helps to open an attempt before it is charged.
+shares that say nothing, and no other agent helps to open an attempt before it is charged.
 """
 
 from __future__ import annotations

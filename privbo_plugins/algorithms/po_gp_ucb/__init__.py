@@ -5,39 +5,12 @@ privacy theorem is false where there are more rows than columns; the default mec
 another, sound one.
 """
 
-from __future__ import annotations
+from privbo_plugins.algorithms.po_gp_ucb.modeler import (
+    POGPUCB,
+    RowsConfig,
+    row_space,
+    rows_config,
+)
+from privbo_plugins.algorithms.po_gp_ucb.table import ReleasedTable, TableManifest
 
-from typing import TYPE_CHECKING
-
-from privbo_plugins.lazy import on_first_use
-
-if TYPE_CHECKING:
-    from privbo_plugins.algorithms.po_gp_ucb.modeler import (
-        POGPUCB,
-        RowsConfig,
-        row_space,
-        rows_config,
-    )
-    from privbo_plugins.algorithms.po_gp_ucb.table import ReleasedTable, TableManifest
-else:
-    __getattr__, __dir__ = on_first_use(
-        __name__,
-        {
-            "privbo_plugins.algorithms.po_gp_ucb.modeler": [
-                "POGPUCB",
-                "RowsConfig",
-                "row_space",
-                "rows_config",
-            ],
-            "privbo_plugins.algorithms.po_gp_ucb.table": ["TableManifest", "ReleasedTable"],
-        },
-    )
-
-__all__ = [
-    "POGPUCB",
-    "ReleasedTable",
-    "RowsConfig",
-    "TableManifest",
-    "row_space",
-    "rows_config",
-]
+__all__ = ["POGPUCB", "ReleasedTable", "RowsConfig", "TableManifest", "row_space", "rows_config"]

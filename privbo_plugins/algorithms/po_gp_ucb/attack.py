@@ -3,8 +3,8 @@
 Every column of the published Z = X M / sqrt(r) lies in the column space of the centred table X,
 which has at most d of the n dimensions (raising singular values keeps it). So
 
-- whoever holds two candidate tables sees at one look which of them it was (:func:`residual`);
-- whoever knows d + 1 rows in general position knows M up to the centre, and then all the others
+- an attacker with two candidate tables sees at one look which of them it was (:func:`residual`);
+- one who knows d + 1 rows in general position knows M up to the centre, and then all the others
   (:func:`recovered_rows`).
 
 Against noise on every row both are reduced to what its epsilon allows.
@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 
 
 def residual(Z: Array, X: Array) -> float:
-    """How much of Z lies off the column space of a candidate table, relative to Z.
+    """Measures how much of Z lies off the column space of a candidate table, relative to Z.
 
     Args:
         Z: A released table, shape (n, r).

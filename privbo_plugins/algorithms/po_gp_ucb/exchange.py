@@ -76,7 +76,7 @@ def write_answers(
 
 
 def read_seen(path: str | Path, table: str) -> dict[str, LogHead]:
-    """What an answer file remembers of the curator's vault, by run.
+    """Reads what an answer file remembers of the curator's vault, by run.
 
     Args:
         path: The file; one that is not there, or was written without a vault, remembers nothing.

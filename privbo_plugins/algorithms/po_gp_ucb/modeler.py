@@ -94,7 +94,8 @@ class RowsChoices:
         "Prior mean of f, in outcome units; None takes the mean of the answers.", default=None
     )
     beta_scale: Positive = setting(
-        "Multiplies their width, > 0: smaller exploits sooner.", default=0.5
+        "Multiplies the width of the confidence intervals, > 0: smaller exploits sooner.",
+        default=0.5,
     )
     n_startup: Count = setting("Rows drawn at random before the model is asked, >= 1.", default=1)
     repeats: bool = setting(
@@ -156,7 +157,7 @@ class RowsConfig(RowsChoices):
 
     @cached_property
     def prior(self) -> RowPrior:
-        """What the table tells about the true rows."""
+        """The prior of the true rows, from the table."""
         return row_prior(self.Z, self.noise_sd, self.correction)
 
     def beta(self, t: int) -> float:
@@ -290,7 +291,7 @@ class POGPUCB:
     def posterior(self, rows: Sequence[int] | NDArray[np.int64]) -> tuple[Array, Array]:
         """Mean and standard deviation of f at rows, in the outcomes' units and direction.
 
-        Rows that were told are known as such, not only by where they lie.
+        Rows with an answer are known by their number, not only by where they lie.
 
         Raises:
             ValueError: If nothing has been told yet.

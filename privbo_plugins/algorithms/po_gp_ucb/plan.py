@@ -87,11 +87,11 @@ class TablePlan(NoisyPlan):
 
     @property
     def noise_dominates(self) -> bool:
-        """Whether the noise is likely to hide which rows are alike."""
+        """True if the noise is likely to hide which rows are alike."""
         return self.noise_norm > _DROWNING
 
     def noise_warning(self) -> str:
-        """How large the noise is, what follows, and what helps."""
+        """Words a warning: the size of the noise, its effect, and remedies."""
         return (
             f"The noise between two rows of the table is {self.noise_norm:.2f} times as long "
             f"as they are apart (noise sd {self.noise_sd:.3g} on each of {self.n_columns} "

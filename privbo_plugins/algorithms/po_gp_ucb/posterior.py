@@ -68,7 +68,7 @@ class RowPosterior:
     def predict_shared(self, Z: Array) -> tuple[Array, Array]:
         """The same of g(u), f where a row is thought to lie; both (n,).
 
-        s2 (1 - A) stays with each row whatever is told of others. In a bound it would hide
+        s2 (1 - A) stays with each row after any answers of others. In a bound it would hide
         which places are known and which are not, and it is no reason to prefer any row.
         """
         return self._at(self._kernel.cross(self._Z, Z), self._kernel.shared)
@@ -124,7 +124,7 @@ def fit(
     given: Mapping[str, float | None],
     answer_variance: float,
 ) -> Hyperparameters:
-    """What is not given, by maximum a posteriori on what was released and told.
+    """Fits what is not given, by maximum a posteriori on released rows and answers.
 
     The priors are weak: f changes on the scale of the table, and noise is smaller than signal.
 

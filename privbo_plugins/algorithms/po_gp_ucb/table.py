@@ -1,7 +1,7 @@
 """What a curator releases and a modeler loads: a table Z, and a manifest of how it was made.
 
 The file is numpy's ``.npz`` (loaded without pickle), or Parquet where pyarrow is installed, with
-the manifest as JSON beside the numbers. Whoever has the file can check what was promised.
+the manifest as JSON beside the numbers. Every reader of the file can check its claims.
 """
 
 from __future__ import annotations
@@ -21,16 +21,10 @@ from typing import Annotated, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.po_gp_ucb.claims import (
-    described,
-    mechanism_of,
-    of_one_row,
-    total_delta,
-    total_epsilon,
-)
 from privbo_plugins.files import replace_file
-from privbo_plugins.privacy.accountant import gdp_delta
+from privbo_plugins.privacy.accountant import Event, GaussianEvent, compose_epsilon, gdp_delta
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
+from privbo_plugins.privacy.local import LocalMechanism, make_mechanism
 from privbo_plugins.settings import Rule, Stored, evolve, setting, settings
 
 Array = NDArray[np.float64]
@@ -140,7 +134,7 @@ class TableManifest(Stored):
         raise ValueError("This is no manifest of a released table, or one of another version.")
 
     def guarantee(self, n_answers: int = 0) -> OutsourcedGuarantee:
-        """What may be claimed of the table, and of one answer a row if answers are randomised.
+        """Makes the claim for the table, and for one answer a row if answers are randomised.
 
         Args:
             n_answers: Rows whose outcome has been told.
@@ -174,6 +168,66 @@ class TableManifest(Stored):
         """Variance that randomising adds to an answer; 0 if answers are given as they are."""
         mechanism = mechanism_of(self.outcomes)
         return 0.0 if mechanism is None else mechanism.noise.variance
+
+
+# The table and one answer together --------------------------------------------------------------
+
+
+def answer_settings(mechanism: LocalMechanism | None) -> dict[str, Any] | None:
+    """Lists how answers are randomised, as a curator's arguments; None if they are not."""
+    if mechanism is None:
+        return None
+    return {
+        "outcome_epsilon": mechanism.epsilon,
+        "outcome_range": [mechanism.low, mechanism.high],
+        "outcome_mechanism": mechanism.name,
+        "outcome_delta": mechanism.delta or None,
+    }
+
+
+def mechanism_of(settings: Mapping[str, Any] | None) -> LocalMechanism | None:
+    """The inverse of :func:`answer_settings`."""
+    if settings is None:
+        return None
+    low, high = settings["outcome_range"]
+    return make_mechanism(
+        settings["outcome_epsilon"],
+        value_range=(low, high),
+        mechanism=settings["outcome_mechanism"],
+        delta=settings["outcome_delta"],
+    )
+
+
+def described(mechanism: LocalMechanism) -> str:
+    """An answer mechanism in words."""
+    settings = ", ".join(f"{k}={v}" for k, v in mechanism.parameters().items())
+    return f"clipped to the public range and randomised ({settings})"
+
+
+def total_delta(delta: float, mechanism: LocalMechanism | None) -> float:
+    """Delta of the table and of one answer."""
+    return delta + (0.0 if mechanism is None else mechanism.delta)
+
+
+def total_epsilon(
+    mu: float, epsilon: float, delta: float, mechanism: LocalMechanism | None
+) -> float:
+    """Epsilon of the table and of the row's one answer: other rows' answers are other people's.
+
+    Args:
+        mu: Gaussian DP parameter of the table.
+        epsilon: Of the table, at its own delta.
+        delta: :func:`total_delta`.
+        mechanism: Of an answer; None where answers are not part of the claim.
+    """
+    if mechanism is None:
+        return epsilon
+    return min(epsilon + mechanism.epsilon, compose_epsilon(of_one_row(mu, mechanism), delta))
+
+
+def of_one_row(mu: float, mechanism: LocalMechanism | None) -> list[Event]:
+    """Lists the releases of one row: its place in the table, and its answer."""
+    return [GaussianEvent(mu), *([] if mechanism is None else [mechanism.evaluation.event])]
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +271,7 @@ class ReleasedTable:
         return int(self.Z.shape[1])
 
     def guarantee(self, n_answers: int = 0) -> OutsourcedGuarantee:
-        """What the manifest claims, after so many answers."""
+        """Makes the manifest's claim after so many answers."""
         return self.manifest.guarantee(n_answers)
 
     def save(self, path: str | Path) -> Path:
@@ -266,7 +320,7 @@ def digest(Z: Array, manifest: TableManifest) -> str:
 
 
 def _consistent(said: TableManifest) -> bool:
-    """Whether a manifest's epsilon follows from its noise."""
+    """Tells if a manifest's epsilon follows from its noise."""
     if not said.protected:
         return True
     if said.mechanism != "gaussian" or said.mu is None or said.sensitivity is None:
