@@ -77,31 +77,42 @@ def travelled(state: dict[str, Any]) -> dict[str, Any]:
 
 
 @each_config
-def test_what_is_broadcast_is_the_posterior_of_all_agents_rewards(config: DUETSConfig) -> None:
-    server, agents = make_agents(config, GRID, key=1)
+@pytest.mark.parametrize("lost", [(), (0,)], ids=["all", "one lost"])
+def test_what_is_broadcast_is_the_posterior_of_the_agents_that_reported(
+    config: DUETSConfig, lost: tuple[int, ...]
+) -> None:
+    """Dense; a lost agent counts for nothing and may come back."""
+    if lost and config.n_agents == 1:
+        config = evolve(config, n_agents=2)
+    server, agents = make_agents(config, GRID, key=4)
+    present = [agent for agent in agents if agent.number not in lost]
     for _ in range(2):
         message = server.inducing_set()
-        S = (
-            server.public_state.spanning_inducing().S
-            if message is None
-            else np.array(message.points)
-        )
-        D = np.vstack([agent.points for agent in agents])
-        Y = np.array([reward(a.number, t, x) for a in agents for t, x in enumerate(a.points)])
-        broadcast = epoch(server, agents)
-        assert broadcast.agents == tuple(range(config.n_agents))
-        lam, c = (
-            (config.noise_ratio, 0.0)
-            if config.published
-            else (broadcast.scale[0], server.public_state.level or 0.0)
-        )
+        public_state = server.public_state
+        S = public_state.spanning_inducing().S if message is None else np.array(message.points)
+        D = np.vstack([agent.points for agent in present])
+        Y = np.array([reward(a.number, t, x) for a in present for t, x in enumerate(a.points)])
+        broadcast = epoch(server, agents, lost=lost)
+        assert broadcast.agents == tuple(agent.number for agent in present)
+        lam, c = config.noise_ratio, 0.0
+        if not config.published:
+            lam, c = broadcast.scale[0], public_state.level or 0.0
         X = np.linspace(0, 1, 23)[:, None]
         expected = c + projected_process(
-            server.public_state.kernel, np.unique(S, axis=0), D, Y - c, X, lam
+            public_state.kernel, np.unique(S, axis=0), D, Y - c, X, lam
         )
-        for public_state in (server.public_state, *(agent.public_state for agent in agents)):
-            assert public_state.posterior is not None
-            np.testing.assert_allclose(public_state.posterior.mean(X), expected, atol=2e-5)
+        for number in lost:
+            if config.published:
+                with pytest.raises(ValueError, match="has no inducing set"):
+                    agents[number].hear(broadcast)
+            agents[number].hear(broadcast, message)
+        for known in (public_state, *(agent.public_state for agent in agents)):
+            assert known.posterior is not None
+            np.testing.assert_allclose(known.posterior.mean(X), expected, atol=2e-5)
+            assert known.active.digest == public_state.active.digest
+        for agent in agents:
+            assert np.array_equal(agent.points, public_state.points(agent.number))
+    assert epoch(server, agents).agents == tuple(range(config.n_agents))
 
 
 @each_config
@@ -262,43 +273,6 @@ def test_rewards_of_other_epochs_and_draws() -> None:
     for number in (-1, 3):
         with pytest.raises(ValueError, match="numbered from 0 to 2"):
             Agent(number, agent.public_state)
-
-
-@each_config
-def test_a_lost_agent_counts_for_nothing_and_may_come_back(config: DUETSConfig) -> None:
-    """Dense: the posterior of the others' evaluations alone."""
-    if config.n_agents == 1:
-        config = evolve(config, n_agents=2)
-    server, agents = make_agents(config, GRID, key=4)
-    lost, *others = agents
-    for _ in range(2):
-        message = server.inducing_set()
-        S = (
-            server.public_state.spanning_inducing().S
-            if message is None
-            else np.array(message.points)
-        )
-        D = np.vstack([agent.points for agent in others])
-        Y = np.array([reward(a.number, t, x) for a in others for t, x in enumerate(a.points)])
-        broadcast = epoch(server, agents, lost=(0,))
-        assert broadcast.agents == tuple(agent.number for agent in others)
-        lam, c = (
-            (config.noise_ratio, 0.0)
-            if config.published
-            else (broadcast.scale[0], server.public_state.level or 0.0)
-        )
-        kernel, X = server.public_state.kernel, np.linspace(0, 1, 23)[:, None]
-        expected = c + projected_process(kernel, np.unique(S, axis=0), D, Y - c, X, lam)
-        assert server.public_state.posterior is not None
-        np.testing.assert_allclose(server.public_state.posterior.mean(X), expected, atol=2e-5)
-        if config.published:
-            with pytest.raises(ValueError, match="has no inducing set"):
-                lost.hear(broadcast)
-        lost.hear(broadcast, message)
-        for agent in agents:
-            assert agent.public_state.active.digest == server.public_state.active.digest
-        assert np.array_equal(lost.points, server.public_state.points(0))
-    assert epoch(server, agents).agents == tuple(range(config.n_agents))
 
 
 @both

@@ -551,36 +551,6 @@ def test_the_published_settings_are_on_offer() -> None:
 # A draw without a number, and pictures ----------------------------------------------------------
 
 
-def test_a_draw_that_always_fails_counts_as_the_worst_after_three_trials() -> None:
-    sampler = make()
-    study = make_study(sampler, direction="minimize")
-    tried: Counter[float] = Counter()
-    first: list[float] = []
-
-    def objective(trial: optuna.Trial) -> float:
-        x = trial.suggest_float("x", 0, 1)
-        first.append(x)
-        tried[x] += 1
-        if x == first[0]:
-            raise RuntimeError("always")
-        return x
-
-    study.optimize(objective, n_trials=9, catch=RuntimeError)
-    assert tried[first[0]] == ATTEMPTS
-    assert sampler.status(study)["epoch"] == 2
-    again = make()
-    assert again.status(study) == sampler.status(study)
-    algorithm = again._state(study).scheduler.algorithm
-    assert isinstance(algorithm, DUETS)
-    told = {
-        (evaluation.agent, evaluation.draw): value
-        for evaluation, value in algorithm.evaluations
-        if evaluation.epoch == 1
-    }
-    assert set(told) == {(1, 0), (0, 1), (1, 1)}
-    assert [value for _, _, value in algorithm.lost] == [max(told.values())]
-
-
 def test_pictures_are_found_by_the_dashboard() -> None:
     pytest.importorskip("optuna_dashboard", reason="it is not installed (dev extra)")
     sampler = make()
