@@ -498,10 +498,7 @@ def federation(evidence: Evidence, *, threads: bool) -> None:
     _gather_federation(evidence, server, agents)
     _sums(evidence, sums)
     if not threads:
-        said = evidence.text("console").splitlines()
-        bar = [line for line in said if "trial" in line and "[I" not in line]
         evidence.blobs["console"].pop("stderr")
-        evidence.add("console", "progress bar", bar[-1])
     for agent in agents:
         agent.check_it_ran()
         home = agent.own.home
