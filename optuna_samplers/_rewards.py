@@ -7,7 +7,7 @@ belongs to is kept with the trial.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import optuna
@@ -19,7 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 from optuna_samplers._local import PLAIN, LocalObjective, UserOf, shows_release
 from optuna_samplers._publish import EXPOSED
 from optuna_samplers._sampler import constants_in
-from optuna_samplers._scheduler import EPOCH_ATTR, R, ScheduledSampler, params_at
+from optuna_samplers._scheduler import EPOCH_ATTR, ScheduledSampler, params_at
 from optuna_samplers._settings import RewardRunSettings
 from optuna_samplers._space import to_space
 from optuna_samplers._study import completed, whole
@@ -47,7 +47,7 @@ PRIVATISED = (
 NOT_PRIVATE = "epsilon = infinity: rewards are not privatised"
 
 
-class RewardSampler(ScheduledSampler[R], Generic[R]):
+class RewardSampler(ScheduledSampler):
     """Base of the samplers that learn from one privatised number a trial.
 
     Args:

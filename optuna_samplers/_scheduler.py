@@ -10,7 +10,7 @@ import abc
 import secrets
 import warnings
 from collections.abc import Iterable
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any
 
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
@@ -42,24 +42,19 @@ class Reading(OfStudy):
         self.scheduler: SharedTranscript[Any] | None = None
 
 
-R = TypeVar("R", bound=Reading)
-
-
-class ScheduledSampler(StudySampler[R], Generic[R]):
+class ScheduledSampler(StudySampler[Reading]):
     """Base of the samplers that learn from a study's parameters and values.
 
     Args:
         given: What every sampler has; its seed drives candidates as well.
     """
 
-    _STATE: ClassVar[type[Reading]] = Reading
-
     def __init__(self, given: SpaceSettings) -> None:
         self._seed = secrets.randbits(32) if given.seed is None else int(given.seed)
         super().__init__(given if given.seed is None else evolve(given, seed=_short(self._seed)))
 
-    def _new_state(self, study: Study) -> R:
-        return cast(R, self._STATE())
+    def _new_state(self, study: Study) -> Reading:
+        return Reading()
 
     def reseed_rng(self) -> None:
         """New seeds for candidates and independent draws."""

@@ -87,7 +87,7 @@ class _Settings(RewardRunSettings, OptionalRewardPrivacy, DUETSSettings):
     )
 
 
-class DUETSSampler(Published, RewardSampler[_Epochs]):
+class DUETSSampler(Published, RewardSampler):
     """Distributed tuning: N agents share one objective and send few numbers.
 
     One study serves all agents: a free worker (a thread, or a process on the same storage) takes
@@ -131,7 +131,6 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
     """
 
     _PUBLISHED = PUBLISHED
-    _STATE = _Epochs
 
     @takes(_Settings)
     def __init__(self, given: _Settings) -> None:
@@ -142,6 +141,12 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
         described = None if declared is None else declared.to_dict()
         self._settings = _digest([config.to_dict(), described])
         super().__init__(DUETS, config, mechanism, given)
+
+    def _new_state(self, study: Study) -> _Epochs:
+        return _Epochs()
+
+    def _state(self, study: Study) -> _Epochs:
+        return cast(_Epochs, super()._state(study))
 
     # What people look at ---------------------------------------------------------------------
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from optuna_samplers._rewards import RewardSampler
-from optuna_samplers._scheduler import Reading
 from optuna_samplers._settings import RewardRunSettings
 from privbo_plugins.algorithms.ldp_gp_ucb.config import (
     PUBLISHED,
@@ -21,7 +20,7 @@ from privbo_plugins.privacy.local import AsPublished, RewardPrivacy
 from privbo_plugins.settings import Published, named, settings, takes
 
 
-class _UCBSampler(RewardSampler[Reading]):
+class _UCBSampler(RewardSampler):
     """The base of the family."""
 
     def _set_up(self, name: str, given: Any) -> None:

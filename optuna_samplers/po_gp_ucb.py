@@ -22,7 +22,7 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers._rollback_guard import StudyRollbackGuard
-from optuna_samplers._scheduler import Reading, ScheduledSampler, state_of, value_of
+from optuna_samplers._scheduler import ScheduledSampler, state_of, value_of
 from optuna_samplers._settings import SpaceSettings
 from optuna_samplers._study import (
     attributes_note,
@@ -82,7 +82,7 @@ class _Settings(RowsSettings):
     )
 
 
-class POGPUCBSampler(Published, ScheduledSampler[Reading]):
+class POGPUCBSampler(Published, ScheduledSampler):
     """GP-UCB over the rows of a table that a curator has released.
 
     The objective suggests one parameter that matters, the number of a row:
