@@ -93,7 +93,7 @@ class AnswerFile:
     # What guards read and write ----------------------------------------------------------
 
     def seen(self) -> dict[str, LogHead]:
-        """What the file remembers, by run; what it will take over, before it is there."""
+        """Returns what the file remembers, by run; what it will take over, before it is there."""
         with suppress(FileNotFoundError):
             found = self._path.stat()
             stamp = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
@@ -102,7 +102,7 @@ class AnswerFile:
         return dict(self._known)
 
     def head(self, name: str) -> LogHead:
-        """What the file remembers of a run."""
+        """Returns what the file remembers of a run."""
         return self.seen().get(name, LogHead())
 
     def show(self, name: str, head: LogHead) -> None:
@@ -137,7 +137,7 @@ class _AnswerRollbackGuard:
         return self._file.furthest(self._name)
 
     def places(self) -> Sequence[str]:
-        """Where the vault has lain."""
+        """Returns where the vault has lain."""
         return self._file.head(self._name).places
 
     def show(self, head: LogHead) -> None:

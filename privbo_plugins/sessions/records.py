@@ -122,14 +122,14 @@ class _Learnt:
             self.values.append(release.values[0])
 
     def complete(self, rows: Iterable[TrialRow]) -> bool:
-        """Whether the current step can be released (after a crash, by any worker)."""
+        """Checks whether the current step can be released (after a crash, by any worker)."""
         algorithm = self.algorithm
         if algorithm.phase[0] != STEP or algorithm.plan is None:
             return False
         return algorithm.ready(sum(row.state == "done" for row in rows))
 
     def at(self, row: TrialRow, params: Mapping[str, Any]) -> bool:
-        """Whether parameters are those that a trial was told at, if it was told."""
+        """Checks whether parameters are those of a trial with a value."""
         if row.value is None:
             return True
         try:
@@ -257,7 +257,7 @@ class Session:
 
     @property
     def plain(self) -> bool:
-        """Whether this is a run of plain floats, for which nothing is claimed."""
+        """Checks whether this is a run of plain floats, for which nothing is claimed."""
         return self._learnt is not None and self._learnt.mode == PLAIN
 
     @property
@@ -387,7 +387,7 @@ class Session:
         return proposal
 
     def place(self, trial: str, x: Array) -> None:
-        """Enters a trial at a point that the host chose, shape (D,), before it is told.
+        """Enters a trial at a point that the host chose, shape (D,), before its losses are known.
 
         It counts as a start while the start is open, and as outside the plan afterwards.
         """
@@ -424,7 +424,7 @@ class Session:
     ) -> Published:
         """Takes a trial's per-record losses and returns what may be published of them.
 
-        A trial that has been told before gets its stored release again, whatever is told now.
+        A trial that has a stored release gets it again; new losses are not looked at.
 
         Args:
             trial: The trial's key.
@@ -469,7 +469,7 @@ class Session:
         A trial of a private run that returns a plain float is marked and otherwise ignored.
         """
         with self._lock:
-            # In a transaction of its own: whatever fails below, the mark stays.
+            # In a transaction of its own: if anything fails below, the mark stays.
             self.run.mark_unprotected("trials returned plain floats instead of per-record losses")
             with self._transaction() as tx:
                 same = self.space is None or self.space == space
@@ -514,7 +514,7 @@ class Session:
     def _record(
         self, tx: Transaction, trial: str, params: Mapping[str, Any], y: Array
     ) -> tuple[Published, bool]:
-        """What may be published of a trial, and whether the current step is complete now."""
+        """Releases and stores a trial; also tells whether the current step is complete now."""
         known = self._known()
         if len(y) != known.n_records:
             raise ValueError(_OTHER_LENGTH.format(known.n_records))
@@ -565,7 +565,7 @@ class Session:
                 tx.drop_losses([t for t in queries[-1].trials if t not in keep])
 
     def _release(self, tx: Transaction, query: Query, blocks: Iterable[Array]) -> Release:
-        """What a query releases; or what it released before."""
+        """Returns what a query releases; or what it released before."""
         fresh = tx.released(query.kind, query.key) is None
         scale = gaussian_scale(query.sensitivity, query.mu)
         order = Order(
@@ -636,7 +636,7 @@ class Session:
         """Records that a trial runs in the private channel.
 
         Returns:
-            Its stored value if it was told before, and the point it was handed, if any.
+            Its stored value, if it has one, and the point that it was handed, if any.
         """
         with self._transaction() as tx:
             tx.mark(ENTERED, trial)
@@ -644,7 +644,7 @@ class Session:
         return (None, None) if row is None else (row.value, row.x)
 
     def published(self, trials: Iterable[str] | None = None) -> dict[str, Published]:
-        """What trials may show in the host's storage: those of some that were told, or all."""
+        """Returns what some trials may show in the host's storage; None for all with a value."""
         with self._transaction() as tx:
             if trials is not None:
                 rows = [tx.trial(trial) for trial in trials]
@@ -661,7 +661,7 @@ class Session:
             }
 
     def told_elsewhere(self, params: Mapping[str, Mapping[str, Any]]) -> list[str]:
-        """Those of some trials, given by their parameters, that were told at others."""
+        """Lists those of some trials, given by their parameters, that have a value at others."""
         with self._transaction() as tx:
             rows = [row for trial in params if (row := tx.trial(trial)) is not None]
         known = self._learnt
@@ -722,7 +722,7 @@ class Session:
             )
 
     def status(self, guarantee: Guarantee) -> dict[str, Any]:
-        """Where the run stands, JSON-ready (:func:`privbo_plugins.status.status`).
+        """Returns where the run stands, JSON-ready (:func:`privbo_plugins.status.status`).
 
         Args:
             guarantee: What the host allows to claim.
@@ -742,7 +742,7 @@ class Session:
         )
 
     def guarantee(self, reasons: Sequence[str] = (), *, failed: int = 0) -> Guarantee:
-        """What may be claimed for this run, from the ledger and the marks.
+        """Returns what may be claimed for this run, from the ledger and the marks.
 
         Args:
             reasons: Why the host says that nothing may be claimed at the moment.
@@ -800,7 +800,7 @@ _OTHER_LENGTH = (
 
 
 def _frozen(tx: Transaction) -> dict[str, Any] | None:
-    """What the run's first vector has fixed; None before it."""
+    """Returns what the run's first vector has fixed; None before it."""
     run = tx.run()
     if run is None:
         raise VaultError("The vault no longer holds this run.")
@@ -812,7 +812,7 @@ def _release_of(kind: str, key: str, payload: Mapping[str, Any]) -> Release:
 
 
 def _shown(tx: Transaction, row: TrialRow) -> Published:
-    """What a trial that is done may show, with its own draw."""
+    """Returns what a trial that is done may show, with its own draw."""
     own = tx.released("value", row.trial)
     if own is None:
         last = tx.released(FINAL, FINAL)
@@ -826,7 +826,7 @@ def _with_draw(row: TrialRow, draw: float | None) -> Published:
 
 
 def _most_trainings(plan: CentralPlan | None) -> int:
-    """How many trainings a run may charge: a trial that ends without a release trains again."""
+    """Limits the trainings of a run: a trial that ends without a release trains again."""
     return _UNPLANNED_TRAININGS if plan is None else ATTEMPTS * plan.n_trials
 
 

@@ -64,13 +64,13 @@ class RewardSession:
     Args:
         mechanism: What happens to a reward.
         vault: Where charges and releases are kept.
-        host_key: Name of the run in the vault; whoever comes first starts it.
+        host_key: Name of the run in the vault; the first session starts it.
         user_budget: The most epsilon that one user may be charged in all runs of the vault, at
             ``user_delta``; None for no limit.
-        user_delta: Where what one user pays is told, and limited; at 0 pure epsilons add up.
+        user_delta: Delta of one user's total and its limit; at 0 pure epsilons add up.
         noise: Test injection only; a run with it is reported as unprotected.
         config: Settings of the algorithm that asks for the rewards, JSON-ready, with its name as
-            "algorithm" and whatever else shall not change under way; stored with the run. None
+            "algorithm" and all else that shall not change under way; stored with the run. None
             where any algorithm may ask.
         space: What it searches; stored with the run. None where the host alone knows it.
 
@@ -123,7 +123,7 @@ class RewardSession:
         return hashlib.sha256(f"{self.vault.vault_id}/{name}".encode()).hexdigest()
 
     def replay(self, trial: str) -> float | None:
-        """What was released of a trial before, if anything."""
+        """Returns what was released of a trial before, if anything."""
         with self.run.transaction() as tx:
             return tx.evaluation(trial)
 
@@ -163,7 +163,7 @@ class RewardSession:
         """Charges the user, privatises the reward and stores the release, in one transaction.
 
         Args:
-            trial: The evaluation; what it released before is replayed, whatever the reward is now.
+            trial: The evaluation; what it released before is replayed, for any reward.
             reward: The raw reward.
             user: Whose it is; None takes every evaluation for another user's.
             worst: What NaN and infinity count as.
@@ -193,7 +193,7 @@ class RewardSession:
         """Charges a user for an evaluation that is drawn elsewhere: (its release if any, a token).
 
         An evaluation whose process died after the charge and before :meth:`store` is not charged
-        again: its token is void from now on, so that what it drew reaches nobody.
+        again: its token is void from now on, so that its draw is never stored.
 
         Raises:
             BudgetExceededError: If the user's budget does not allow it.
@@ -255,7 +255,7 @@ class RewardSession:
 
     @property
     def users_named(self) -> bool:
-        """Whether any evaluation was charged to a named user, and not to itself."""
+        """Checks whether any evaluation was charged to a named user, and not to itself."""
         with self.run.transaction() as tx:
             payers = [(trial, person) for trial, person, *_ in tx.evaluations()]
         return any(person != self._pseudonym(trial, None) for trial, person in payers)
@@ -288,7 +288,7 @@ class RewardSession:
         reasons: Iterable[str] = (),
         notes: Iterable[str] = (),
     ) -> LocalGuarantee:
-        """What may be claimed.
+        """Returns what may be claimed.
 
         Args:
             n_evaluations: Releases that the host framework shows.
@@ -314,7 +314,7 @@ class RewardSession:
 
 
 def _evaluations(mechanism: str | None, epsilon: float, delta: float, k: int) -> Counter[Cost]:
-    """What a ledger holds of k evaluations of the same cost in some run."""
+    """Returns what a ledger holds of k evaluations of the same cost in some run."""
     return Counter({Cost(epsilon, delta, gaussian=mechanism == Gaussian.name): k})
 
 
@@ -353,7 +353,7 @@ def local_guarantee(
         most_evaluations: Of these, the most of one user.
         users_named: Whether evaluations were charged to named users.
         users: What each user paid, if more is known than ``most_evaluations``.
-        user_delta: Where that is told; 0 for the mechanism's own delta.
+        user_delta: Delta at which that holds; 0 for the mechanism's own.
         reasons: Why nothing may be claimed.
         notes: What a reader should know.
     """
@@ -381,7 +381,7 @@ def local_guarantee(
 def check_user_budget(
     mechanism: LocalMechanism, user_budget: float | None, user_delta: float = 0.0
 ) -> None:
-    """That a budget allows for one evaluation at least.
+    """Checks that a budget allows for one evaluation at least.
 
     Raises:
         ValueError: If it does not, or the delta is none.

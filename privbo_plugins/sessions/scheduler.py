@@ -83,7 +83,7 @@ class FailureCounts(Generic[P]):
         return set(self._trials.get(place, ()))
 
     def given_up(self) -> set[P]:
-        """Places that nobody need try again."""
+        """Lists places that need no further trial."""
         return {place for place, trials in self._trials.items() if len(trials) >= ATTEMPTS}
 
     def keep(self, wanted: Callable[[P], bool]) -> None:
@@ -120,7 +120,7 @@ class EarlyStop:
 
     @property
     def over(self) -> bool:
-        """Whether the run should end."""
+        """Checks whether the run should end."""
         return self._failed >= self.failures or self._in_vain >= self.fruitless
 
 
@@ -137,7 +137,7 @@ class Scheduler(Generic[A]):
     def next(
         self, key: int, out: Sequence[Evaluation] = (), *, may_wait: bool = False
     ) -> Evaluation | None:
-        """What the next trial evaluates, or None to wait.
+        """Returns what the next trial evaluates, or None to wait.
 
         Args:
             key: Distinguishes this ask from others where nothing is known yet.
@@ -169,7 +169,7 @@ class DrawScheduler(Scheduler[D]):
     def next(
         self, key: int, out: Sequence[Evaluation] = (), *, may_wait: bool = False
     ) -> Evaluation | None:
-        """A draw that nobody has and that is not given up, or what the algorithm has besides."""
+        """Returns a draw that is neither taken nor given up, or what the algorithm has besides."""
         gone = [self.algorithm.evaluation_of(slot) for slot in self._given_up()]
         return super().next(key, [*out, *gone], may_wait=may_wait)
 
@@ -231,16 +231,16 @@ class Attempt:
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended."""
+        """Checks whether it has ended."""
         return self.state == "ended"
 
     @property
     def running(self) -> bool:
-        """Whether it has started and not ended."""
+        """Checks whether it has started and not ended."""
         return self.state == "running"
 
     def evaluation(self, space: Space) -> Evaluation | None:
-        """What it evaluates, as no draw; None if it lies in another space."""
+        """Returns what it evaluates, as no draw; None if it lies in another space."""
         if not set(space) <= set(self.params):
             return None
         try:
@@ -278,7 +278,7 @@ class SharedTranscript(Scheduler[A]):
             self._first_open += 1
 
     def evaluated(self, attempt: Attempt) -> Evaluation | None:
-        """What a trial evaluated; None if it has no part in this space."""
+        """Returns what a trial evaluated; None if it has no part in this space."""
         return attempt.evaluation(self.space)
 
     def read(self, attempts: Sequence[Attempt], asking: int | None) -> list[Evaluation]:
@@ -299,7 +299,7 @@ class SharedTranscript(Scheduler[A]):
         return [evaluation for evaluation in out if evaluation is not None]
 
     def values(self, attempts: Iterable[Attempt]) -> list[tuple[Evaluation, float]]:
-        """Evaluations and their numbers; all are read before the first is told."""
+        """Evaluations and their numbers; all are read before the algorithm learns the first."""
         ended = [(self.evaluated(a), a.value) for a in attempts if a.value is not None]
         return [(e, value) for e, value in ended if e is not None and value is not None]
 
@@ -339,7 +339,7 @@ class SharedScheduler(SharedTranscript[D]):
     def read(self, attempts: Sequence[Attempt], asking: int | None) -> list[Evaluation]:
         """Tells epochs that are complete, and what else has ended; what the others evaluate.
 
-        Draws of the open epoch that are done count as out: they are told with the last of it.
+        Draws of the open epoch that are done count as out: they are learnt with its last one.
         """
         left, held = self._close_epochs(attempts)
         ended = [a for a in left if a.ended and not self._waits(a, held)]
@@ -353,7 +353,7 @@ class SharedScheduler(SharedTranscript[D]):
         return draws + self._out(open_now, asking)
 
     def comes_first(self, number: int, slot: Slot, look: Callable[[], Sequence[Attempt]]) -> bool:
-        """Whether a trial may hold the draw that it has claimed.
+        """Checks whether a trial may hold the draw that it has claimed.
 
         Not if it is given up, or somebody else has it or wants it. Of two trials that claimed it,
         the one that looks last sees the other; it gives way unless the other does.
@@ -414,7 +414,7 @@ class SharedScheduler(SharedTranscript[D]):
                 self.algorithm.give_up(evaluation, worst)
 
     def _holders(self, attempts: Iterable[Attempt]) -> Holders:
-        """Who holds what, from trials not dealt with yet and what was lost by those that are.
+        """Finds the holders, from trials not dealt with yet and what those that are have lost.
 
         Given up is for good: trials never take a value back, and none comes to hold such a draw.
         """
@@ -449,7 +449,7 @@ class SharedScheduler(SharedTranscript[D]):
         return holding
 
     def _is_there(self, attempt: Attempt, slot: Slot) -> bool:
-        """Whether a trial evaluates its draw; parameters may still be missing."""
+        """Checks whether a trial evaluates its draw; parameters may still be missing."""
         if not set(self.space) <= set(attempt.params):
             return not attempt.ended
         if attempt.number not in self._at or not attempt.ended:
@@ -458,7 +458,7 @@ class SharedScheduler(SharedTranscript[D]):
         return self._at[attempt.number]
 
     def _waits(self, attempt: Attempt, held: Holders) -> bool:
-        """Whether an ended trial's number has to wait for its epoch to be done."""
+        """Checks whether an ended trial's number has to wait for its epoch to be done."""
         if attempt.held is None or attempt.value is None or not self.algorithm.slots():
             return False
         return attempt.number in held.candidates or attempt.held[0] > self.algorithm.epoch
@@ -480,7 +480,7 @@ def slot_of(evaluation: Evaluation) -> Slot | None:
 
 
 def is_at(params: Mapping[str, Any], evaluation: Evaluation, space: Space) -> bool:
-    """Whether parameters are those of an evaluation."""
+    """Checks whether parameters are those of an evaluation."""
     own = {name: params[name] for name in space}
     if own == space.decode(evaluation.x):
         return True

@@ -2,7 +2,7 @@
 
 The caller says what is to be released, what it costs and how it is drawn; this module alone hands
 a source of noise to the drawing, and only between a charge and a store. All three
-happen in one transaction. A release that the vault holds already is replayed, whatever is asked.
+happen in one transaction. A release that the vault holds already is replayed for any order.
 
 Where the drawing is done by another process (a worker of Ray Tune, so that a raw reward stays
 there), the charge hands out a token, and only the token's holder may store what it drew.
@@ -37,7 +37,7 @@ class Shelf(Generic[P]):
     """Where the releases of one kind stand in a vault."""
 
     def get(self, tx: Transaction, kind: str, key: str) -> P | None:
-        """What was released, if anything."""
+        """Returns what was released, if anything."""
         raise NotImplementedError
 
     def put(self, tx: Transaction, kind: str, key: str, payload: P) -> None:
@@ -75,7 +75,7 @@ class Order(Generic[P]):
     Attributes:
         kind: Of the release.
         key: Which one of its kind; what was released of both is replayed.
-        charge: Checks the budget and writes the charge; whatever it raises, nothing is drawn.
+        charge: Checks the budget and writes the charge; if it raises, nothing is drawn.
         draw: From a source of noise to what may be published.
         shelf: Where the release stands.
     """
@@ -103,7 +103,7 @@ class Outlet:
 
     @property
     def uses_test_noise(self) -> bool:
-        """Whether the noise is a test's."""
+        """Checks whether the noise is a test's."""
         return not is_secure(self._noise)
 
     def release(self, tx: Transaction, order: Order[P]) -> P:
@@ -200,5 +200,5 @@ def draw_share(d: int, scale: float, noise: ShareSource | None) -> IntArray:
 
 
 def is_test(noise: NoiseSource | None) -> bool:
-    """Whether a source that was handed over is a test's."""
+    """Checks whether a source that was handed over is a test's."""
     return noise is not None and not is_secure(noise)

@@ -52,10 +52,10 @@ class FileRollbackGuard:
     The file is replaced as a whole by every release (mode 0600), and read anew by every look: a
     worker on another copy of the vault may have written it. It is begun for a run of which nothing
     has been charged yet. From then on a run without its file, or with a damaged one, is refused,
-    because nobody could tell its vault from an older backup.
+    because its vault could be an older backup.
 
-    Whoever restores the vault and this file from backups of the same time is not noticed: keep
-    the file out of the vault's backup. Nor is whoever may write the file, and sets it back.
+    The guard cannot notice that vault and file were both restored from backups of the same time:
+    keep the file out of the vault's backup. Nor does it notice that somebody sets the file back.
 
     Args:
         path: Where it is, or will be.
@@ -78,7 +78,7 @@ class FileRollbackGuard:
 
     def __init__(self, path: str | Path, run: Run) -> None:
         self._path = Path(path).absolute()  # the process may change its directory
-        # not all of a run's name: whoever does not know it cannot try out what was released
+        # not all of a run's name: with it, anybody could try out which values were released
         self._run = run.run_id[:8]
         with self._alone():
             if not os.path.lexists(self._path) and not run.charged:
@@ -92,7 +92,7 @@ class FileRollbackGuard:
         return self._read().seen
 
     def places(self) -> tuple[str, ...]:
-        """Where the vault has lain."""
+        """Returns where the vault has lain."""
         return self._read().seen.places
 
     def show(self, head: LogHead) -> None:
@@ -183,7 +183,7 @@ class FileRollbackGuard:
 
 
 def _understood(found: Mapping[str, Any]) -> _Known:
-    """What a file says; raises KeyError, TypeError or ValueError if it says something else."""
+    """Reads a file's content; raises KeyError, TypeError or ValueError if it is another."""
     run, noted = found["run"], found["noted"]
     if not isinstance(run, str) or not isinstance(noted, dict):
         raise TypeError("This is no record of a run.")

@@ -3,11 +3,11 @@
 Every backup is a second ledger, and a vault that was restored from one looks intact: it would draw
 again what has been published, and charge for it once. So the lines of a vault
 (charges, releases, evaluations and marks of all its runs) form a chain
-(:mod:`privbo_plugins.store.transaction`), and its head is also kept
-by whoever shows the releases (a study, a searcher, an agent). The head is compared when a run is
-joined and before every draw. A count would not do: a copy grows again.
+(:mod:`privbo_plugins.store.transaction`), and the host that shows the releases (a study, a
+searcher, an agent) keeps its head, too. The head is compared when a run is joined and before every
+draw. A count would not do: a copy grows again.
 
-Two copies of one vault at the same time are told apart by where they lie: each place is entered in
+Two copies of one vault at the same time differ in where they lie: each place is entered in
 the vault and shown beside the head. If a shown place is unknown to the vault, that vault is
 another copy. A release is published in the order: commit, show the head, look at the
 places again; of two copies that draw at the same moment, at least one therefore stops.
@@ -56,7 +56,7 @@ class RollbackGuard(Protocol):
         ...
 
     def places(self) -> Sequence[str]:
-        """Where the run's vault has lain."""
+        """Returns where the run's vault has lain."""
         ...
 
     def show(self, head: LogHead) -> None:
@@ -81,7 +81,7 @@ class Spent:
         self._seen: tuple[LogHead, Counter[tuple[str, float]]] = LogHead(), Counter()
 
     def of(self, tx: Transaction, population: str) -> Total:
-        """What a population has been charged, also in this transaction so far."""
+        """Returns what a population has been charged, also in this transaction so far."""
         counted = self._counted(tx)
         costs = [(mu, n) for (who, mu), n in counted.items() if who == population]
         return Total(sum(n for _, n in costs), math.fsum(n * mu**2 for mu, n in costs))
@@ -143,7 +143,7 @@ class Run:
             tx.check_chain()
             self._seen = tx.head()
 
-    # Whoever else remembers -----------------------------------------------------------------
+    # Guards ---------------------------------------------------------------------------------
 
     def guarded_by(self, rollback_guard: RollbackGuard) -> None:
         """Compares the run with what its releases are shown by, now and before every draw.
@@ -162,7 +162,7 @@ class Run:
         self._show()
 
     def check(self, tx: Transaction) -> None:
-        """That the vault holds everything that was seen of the run.
+        """Checks that the vault holds everything that was seen of the run.
 
         Raises:
             VaultError: If it does not.
@@ -173,7 +173,7 @@ class Run:
             _check_places(tx, self._rollback_guard)
 
     def follow(self, tx: Transaction) -> None:
-        """That what this process has seen released is still there.
+        """Checks that what this process has seen released is still there.
 
         Raises:
             VaultError: If it is not.
@@ -186,7 +186,7 @@ class Run:
             return tx.head()
 
     def confirm(self, head: LogHead) -> None:
-        """That a head which somebody saw is in the chain.
+        """Checks that a head which somebody saw is in the chain.
 
         Raises:
             VaultError: If it is not.
@@ -210,7 +210,7 @@ class Run:
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """One transaction; whatever it saw released is shown before the caller goes on."""
+        """One transaction; the guard sees every release in it before the caller goes on."""
         with self.vault.transaction(self.run_id) as tx:
             yield tx
             head = tx.head()
@@ -238,12 +238,12 @@ class Run:
         self.mark(NOTE, text)
 
     def entered(self, trial: str | None = None) -> bool:
-        """Whether a trial has begun in the private channel; None for any."""
+        """Checks whether a trial has begun in the private channel; None for any."""
         with self.transaction() as tx:
             return tx.has_mark(ENTERED, trial)
 
     def n_told(self) -> int:
-        """Number of trials that were told."""
+        """Counts trials that have a value."""
         with self.transaction() as tx:
             return tx.told()
 
@@ -272,7 +272,7 @@ class Run:
             tx.mark(_PUBLIC, f"{operation}/{trial}")
 
     def declared_public(self, among: Iterable[str] | None = None) -> frozenset[str]:
-        """What was declared public, as operation/trial: all, or those of some."""
+        """Returns what was declared public, as operation/trial: all, or those of some."""
         with self.transaction() as tx:
             if among is None:
                 return frozenset(tx.marks(_PUBLIC))
@@ -290,7 +290,7 @@ class Run:
 
     @property
     def charged(self) -> bool:
-        """Whether anything was charged or released."""
+        """Checks whether anything was charged or released."""
         with self.vault.transaction(self.run_id) as tx:
             return bool(tx.charges() or tx.evaluations() or tx.releases_after(0))
 
@@ -302,7 +302,7 @@ class Run:
                 tx.mark(_COMPARED, trial)
 
     def uncompared(self) -> list[str]:
-        """Trials with a release, of which nobody has said :meth:`mark_compared`."""
+        """Lists trials with a release that :meth:`mark_compared` was not called for."""
         with self.transaction() as tx:
             return tx.uncompared(_COMPARED)
 
@@ -372,7 +372,7 @@ def _found_or_begun(
 
 
 def confirm(tx: Transaction, head: LogHead) -> None:
-    """That a head is in the chain of a transaction's run.
+    """Checks that a head is in the chain of a transaction's run.
 
     Raises:
         VaultError: If it is not: the vault was restored from an older backup, or is another copy.

@@ -233,14 +233,14 @@ def prepare(engine: sa.Engine) -> None:
             number = connection.execute(sa.select(_schema.c.number)).scalar()
         if number is not None:  # None: another process has just made the tables
             check_schema(number)
-    elif begun:  # which whoever makes it does last
+    elif begun:  # the process that makes a vault writes it last
         check_schema(0)
     metadata.create_all(engine, [_schema])
     metadata.create_all(engine)
 
 
 def check_schema(number: object) -> None:
-    """That a vault has the tables of this version.
+    """Checks that a vault has the tables of this version.
 
     Args:
         number: Of the vault's tables; 0 for a vault that holds none.
@@ -263,7 +263,7 @@ _COMPILED: dict[str, dict[tuple[Any, ...], tuple[str, tuple[str, ...] | None]]] 
 
 
 def compiler(engine: sa.Engine) -> Compile:
-    """What makes SQL of statements, once a dialect and driver; None for named parameters."""
+    """Makes SQL of statements, once a dialect and driver; None stands for named parameters."""
     dialect = engine.dialect
     known = _COMPILED.setdefault(f"{dialect.name}+{dialect.driver}", {})
 
@@ -277,7 +277,7 @@ def compiler(engine: sa.Engine) -> Compile:
 
 
 def driver_errors(engine: sa.Engine) -> tuple[type[Exception], ...]:
-    """What connecting to a database or reading it may raise."""
+    """Returns what connecting to a database or reading it may raise."""
     return sa.exc.SQLAlchemyError, engine.dialect.loaded_dbapi.Error
 
 
@@ -289,7 +289,7 @@ def parse(text: str) -> sa.URL:
     """
     try:
         url = sa.make_url(text)
-        url.render_as_string(hide_password=False)  # as every driver is told it
+        url.render_as_string(hide_password=False)  # as every driver gets it
         return url
     except (sa.exc.ArgumentError, ValueError):  # the latter quotes what stands for a port
         raise ValueError(
@@ -323,7 +323,7 @@ def place_of(engine: sa.Engine, cursor: Any) -> str:
 
 
 def _machine() -> str:
-    """What tells a machine from a clone of its disk: when it was started."""
+    """Returns what tells a machine from a clone of its disk: when it was started."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -336,7 +336,7 @@ def _row(cursor: Any, text: str) -> tuple[Any, ...]:
 
 
 def dispose(engine: sa.Engine, pid: int) -> None:
-    """Closes the connections of a vault that nobody holds any longer.
+    """Closes the connections of a vault that no object holds any longer.
 
     A forked child only forgets them: closing would end its parent's.
     """
@@ -408,7 +408,7 @@ def _configure_sqlite(connection: Any, _record: Any) -> None:
         _leave_write_ahead(cursor, connection.OperationalError)
     except BaseException:
         cursor.close()  # first: its statement would keep the connection open
-        connection.close()  # while it is open, nobody else can leave write-ahead mode either
+        connection.close()  # an open one keeps others from leaving write-ahead mode, too
         raise
     cursor.close()
 

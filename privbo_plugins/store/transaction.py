@@ -186,7 +186,7 @@ class _Chain(_Rows):
         return LogHead(int(found[0][0]), str(found[0][1])) if found else LogHead()
 
     def holds(self, head: LogHead) -> bool:
-        """Whether the chain has gone through a head."""
+        """Checks whether the chain has gone through a head."""
         return head.n == 0 or self._fetch("link_at", seq=head.n) == [(head.digest,)]
 
     def lines_since(self, seq: int) -> list[Line]:
@@ -213,7 +213,7 @@ class _Chain(_Rows):
         return [((run, kind, key), salt, digest) for run, kind, key, salt, digest in rows]
 
     def lines(self) -> dict[Line, str]:
-        """What every line says that the chain must hold, of all runs of the vault."""
+        """Returns what every line says that the chain must hold, of all runs of the vault."""
         said: dict[Line, str] = {}
         for run, kind, key, *cost in self._select("ledger", "run_id", *_COST, **_EVERY):
             said[run, _CHARGE, f"{kind}/{key}"] = _cost(*cost)
@@ -269,7 +269,7 @@ class _Board(_Rows):
         return self._count("trials", **where)
 
     def told(self) -> int:
-        """Number of trials that were told, also of those whose losses are gone."""
+        """Counts trials that have a value, also those whose losses are gone."""
         return self.count(state="done") + self.count(state="gone")
 
     def new_trial(self, trial: str, role: str, step: int, slot: int, x: Array) -> None:
@@ -383,7 +383,7 @@ class Transaction(_Chain, _Board):
         return tuple(sorted(str(text) for (text,) in self._select("marks", "text", kind=kind)))
 
     def has_mark(self, kind: str, text: str | None = None) -> bool:
-        """Whether a fact was noted, whole; None asks for any fact of the kind."""
+        """Checks whether a fact was noted, whole; None asks for any fact of the kind."""
         if text is None:
             return bool(self._fetch("any_mark", kind=kind)[0][0])
         return bool(self._select("marks", "kind", kind=kind, text=text))
@@ -402,7 +402,7 @@ class Transaction(_Chain, _Board):
         self.link(_CHARGE, f"{charge.kind}/{charge.key}", _cost(*list(costs.values())[2:]))
 
     def charged(self, kind: str, key: str) -> bool:
-        """Whether a charge of this kind and key was written."""
+        """Checks whether a charge of this kind and key was written."""
         return bool(self._select("ledger", "kind", kind=kind, key=key))
 
     def charges(self) -> list[Charge]:
@@ -410,7 +410,7 @@ class Transaction(_Chain, _Board):
         return [Charge(*row) for row in self._select("ledger", *_COST)]
 
     def charges_by_mu(self) -> dict[tuple[str, float], int]:
-        """How many charges of the run have which (population, mu)."""
+        """Returns how many charges of the run have which (population, mu)."""
         return {(who, float(mu)): int(n) for who, mu, n in self._fetch("charges_by_mu")}
 
     def charges_since(self, seq: int) -> list[tuple[str, float]]:
@@ -469,7 +469,7 @@ class Transaction(_Chain, _Board):
         return token
 
     def take_token(self, trial: str, token: str) -> bool:
-        """Whether this is the evaluation's token; it is void from now on."""
+        """Checks whether this is the evaluation's token; it is void from now on."""
         taken = self._select("tokens", "token", trial=trial) == [(token,)]
         if taken:
             self._delete("tokens", trial=trial)
@@ -493,7 +493,7 @@ class Transaction(_Chain, _Board):
         return None if not found or found[0][0] is None else float(found[0][0])
 
     def payer(self, trial: str) -> str | None:
-        """Who was charged for an evaluation, released or not."""
+        """Returns who was charged for an evaluation, released or not."""
         found = self._select("plays", "person", trial=trial)
         return str(found[0][0]) if found else None
 

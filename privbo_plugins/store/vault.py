@@ -195,7 +195,7 @@ class Vault:
                 self._busy = False
 
     def _check_open(self, connection: Any) -> None:
-        """What was written without a transaction must not look as if it had been in one."""
+        """Checks that all was written in one transaction."""
         if self._is_sqlite and not connection.driver_connection.in_transaction:
             raise VaultError("The vault's transaction was ended by somebody else.")
 
@@ -225,22 +225,22 @@ class Vault:
             connection.invalidate()
 
     def _explain(self, error: BaseException) -> str:
-        # SQLite's messages never quote values; other drivers' may, so only their type is told.
+        # SQLite's messages never quote values; other drivers' may, so only their type shows.
         text = str(error) if self._is_sqlite else type(error).__name__
         return f"The vault refused an operation ({text}). Nothing of it was kept."
 
     def place(self) -> str:
-        """Where the vault lies: what tells two copies of it apart, and nothing more."""
+        """Returns where the vault lies: what tells two copies of it apart, and nothing more."""
         with self.transaction("") as tx:
             where = "" if self.in_memory else self._sql.place_of(self._engine, tx._cursor)
         return hashlib.sha256(f"{self.vault_id}/{where}".encode()).hexdigest()[:24]
 
     def lies_in(self, engine: sa.Engine) -> bool:
-        """Whether another engine, however its URL is spelt, sees this vault's own tables."""
+        """Checks whether another engine, under any spelling of its URL, sees these tables."""
         return not self.in_memory and self._sql.identity_seen_by(engine) == self.vault_id
 
     def lies_beside(self, *names: str) -> bool:
-        """Whether its database holds tables of somebody else's, all of these names."""
+        """Checks whether its database holds tables of somebody else's, all of these names."""
         import sqlalchemy as sa
 
         return not self.in_memory and set(names) <= set(sa.inspect(self._engine).get_table_names())

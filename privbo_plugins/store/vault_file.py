@@ -32,7 +32,7 @@ def prepare_file(path: str, create: bool) -> None:
 
 
 def _new_file(path: str) -> bool:
-    """Whether there was no file and one was created, for its owner alone."""
+    """Checks whether there was no file and one was created, for its owner alone."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     except FileExistsError:
@@ -54,7 +54,7 @@ def _check_file(path: str) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise VaultError(f"The vault file {path} is no plain file. Give the path of one.")
     for doubt in _doubts(path, found):
-        warnings.warn(doubt, PrivacyWarning, stacklevel=5)  # whoever calls open_vault
+        warnings.warn(doubt, PrivacyWarning, stacklevel=5)  # the caller of open_vault
     _check_written(path)
 
 
@@ -76,7 +76,7 @@ _DANGLING = (
 
 
 def _doubts(path: str, found: os.stat_result) -> Iterator[str]:
-    """What others may do with a file; whose it is can read it, and say who else may.
+    """Returns what others may do with a file; whose it is can read it, and say who else may.
 
     Raises:
         VaultError: If it is neither this user's nor root's. Root is warned only: in a container
