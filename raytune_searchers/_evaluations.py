@@ -19,7 +19,6 @@ from privbo_plugins.store.release import draw_reward
 from privbo_plugins.users import User, user_name
 from raytune_searchers._channel import USERS_LEDGER, Channel, Entry, channel_of_trial
 from raytune_searchers._trainable import (
-    ClosedRewardReportError,
     Publication,
     Trainable,
     check_trainable,
@@ -72,7 +71,6 @@ class RewardTrials:
             entry,
             as_reward,
             release,
-            ClosedRewardReportError,
         )
         return publication, None
 

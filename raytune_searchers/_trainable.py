@@ -49,22 +49,9 @@ class ClosedReportError(PrivacyError):
     def __init__(self, *_: object) -> None:
         super().__init__(
             "tune.report is closed to a private trainable: what it is given is stored and drawn "
-            "by dashboards. Return the vector of per-record values instead; if what you report "
-            "is public (it depends on no validation record), say so: "
-            "raytune_searchers.report_public({...}, checkpoint=...)."
-        )
-
-
-class ClosedRewardReportError(ClosedReportError):
-    """A trainable with a private reward called ``tune.report``."""
-
-    def __init__(self, *_: object) -> None:
-        PrivacyError.__init__(
-            self,
-            "tune.report is closed to a trainable whose reward is private: what it is given is "
-            "stored and drawn by dashboards. Return the reward instead; if what you report is "
-            "public (it depends on no user's data), say so: "
-            "raytune_searchers.report_public({...}, checkpoint=...).",
+            "by dashboards. Return the vector of per-record values, or the user's reward, "
+            "instead; if what you report is public (it depends on no validation record and on no "
+            "user's data), say so: raytune_searchers.report_public({...}, checkpoint=...)."
         )
 
 
@@ -88,7 +75,6 @@ class Publication:
         entry: The host's answer: what was released before a crash is reported again.
         convert: Makes the private value from what the function returned.
         release: Releases the private value and returns what was released.
-        closed: What ``tune.report`` raises meanwhile.
         drawn: The noisy draw, where what was released for the metric is an estimate.
     """
 
@@ -97,7 +83,6 @@ class Publication:
     entry: Entry
     convert: Callable[[Any], Any]
     release: Callable[[Any], float]
-    closed: type[ClosedReportError] = ClosedReportError
     drawn: Callable[[], float | None] = lambda: None
 
 
@@ -121,7 +106,7 @@ class _Running:
         """In place of the session's own: lets through what this very thread reports as public."""
         if getattr(self._open, "now", False):
             return own(*args, **kwargs)
-        raise self.publication.closed
+        raise ClosedReportError
 
 
 _running: _Running | None = None
@@ -278,7 +263,7 @@ def _evaluate(trainable: Trainable, config: dict[str, Any], begin: Begin) -> tup
         return sanitize.call(functools.partial(_result, own, own.entry.value, public), sanitized)
     running = _Running(own)
     with _closed_reports(running):
-        failure = _left_open(own)
+        failure = _left_open()
         if failure is not None:
             return None, failure
         # A copy: Tune writes the config itself, with whatever is put into it, into every result.
@@ -295,10 +280,10 @@ def _evaluate(trainable: Trainable, config: dict[str, Any], begin: Begin) -> tup
     return sanitize.call(functools.partial(_result, own, value, running.public), sanitized)
 
 
-def _left_open(own: Publication) -> PrivacyError | None:
+def _left_open() -> PrivacyError | None:
     """Returns the error if the user's function may not run: a way to report is not closed."""
     try:
-        check_closed(own.closed)
+        check_closed(ClosedReportError)
     except PrivacyError as error:
         return error
     return None
@@ -384,7 +369,7 @@ def _released(publication: Publication, private: Any) -> tuple[float, Any]:
 
 
 def _translated(error: BaseException) -> BaseException | None:
-    for kind in (ClosedRewardReportError, ClosedReportError, PublicReportError):
+    for kind in (ClosedReportError, PublicReportError):
         if isinstance(error, kind):
             return kind()
     return None
