@@ -316,16 +316,6 @@ def test_a_failed_trial_that_is_run_again_has_its_draw_unless_it_was_given_away(
     assert agent._rewards[draw[0], draw[2]] == 0.25
 
 
-def test_a_trial_made_anew_is_known_to_the_recommendation_only() -> None:
-    search = search_of(2)
-    config = config_of(search, "old")
-    search.on_trial_complete("old", error=True)
-    again = {f"config/{name}": value for name, value in config.items()}
-    finish(search, "new", 0.5, **again)
-    assert len(search._duets().evaluations) == 1
-    assert not draws(search)
-    finish(search, "stranger", 0.5)
-    assert len(search._duets().evaluations) == 1
 
 
 # Saved and restored -----------------------------------------------------------------------------
