@@ -211,7 +211,7 @@ class AgentHosts:
         return [(host.members, why)]
 
     def _actor(self, host: _OneHost, start: Start) -> Any:
-        """A host's actor, started where that is allowed: in memory once, by whoever made it."""
+        """A host's actor, started where that is allowed: in memory once, by its maker."""
         own = host.own
         with own.lock:
             if own.actor is None and not self._durable and not own.may_begin:

@@ -67,7 +67,7 @@ VOUCH = "report_public({})"
 def read(
     trial: str, row: Mapping[str, Any], metric: str | None, parameters: Collection[str]
 ) -> Shown:
-    """What a row of Tune's results shows of its trial.
+    """Reads what a row of Tune's results shows of its trial.
 
     Args:
         trial: Its id.
@@ -220,7 +220,7 @@ def _of_config(name: str, parameters: Collection[str]) -> bool:
 
 
 def value_in(result: Mapping[str, Any], metric: str | None) -> Any:
-    """What a result shows under the metric; None for nothing, or the NaN of public reports."""
+    """Returns a result's value under the metric; None for nothing, or a public report's NaN."""
     value = result.get(str(metric))
     return None if value is None or is_nan(value) else value
 

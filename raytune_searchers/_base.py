@@ -37,7 +37,7 @@ from raytune_searchers.hosts.losses import RunSettings, VaultHost
 Array = NDArray[np.float64]
 
 _NOTE = (
-    "whoever can run code on the cluster, or read the vault's database, can read the raw losses "
+    "users who can run code on the cluster, or read the vault's database, can read the raw losses "
     "that the vault holds"
 )
 
@@ -183,7 +183,7 @@ class LossesRun(ComparedRun, Reported):
         return config_at(self._space, self._param_space, x, param_space)
 
     def guarantee(self, results: Iterable[Any] = ()) -> Guarantee:
-        """What may be claimed for this run.
+        """Claims what the ledger of this run allows.
 
         Args:
             results: The ``ResultGrid`` of ``Tuner.fit``, to compare what it holds with the ledger
@@ -192,15 +192,15 @@ class LossesRun(ComparedRun, Reported):
         return self._checked_report(stored_in(results))["guarantee"]  # type: ignore[no-any-return]
 
     def finished(self) -> bool:
-        """Whether the plan is used up."""
+        """Tells whether the plan is used up."""
         return bool(self._report()["finished"])
 
     def history(self) -> History:
-        """What the run has published, for :mod:`privbo_plugins.plots`."""
+        """Returns what the run has published, for :mod:`privbo_plugins.plots`."""
         return self._detail("history")  # type: ignore[no-any-return]
 
     def status(self) -> dict[str, Any]:
-        """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
+        """Tells where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
         report = self._report()
         planned = None if report["plan"] is None else report["plan"].n_trials
         return status(

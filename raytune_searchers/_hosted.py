@@ -69,7 +69,7 @@ class HostedSearch(ComparedRun, TuneSearch):
         self._kept = Path(checkpoint_path).parent, 0
         if self._reading:
             return
-        with suppress(VaultError):  # of one that is gone it is told where it is asked
+        with suppress(VaultError):  # a later call says that it is gone
             self._begin()
 
     def _begin(self) -> None:
@@ -100,7 +100,7 @@ class HostedSearch(ComparedRun, TuneSearch):
         return super().suggest(trial_id)
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Looks at what was reported: what nobody vouched for or released unprotects the run."""
+        """Compares a report: what was neither released nor declared unprotects the run."""
         super().on_trial_result(trial_id, result)
         self._look(trial_id, result)
 

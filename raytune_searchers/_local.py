@@ -111,7 +111,7 @@ class Ledger(RewardsRun):
         return self._report_now()
 
     def guarantee(self, results: Iterable[Any] = ()) -> LocalGuarantee:
-        """What may be claimed for everything that the trainable has reported.
+        """Claims what the ledger allows for all that the trainable has reported.
 
         The ledger remembers which trials were compared; of others nothing is claimed.
 
@@ -126,7 +126,7 @@ class Ledger(RewardsRun):
             PrivacyError: In a trial.
 
         Warns:
-            PrivacyWarning: If the results hold what nobody has released or declared public.
+            PrivacyWarning: If the results hold what was neither released nor declared public.
         """
         if in_worker():
             raise PrivacyError("The guarantee is asked for in the driver, not in a trial.")
@@ -186,7 +186,7 @@ def ldp_trainable(given: _Settings) -> Any:
 
     The reward is clipped and privatised in the worker that evaluates it, before Tune sees it: run
     the trials where the users' data are. Everything that Tune stores and shows afterwards, and
-    whatever a searcher or scheduler makes of it, is eps-LDP. Source: Zhou and Tan, Curator 1, and
+    all that a searcher or scheduler makes of it, is eps-LDP. Source: Zhou and Tan, Curator 1, and
     the mechanisms of :mod:`privbo_plugins.privacy.local`.
 
     Call it in the driver: the ledger of the users' evaluations is started there, at once if Ray is

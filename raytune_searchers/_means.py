@@ -1,7 +1,7 @@
 """Any searcher, centrally private: a trainable whose clipped noisy mean is all that it reports.
 
-The experiment keeps its own searcher, scheduler and loggers, which see releases only. So nobody of
-ours would see what else is shown on the way: a callback compares every row with the ledger, by
+The experiment keeps its own searcher, scheduler and loggers, which see releases only. No searcher
+of ours would see what else is shown on the way: a callback compares every row with the ledger, by
 what every searcher does it with for its own trials. It tells the run's host which trials it looks
 at before their functions run, and the host admits no others.
 
@@ -197,7 +197,7 @@ class MeansRun(LossesRun):
         return self._begun.get(trial_id, [])
 
     def end_trial(self, trial_id: str, result: dict[str, Any], *, error: bool = False) -> None:
-        """Looks at the end of a trial, whose rows nobody compares from now on."""
+        """Looks at the end of a trial, whose rows are not compared from now on."""
         self._look_at_end(self._end, trial_id, result, error)
         self._here.discard(trial_id)
         self._unless_broken(self._call, "unwatch", trial_id)
@@ -375,9 +375,9 @@ def private_trainable(given: _Settings) -> PrivateTrainable:
     """Makes any searcher centrally private: each trial's clipped mean is released with noise.
 
     The vector goes to the vault, where it is forgotten with its release; what Tune stores and
-    shows is mu-GDP for the validation records (replace-one), whatever its searcher and scheduler
-    make of it. N releases share mu, so each carries noise of loss_bound sqrt(N) / (n mu). Give
-    ``num_samples=N`` to the Tuner: a trial that begins once they are made is refused.
+    shows is mu-GDP for the validation records (replace-one), and so is all that its searcher and
+    scheduler make of it. N releases share mu, so each carries noise of loss_bound sqrt(N) /
+    (n mu). Give ``num_samples=N`` to the Tuner: a trial that begins once they are made is refused.
 
     Give ``tune.RunConfig(callbacks=[private.callback])`` too: it compares every row with the
     ledger. The host refuses a trial without the callback before the function runs.

@@ -233,8 +233,8 @@ class RewardSearch(RewardsRun, HostedSearch):
 
         Args:
             trainable: From a config to one number: a reward to maximise or a cost to minimise, by
-                the search's mode. NaN and infinity count as the end of the range that nobody
-                wants.
+                the search's mode. NaN and infinity count as the bad end of the
+                range.
             user_id: Whose reward a trial is, as for :func:`raytune_searchers.ldp_trainable`.
 
         Returns:
@@ -255,7 +255,7 @@ class RewardSearch(RewardsRun, HostedSearch):
         )
 
     def plan(self, n_trials: int) -> TunePlan:
-        """What so many trials can tell at this epsilon.
+        """Says what so many trials can tell at this epsilon.
 
         Args:
             n_trials: Number of trials, one user's reward each.
@@ -292,7 +292,7 @@ class RewardSearch(RewardsRun, HostedSearch):
         return config_at(self._space, self._param_space, x, param_space)
 
     def guarantee(self, results: Iterable[Any] = ()) -> LocalGuarantee:
-        """What may be claimed for this run.
+        """Claims what the ledger of this run allows.
 
         Args:
             results: The ``ResultGrid`` of ``Tuner.fit``, to compare what it holds with the ledger
@@ -317,11 +317,11 @@ class RewardSearch(RewardsRun, HostedSearch):
         )
 
     def finished(self) -> bool:
-        """Whether as many trials have a value as ``n_trials=`` expects; never without it."""
+        """Tells whether as many trials have a value as ``n_trials=`` expects; never without it."""
         return used_up(len(self._shown_so_far()["evaluations"]), planned_trials(self._config))
 
     def status(self) -> dict[str, Any]:
-        """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
+        """Tells where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
         done = len(self._shown_so_far()["evaluations"])
         return status(
             self.guarantee(), done, planned_trials(self._config), recommendation=done > 0,

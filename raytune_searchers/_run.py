@@ -306,12 +306,12 @@ class ComparedRun(HostedRun):
     """Compares with the ledger of a host's run what Tune shows of its trials."""
 
     _PLAIN: ClassVar[str]
-    """What is said of a value that never passed through the host."""
+    """The reason given for a value that never passed through the host."""
     _WRAP: ClassVar[str]
     """And what to do about it."""
 
     def _read(self, trial: str, row: Row) -> Shown:
-        """What a row shows that a release or a declaration must account for."""
+        """Reads what a row shows that a release or a declaration must account for."""
         return read(trial, row, self._metric, self._parameters)
 
     @property

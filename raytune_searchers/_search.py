@@ -79,7 +79,7 @@ class Reported(abc.ABC):
 
     @abc.abstractmethod
     def status(self) -> dict[str, Any]:
-        """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
+        """Tells where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
 
     @abc.abstractmethod
     def _page(self, results: Iterable[Any]) -> Report:

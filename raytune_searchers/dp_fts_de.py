@@ -62,7 +62,7 @@ _OUTSIDE = (
 )
 
 _FAILED_NOTE = (
-    "trials failed, which tells something of their agents to whoever sees Tune's results; what "
+    "trials failed, which tells readers of Tune's results something of their agents; what "
     "an objective raises is withheld"
 )
 
@@ -139,7 +139,7 @@ class DPFTSDESearch(HostedSearch):
     A trial of Tune is one agent's round: its config and its results hold the tags ``agent`` and
     ``round``, and ``federation_round``, the number of rounds released so far. Parameters, values
     and models are the agent's secret: they stay in the process of its host, an actor, and in its
-    own database if there is one. Whoever sees the experiment sees which agent ran when, how
+    own database if there is one. Readers of the experiment see which agent ran when, how
     long, and whether its trial failed.
 
     Results know one metric, ``federation_round``: leave out ``TuneConfig``'s metric, or give that
@@ -291,7 +291,7 @@ class DPFTSDESearch(HostedSearch):
     def _running(self) -> set[int]:
         """Agents with a trial that is out.
 
-        A trial that its host has finished is over, whatever Tune has yet to do; one that its host
+        A trial that its host has finished is over, though Tune has more to do; one that its host
         has not heard of for a while was dropped by a fit that ended early.
         """
         out = {trial: self._live[trial] for trial in self._here & set(self._live)}
@@ -331,7 +331,7 @@ class DPFTSDESearch(HostedSearch):
     # What Tune shows ------------------------------------------------------------------------
 
     def _read(self, trial: str, row: Row) -> Shown:
-        """Whatever a row, flattened, holds beside an agent's name and numbers of rounds."""
+        """Reads what a row, flattened, holds beside an agent's name and numbers of rounds."""
         names = foreign(row, RELEASED, (AGENT, ROUND)) - {AGENT, ROUND}
         agents = [row[name] for name in (AGENT, f"config/{AGENT}") if name in row]
         if any(type(agent) not in (int, str) or agent not in self._names for agent in agents):
@@ -372,7 +372,7 @@ class DPFTSDESearch(HostedSearch):
         )
 
     def _status(self) -> Status | None:
-        """Where the rounds are; None if the server does not answer, so that agents go on alone."""
+        """Asks where the rounds are; None if the server does not answer: agents go on alone."""
         try:
             status: Status = self._call("rounds")
             self._see(status.head)
@@ -442,7 +442,7 @@ class DPFTSDESearch(HostedSearch):
         return make_shell(objective, finish, self._names, hosts)
 
     def guarantee(self, results: Iterable[Any] = ()) -> FederationGuarantee:
-        """What may be claimed for everything that this federation broadcasts.
+        """Claims what the ledger allows for all that this federation broadcasts.
 
         Args:
             results: The ``ResultGrid`` of ``Tuner.fit``: results or configs that hold more than
@@ -458,7 +458,7 @@ class DPFTSDESearch(HostedSearch):
         return self._report()["guarantee"]  # type: ignore[no-any-return]
 
     def history(self) -> FederationHistory:
-        """What the server has broadcast; nothing of any agent's own trials.
+        """Returns what the server has broadcast; nothing of any agent's own trials.
 
         Raises:
             VaultError: If the server was in memory and has ended before anything was known of it.
@@ -470,7 +470,7 @@ class DPFTSDESearch(HostedSearch):
         return FederationHistory(rounds, self._config.n_rounds, spent)
 
     def plan(self) -> FederationPlan:
-        """What the federation releases and costs each agent, from its public settings.
+        """Says what the federation releases and costs each agent, from its public settings.
 
         Warns:
             UtilityWarning: If the noise is likely to drown the signal.
@@ -480,12 +480,12 @@ class DPFTSDESearch(HostedSearch):
         return made
 
     def finished(self) -> bool:
-        """Whether the server has released all its rounds: agents go on alone."""
+        """Tells whether the server has released all its rounds: agents go on alone."""
         guarantee = self.guarantee()
         return guarantee.n_released >= guarantee.n_rounds
 
     def status(self) -> dict[str, Any]:
-        """Where the rounds stand, JSON-ready: see :func:`privbo_plugins.status.status`.
+        """Tells where the rounds stand, JSON-ready: see :func:`privbo_plugins.status.status`.
 
         Nothing of any agent's own trials is in it.
         """
@@ -613,7 +613,7 @@ def _check_rounds(config: FederationConfig, trials: Any, deadline: float | None)
         raise ValueError(f"deadline must be a positive number of seconds, got {deadline}.")
     if config.aggregated:
         raise ValueError(
-            "trust='aggregate' hides vectors from whoever runs the server, and one cluster runs "
+            "trust='aggregate' hides vectors from the server's operator, and one cluster runs "
             "server and agents here: let every agent tune a study of its own "
             "(optuna_samplers.DPFTSDESampler), or use trust='server'."
         )

@@ -46,12 +46,12 @@ class DUETSSearch(Published, RewardSearch):
 
     N agents explore by epochs: each evaluates points that its coin draws uniformly from what is
     left of the space, and after an epoch every agent drops what is certainly not the best. The
-    trials that run at the same time are the agents: whoever is free takes a draw of the open
+    trials that run at the same time are the agents: a free worker takes a draw of the open
     epoch. A draw whose trial fails is evaluated again at the same point, three times at most, and
     then counts as the worst value of its epoch. While the last draws of an epoch are out, and
-    after ``n_trials``, further trials evaluate the most promising points that nobody has
-    evaluated: no worker waits. Those points do not inform the epochs, so an epoch's outcome does
-    not depend on who was fast; ``recommend`` uses them.
+    after ``n_trials``, further trials evaluate the most promising points that are not evaluated
+    yet: no worker waits. Those points do not inform the epochs, so an epoch's outcome does not
+    depend on which worker was fast; ``recommend`` uses them.
 
     Source: Pavlovic, Salgia and Zhao, *Order-Optimal Regret in Distributed Kernel Bandits using
     Uniform Sampling with Shared Randomness*. As published it is
@@ -143,7 +143,7 @@ class DUETSSearch(Published, RewardSearch):
         return {"agent": evaluation.agent, "epoch": evaluation.epoch, **tag}
 
     def _evaluation(self, space: TuneSpace) -> Evaluation | None:
-        """A listed point, a draw that nobody has, one that a restore has dropped, or a spare."""
+        """A listed point, a free draw, one that a restore has dropped, or a spare."""
         if self._points:
             return Evaluation(self._listed(space))
         draws = self._learned(space)
@@ -173,11 +173,11 @@ class DUETSSearch(Published, RewardSearch):
         return cast(DUETS, self._learned(self._space).algorithm)
 
     def history(self) -> list[Epoch]:  # type: ignore[override]
-        """What each epoch has led to: inducing set, what is left, numbers sent."""
+        """Returns what each epoch has led to: inducing set, what is left, numbers sent."""
         return [] if self._space is None else list(self._duets().history)
 
     def status(self) -> dict[str, Any]:
-        """Where the run stands, JSON-ready; once the space is known: epoch, share left, numbers.
+        """Tells where the run stands, JSON-ready; with a known space DUETS' own progress too.
 
         The keys are those of :func:`privbo_plugins.status.status`, then DUETS' own.
         """
@@ -185,7 +185,7 @@ class DUETSSearch(Published, RewardSearch):
         return super().status() | known
 
     def finished(self) -> bool:
-        """Whether the last epoch has closed; never without ``n_trials=``."""
+        """Tells whether the last epoch has closed; never without ``n_trials=``."""
         return self._space is not None and self._duets().finished
 
     def _summary(self) -> dict[str, Any] | None:

@@ -392,14 +392,14 @@ class POGPUCBSearch(Published, TuneSearch):
             RuntimeError: If the mode is not known.
         """
         if not self._told:
-            raise ValueError("There is nothing to recommend yet: no row's outcome was told.")
+            raise ValueError("There is nothing to recommend yet: no row has an outcome.")
         own = self._param_space if param_space is None else param_space
         self._check_space(own)
         values = self._ready().suggestion(self._learned().recommendation())
         return filled(own, values)
 
     def guarantee(self, results: Iterable[Any] = ()) -> OutsourcedGuarantee:
-        """What the table's manifest claims for its rows.
+        """Claims what the table's manifest says of its rows.
 
         Args:
             results: The ``ResultGrid`` of ``Tuner.fit``: which rows have answered, and whether
@@ -429,7 +429,7 @@ class POGPUCBSearch(Published, TuneSearch):
         )
 
     def plan(self) -> TablePlan:
-        """What the released table costs each row, and how well it keeps rows apart.
+        """Says what the released table costs each row, and how well it keeps rows apart.
 
         Warns:
             UtilityWarning: If the noise is likely to drown the rows.
@@ -439,7 +439,7 @@ class POGPUCBSearch(Published, TuneSearch):
         return made
 
     def status(self) -> dict[str, Any]:
-        """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
+        """Tells where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
         answered = len(self._told)
         return status(self.guarantee(), answered, recommendation=answered > 0)
 
