@@ -35,7 +35,7 @@ def as_losses(values: Any) -> Array:
     into a constant.
 
     Raises:
-        NotLossesError: If it is not a non-empty vector, whatever its entries are; a ValueError
+        NotLossesError: If it is not a non-empty vector, for any entries; a ValueError
             whose message never quotes a value.
 
     Example:
@@ -328,7 +328,7 @@ def _of_array(array: NDArray[Any]) -> Array:
 
 
 def _number(entry: Any) -> float:
-    """One record's value; NaN if it is no real number, whatever its own code does."""
+    """One record's value; NaN if it is no real number, or its own code raises."""
     return entry if type(entry) is float else _safely(_real, entry, math.nan)
 
 

@@ -56,7 +56,7 @@ class Series:
         look: :data:`POINTS`, :data:`LINE`, :data:`BOTH`, :data:`DOTTED` or :data:`BAND`.
         error: Half the length of a bar through each point; 0 for none.
         low: Lower edge of a band.
-        texts: What is said of each point, in the table beside the picture and on hovering.
+        texts: A text on each point, in the table beside the picture and on hovering.
         colour: Its colour; empty for the next one.
     """
 

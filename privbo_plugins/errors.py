@@ -67,11 +67,11 @@ SET_BACK = (
     "released since that backup is missing from its ledger. Nothing more can be released for "
     "this run."
 )
-"""What is said of a vault whose ledger is older than what was seen of it."""
+"""The error for a vault whose ledger is older than its guard remembers."""
 
 ANOTHER_POINT = (
     "Of a trial of this name the vault holds a release at other parameters: the study or "
     "experiment is a copy of one that goes on beside the same vault. Nothing was released. Go on "
     "with the original, or begin a new one."
 )
-"""What is said instead of showing the release of another point."""
+"""The error in place of the release of another point."""

@@ -69,7 +69,7 @@ def check_no_link(path: Path) -> None:
 def replace_file(target: Path, write: Callable[[BinaryIO], None], *, private: bool) -> None:
     """Replaces a file at once: a reader sees the old one or the new one.
 
-    Whoever may write the directory can give any name in it to another file. So the new file is
+    A user who may write the directory can give any name in it to another file. So the new file is
     written through the descriptor that its creation gave, never by its name, and the directory is
     held open meanwhile.
 
@@ -77,7 +77,7 @@ def replace_file(target: Path, write: Callable[[BinaryIO], None], *, private: bo
         target: Where to.
         write: Fills an empty file.
         private: Whether it is for its owner alone (mode 0600). Otherwise the umask decides who
-            else may read it, but nobody who could not read the file that it replaces.
+            else may read it, but no user who could not read the file that it replaces.
 
     Raises:
         OSError: If it cannot be written, is a symbolic link, or its name was given to another file

@@ -71,7 +71,7 @@ class LossSettings(TypedDict):
 
 
 class BoundedLoss:
-    """A loss that lies in [0, 1] whatever the data are.
+    """A loss that lies in [0, 1] for all data.
 
     Attributes:
         loss_bound: Its largest value, C.

@@ -145,7 +145,7 @@ def own_words(error: BaseException) -> Exception | None:
 
 
 def of_converting(error: BaseException) -> Exception | None:
-    """What may be told where something that an objective returned is made a number, or a vector.
+    """Translates an error of converting what an objective returned to a number or a vector.
 
     That runs the code of what was returned, so only the converters' own errors are the engine's
     there: even a plain ``ValueError`` may quote data.

@@ -12,11 +12,11 @@ User = str | bytes | int
 
 
 NO_NAME = "A user's name must be a string, bytes or an integer."
-"""What is said of anything else."""
+"""The error for anything else."""
 
 
 def user_name(user: Any) -> User:
-    """A user's name as plain data: one name is one user, whatever subclass it comes in.
+    """A user's name as plain data: one name is one user, in every subclass.
 
     Raises:
         ValueError: If it is no string, bytes or integer.

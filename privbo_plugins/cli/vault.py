@@ -66,7 +66,7 @@ def _one(run: StoredRun) -> _Answer:
 
 
 def _together(vault: Vault, data_label: str) -> _Answer:
-    """What holds for all runs on the same data together."""
+    """Tells what holds for all runs on the same data together."""
     from privbo_plugins.privacy.statement import legible
     from privbo_plugins.sessions.certificates import added, labelled
 

@@ -38,7 +38,7 @@ _STEP = 1e-9
 """By which a root is moved to the safe side, again until it is there."""
 
 _OUTCOMES = 2**16
-"""Outcomes of randomised responses that are told apart; what is beyond counts as Gaussian."""
+"""Outcomes of randomised responses that are kept apart; those beyond count as Gaussian."""
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:
@@ -90,7 +90,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
 
 
 def _root_above(excess: Callable[[float], float], upper: float) -> float:
-    """Where a falling function is not above 0 any more, a hair beyond; it is above 0 at 0."""
+    """Finds where a function that falls from above 0 is not above it any more, a hair beyond."""
     root = scipy.optimize.brentq(excess, 0.0, upper, xtol=1e-12, rtol=1e-12)
     found = float(root) * (1.0 + _STEP) + _STEP
     while excess(found) > 0:
@@ -141,10 +141,10 @@ def gdp_mu(epsilon: float, delta: float) -> float:
 
 
 def chosen_mu(mu: float | None, epsilon: float | None, delta: float | None) -> float:
-    """The mu of a run that was said as mu, or as epsilon and delta.
+    """Chooses the mu of a run, given as mu or as epsilon and delta.
 
     Args:
-        mu: Gaussian DP parameter, checked by whoever takes it.
+        mu: Gaussian DP parameter, checked by its settings.
         epsilon: Finite, > 0.
         delta: In (0, 1).
 
@@ -370,7 +370,7 @@ def _leak(event: Event) -> float:
 
 
 def _pure(counted: Counted) -> Counter[float]:
-    """How many randomised responses of which epsilon there are."""
+    """Counts randomised responses by their epsilon."""
     pure: Counter[float] = Counter()
     for event, k in counted:
         if isinstance(event, PureEvent | ApproximateEvent):
@@ -415,7 +415,7 @@ class Cost:
 
     @property
     def event(self) -> Event:
-        """What it is to an accountant."""
+        """Describes it to an accountant."""
         if self.delta == 0:
             return PureEvent(self.epsilon)
         if self.gaussian:

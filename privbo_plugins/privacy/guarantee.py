@@ -102,7 +102,7 @@ class PrivacyGuarantee(abc.ABC):
 
     @abc.abstractmethod
     def _spending(self) -> Spending:
-        """What was spent, out of what."""
+        """Measures what was spent, out of what."""
 
     def _epsilon_at(self, delta: float) -> float:
         """Epsilon of a protected run at any delta in [0, 1).
@@ -127,7 +127,7 @@ class PrivacyGuarantee(abc.ABC):
 
     @property
     def deltas(self) -> tuple[float, ...]:
-        """Deltas at which epsilon is told; the first one is the claim's."""
+        """Deltas at which epsilon is shown; the first one is the claim's."""
         return (self._spending().delta or 0.0,)
 
     def _notes(self, *, lasting: bool) -> Sequence[str]:
@@ -157,7 +157,7 @@ class PrivacyGuarantee(abc.ABC):
 
     @property
     def best_guess(self) -> float:
-        """The best chance to guess right which of two worlds it is, whatever the attacker does.
+        """The best chance to guess right which of two worlds it is, by any method.
 
         Both are equally likely to begin with, so a coin is right with one half; 1 where nothing
         is claimed. The two worlds are ``neighbours``: the attacker knows everything else.
@@ -254,8 +254,8 @@ class PrivacyGuarantee(abc.ABC):
     def lasting(self) -> str:
         """The claim in words for what is stored: it says the cap ("at most") and nothing so far.
 
-        So it stays true whatever is released after it was written, and everybody who knows the
-        run's settings writes the same text. Notes on what has happened are left to ``str()``.
+        So it stays true after further releases, and all who know the run's settings write the
+        same text. Notes on what has happened are left to ``str()``.
         """
         return self._text(lasting=True)
 
@@ -365,7 +365,7 @@ class Guarantee(PrivacyGuarantee):
 
     @property
     def deltas(self) -> tuple[float, ...]:
-        """What was asked for, or the power of ten below 1/n that is customary; and tenths."""
+        """Lists the delta asked for, or the customary power of ten below 1/n; and tenths."""
         n = self.n_records or 10**5
         customary = float(f"1e-{math.ceil(math.log10(10 * n))}")
         asked = self._asked[1]

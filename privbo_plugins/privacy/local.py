@@ -145,7 +145,7 @@ class LocalMechanism(abc.ABC):
         return self.middle + self.half * self._release(self.clip(y, worst), noise)
 
     def could_release(self, value: float) -> bool:
-        """Whether the mechanism, for any reward, could have let this out."""
+        """Tells whether the mechanism, for any reward, could have let this out."""
         return math.isfinite(value)
 
     @abc.abstractmethod
@@ -177,11 +177,11 @@ class LocalMechanism(abc.ABC):
     @property
     @abc.abstractmethod
     def tail(self) -> Tail:
-        """How far ``ybar`` strays from ``clip(y)``."""
+        """Bounds how far ``ybar`` strays from ``clip(y)``."""
 
     @property
     def noise(self) -> RewardNoise:
-        """What an algorithm may know of it, all public."""
+        """Collects what an algorithm may know of it, all public."""
         return RewardNoise(self.worst_variance, self.total_variance, self.tail)
 
     @property
@@ -224,7 +224,7 @@ class Laplace(LocalMechanism):
         return noise.add_laplace(u, self.scale / self.half)
 
     def unit_variance(self, u: float) -> float:
-        """2 L², whatever u is."""
+        """2 L², for every u."""
         return 2.0 * (self.scale / self.half) ** 2
 
     @property
@@ -248,12 +248,12 @@ class _Bounded(LocalMechanism):
         """Largest output."""
 
     def could_release(self, value: float) -> bool:
-        """Whether a value lies within C half-ranges of the middle."""
+        """Tells whether a value lies within C half-ranges of the middle."""
         return abs(value - self.middle) <= self.half * self.C + self._rounding
 
     @property
     def _rounding(self) -> float:
-        """How far a value may lie off: another machine's logarithms differ in the last digit."""
+        """Bounds how far a value may lie off: logarithms differ in the last digit by machine."""
         reach = self.half * self.C
         return _LAST_DIGITS * reach + 4.0 * math.ulp(abs(self.middle) + reach)
 
@@ -283,7 +283,7 @@ class Duchi(_Bounded):
         return 1.0 / (2.0 * self.truth - 1.0)
 
     def could_release(self, value: float) -> bool:
-        """Whether a value is one of the two."""
+        """Tells whether a value is one of the two."""
         off = abs(abs(value - self.middle) - self.half * self.C)
         return off <= self._rounding
 
@@ -420,7 +420,7 @@ class Gaussian(LocalMechanism):
         return float(noise.add_gaussian(np.array([u]), self.sigma / self.half)[0])
 
     def unit_variance(self, u: float) -> float:
-        """sigma², whatever u is."""
+        """sigma², for every u."""
         return (self.sigma / self.half) ** 2
 
     @property

@@ -64,7 +64,7 @@ def clip_rows(G: Array, B: float) -> Array:
 def _rescaled(G: Array) -> tuple[Array, Array, Array]:
     """Rows over their largest entries, the norms of these, and the entries: U, |U|, max |G|.
 
-    No square over- or underflows then, whatever the magnitude; all rows are treated alike.
+    No square over- or underflows then at any magnitude; all rows are treated alike.
     """
     largest = np.abs(G.T, order="C").max(axis=0, initial=0.0)  # quicker than along short rows
     units = G / np.where(largest > 0, largest, 1.0)[:, None]
@@ -73,7 +73,7 @@ def _rescaled(G: Array) -> tuple[Array, Array, Array]:
 
 
 def clip_values(y: Array, low: float, high: float, worst: float) -> Array:
-    """How far values lie above ``low``, clipped to [0, high - low].
+    """Measures how far values lie above ``low``, clipped to [0, high - low].
 
     Distances from the bound are returned, and released, because adding a bound far from zero
     before the noise would round differently for neighbouring data sets.
@@ -96,7 +96,7 @@ def fixed_point_sum(values: Array, bound: float) -> IntArray:
     """Exact sum over the first axis in units of ``bound / 2**36``, rounded towards zero.
 
     Rounding towards zero never lengthens a row, so a bound on norms holds for the integers. No
-    entry counts for more than the bound, whatever was handed in.
+    entry counts for more than the bound, clipped before or not.
     """
     one = 2.0**FRACTION_BITS
     with np.errstate(all="ignore"):
@@ -204,7 +204,7 @@ def fraction_within(blocks: Iterable[Array], B: float) -> Array:
 
 
 def check_share(mu: float) -> None:
-    """That the noise of one release can keep its mu.
+    """Checks that the noise of one release can keep its mu.
 
     Raises:
         ValueError: If it is below :data:`SMALLEST_MU`.

@@ -8,7 +8,7 @@ draws or a long time: a trace of 90 000 draws shows no further request. What cop
 a running process copies the generator, so a snapshot that is resumed twice may draw the same
 noise twice. Integers come from the system each time.
 
-Tests inject :class:`InsecureNoise` explicitly, and whatever was released with it is reported as
+Tests inject :class:`InsecureNoise` explicitly, and everything released with it is reported as
 unprotected for ever.
 """
 
@@ -120,7 +120,7 @@ _AS_DEFINED = _methods()
 
 
 def is_secure(noise: object) -> bool:
-    """Whether a privacy claim may rest on this source: :class:`SecureNoise`, as defined here.
+    """Tells whether a claim may rest on this source: :class:`SecureNoise`, as defined here.
 
     A subclass is another source, and so is the class once one of its methods has been replaced.
 

@@ -55,7 +55,7 @@ class UserSettings:
         default=None,
     )
     user_delta: float = setting(
-        "The delta at which what one user pays in all is told and limited, in [0, 1). At 0 "
+        "The delta at which the sum that one user pays is shown and limited, in [0, 1). At 0 "
         "epsilons add up; above, many evaluations cost less than their sum. A budget for "
         '"gaussian", or for users who were asked with it elsewhere, needs one above 0.',
         default=0.0,

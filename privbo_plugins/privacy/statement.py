@@ -54,7 +54,7 @@ class Statement:
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Statement:
-        """What a certificate holds: the fields, as JSON has them."""
+        """Makes one of the fields that a certificate holds, as JSON has them."""
         rows = [(str(what), str(text)) for what, text in told["rows"]]
         lists = [(str(heading), [str(p) for p in points]) for heading, points in told["lists"]]
         return cls(str(told["sentence"]), told["protected"] is True, rows, lists)

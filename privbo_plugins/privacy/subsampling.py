@@ -166,7 +166,7 @@ def calibrate(*, epsilon: float, delta: float, n_rounds: int, q: float = 1.0) ->
 
 
 def _exceeds(q: float, z: float, T: int, epsilon: float, delta: float) -> bool:
-    """Whether T rounds cost more than the budget as it is shown, rounded up.
+    """Tells whether T rounds cost more than the budget as it is shown, rounded up.
 
     Cheap bounds come first, for tiny z they suffice.
     """

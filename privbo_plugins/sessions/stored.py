@@ -101,7 +101,7 @@ class StoredRun:
 
     @property
     def not_known(self) -> tuple[str, ...]:
-        """What the vault alone cannot know of it."""
+        """Lists what the vault alone cannot know of it."""
         return NOT_KNOWN[self.kind]
 
     @property
@@ -119,7 +119,7 @@ class StoredRun:
             return len(tx.releases_after(0))
 
     def published(self) -> dict[str, float]:
-        """What trials may show, by the vault's name of each trial.
+        """Reads what trials may show, by the vault's name of each trial.
 
         Raises:
             ValueError: If this kind of run keeps no values of trials.
@@ -214,7 +214,7 @@ class StoredRun:
 
     @property
     def _unseen(self) -> list[str]:
-        """Why a searcher of Ray Tune would claim nothing of a run that is marked by nothing."""
+        """Tells why a searcher of Ray Tune would claim nothing of a run without marks."""
         return [NEVER_COMPARED] * (self.name.startswith(_RAY) and bool(self._run.uncompared()))
 
     def _rewards(self) -> _Told:
