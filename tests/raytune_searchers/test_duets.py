@@ -316,8 +316,6 @@ def test_a_failed_trial_that_is_run_again_has_its_draw_unless_it_was_given_away(
     assert agent._rewards[draw[0], draw[2]] == 0.25
 
 
-
-
 # Saved and restored -----------------------------------------------------------------------------
 
 
