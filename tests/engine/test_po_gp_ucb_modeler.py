@@ -477,16 +477,6 @@ def test_what_is_given_is_not_fitted_and_known_variance_is_added() -> None:
     assert direct.lengthscale == pytest.approx(part.lengthscale, rel=1e-6)
 
 
-def test_a_few_asks_find_the_best_row_of_a_smooth_function() -> None:
-    rows = np.random.default_rng(8).uniform(-1, 1, size=(400, 2))
-    y = -((rows - 0.3) ** 2).sum(1)
-    model = POGPUCB(RowsConfig(rows), row_space(400))
-    for key in range(20):
-        evaluation = model.ask(key)
-        model.tell(evaluation, float(y[model.row(evaluation.x)]))
-    assert y[model.row(model.recommendation())] >= np.sort(y)[-4]
-
-
 # Settings and state -------------------------------------------------------------------------
 
 BAD = [

@@ -165,21 +165,6 @@ def test_other_parameters_are_random_and_take_no_part() -> None:
     assert set(among.sampler.recommend(among)) == {"row"}  # type: ignore[attr-defined]
 
 
-def test_the_seed_drives_everything() -> None:
-    runs = []
-    for seed in (1, 1, 2):
-        study = make_study(make(seed=seed))
-        study.optimize(answer, n_trials=6)
-        runs.append(asked(study))
-    assert runs[0] == runs[1] != runs[2]
-    firsts = set()
-    for _ in range(5):
-        study = make_study(make(seed=None))
-        study.optimize(answer, n_trials=1)
-        firsts |= set(asked(study))
-    assert len(firsts) > 1
-
-
 def test_one_sampler_serves_several_studies() -> None:
     sampler = make()
     up, down = make_study(sampler), make_study(sampler, direction="minimize")
@@ -439,15 +424,6 @@ def test_when_all_rows_fail_the_study_goes_on() -> None:
     assert len(study.trials) == 9
     with pytest.raises(ValueError, match="nothing to recommend"):
         study.sampler.recommend(study)
-
-
-def test_rows_of_trials_that_run_are_not_given_to_others() -> None:
-    study = make_study()
-    study.optimize(answer, n_trials=3)
-    out = [ask(study.ask()) for _ in range(4)]
-    study.optimize(answer, n_trials=5)
-    assert len({*asked(study)}) == 12
-    assert set(out) <= set(asked(study))
 
 
 # Misuse ---------------------------------------------------------------------------------------
