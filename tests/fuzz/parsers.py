@@ -176,7 +176,8 @@ def _server() -> FederatedServer:
 
 def _listening(scene: Scene) -> listening.Listener:
     server = _server()
-    listener = listening.Listener(server, ("127.0.0.1", 0), wires.impostor(SECRET.encode() * 4))
+    identity = wires.impostor(SECRET.encode() * 4)
+    listener = listening.Listener(server.rounds, ("127.0.0.1", 0), identity, server._invitations)
     scene.ending.callback(listener.close)
     listener.kept = server  # type: ignore[attr-defined]  # which it holds weakly itself
     return listener
@@ -455,7 +456,7 @@ def masked_rounds(_scene: Scene) -> tuple[Inputs, Read]:
         attempt = copy.deepcopy(turn.stood)
         understood(lambda read: attempt.post(0, read), sent)
         assert attempt.phase == turn.phase
-        _ = attempt.recoverable, attempt.enough, attempt.complete(set())
+        _ = attempt.recoverable, attempt.complete(set())
         assert 0 in attempt._members(turn.phase)
 
     return _damaged(turns), read
