@@ -302,9 +302,7 @@ class Federation:
         )
         self.space = to_space(SPACE)
         assert self.space is not None
-        self.settings = ServerSettings(
-            "r", self.config, None, self.space.public, True, None, False
-        )
+        self.settings = ServerSettings("r", self.config, None, self.space.public, True, None)
         self.url = url
         self.restart()
 
