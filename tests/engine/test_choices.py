@@ -131,6 +131,7 @@ def test_the_plan_and_the_claim_say_that_choices_are_selected() -> None:
 # Where it looks ---------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(2, 5), min_size=1, max_size=4))
 def test_the_first_start_points_are_one_of_each_combination(arms: list[int]) -> None:
     space = mixed(1, *arms)
