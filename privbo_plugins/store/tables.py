@@ -120,7 +120,7 @@ _chain = sa.Table(
     sa.Column("run_id", sa.String(32), nullable=False),
     sa.Column("kind", sa.String(32), nullable=False),
     sa.Column("key", sa.String(192), nullable=False),
-    sa.Column("salt", sa.String(16), nullable=False),
+    sa.Column("salt", sa.String(32), nullable=False),
     sa.Column("digest", sa.String(64), nullable=False),
     sa.UniqueConstraint("run_id", "kind", "key"),
 )

@@ -11,7 +11,8 @@ Notation of the chain:
     ======  ==================================================================
 
 A salt is drawn for each line, so that two vaults that went different ways never have one chain,
-also if both say the same; and a digest tells nothing of a release without the vault.
+also if both say the same; and a digest, which hosts show, tells nothing of a line without the
+vault: its 128 bits cannot be tried out.
 """
 
 from __future__ import annotations
@@ -196,7 +197,7 @@ class _Chain(_Rows):
     def link(self, kind: str, key: str, text: str) -> None:
         """Adds a link for a line of this run; a second one violates a constraint."""
         self._lock_vault()
-        last, salt = self.head(), secrets.token_hex(8)
+        last, salt = self.head(), secrets.token_hex(16)
         digest = _linked(last.digest, (self.run_id, kind, key), salt, text)
         self._insert("chain", seq=last.n + 1, kind=kind, key=key, salt=salt, digest=digest)
 
