@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from scipy import optimize
 from scipy.stats import norm
 
+from privbo_plugins.errors import BudgetExceededError
 from privbo_plugins.privacy.accountant import Cost, evaluations_delta, evaluations_epsilon
 from privbo_plugins.privacy.guarantee import LocalGuarantee
-from privbo_plugins.privacy.local import LocalMechanism, make_mechanism
+from privbo_plugins.privacy.local import LOCAL_MECHANISMS, LocalMechanism, make_mechanism
 from privbo_plugins.privacy.noise import SecureNoise
 from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.store.vault import Vault, open_vault
@@ -142,6 +143,15 @@ def claimed(curator: RewardSession, **how: Any) -> LocalGuarantee:
     return curator.guarantee(1, users_named=True, **how)
 
 
+def test_only_gaussian_evaluations_have_a_delta() -> None:
+    """What a ledger calls Gaussian by its run's mechanism, and nothing else."""
+    for name in LOCAL_MECHANISMS:
+        delta = 1e-6 if name == "gaussian" else None
+        mechanism = make_mechanism(0.5, bound=1.0, mechanism=name, delta=delta)
+        expected = Cost(0.5, delta or 0.0, gaussian=name == "gaussian")
+        assert mechanism.evaluation == expected
+
+
 def test_a_user_s_gaussian_evaluations_in_several_runs_are_claimed_at_a_true_pair() -> None:
     """Epsilons added and deltas dropped gave (1.04, .05) for what costs 2.29 there."""
     vault = open_vault()
@@ -176,6 +186,20 @@ def test_a_pure_run_after_gaussian_ones_claims_no_delta_of_zero() -> None:
     assert "at delta = 0.01" in str(guarantee)
 
 
+def test_the_claimed_delta_covers_every_user_of_the_run() -> None:
+    """Joe paid more epsilon without any delta; Jane's evaluations need one."""
+    vault = open_vault()
+    evaluated(vault, "one", gaussian(0.1, 0.01), 1)
+    curator = evaluated(vault, "two", make_mechanism(0.5, bound=1.0), 1)
+    for trial in range(5):
+        curator.release(str(trial), 0.25, "Joe", -1.0)
+    guarantee = claimed(curator)
+    assert (guarantee.most_evaluations, guarantee.delta_most) == (5, 0.01)
+    coins = [leaky_coin(0.5, 0.0)] * 5
+    least = optimize.brentq(lambda e: delta_of(coins, e) - 0.01, 0.0, 2.5, xtol=1e-12)
+    assert least <= guarantee.epsilon <= least + 1e-6 < 2.5
+
+
 def test_evaluations_that_no_ledger_knows_are_composed_with_their_delta() -> None:
     curator = evaluated(open_vault(), "run", gaussian(1.0, 0.05), 1)
     guarantee = claimed(curator, unknown_evaluations=8)
@@ -185,6 +209,49 @@ def test_evaluations_that_no_ledger_knows_are_composed_with_their_delta() -> Non
     assert guarantee.most_evaluations == 9
     unknown_only = RewardSession(gaussian(1.0, 0.05), open_vault(), "run")
     assert claimed(unknown_only, unknown_evaluations=9).epsilon == pytest.approx(exact, rel=1e-6)
+
+
+def test_unknown_evaluations_may_make_somebody_else_the_one_who_paid_most() -> None:
+    """One Gaussian evaluation of epsilon 4 costs more than a pure one of 3.5; many cost less."""
+    vault = open_vault()
+    pure = make_mechanism(1.0, bound=1.0)
+    other = RewardSession(gaussian(4.0, 1e-6), vault, "other")
+    other.release("0", 0.25, "Jane", -1.0)
+    curator = RewardSession(pure, vault, "run")
+    curator.release("0", 0.25, "Jane", -1.0)
+    guarantee = claimed(curator, unknown_evaluations=3)
+    assert guarantee.epsilon >= evaluations_epsilon(
+        {other.mechanism.evaluation: 1, pure.evaluation: 4}, 1e-6
+    )
+
+
+def test_a_budget_is_spent_in_true_epsilons_over_several_runs() -> None:
+    """Four evaluations of (.01, .2) elsewhere use up a budget of 2 at delta .05 on their own."""
+    vault = open_vault()
+    for run in range(4):
+        evaluated(vault, f"run {run}", gaussian(0.01, 0.2), 1)
+    curator = RewardSession(gaussian(1.0, 0.05), vault, "last", user_budget=2.0, user_delta=0.05)
+    with pytest.raises(BudgetExceededError, match=r"at delta=0\.05 in all"):
+        curator.check("0", "Jane")
+    with pytest.raises(BudgetExceededError):
+        curator.release("0", 0.25, "Jane", -1.0)
+    assert curator.evaluations() == {}
+    curator.release("0", 0.25, "Joe", -1.0)
+
+
+def test_whoever_is_within_the_budget_is_claimed_within_it() -> None:
+    vault = open_vault()
+    evaluated(vault, "elsewhere", gaussian(0.5, 1e-4), 2)
+    curator = RewardSession(
+        make_mechanism(0.5, bound=1.0), vault, "run", user_budget=3.0, user_delta=1e-4
+    )
+    for trial in range(100):
+        try:
+            curator.release(str(trial), 0.25, "Jane", -1.0)
+        except BudgetExceededError:
+            break
+    assert 3 < trial < 99
+    assert 2.5 < claimed(curator).epsilon <= 3.0 * (1 + 1e-9)
 
 
 def test_evaluations_of_a_mechanism_that_this_version_does_not_know_leak_what_they_may() -> None:
