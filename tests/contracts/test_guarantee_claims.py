@@ -23,7 +23,7 @@ from optuna_samplers import (
     POGPUCBSampler,
     ldp_objective,
 )
-from privbo_plugins.errors import PrivacyWarning, UtilityWarning, VaultError
+from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.store.run import Run
 from tests.inside import looked_at, storage_of
@@ -562,3 +562,50 @@ def test_what_samplers_write_into_a_study_on_disk_is_their_own(make: Make, tmp_p
     assert [name for name in study.user_attrs if name.startswith("privbo:head:")]
     notes = hosted.owner(private).guarantee(study).notes
     assert not [note for note in notes if "did not write" in note]
+
+
+class Foreign(VaultError):
+    """Made of other arguments than a text, which are data."""
+
+    def __init__(self, record: float, name: str) -> None:
+        super().__init__(f"{name}: {record}")
+        self.record = record
+
+
+class Talking(ValueError):
+    def __str__(self) -> str:
+        return f"Jane {SECRET}"
+
+
+ERRORS = [
+    Foreign(SECRET, "Jane"),
+    Talking(),
+    UnicodeDecodeError("utf-8", b"Jane", 0, 1, f"{SECRET}"),
+    type(f"Jane{SECRET}", (PrivacyError,), {})("Jane"),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__[:8])
+def test_errors_of_other_classes_while_suggesting_are_not_quoted(error: Exception) -> None:
+    sampler, study = begun()
+    study.optimize(sampler.private(squares), n_trials=2)
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise error
+
+    study.sampler = RandomSampler(seed=0)
+    study.sampler.sample_independent = fails  # type: ignore[method-assign]
+    with pytest.raises(ValueError, match="was refused") as raised:
+        study.optimize(sampler.private(squares), n_trials=1)
+    assert "Jane" not in str(raised.value)
+
+
+def test_attributes_with_long_names_are_declared_public_by_name() -> None:
+    sampler, study = begun()
+    study.optimize(sampler.private(squares), n_trials=1)
+    trial = study.ask()
+    sampler.guarded(trial).set_user_attr("a" * 600, 1, public=True)
+    study.tell(trial, state=TrialState.FAIL)
+    assert sampler.guarantee(study).protected
+    _added(TrialState.FAIL, user_attrs={"a" * 601: SECRET})(study)
+    assert not sampler.guarantee(study).protected

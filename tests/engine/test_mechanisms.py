@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import re
 import subprocess
 import sys
@@ -385,3 +386,13 @@ def test_only_the_class_itself_is_secure_noise() -> None:
 
     assert isinstance(Pretender(), SecureNoise)
     assert not any(is_secure(x) for x in (Silent(), Pretender(), InsecureNoise(0), None))
+
+
+def test_secure_noise_pickles_without_any_state() -> None:
+    noise = SecureNoise()
+    fresh = pickle.dumps(noise)
+    noise.add_gaussian(np.zeros(3), 1.0)
+    assert pickle.dumps(noise) == fresh
+    copies = [pickle.loads(fresh).add_gaussian(np.zeros(3), 1.0).tobytes() for _ in range(2)]
+    assert copies[0] != copies[1]
+    assert isinstance(pickle.loads(fresh), SecureNoise)

@@ -951,3 +951,13 @@ def test_the_guarantee_of_a_curator_counts_what_its_host_shows(vault: Vault) -> 
     assert (guarantee.n_evaluations, guarantee.most_evaluations, guarantee.epsilon) == (3, 3, 1.5)
     assert guarantee.notes == ("n",)
     assert not curator.guarantee(3, users_named=True, reasons=["r"]).protected
+
+
+def test_another_delta_of_the_same_run_is_refused(vault: Vault) -> None:
+    for delta, refused in ((1e-6, False), (1e-6, False), (1e-5, True)):
+        mechanism = make_mechanism(0.5, bound=1.0, mechanism="gaussian", delta=delta)
+        if refused:
+            with pytest.raises(VaultError, match="another mechanism"):
+                curator_of(vault, mechanism=mechanism)
+        else:
+            curator_of(vault, mechanism=mechanism)

@@ -556,3 +556,25 @@ def test_the_sampler_inside_optuna_search_stops_before_any_trial() -> None:
     with pytest.raises(PrivacyError, match="DPGIBOSearch") as raised:
         search.suggest("a")
     assert "No trial has been run" in str(raised.value)
+
+
+@pytest.mark.usefixtures("local_hosts")
+def test_a_password_in_a_variable_is_in_no_pickle(
+    postgres_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("THE_VAULT", postgres_database.replace("@", ":hunter2@"))
+    search = begun(make_search(vault="env:THE_VAULT"))
+    assert search.suggest("t") == {"x": 0.5}
+    pickled = _everything_pickled(search, tmp_path)
+    assert b"env:THE_VAULT" in pickled
+    assert b"hunter2" not in pickled
+    search.close()
+
+
+@pytest.mark.parametrize(
+    "query", ["sslpassword=hunter2", "PASSWORD=hunter2", "ssl_secret=hunter2"]
+)
+def test_secrets_in_the_query_of_a_url_are_refused(query: str) -> None:
+    with pytest.raises(ValueError, match="env:NAME") as raised:
+        make_search(vault=f"postgresql://user@host/db?{query}")
+    assert "hunter2" not in str(raised.value)
