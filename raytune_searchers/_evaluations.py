@@ -91,13 +91,14 @@ def _release(
 
 
 def _checked_name(user: Any) -> User:
-    """A user's name as plain data, small enough to travel inside a call.
+    """A user's name as plain data, so small that a sealed message has one length.
 
     Raises:
         ValueError: If it is none.
     """
     name = user_name(user)
-    if isinstance(name, str | bytes) and len(name) > _LONGEST_NAME:
+    size = len(name) if isinstance(name, str | bytes) else name.bit_length() // 8
+    if size > _LONGEST_NAME:
         raise ValueError(f"A user's name may have at most {_LONGEST_NAME} characters.")
     return name
 

@@ -330,6 +330,7 @@ def test_without_privacy_there_is_nothing_to_wrap() -> None:
         ({"user_budget": 0.5, "user_id": "a"}, "at least the epsilon"),
         ({"user_id": 1.5}, "string, bytes or an integer"),
         ({"user_id": "a" * 2000}, "at most 1000"),
+        ({"user_id": 1 << 70_000}, "at most 1000"),
         ({"run_name": "r"}, "in memory"),
         ({"vault": "postgresql://u:hunter2@host/db"}, "env:NAME"),
     ],
