@@ -244,7 +244,7 @@ class Agents(System):
         config = FederationConfig(
             n_agents=2, epsilon=self.epsilon, n_rounds=1, n_startup=1, n_features=20
         )
-        own = {"search_space": dict(LINE), "n_trials": 2, "seed": 1, "deadline": 30.0}
+        own = {"search_space": dict(LINE), "n_trials": 2, "seed": 1, "deadline": 300.0}
         if settings.get("vault") is not None:
             own["agent_vaults"] = f"sqlite:///{folder}/secret/{{agent}}.db"
         search = DPFTSDESearch(config, **(own | settings))
