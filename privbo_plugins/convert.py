@@ -142,13 +142,12 @@ def index_of(returned: Any) -> str | None:
         >>> index_of([0.5, 0.25]) is None
         True
     """
-    labels = getattr(returned, "index", None)
-    if not hasattr(type(labels), "to_numpy"):  # a list's index is a method
-        return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return fingerprint(labels)
+            labels = getattr(returned, "index", None)
+            known = hasattr(type(labels), "to_numpy")  # a list's index is a method
+            return fingerprint(labels) if known else None
         except Exception:  # its text may quote labels
             return None
 

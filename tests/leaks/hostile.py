@@ -191,6 +191,14 @@ class _Half(Bad):
         raise ValueError(f"cannot share {self.shown}")
 
 
+class _Indexed(list[Any]):
+    """A vector whose labels quote it."""
+
+    @property
+    def index(self) -> Any:  # type: ignore[override]
+        raise ValueError(f"no labels of {list(self)}")
+
+
 UNUSABLE: dict[str, Way] = {
     "object": Bad,
     "object as type error": lambda told: Bad(told, TypeError),
@@ -260,6 +268,7 @@ VECTORS: dict[str, Way] = {
     "a hole": lambda told: [None, *told.y.tolist()[1:]],
     "big-endian": lambda told: told.y.astype(">f8"),
     "beyond the range": lambda told: 1e9 + told.y,
+    "odd labels": lambda told: _Indexed(told.y.tolist()),
     **ODD_ENTRIES,
 }
 
