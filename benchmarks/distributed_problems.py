@@ -176,14 +176,6 @@ class Ball:
         ball = Problem("", lambda X: X[:, 0], 0.0, 1.0, self._d, in_ball=True)
         return ball.uniform(n, np.random.default_rng(seed))
 
-    def box(self, lower: Array, upper: Array, n: int, rng: np.random.Generator) -> Array:
-        """Uniform points of a box, shape (n, D)."""
-        return np.asarray(lower + rng.random((n, self._d)) * (upper - lower))
-
-    def cut(self, lower: Array, upper: Array) -> tuple[Array, Array]:
-        """The part of a box that lies in the cube around the ball."""
-        return np.maximum(lower, -1.0), np.minimum(upper, 1.0)
-
     def near(self, X: Array, width: Array, rng: np.random.Generator) -> Array:
         """A Gaussian step from each point."""
         return np.asarray(X + width * rng.standard_normal(X.shape))

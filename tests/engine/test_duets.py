@@ -216,10 +216,10 @@ def test_many_agents_begin_with_one_evaluation_each_unless_told_otherwise(
 
 
 def test_the_published_width_is_that_of_the_lemma() -> None:
-    config = DUETSConfig.paper(10, 50, B=2.0, failure_probability=0.2, discretisation=1000)
-    delta = 0.2 / (2 * 1000 * (math.log(math.log(10) * math.log(50)) + 4))
+    config = DUETSConfig.paper(10, 50, discretisation=1000)
+    delta = 0.1 / (2 * 1000 * (math.log(math.log(10) * math.log(50)) + 4))
     # R² = lam, so that R sqrt(2 / lam ln(2 / delta')) has no lam.
-    width = 2.0 + math.sqrt(2 * math.log(2 / delta))
+    width = 1.0 + math.sqrt(2 * math.log(2 / delta))
     assert config.width(2) == config.width(40) == pytest.approx(width)
     narrow = evolve(config, variant="default", beta_scale=3.0)
     assert narrow.width(2) == pytest.approx(0.3 * width)
@@ -232,7 +232,7 @@ def test_the_published_width_is_that_of_the_lemma() -> None:
     "bad",
     [
         {"n_agents": 1.5}, {"discretisation": 15}, {"lengthscale": math.nan},
-        {"failure_probability": 1.0}, {"final": "other"},
+        {"final": "other"},
         {"variant": "paper"}, {"p0": 2.0}, {"noise_ratio": 0.1},
         {"final": "best", "variant": "paper", "horizon": 9},
         {"low": 0.0}, {"low": 1.0, "high": 1.0}, {"low": 2.0, "high": 1.0},
@@ -668,7 +668,7 @@ def test_uploads_are_a_function_of_the_privatised_rewards() -> None:
         if kind == "rewards":
             assert upload.numbers == tuple(Y)
         else:
-            S = server.public_state.spanning_inducing().S
+            S = server.public_state.spanning_inducing.S
             assert len(S) == 1
             v = RBF(100.0).k(agent.points, S)[:, 0] @ Y
             assert upload.numbers == pytest.approx((v, Y.sum(), Y @ Y))

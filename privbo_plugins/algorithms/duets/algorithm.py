@@ -131,7 +131,6 @@ class DUETS:
         self.config, self.space, self.maximize, self.seed = config, space, maximize, seed
         self.domain: Domain = SpaceDomain(space) if domain is None else domain
         self.server, self.agents = make_agents(config, self.domain, seed, together=True)
-        self._points: dict[int, Array] = {}
         self.history: list[Epoch] = []
         self.evaluations: list[tuple[Evaluation, float]] = []
         self.lost: list[tuple[int, Evaluation, float]] = []
@@ -156,7 +155,7 @@ class DUETS:
     @property
     def finished(self) -> bool:
         """Tells if the last epoch has closed; never without a horizon."""
-        return self.config.horizon is not None and self.public_state.T_j == 0
+        return self.public_state.finished
 
     def slots(self) -> list[Slot]:
         """Draws of the open epoch (epoch, agent, draw), the agents' draws alternating."""
@@ -171,9 +170,7 @@ class DUETS:
     def evaluation_of(self, slot: Slot) -> Evaluation:
         """Returns the evaluation of a draw of the open epoch."""
         epoch, agent, draw = slot
-        if agent not in self._points:
-            self._points[agent] = self.agents[agent].points
-        return Evaluation(self._points[agent][draw], epoch, agent, draw)
+        return Evaluation(self.agents[agent].points[draw], epoch, agent, draw)
 
     # Ask and tell ---------------------------------------------------------------------------
 
@@ -262,18 +259,10 @@ class DUETS:
         return (min if self.maximize else max)(known, default=None)
 
     def _is_draw(self, evaluation: Evaluation) -> bool:
-        if (
-            evaluation.epoch != self.public_state.j
-            or evaluation.agent is None
-            or evaluation.draw is None
-        ):
+        slot = evaluation.epoch, evaluation.agent, evaluation.draw
+        if slot not in self.slots():
             return False
-        if not (
-            0 <= evaluation.agent < self.config.n_agents
-            and 0 <= evaluation.draw < self.public_state.T_j
-        ):
-            return False
-        own = self.evaluation_of((evaluation.epoch, evaluation.agent, evaluation.draw)).x
+        own = self.agents[int(evaluation.agent or 0)].points[int(evaluation.draw or 0)]
         snapped = self.space.snap(own), self.space.snap(evaluation.x)
         return bool(np.allclose(*snapped, rtol=0.0, atol=_SAME))
 
@@ -284,7 +273,6 @@ class DUETS:
         if any(agent.missing() for agent in self.agents):
             return
         length = self.public_state.T_j
-        self._points.clear()
         if self.public_state.last:
             self.public_state.skip()
             return
@@ -299,7 +287,7 @@ class DUETS:
     def _record(self, epoch: int, length: int, inducing: int) -> Epoch:
         sent, active = self.communication, self.public_state.active
         return Epoch(
-            epoch, length, inducing, active.share, len(active.components()),
+            epoch, length, inducing, active.share, active.components,
             sent.up, sent.down, sent.per_agent,
         )  # fmt: skip
 
@@ -318,9 +306,8 @@ class DUETS:
         scale = self.public_state.fixed_scale() if self.config.published else None
         D = self.domain.inputs(X)
         posterior = posterior_of(self.public_state.kernel, D, Y, scale, self.public_state.noise)
-        candidates = np.vstack(
-            [self.public_state.active.U, X[self.public_state.active.contains(X)]]
-        )
+        active = self.public_state.active
+        candidates = np.vstack([active.U, X[active.contains(X)]])
         return np.asarray(candidates[np.argmax(posterior.mean(self.domain.inputs(candidates)))])
 
     def status(self) -> dict[str, Any]:

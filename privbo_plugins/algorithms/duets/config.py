@@ -49,7 +49,6 @@ from privbo_plugins.privacy.reward_noise import RewardNoise
 from privbo_plugins.settings import (
     Count,
     Positive,
-    Probability,
     as_json,
     fields_of,
     integer,
@@ -62,6 +61,9 @@ from privbo_plugins.settings import (
 
 WIDTH = 0.1
 """What the default multiplies the theorem's width by: see the benchmark's figure."""
+
+B, FAILURE = 1.0, 0.1
+"""Of the theorem: the norm of f in signal standard deviations, and the chance of failure."""
 
 MANY_AGENTS = 8
 """From so many agents on one draw each is start enough: see the benchmark's figure."""
@@ -120,11 +122,6 @@ class DUETSChoices:
         "Multiplies the width, of which the default takes a tenth: smaller trims sooner.",
         default=1.0,
     )
-    failure_probability: Probability = setting(
-        "Failure probability delta of the theorem, in (0, 1).",
-        default=0.1,
-    )
-    B: Positive = setting("Bound on the norm of f, in signal standard deviations.", default=1.0)
     noise_ratio: Positive = setting(
         'lambda, noise variance over signal variance, which "paper" knows beforehand.',
         default=0.04,
@@ -256,8 +253,8 @@ class DUETSConfig(DUETSChoices):
             return self.beta_scale * self.beta
         T = max(self.horizon or evaluated, 2)
         epochs = math.log(max(math.log(max(self.n_agents, 2)) * math.log(T), 1.0)) + 4
-        failure = self.failure_probability / (2 * self.discretisation * epochs)
-        theorem = self.B + math.sqrt(2 * math.log(2 / failure))
+        failure = FAILURE / (2 * self.discretisation * epochs)
+        theorem = B + math.sqrt(2 * math.log(2 / failure))
         return self.beta_scale * theorem * (1.0 if self.published else WIDTH)
 
     def make_kernel(self, dimensions: int) -> Kernel:

@@ -23,14 +23,6 @@ class Domain(Protocol):
         """About n points, evenly over the region, or all of them; shape (n, D)."""
         ...
 
-    def cut(self, lower: Array, upper: Array) -> tuple[Array, Array]:
-        """The part of a box that :meth:`box` is asked for; choices, drawn freely, whole."""
-        ...
-
-    def box(self, lower: Array, upper: Array, n: int, rng: np.random.Generator) -> Array:
-        """Uniform points of a box, shape (n, D), whether they lie in the region or not."""
-        ...
-
     def near(self, X: Array, width: Array, rng: np.random.Generator) -> Array:
         """One random step from each point (n, D), by a symmetric rule."""
         ...
@@ -68,14 +60,6 @@ class FinitePoints:
         """All of them."""
         return self._X
 
-    def cut(self, lower: Array, upper: Array) -> tuple[Array, Array]:
-        """All of it: there is nothing to refine."""
-        return lower, upper
-
-    def box(self, lower: Array, upper: Array, n: int, rng: np.random.Generator) -> Array:
-        """Some of them: there is nothing to refine."""
-        return self._X[rng.integers(len(self._X), size=n)]
-
     def near(self, X: Array, width: Array, rng: np.random.Generator) -> Array:
         """The same points: there is nothing to refine."""
         return X
@@ -111,22 +95,6 @@ class SpaceDomain:
     def points(self, n: int, seed: int) -> Array:
         """Every point of a small space, or a scrambled Sobol sequence."""
         return self._space.spread(n, seed) if self._grid is None else self._grid
-
-    def cut(self, lower: Array, upper: Array) -> tuple[Array, Array]:
-        """Within the cube: snapping would pile up at its faces what lies beyond.
-
-        A box holds half a step more, so that the outermost values have their whole share.
-        """
-        half = self._space.resolution / 2
-        lower, upper = np.maximum(lower - half, 0.0), np.minimum(upper + half, 1.0)
-        for j, dim in enumerate(self._space.values()):
-            if isinstance(dim, Categorical):
-                lower[j], upper[j] = -0.5, len(dim.choices) - 0.5
-        return lower, upper
-
-    def box(self, lower: Array, upper: Array, n: int, rng: np.random.Generator) -> Array:
-        """Uniform points of a box in the numeric coordinates; choices are drawn freely."""
-        return self._space.within(lower, upper, n, rng)
 
     def near(self, X: Array, width: Array, rng: np.random.Generator) -> Array:
         """A Gaussian step on the numeric coordinates; a choice changes now and then.

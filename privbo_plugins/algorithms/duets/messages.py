@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from numbers import Real
 from typing import Any
 
@@ -97,23 +97,18 @@ class Broadcast:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Broadcast:
-        """The broadcast of :meth:`to_dict`; who hears it checks what it says.
+        """Reads the broadcast of :meth:`to_dict`; :meth:`PublicState.hear` checks what it says.
 
         Raises:
-            ValueError: If something is missing, or is no list or no integer where it should be.
+            ValueError: If something is missing.
         """
-        names = ("epoch", "v_bar", "sigma_max", "scale", "agents", "digest")
-        lists = ("v_bar", "scale", "agents")
+        names = [field.name for field in fields(cls)]
         if missing := [n for n in names if not isinstance(state, Mapping) or n not in state]:
             raise ValueError(
                 f"A broadcast holds {', '.join(names)}; this one lacks {', '.join(missing)}."
             )
-        if wrong := [name for name in lists if not isinstance(state[name], list | tuple)]:
-            raise ValueError(f"A broadcast holds lists of {', '.join(wrong)}.")
-        if not is_whole(state["epoch"]):
-            raise ValueError("The epoch of a broadcast is an integer.")
-        said: dict[str, Any] = {n: tuple(state[n]) if n in lists else state[n] for n in names}
-        return cls(**said)
+        told: dict[str, Any] = {n: state[n] for n in names}
+        return cls(**{n: tuple(x) if isinstance(x, list) else x for n, x in told.items()})
 
 
 @dataclass

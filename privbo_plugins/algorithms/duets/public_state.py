@@ -56,7 +56,7 @@ class PublicState:
         self.posterior: SparsePosterior | None = None
         self.level: float | None = None
         self.heard: list[Broadcast] = []
-        self._spanning: tuple[int, Inducing] | None = None
+        self._points: dict[int, Array] = {}
 
     @property
     def finished(self) -> bool:
@@ -88,6 +88,11 @@ class PublicState:
         Raises:
             KeyError: If the agent's coin is not known here.
         """
+        if agent not in self._points:
+            self._points[agent] = self._drawn(agent)
+        return self._points[agent]
+
+    def _drawn(self, agent: int) -> Array:
         if self.config.published:
             size = len(self.active.U)
             return np.asarray(self.active.U[self.coins.draws(agent, self.j, self.T_j, size)])
@@ -120,20 +125,19 @@ class PublicState:
         """D_j: all points of some agents as the kernel sees them, shape (n, p)."""
         return self.domain.inputs(np.vstack([self.points(agent) for agent in agents]))
 
+    @cached_property
     def spanning_inducing(self) -> Inducing:
         """z_S with the S_j that everybody computes where coins are shared: from all N agents.
 
         Those that are lost later count too: the others have projected by then.
         """
-        if self._spanning is None or self._spanning[0] != self.j:
-            D = self.inputs_of(tuple(range(self.config.n_agents)))
-            self._spanning = self.j, Inducing(self.kernel, spanning(self.kernel, D))
-        return self._spanning[1]
+        D = self.inputs_of(tuple(range(self.config.n_agents)))
+        return Inducing(self.kernel, spanning(self.kernel, D))
 
     def inducing_of(self, message: InducingSet | None) -> Inducing:
         """z_S with the S_j that the server has sent, or with the one that everybody computes."""
         if message is None:
-            return self.spanning_inducing()
+            return self.spanning_inducing
         return Inducing(self.kernel, self.domain.inputs(np.array(message.points)))
 
     # Broadcasts -----------------------------------------------------------------------------
@@ -155,7 +159,7 @@ class PublicState:
             return
         self._check_turn(broadcast)
         if inducing is None:
-            inducing = self.spanning_inducing()
+            inducing = self.spanning_inducing
         self._check(broadcast, inducing)
         self._take(broadcast, inducing)
 
@@ -220,10 +224,8 @@ class PublicState:
             )
         active = self.active.trimmed(test, self.coins.refinement(self.j))
         self.posterior, self.active, self.level = posterior, active, level
-        self._forget()
         self.heard.append(broadcast)
-        self.evaluated += self.T_j
-        self.j, self.T_j = self.j + 1, self.config.length(self.T_j, self.evaluated)
+        self._open_next(self.config.length(self.T_j, self.evaluated + self.T_j))
 
     def test(self, posterior: SparsePosterior, sigma_max: float | None) -> Test:
         """Returns the test that decides which points stay."""
@@ -244,23 +246,20 @@ class PublicState:
         lam = prior if noise is None else noise.total_variance / half**2
         return Scale(lam, half, low + half)
 
-    def _forget(self) -> None:
-        """Drops what was worked out for the epoch that is over."""
-        for name in ("ranked", "cells"):
-            self.__dict__.pop(name, None)
-
-    def described(self, scale: Scale) -> tuple[float, ...]:
-        """A fitted scale as it is sent: the level once.
-
-        It is the mean over the whole domain, which later epochs, on the best part of it, can no
-        longer see.
-        """
-        return (scale.lam, scale.s, scale.c) if self.level is None else (scale.lam, scale.s)
-
     def skip(self) -> None:
         """Ends the last epoch, from which no agent learns."""
+        self._open_next(0)
+
+    def _open_next(self, T_j: int) -> None:
         self.evaluated += self.T_j
-        self.j, self.T_j = self.j + 1, 0
+        self.j, self.T_j = self.j + 1, T_j
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drops what was worked out for another epoch, or with other coins."""
+        self._points = {}
+        for name in ("ranked", "cells", "spanning_inducing"):
+            self.__dict__.pop(name, None)
 
     def apart(self, coins: Coins) -> PublicState:
         """A copy of the state with other coins, for an agent of its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -21,7 +22,6 @@ from privbo_plugins.algorithms.duets.messages import (
 )
 from privbo_plugins.algorithms.duets.posterior import (
     Inducing,
-    Scale,
     Sums,
     fitted,
     sampled,
@@ -64,13 +64,10 @@ class Server:
     def _choose(self) -> Array:
         """S_j as points (m, D): by coin with p_j = p0 sigma_max²."""
         config = self.public_state.config
-        X = np.vstack([self.public_state.points(n) for n in range(config.n_agents)])
-        inputs = self.public_state.domain.inputs(X)
-        lam = self.public_state.fixed_scale().lam
-        s2 = variance(self.public_state.kernel, inputs, self.public_state.active.inputs, lam)
-        return sampled(
-            config.p0 * float(s2.max()), X, self.public_state.coins.inducing(self.public_state.j)
-        )
+        agents = tuple(range(config.n_agents))
+        X = np.vstack([self.public_state.points(n) for n in agents])
+        p = config.p0 * self._sigma2(agents, self.public_state.fixed_scale().lam)
+        return sampled(p, X, self.public_state.coins.inducing(self.public_state.j))
 
     # Uploads --------------------------------------------------------------------------------
 
@@ -97,20 +94,27 @@ class Server:
 
     def _checked(self, upload: Upload) -> Upload:
         """An upload as it is stored; no error says what it holds, which may be private."""
-        if not (isinstance(upload.kind, str) and upload.kind in (PROJECTION, REWARDS)):
-            raise ValueError(f"An upload is of the kind {PROJECTION!r} or {REWARDS!r}.")
-        T = self.public_state.T_j
+        T, summed = self.public_state.T_j, False
         if upload.kind == REWARDS:
             bounds = [LARGEST] * T
-        else:
+        elif upload.kind == PROJECTION:
             # |z| <= 1, so no entry is larger than the sum of the rewards' sizes.
             entry, summed = _ROUNDING * T * LARGEST, not self.public_state.config.published
             bounds = [entry] * self._inducing().m + [entry, entry * LARGEST] * summed
-        _check_numbers(upload, bounds)
-        if upload.kind == PROJECTION and not self.public_state.config.published:
-            _check_sums(upload.numbers[-2], upload.numbers[-1], T)
-        values = tuple(map(float, upload.numbers))
-        return Upload(int(upload.epoch), int(upload.agent), str(upload.kind), values)
+        else:
+            raise ValueError(f"An upload is of the kind {PROJECTION!r} or {REWARDS!r}.")
+        values, what = upload.numbers, f"{upload.kind} of epoch {upload.epoch}"
+        if not isinstance(values, tuple | list) or len(values) != len(bounds):
+            raise ValueError(f"An upload of the {what} holds {len(bounds)} numbers.")
+        if not all(map(is_real, values, bounds)):
+            raise ValueError(
+                f"An upload of the {what} holds finite numbers, none larger than rewards up to "
+                f"{LARGEST:g} add up to."
+            )
+        if summed:
+            _check_sums(values[-2], values[-1], T)
+        sent = tuple(map(float, values))
+        return Upload(int(upload.epoch), int(upload.agent), str(upload.kind), sent)
 
     def _check_sender(self, upload: Upload) -> None:
         public_state, last = self.public_state, self.public_state.config.n_agents - 1
@@ -176,10 +180,12 @@ class Server:
         sent: tuple[float, ...] = ()
         if config.published:
             scale = public_state.fixed_scale()
-            sigma_max = self._sigma(agents, scale)
+            sigma_max = scale.s * math.sqrt(self._sigma2(agents, scale.lam))
         else:
             scale = fitted(G, ones, sums, public_state.noise, public_state.level)
-            sent = public_state.described(scale)
+            # The level once: it is the mean over the whole domain, which later epochs, on the
+            # best part of it, can no longer see.
+            sent = (scale.lam, scale.s, scale.c)[: 3 if public_state.level is None else 2]
         v, digest = numbers(solved(G, ones, sums, scale)), public_state.digest
         return inducing, Broadcast(public_state.j, v, sigma_max, sent, agents, digest)
 
@@ -195,18 +201,18 @@ class Server:
             if upload.kind == PROJECTION:
                 own, more = values[: inducing.m], values[inducing.m :]
             else:
-                Z = inducing.z(self.public_state.domain.inputs(self.public_state.points(agent)))
+                Z = inducing.z(self.public_state.inputs_of((agent,)))
                 own, more = Z.T @ values, np.array([values.sum(), values @ values])
             v += own
             if len(more):
                 one, two = one + float(more[0]), two + float(more[1])
         return Sums(n, v, one, two)
 
-    def _sigma(self, agents: tuple[int, ...], scale: Scale) -> float:
-        """sigma_{j,max}, on the discretisation."""
+    def _sigma2(self, agents: tuple[int, ...], lam: float) -> float:
+        """sigma²_{j,max} on the discretisation, for a signal of deviation 1."""
         public_state = self.public_state
         D, X = public_state.inputs_of(agents), public_state.active.inputs
-        return scale.s * float(np.sqrt(variance(public_state.kernel, D, X, scale.lam).max()))
+        return float(variance(public_state.kernel, D, X, lam).max())
 
     def hear(self, broadcast: Broadcast) -> None:
         """Takes one of its own broadcasts, in order, in a new server that goes on after a crash.
@@ -217,18 +223,6 @@ class Server:
             ValueError: As for :meth:`PublicState.hear`.
         """
         self.public_state.hear(broadcast, self._inducing())
-
-
-def _check_numbers(upload: Upload, bounds: list[float]) -> None:
-    """Checks that an upload holds as many numbers as there are bounds, and none beyond them."""
-    values, what = upload.numbers, f"{upload.kind} of epoch {upload.epoch}"
-    if not isinstance(values, tuple | list) or len(values) != len(bounds):
-        raise ValueError(f"An upload of the {what} holds {len(bounds)} numbers.")
-    if not all(map(is_real, values, bounds)):
-        raise ValueError(
-            f"An upload of the {what} holds finite numbers, none larger than rewards up to "
-            f"{LARGEST:g} add up to."
-        )
 
 
 def _check_sums(one: float, two: float, n: int) -> None:
