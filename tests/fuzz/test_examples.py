@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig
-from privbo_plugins.algorithms.duets import Broadcast as EpochBroadcast
 from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable, TableManifest
 from privbo_plugins.algorithms.po_gp_ucb.exchange import read_answers
 from privbo_plugins.errors import FederationError, VaultError
@@ -230,21 +229,6 @@ def test_a_schema_that_is_no_text_is_a_damaged_vault(tmp_path: Path) -> None:
         database.commit()
     with pytest.raises(VaultError, match="never stored"):
         AgentHistory("a", SPACE, vault=url, create=False)
-
-
-# Distributed tuning -----------------------------------------------------------------------------
-
-HEARD = {
-    "epoch": 1, "v_bar": [0.1], "sigma_max": None, "scale": [1.0], "agents": [0], "digest": 3,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("change", [
-    {"epoch": [1]}, {"epoch": None}, {"v_bar": 0.1}, {"scale": "1"}, {"agents": None},
-])  # fmt: skip
-def test_a_broadcast_of_other_kinds_is_a_value_error(change: Change) -> None:
-    with pytest.raises(ValueError, match=r"A broadcast holds lists|epoch of a broadcast"):
-        EpochBroadcast.from_dict(HEARD | change)
 
 
 # What a curator and a modeler exchange ----------------------------------------------------------
