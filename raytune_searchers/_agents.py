@@ -7,14 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import ray
-import ray.cloudpickle as cloudpickle
 from ray.exceptions import ActorUnavailableError, RayError
 
 from privbo_plugins.errors import VaultError
-from raytune_searchers._channel import HostActor
 from raytune_searchers._shell import AGENTS
-from raytune_searchers.hosts.agents import AgentHost, AgentSettings, Standing
-from raytune_searchers.hosts.base import ActorHandle, _found_actor, anchor, options_of
+from raytune_searchers.hosts.actors import ActorHandle, _found_actor, anchor, begin_actor
+from raytune_searchers.hosts.agents import AGENT_HOST, AgentSettings, Standing
 from raytune_searchers.hosts.server import Status
 
 PAUSE, _AGAIN = 0.05, 5.0
@@ -90,7 +88,7 @@ class AgentHosts:
     ) -> None:
         n = len(names)
         self._hosts = [
-            _OneHost(anchor(name, AgentHost, may_begin=may_begin), range(i, n_agents, n))
+            _OneHost(anchor(name, AGENT_HOST, may_begin=may_begin), range(i, n_agents, n))
             for i, name in enumerate(names)
         ]
         self.out, self._durable = out, durable
@@ -218,9 +216,8 @@ class AgentHosts:
                 return _found_actor(own)
             if own.actor is None:
                 settings, urls = start(host.members)
-                where = options_of(own.name, None if urls is None else urls[host.members[0]])
-                where["max_task_retries"] = 0  # an objective that ends its host must not for ever
-                remote = ray.remote(HostActor).options(**where)
-                actor = remote.remote(cloudpickle.dumps(AgentHost), settings, urls)
+                one = None if urls is None else urls[host.members[0]]
+                # An objective that ends its host must not do so for ever.
+                actor = begin_actor(own, one, settings, urls, max_task_retries=0)
                 own.began(actor, durable=self._durable)
             return own.actor

@@ -32,7 +32,7 @@ from raytune_searchers._search import Reported, TunePlan, config_at
 from raytune_searchers._settings import SearchSettings
 from raytune_searchers._space import TuneSpace, to_space
 from raytune_searchers._trainable import Trainable, make_private
-from raytune_searchers.hosts.losses import RunSettings, VaultHost
+from raytune_searchers.hosts.losses import VAULT, RunSettings
 
 Array = NDArray[np.float64]
 
@@ -65,7 +65,7 @@ class PrivateSearchSettings(PrivateRunSettings):
 class LossesRun(ComparedRun, Reported):
     """A run on per-record losses before a vault's host, and what users read of it."""
 
-    _HOST = VaultHost
+    _HOST = VAULT
     _PLAIN = "trials returned plain floats instead of per-record losses"
     _WATCHED: ClassVar[bool] = False
     """Whether trials run only while somebody of ours compares what is shown of them."""

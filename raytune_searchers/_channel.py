@@ -258,12 +258,14 @@ class Entry:
         public: What it declared public before.
         details: Of losses the pickled space and the trial's point; of a reward the mechanism,
             what NaN counts as, and a test's noise, which is in no pickle of a search or trainable.
+        drawn: The noisy draw behind a value that is an estimate.
     """
 
     metric: str
     value: float | None
     public: tuple[str, ...]
     details: tuple[Any, ...]
+    drawn: float | None = None
 
 
 IN_A_DATABASE = (

@@ -20,6 +20,7 @@ from privbo_plugins.users import User, user_name
 from raytune_searchers._channel import USERS_LEDGER, Channel, Entry, channel_of_trial
 from raytune_searchers._trainable import (
     Publication,
+    Told,
     Trainable,
     check_trainable,
     copied,
@@ -65,29 +66,20 @@ class RewardTrials:
                 "the run that it found under its name. Give it another run_name=."
             )
         release = functools.partial(_release, channel, entry, trial, user)
-        publication = Publication(
-            trial,
-            channel,
-            entry,
-            as_reward,
-            release,
-        )
-        return publication, None
+        return Publication(trial, channel, entry, as_reward, release), None
 
     def _named(self, config: dict[str, Any]) -> Any:
         return self.user_id(copied(config)) if callable(self.user_id) else self.user_id
 
 
-def _release(
-    channel: Channel, entry: Entry, trial: str, user: User | None, reward: float
-) -> float:
+def _release(channel: Channel, entry: Entry, trial: str, user: User | None, reward: float) -> Told:
     """Charges the user, draws here and stores the draw; whatever was stored first counts."""
     known, token = channel.call_sealed("charge", trial, user)
     if known is not None:  # another attempt of this trial was faster
-        return float(known)
+        return float(known), None
     mechanism, worst, noise = entry.details
     drawn = draw_reward(mechanism, reward, worst, noise)
-    return float(channel.call("store", trial, token, drawn))
+    return float(channel.call("store", trial, token, drawn)), None
 
 
 def _checked_name(user: Any) -> User:

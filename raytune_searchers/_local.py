@@ -31,14 +31,14 @@ from raytune_searchers._audit import Stored, config_in, stored_in
 from raytune_searchers._evaluations import PLAIN, UserOf, wrap
 from raytune_searchers._run import ComparedRun
 from raytune_searchers._trainable import Trainable
-from raytune_searchers.hosts.base import in_worker
-from raytune_searchers.hosts.rewards import LedgerHost, LedgerSettings
+from raytune_searchers.hosts.actors import in_worker
+from raytune_searchers.hosts.rewards import LEDGER, LedgerSettings
 
 
 class RewardsRun(ComparedRun):
     """A run on one privatised number a trial, before the host of its users' ledger."""
 
-    _HOST = LedgerHost
+    _HOST = LEDGER
     _PLAIN = PLAIN
 
     mechanism: LocalMechanism | None

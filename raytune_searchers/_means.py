@@ -40,7 +40,7 @@ from raytune_searchers._search import TunePlan, who_suggested
 from raytune_searchers._settings import SearchSettings, TuneSettings
 from raytune_searchers._space import to_space
 from raytune_searchers._trainable import Trainable, copied, make_private
-from raytune_searchers.hosts.base import furthest
+from raytune_searchers.hosts.actors import furthest
 
 _OWN_SEARCH = (
     "{0} was given to TuneConfig as search_alg, beside private_trainable: both would keep a "

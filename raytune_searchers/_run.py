@@ -26,16 +26,8 @@ from raytune_searchers._audit import Row, Stored, read, stored_record
 from raytune_searchers._channel import SHORT_RUN, Channel
 from raytune_searchers._search import known_space
 from raytune_searchers._space import TuneSpace
-from raytune_searchers.hosts.base import (
-    Host,
-    Settings,
-    actor_name,
-    anchor,
-    check_alive,
-    check_lives,
-    connect,
-    furthest,
-)
+from raytune_searchers.hosts.actors import anchor, check_alive, check_lives, connect, furthest
+from raytune_searchers.hosts.base import Kind, Settings, actor_name
 
 BY_CLIENT = (
     "This process is connected by Ray Client (ray://...), with which Tune runs in a process of "
@@ -69,7 +61,7 @@ class HostedRun(abc.ABC):
         VaultError: If the vault's database cannot be opened.
     """
 
-    _HOST: ClassVar[type[Host]]
+    _HOST: ClassVar[Kind]
     _STATUS: ClassVar[str] = "status"
     """The host's operation that tells what each save keeps."""
     _ENDS_WITH_HOST: ClassVar[bool] = True

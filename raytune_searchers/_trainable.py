@@ -65,6 +65,10 @@ class PublicReportError(PrivacyError, ValueError):
         )
 
 
+Told = tuple[float, float | None]
+"""What was released of a trial, and the noisy draw where that is an estimate."""
+
+
 @dataclass(frozen=True)
 class Publication:
     """One trial's way from what its function returns to what may be published of it.
@@ -74,16 +78,15 @@ class Publication:
         channel: To the host, which records what was declared public.
         entry: The host's answer: what was released before a crash is reported again.
         convert: Makes the private value from what the function returned.
-        release: Releases the private value and returns what was released.
-        drawn: The noisy draw, where what was released for the metric is an estimate.
+        release: Releases the private value: what was released of it, and the noisy draw where
+            that is an estimate.
     """
 
     trial: str
     channel: Channel
     entry: Entry
     convert: Callable[[Any], Any]
-    release: Callable[[Any], float]
-    drawn: Callable[[], float | None] = lambda: None
+    release: Callable[[Any], Told]
 
 
 class _Running:
@@ -174,20 +177,10 @@ def _begin(name: str, missing: MissingHost, config: dict[str, Any]) -> tuple[Pub
     if told_at is not None and not np.allclose(x, told_at, rtol=0.0, atol=_SAME):
         raise PrivacyError(ANOTHER_POINT)
 
-    def release(told: tuple[Array, str | None]) -> float:
-        return float(channel.call_sealed("tell", trial, told, x))
+    def release(told: tuple[Array, str | None]) -> Told:
+        return channel.call_sealed("tell", trial, told, x)  # type: ignore[no-any-return]
 
-    return (
-        Publication(
-            trial,
-            channel,
-            entry,
-            _losses_and_index,
-            release,
-            drawn=functools.partial(channel.call, "drawn", trial),
-        ),
-        None,
-    )
+    return Publication(trial, channel, entry, _losses_and_index, release), None
 
 
 Begin = Callable[[dict[str, Any]], tuple[Publication | None, BaseException | None]]
@@ -260,7 +253,7 @@ def _evaluate(trainable: Trainable, config: dict[str, Any], begin: Begin) -> tup
         return None, failure
     if own.entry.value is not None:  # told before a crash: the release is replayed
         public = dict.fromkeys(_names(own.entry.public), NOT_MEASURED)
-        return sanitize.call(functools.partial(_result, own, own.entry.value, public), sanitized)
+        return _result(own, (own.entry.value, own.entry.drawn), public), None
     running = _Running(own)
     with _closed_reports(running):
         failure = _left_open()
@@ -273,11 +266,11 @@ def _evaluate(trainable: Trainable, config: dict[str, Any], begin: Begin) -> tup
         private, failure = _converted(returned, own.convert)
         if private is None or failure is not None:
             return None, failure
-        value, failure = _released(own, private)
+        told, failure = _released(own, private)
     del returned, private
-    if failure is not None:
+    if told is None or failure is not None:
         return None, failure
-    return sanitize.call(functools.partial(_result, own, value, running.public), sanitized)
+    return _result(own, told, running.public), None
 
 
 def _left_open() -> PrivacyError | None:
@@ -298,10 +291,10 @@ def _begun(begin: Begin, config: dict[str, Any]) -> tuple[Publication | None, An
         return None, sanitized(error)
 
 
-def _result(publication: Publication, value: float, public: Mapping[str, Any]) -> dict[str, Any]:
+def _result(publication: Publication, told: Told, public: Mapping[str, Any]) -> dict[str, Any]:
     """The released value beside what was vouched for: schedulers insist on their metric."""
     shown = {name: value for name, value in public.items() if name != "checkpoint"}
-    drawn = publication.drawn()
+    value, drawn = told
     own = {} if drawn is None else {RELEASE: drawn}
     return {**shown, **own, publication.entry.metric: value}
 
@@ -361,11 +354,11 @@ def _converted(returned: Any, convert: Callable[[Any], Any]) -> tuple[Any, BaseE
     return sanitize.call(lambda: convert(returned), of_converting)
 
 
-def _released(publication: Publication, private: Any) -> tuple[float, Any]:
+def _released(publication: Publication, private: Any) -> tuple[Told | None, Any]:
     try:
         return publication.release(private), None
     except BaseException as error:  # a library's panic is no Exception, and may quote its input
-        return NOT_MEASURED, sanitized(error)
+        return None, sanitized(error)
 
 
 def _translated(error: BaseException) -> BaseException | None:

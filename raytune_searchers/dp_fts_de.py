@@ -48,7 +48,7 @@ from raytune_searchers._shell import (
 from raytune_searchers._space import TuneSpace, to_space
 from raytune_searchers._trainable import Trainable
 from raytune_searchers.hosts.agents import AgentSettings
-from raytune_searchers.hosts.server import ServerHost, ServerSettings, Status
+from raytune_searchers.hosts.server import FEDERATION, ServerSettings, Status
 
 _NAME = re.compile(r"[\w-][\w.-]{0,63}")
 
@@ -166,7 +166,7 @@ class DPFTSDESearch(HostedSearch):
         >>> # print(search.guarantee())
     """
 
-    _HOST, _STATUS = ServerHost, "report"
+    _HOST, _STATUS = FEDERATION, "report"
     _OF_THIS_PROCESS = (*HostedSearch._OF_THIS_PROCESS, "_hosts", "_alone", "_since")
     _PLAIN = _MORE
     _WRAP = _OUTSIDE

@@ -119,7 +119,7 @@ def call_host(search: Any, operation: str, *args: Any) -> Any:
 
 def tell(channel: Any, trial: str, x: Any, losses: Any, index: str | None = None) -> float:
     """What a trial is told that sends these losses to its host."""
-    return float(channel.call_sealed("tell", trial, (losses, index), x))
+    return float(channel.call_sealed("tell", trial, (losses, index), x)[0])
 
 
 @contextmanager
@@ -163,7 +163,7 @@ def agent_hosts(search: Any) -> list[str]:
 
 def history_of_agent(host: Any, agent: int) -> AgentHistory:
     """What a host of agents keeps of one of them."""
-    found: AgentHistory = host._members[agent].history
+    found: AgentHistory = host.session._members[agent].history
     return found
 
 
@@ -190,10 +190,11 @@ def end_host(search: Any) -> None:
 
 def end_forgotten_hosts() -> None:
     """Ends the vaults in memory that no search of this process knows any more."""
-    from raytune_searchers.hosts import base
+    from raytune_searchers.hosts import actors
+    from raytune_searchers.hosts.losses import VAULT
 
-    for name in base.forgotten():
-        base.anchor(name, base.Host).end()
+    for name in actors.forgotten():
+        actors.anchor(name, VAULT).end()
 
 
 def give_noise(search: Any, noise: Any) -> None:

@@ -36,7 +36,7 @@ from privbo_plugins.federation import Participant
 from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.sanitize import of_converting, withheld
-from raytune_searchers._channel import Channel, Reply, channel_of_trial
+from raytune_searchers._channel import Channel, channel_of_trial
 from raytune_searchers._closing import check_closed
 from raytune_searchers._search import merged
 from raytune_searchers._shell import (
@@ -49,7 +49,8 @@ from raytune_searchers._shell import (
     Objective,
 )
 from raytune_searchers._space import TuneSpace
-from raytune_searchers.hosts.base import Host, in_worker
+from raytune_searchers.hosts.actors import in_worker
+from raytune_searchers.hosts.base import Host, Kind
 from raytune_searchers.hosts.server import SERVER, Receipt, Status
 
 Array = NDArray[np.float64]
@@ -289,35 +290,26 @@ class Member:
         return X[i], float(values[i])
 
 
-class AgentHost(Host):
-    """Some of a federation's agents behind one method that never raises.
+class Agents:
+    """Some of a federation's agents in their host.
 
     Args:
-        settings: Who they are.
-        urls: Database of each, by number on the roster; None for this process's memory.
+        host: What they are in. Its URLs are those of each agent, by number on the roster; None
+            for this process's memory.
     """
 
-    KIND = "agents/"
-    MISSING = AGENTS
-
-    def __init__(self, settings: AgentSettings, urls: Mapping[int, str] | None = None) -> None:
-        super().__init__(settings, None, None)
+    def __init__(self, host: Host) -> None:
+        self._settings: AgentSettings = host.settings
+        self._urls: Mapping[int, str] | None = host.url
         if in_worker():
-            redirect(settings.log_to)
-        self._urls = urls
-        self._space, self._constants = cloudpickle.loads(settings.space)
+            redirect(self._settings.log_to)
+        self._space, self._constants = cloudpickle.loads(self._settings.space)
         self._members: dict[int, Member] = {}
         self._functions: dict[str, tuple[Objective, Finish | None]] = {}
 
-    def call(self, operation: str, *args: Any) -> Reply:
-        """As a host's, but what is warned of stays here: it may be an objective's."""
-        if operation not in ("tend", "load", "evaluate"):
-            return ("ValueError", "An agent's host knows no operation of this name."), None
-        return self._safely(getattr(type(self), operation), args)
-
     def _member(self, agent: int) -> Member:
         if agent not in self._members:
-            s: AgentSettings = self._settings
+            s = self._settings
             url = None if self._urls is None else self._urls[agent]
             channel = channel_of_trial(s.server, SERVER, watched=False)
             link = ServerLink(channel, s.config, agent)
@@ -398,6 +390,15 @@ class AgentHost(Host):
         """A config with constants, which the user's code may change."""
         constants = cloudpickle.loads(cloudpickle.dumps(self._constants))
         return merged(constants, self._space.suggestion(x))
+
+
+AGENT_HOST = Kind(
+    missing=AGENTS,
+    open=Agents,
+    prefix="agents/",
+    operations={name: name for name in ("tend", "load", "evaluate")},
+)
+"""A host of agents; what is warned of in it stays there, because it may be an objective's."""
 
 
 def _closed(error: BaseException) -> BaseException | None:

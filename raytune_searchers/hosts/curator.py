@@ -13,7 +13,8 @@ import io
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import ray
 import ray.cloudpickle as cloudpickle
@@ -25,10 +26,10 @@ from privbo_plugins.errors import (
     VaultError,
 )
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
-from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sanitize import own_words, public_name
 from raytune_searchers._channel import MissingHost, channel_of_trial
-from raytune_searchers.hosts.base import Host, actor_name, anchor, connect, in_worker, remember
+from raytune_searchers.hosts.actors import anchor, connect, in_worker
+from raytune_searchers.hosts.base import OWN, Host, Kind, actor_name, remember
 
 if TYPE_CHECKING:
     from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable
@@ -75,47 +76,41 @@ CURATOR = MissingHost(
 """What is said of a curator's actor."""
 
 
-class AnswerHost(Host):
-    """Holds the curator; what it raises tells nothing of a row."""
+def _made(host: Host) -> Curator:
+    """Makes the curator, once."""
+    from privbo_plugins.sessions.rows import Curator
 
-    MISSING = CURATOR
-    KEPT = False  # nobody could come back to it: its name is in no folder
-    KIND: ClassVar[str] = "curator/"
+    made = _quietly(lambda: cloudpickle.loads(host.settings.make)(), _of_making)
+    if not isinstance(made, Curator):
+        raise ValueError("The function given to answering must return a Curator.")
+    for run in made.runs:
+        remember(run)
+    return made
 
-    def __init__(self, settings: Any, url: str | None, noise: NoiseSource | None) -> None:
-        super().__init__(settings, url, noise)
-        self._curator: Curator | None = None
 
-    def join(self, settings: AnswerSettings) -> tuple[None, tuple[str, ...]]:
-        """Makes the curator, once."""
-        from privbo_plugins.sessions.rows import Curator
+def _join(host: Host, _settings: AnswerSettings) -> tuple[None, tuple[str, ...]]:
+    """Has the curator made; its vault is its own."""
+    _ = host.session
+    return None, ()
 
-        if self._curator is None:
-            made = _quietly(lambda: cloudpickle.loads(settings.make)(), _of_making)
-            if not isinstance(made, Curator):
-                raise ValueError("The function given to answering must return a Curator.")
-            for run in made.runs:
-                remember(run)
-            self._curator = made
-        return None, ()
 
-    def evaluate(self, row: Any) -> float:
-        """The outcome of a row."""
-        return float(_quietly(lambda: self._made.evaluate(row), _of_answering))
+def _asked(operation: str, host: Host, *args: Any) -> Any:
+    """Asks the curator; what it raises tells nothing of a row."""
+    return _quietly(lambda: getattr(host.session, operation)(*args), _of_answering)
 
-    def release(self) -> ReleasedTable:
-        """The released table."""
-        return _quietly(lambda: self._made.release(), _of_answering)  # type: ignore[no-any-return]
 
-    def guarantee(self) -> OutsourcedGuarantee:
-        """Of table and answers."""
-        return _quietly(lambda: self._made.guarantee(), _of_answering)  # type: ignore[no-any-return]
-
-    @property
-    def _made(self) -> Curator:
-        if self._curator is None:
-            raise PrivacyError("The curator was not made.")
-        return self._curator
+ANSWERS = Kind(
+    missing=CURATOR,
+    open=_made,
+    prefix="curator/",
+    operations={
+        **OWN,
+        "join": _join,
+        **{name: partial(_asked, name) for name in ("evaluate", "release", "guarantee")},
+    },
+    kept=False,  # nobody could come back to it: its name is in no folder
+)
+"""The host of a curator."""
 
 
 def _quietly(call: Callable[[], Any], told: Callable[[BaseException], Exception | None]) -> Any:
@@ -152,8 +147,8 @@ class Answers:
     """
 
     def __init__(self, settings: AnswerSettings) -> None:
-        self.name = actor_name(AnswerHost, None, settings.run)
-        self._anchor = anchor(self.name, AnswerHost, may_begin=True)
+        self.name = actor_name(ANSWERS, None, settings.run)
+        self._anchor = anchor(self.name, ANSWERS, may_begin=True)
         try:
             self._channel, _, _ = connect(self._anchor, settings, None)
         except (PrivacyError, ValueError, VaultError):
@@ -162,9 +157,6 @@ class Answers:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _answers_of, (self.name,)
-
-    def _call(self, operation: str, *args: Any) -> Any:
-        return self._channel.call(operation, *args)
 
     def __call__(self, row: int) -> float:
         """The outcome of a row, privatised if the curator does that; told once, then replayed.
@@ -178,7 +170,7 @@ class Answers:
                 said is withheld.
             VaultError: If the curator's actor has ended, or its vault refuses.
         """
-        return float(self._call("evaluate", row))
+        return float(self._channel.call("evaluate", row))
 
     def release(self) -> ReleasedTable:
         """The released table, for :class:`raytune_searchers.POGPUCBSearch`.
@@ -186,7 +178,7 @@ class Answers:
         Raises:
             VaultError: If the curator's actor has ended, or its vault refuses.
         """
-        return self._call("release")  # type: ignore[no-any-return]
+        return self._channel.call("release")  # type: ignore[no-any-return]
 
     def guarantee(self) -> OutsourcedGuarantee:
         """What may be claimed of everything told of one row so far: table and answer.
@@ -194,7 +186,7 @@ class Answers:
         Raises:
             VaultError: If the curator's actor has ended, or its vault refuses.
         """
-        return self._call("guarantee")  # type: ignore[no-any-return]
+        return self._channel.call("guarantee")  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Ends the actor; does nothing in a trial."""

@@ -1,4 +1,4 @@
-"""The vault's host: one Ray actor that holds a run's session.
+"""What the host of a run on per-record losses can be asked.
 
 Trials send their losses to it through :mod:`raytune_searchers._channel`, and get the released
 value back.
@@ -17,19 +17,15 @@ from numpy.typing import NDArray
 from privbo_plugins.algorithms.protocols import CentralConfig
 from privbo_plugins.errors import BudgetExceededError, PrivacyError
 from privbo_plugins.privacy.guarantee import Guarantee
-from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sealing import Message
-from privbo_plugins.sessions.records import Session
+from privbo_plugins.sessions.records import Published, Session
 from privbo_plugins.shown import TrialRecord
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.run import stored_settings
 from privbo_plugins.store.vault import Vault
-from raytune_searchers._channel import (
-    LOSSES,
-    UNWATCHED,
-    Entry,
-)
-from raytune_searchers.hosts.base import RunHost, Watch
+from raytune_searchers._channel import LOSSES, UNWATCHED, Entry
+from raytune_searchers.hosts import base
+from raytune_searchers.hosts.base import RUN, Host, Kind, Watch, declared, record_of, remember
 
 Array = NDArray[np.float64]
 
@@ -67,200 +63,201 @@ class RunSettings:
     watched: bool = False
 
 
-class VaultHost(RunHost[Session]):
-    """A session and its vault behind one method that never raises.
+def _opened(host: Host) -> Session:
+    key, vault = f"ray/{host.settings.run}", host.open_vault()
+    s = host.settings = _adopted(host.settings, vault, key)
+    session = Session.open(
+        vault, key, s.config, maximize=s.maximize, seed=s.seed, noise=host.noise
+    )
+    session.set_space(s.space)
+    remember(session.run, s.seen)
+    return session
+
+
+# The driver's side ------------------------------------------------------------------------------
+
+
+def _join(host: Host, settings: RunSettings) -> tuple[str, tuple[str, ...]]:
+    """As every host of a run; the number of trials may be the run's own.
+
+    Raises:
+        ValueError: If the driver's settings are not those of the run.
+        VaultError: If it has seen more of the run.
+    """
+    _ = host.session  # whose own number of trials may have been adopted
+    own: RunSettings = host.settings
+    if settings.adopt_trials:
+        kept = settings.config.with_trials(own.config.n_trials)
+        settings = replace(settings, config=kept)
+    if settings.watched != own.watched:
+        raise ValueError(
+            "This run is held by a search of its own, which suggests its trials, and "
+            "private_trainable goes on with runs of private_trainable only (or the other way "
+            "round). Close the one before the other goes on, or give another run_name=."
+        )
+    return base.join(host, settings)
+
+
+def _finished(host: Host) -> bool:
+    """Tells whether the plan is used up."""
+    host.session.refresh()
+    return bool(host.session.finished)
+
+
+def _ask(host: Host, trial: str, beyond: bool) -> tuple[str, Array | None]:
+    """("ask", point), ("wait", None) or ("finished", None); beyond the plan none waits."""
+    session: Session = host.session
+    if _finished(host):
+        return "finished", None
+    proposal = session.ask(trial) if beyond else session.ask_planned(trial)
+    if proposal is None:
+        return ("finished" if session.finished else "wait"), None
+    return "ask", proposal.x
+
+
+def _record(host: Host, trial: str, operations: Collection[str] = ()) -> TrialRecord:
+    """Returns the record of a trial, and which of some operations it declared public."""
+    value, drawn = _shown(host, trial)
+    return record_of(host, trial, operations, value, host.session.run.entered(trial), drawn)
+
+
+def _shown(host: Host, trial: str) -> tuple[float | None, float | None]:
+    """Returns what was released of a trial, and its draw where that is an estimate."""
+    found: Published | None = host.session.published([trial]).get(trial)
+    return (None, None) if found is None else (found.value, found.draw)
+
+
+def _watch(host: Host, trial: str, job: str) -> None:
+    """From now on the driver of a job compares what is shown of a trial."""
+    Watch(host.name).begin(trial, job)
+
+
+def _unwatch(host: Host, trial: str) -> None:
+    """Records that no callback compares a trial's rows any more."""
+    Watch(host.name).end(trial)
+
+
+def _tell_plain(host: Host, trial: str, x: Array, value: float) -> None:
+    """Takes the plain float of an unprotected trial."""
+    space: Space = host.settings.space
+    host.session.tell_plain(trial, space.decode(x), space, value)
+
+
+def _claim(host: Host, reasons: list[str]) -> Guarantee:
+    return host.session.guarantee(reasons)  # type: ignore[no-any-return]
+
+
+def _unused(host: Host) -> list[str]:
+    watched = host.settings.watched
+    inside = "of private_trainable has run" if watched else "has run inside search.private"
+    return [] if host.session.run.entered() else [f"no trial {inside}"]
+
+
+def _facts(host: Host) -> dict[str, Any]:
+    session: Session = host.session
+    recommendation: Array | None = None
+    with suppress(ValueError):  # nothing has been released yet
+        recommendation = session.recommended_point()
+    return {
+        "done": session.run.n_told(),
+        "recommendation": recommendation,
+        "plan": session.plan,
+        "finished": _finished(host),
+    }
+
+
+def _details(host: Host) -> dict[str, Any]:
+    session: Session = host.session
+    published = session.published()
+    return {
+        "history": session.history(),
+        "published": {trial: shown.value for trial, shown in published.items()},
+        "drawn": {t: shown.draw for t, shown in published.items() if shown.draw is not None},
+        "vouched": session.run.declared_public(),
+    }
+
+
+def _ledger(host: Host) -> tuple[list[Any], list[Any], list[str]]:
+    """Charges, releases, and trials whose raw losses are still held."""
+    session: Session = host.session
+    return session.ledger(), session.releases(), session.run.held_losses()
+
+
+# The trials' side -------------------------------------------------------------------------------
+
+
+def _enter(host: Host, trial: str, attempt: str, job: str = "") -> Entry:
+    """A trial starts; it is charged for its training unless it has been told before.
 
     Args:
-        settings: The run.
-        url: Database of the vault; None keeps it in this process.
-        noise: Test injection.
+        host: The host.
+        trial: The trial.
+        attempt: Names this attempt of it and no other.
+        job: Of the driver that has begun the trial.
+
+    Raises:
+        PrivacyError: If nobody compares what will be shown of it.
+        BudgetExceededError: If the plan is used up, and nobody else ends the experiment.
     """
-
-    MISSING = LOSSES
-    FIXED = ("config", "maximize", "metric", "space")
-
-    def __init__(self, settings: RunSettings, url: str | None, noise: NoiseSource | None) -> None:
-        super().__init__(settings, url, noise)
-        self._watch = Watch(self.name)
-
-    def _opened(self) -> Session:
-        key, vault = f"ray/{self._settings.run}", self._open_vault()
-        s = self._settings = _adopted(self._settings, vault, key)
-        session = Session.open(
-            vault, key, s.config, maximize=s.maximize, seed=s.seed, noise=self._noise
+    s: RunSettings = host.settings
+    if s.watched and not Watch(host.name).covers(trial, job, attempt):
+        raise PrivacyError(UNWATCHED)
+    value, x = host.session.enter(trial)
+    if value is None and s.watched and _finished(host):
+        raise BudgetExceededError(
+            "The budget of this run is spent: as many trials were released as n_trials= of "
+            "private_trainable says. Give num_samples= of TuneConfig the same number. "
+            "Nothing was evaluated or charged."
         )
-        session.set_space(s.space)
-        return session
+    if value is None:
+        host.session.charge_training(f"{trial}/{attempt}")
+    return Entry(
+        s.metric, value, declared(host, trial, value), (s.choices, x), _shown(host, trial)[1]
+    )
 
-    # The driver's side ----------------------------------------------------------------------
 
-    def join(self, settings: RunSettings) -> tuple[str, tuple[str, ...]]:
-        """Identity of the vault, and why nothing may be claimed, if so from the start.
+def _expect_records(host: Host, run: str, message: Message) -> None:
+    """Says whose losses the driver's trials tell, in which order."""
+    host.session.labels.expect(host.read(message, "expect_records", run))
 
-        Raises:
-            ValueError: If the driver's settings are not those of the run.
-            VaultError: If it has seen more of the run.
-        """
-        _ = self._session  # whose own number of trials may have been adopted
-        own = self._settings
-        if settings.adopt_trials:
-            kept = settings.config.with_trials(own.config.n_trials)
-            settings = replace(settings, config=kept)
-        if settings.watched != own.watched:
-            raise ValueError(
-                "This run is held by a search of its own, which suggests its trials, and "
-                "private_trainable goes on with runs of private_trainable only (or the other way "
-                "round). Close the one before the other goes on, or give another run_name=."
-            )
-        return super().join(settings)
 
-    def finished(self) -> bool:
-        """Whether the plan is used up."""
-        self._session.refresh()
-        return self._session.finished
+def _tell(host: Host, trial: str, message: Message, x: Array) -> tuple[float, float | None]:
+    """Tells the losses of a trial: (what may be published, its draw if that is an estimate)."""
+    losses, index = host.read(message, "tell", trial)
+    space: Space = host.settings.space
+    told: Published = host.session.tell(trial, space.decode(x), space, losses, index=index)
+    return told.value, told.draw
 
-    def give_back(self, living: frozenset[str]) -> list[str]:
-        """Gives back the slots of trials that the driver no longer knows."""
-        return self._session.run.give_back(living)
 
-    def ask(self, trial: str, beyond: bool) -> tuple[str, Array | None]:
-        """("ask", point), ("wait", None) or ("finished", None); beyond the plan none waits."""
-        session = self._session
-        session.refresh()
-        if session.finished:
-            return "finished", None
-        proposal = session.ask(trial) if beyond else session.ask_planned(trial)
-        if proposal is None:
-            return ("finished" if session.finished else "wait"), None
-        return "ask", proposal.x
-
-    def place(self, trial: str, x: Array) -> None:
-        """Enters a trial at a point that the driver chose."""
-        self._session.place(trial, x)
-
-    def record(self, trial: str, operations: Collection[str] = ()) -> TrialRecord:
-        """Returns the record of a trial, and which of some operations it declared public."""
-        session = self._session
-        head = session.run.head()
-        shown = session.published([trial]).get(trial)
-        return TrialRecord(
-            None if shown is None else shown.value,
-            session.run.entered(trial),
-            session.run.declared_by(trial, operations),
-            (head.n, head.digest),
-            None if shown is None else shown.draw,
-        )
-
-    def watch(self, trial: str, job: str) -> None:
-        """From now on the driver of a job compares what is shown of a trial."""
-        self._watch.begin(trial, job)
-
-    def unwatch(self, trial: str) -> None:
-        """Records that no callback compares a trial's rows any more."""
-        self._watch.end(trial)
-
-    def drawn(self, trial: str) -> float | None:
-        """The noisy draw of a trial whose published value is an estimate."""
-        shown = self._session.published([trial]).get(trial)
-        return None if shown is None else shown.draw
-
-    def fail(self, trial: str) -> None:
-        """Gives a trial's slot back."""
-        self._session.fail(trial)
-
-    def tell_plain(self, trial: str, x: Array, value: float) -> None:
-        """Takes the plain float of an unprotected trial."""
-        space = self._settings.space
-        self._session.tell_plain(trial, space.decode(x), space, value)
-
-    def _guarantee(self, reasons: list[str]) -> Guarantee:
-        return self._session.guarantee(reasons)
-
-    def _unused(self) -> list[str]:
-        watched = self._settings.watched
-        inside = "of private_trainable has run" if watched else "has run inside search.private"
-        return [] if self._session.run.entered() else [f"no trial {inside}"]
-
-    def _done(self) -> int:
-        return self._session.run.n_told()
-
-    def _details(self) -> dict[str, Any]:
-        session = self._session
-        session.refresh()
-        published = session.published()
-        return {
-            "history": session.history(),
-            "published": {trial: shown.value for trial, shown in published.items()},
-            "drawn": {t: shown.draw for t, shown in published.items() if shown.draw is not None},
-            "vouched": session.run.declared_public(),
-        }
-
-    def _status_of_page(self, unaudited: bool) -> dict[str, Any]:
-        session = self._session
-        session.refresh()
-        recommendation: Array | None = None
-        with suppress(ValueError):  # nothing has been released yet
-            recommendation = session.recommended_point()
-        return {
-            **super()._status_of_page(unaudited),
-            "recommendation": recommendation,
-            "plan": session.plan,
-            "finished": session.finished,
-        }
-
-    def ledger(self) -> tuple[list[Any], list[Any], list[str]]:
-        """Charges, releases, and trials whose raw losses are still held."""
-        session = self._session
-        return session.ledger(), session.releases(), session.run.held_losses()
-
-    def purge(self) -> None:
-        """Deletes every raw loss."""
-        self._session.purge()
-
-    # The trials' side -----------------------------------------------------------------------
-
-    def enter(self, trial: str, attempt: str, job: str = "") -> Entry:
-        """A trial starts; it is charged for its training unless it has been told before.
-
-        Args:
-            trial: The trial.
-            attempt: Names this attempt of it and no other.
-            job: Of the driver that has begun the trial.
-
-        Raises:
-            PrivacyError: If nobody compares what will be shown of it.
-            BudgetExceededError: If the plan is used up, and nobody else ends the experiment.
-        """
-        if self._settings.watched and not self._watch.covers(trial, job, attempt):
-            raise PrivacyError(UNWATCHED)
-        value, x = self._session.enter(trial)
-        if value is None:
-            self._refuse_beyond_the_end()
-            self._session.charge_training(f"{trial}/{attempt}")
-        public = self._declared(trial, value)
-        return Entry(self._settings.metric, value, public, (self._settings.choices, x))
-
-    def charge_training(self, attempt: str) -> None:
-        """Charges the training of a model that no trial fits."""
-        self._session.charge_training(attempt)
-
-    def _refuse_beyond_the_end(self) -> None:
-        if self._settings.watched and self.finished():
-            raise BudgetExceededError(
-                "The budget of this run is spent: as many trials were released as n_trials= of "
-                "private_trainable says. Give num_samples= of TuneConfig the same number. "
-                "Nothing was evaluated or charged."
-            )
-
-    def expect_records(self, run: str, message: Message) -> None:
-        """Says whose losses the driver's trials tell, in which order."""
-        self._session.labels.expect(self._read(message, "expect_records", run))
-
-    def tell(self, trial: str, message: Message, x: Array) -> float:
-        """Tells the losses of a trial, and returns what may be published of them."""
-        losses, index = self._read(message, "tell", trial)
-        space = self._settings.space
-        return self._session.tell(trial, space.decode(x), space, losses, index=index).value
+VAULT = Kind(
+    missing=LOSSES,
+    open=_opened,
+    fixed=("config", "maximize", "metric", "space"),
+    claim=_claim,
+    unused=_unused,
+    facts=_facts,
+    details=_details,
+    operations={
+        **RUN,
+        "join": _join,
+        "finished": _finished,
+        "give_back": "run.give_back",
+        "ask": _ask,
+        "place": "place",
+        "record": _record,
+        "watch": _watch,
+        "unwatch": _unwatch,
+        "fail": "fail",
+        "tell_plain": _tell_plain,
+        "ledger": _ledger,
+        "purge": "purge",
+        "enter": _enter,
+        "charge_training": "charge_training",
+        "expect_records": _expect_records,
+        "tell": _tell,
+    },
+)
+"""The host of a run on per-record losses."""
 
 
 def _adopted(settings: RunSettings, vault: Vault, key: str) -> RunSettings:

@@ -1,4 +1,4 @@
-"""The users' ledger in a Ray actor: who was charged for which evaluation, and its release.
+"""What the host of a users' ledger can be asked: who paid for which evaluation, and its release.
 
 No raw reward ever comes here: a reward is clipped and privatised in the worker that evaluates it,
 and only what came out is sent.
@@ -12,13 +12,13 @@ from typing import Any
 
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
-from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sealing import Message
 from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.shown import TrialRecord
 from privbo_plugins.store.release import TEST_NOISE, is_test
 from raytune_searchers._channel import USERS_LEDGER, Entry
-from raytune_searchers.hosts.base import RunHost
+from raytune_searchers.hosts import base
+from raytune_searchers.hosts.base import RUN, Host, Kind, declared, record_of, remember
 
 _NAMED = "named"
 """Kind of marks in the vault: that users are named."""
@@ -59,104 +59,106 @@ class LedgerSettings:
         return self.mechanism.low if self.maximize else self.mechanism.high
 
 
-class LedgerHost(RunHost[RewardSession]):
-    """A ledger of evaluations behind one method that never raises.
+def _opened(host: Host) -> RewardSession:
+    s: LedgerSettings = host.settings
+    session = RewardSession(
+        s.mechanism, host.open_vault(), f"ray-ldp/{s.run}",
+        user_budget=s.user_budget, user_delta=s.user_delta,
+    )  # fmt: skip
+    remember(session.run, s.seen)
+    return session
 
-    Args:
-        settings: The run.
-        url: Database of the ledger; None keeps it in this process.
-        noise: Test injection, handed to trials.
+
+# The driver's side ------------------------------------------------------------------------------
+
+
+def _join(host: Host, settings: LedgerSettings) -> tuple[str, tuple[str, ...]]:
+    """As every host of a run; noise of a test's counts from the start."""
+    if is_test(host.noise):
+        host.session.run.mark_unprotected(TEST_NOISE)
+    return base.join(host, settings)
+
+
+def _record(host: Host, trial: str, operations: Collection[str] = ()) -> TrialRecord:
+    """Returns the record of a trial, and which of some operations it declared public."""
+    value = host.session.replay(trial)
+    return record_of(host, trial, operations, value, value is not None or trial in host.entered)
+
+
+def _failed(host: Host) -> None:
+    """Records that a trial failed, which the guarantee reports."""
+    host.session.run.note(_FAILED)
+
+
+def _claim(host: Host, reasons: list[str]) -> LocalGuarantee:
+    session: RewardSession = host.session
+    named = bool(session.run.marks(_NAMED))
+    return session.guarantee(_facts(host)["done"], users_named=named, reasons=reasons)
+
+
+def _facts(host: Host) -> dict[str, Any]:
+    with host.session.run.transaction() as tx:
+        return {"done": tx.released_evaluations()}
+
+
+def _details(host: Host) -> dict[str, Any]:
+    rows = _ledger(host)
+    return {
+        "published": {trial: value for trial, *_, value in rows if value is not None},
+        "entered": frozenset(trial for trial, *_ in rows),
+        "vouched": host.session.run.declared_public(),
+    }
+
+
+def _ledger(host: Host) -> list[tuple[str, str, float, float, float | None]]:
+    """(trial, pseudonym, epsilon, delta, release or None) of every evaluation."""
+    with host.session.run.transaction() as tx:
+        return tx.evaluations()  # type: ignore[no-any-return]
+
+
+# The trials' side -------------------------------------------------------------------------------
+
+
+def _enter(host: Host, trial: str, message: Message) -> Entry:
+    """Starts a trial; the host charges no user yet.
+
+    Raises:
+        BudgetExceededError: If its user's budget does not allow another evaluation.
     """
+    session: RewardSession = host.session
+    user, value = host.read(message, "enter", trial), session.replay(trial)
+    if value is None:
+        session.check(trial, user)
+    if user is not None:
+        session.run.mark(_NAMED, "users")
+    host.entered.add(trial)
+    s: LedgerSettings = host.settings
+    return Entry(s.metric, value, declared(host, trial, value), (s.mechanism, s.worst, host.noise))
 
-    KIND = "ldp/"
-    MISSING = USERS_LEDGER
-    FIXED = ("mechanism", "user_budget", "user_delta", "metric", "maximize")
 
-    def __init__(
-        self, settings: LedgerSettings, url: str | None, noise: NoiseSource | None
-    ) -> None:
-        super().__init__(settings, url, noise)
-        self._entered: set[str] = set()
+def _charge(host: Host, trial: str, message: Message) -> tuple[float | None, str]:
+    """Charges a user before anything is drawn: (the release if there is one, a token)."""
+    session: RewardSession = host.session
+    return session.charge(trial, host.read(message, "charge", trial))
 
-    def _opened(self) -> RewardSession:
-        s: LedgerSettings = self._settings
-        return RewardSession(
-            s.mechanism, self._open_vault(), f"ray-ldp/{s.run}",
-            user_budget=s.user_budget, user_delta=s.user_delta,
-        )  # fmt: skip
 
-    # The driver's side ----------------------------------------------------------------------
-
-    def join(self, settings: LedgerSettings) -> tuple[str, tuple[str, ...]]:
-        """Identity of the vault, and why nothing may be claimed, if so from the start.
-
-        Raises:
-            ValueError: If the driver's settings are not those of the run.
-            VaultError: If it has seen more of the run.
-        """
-        if is_test(self._noise):
-            self.mark_unprotected(TEST_NOISE)
-        return super().join(settings)
-
-    def record(self, trial: str, operations: Collection[str] = ()) -> TrialRecord:
-        """Returns the record of a trial, and which of some operations it declared public."""
-        with self._session.run.transaction() as tx:
-            value, head = tx.evaluation(trial), tx.head()
-        return TrialRecord(
-            value,
-            value is not None or trial in self._entered,
-            self._session.run.declared_by(trial, operations),
-            (head.n, head.digest),
-        )
-
-    def failed(self) -> None:
-        """Records that a trial failed, which the guarantee reports."""
-        self._session.run.note(_FAILED)
-
-    def _guarantee(self, reasons: list[str]) -> LocalGuarantee:
-        named = bool(self._session.run.marks(_NAMED))
-        return self._session.guarantee(self._done(), users_named=named, reasons=reasons)
-
-    def _done(self) -> int:
-        with self._session.run.transaction() as tx:
-            return tx.released_evaluations()
-
-    def _details(self) -> dict[str, Any]:
-        rows = self.ledger()
-        return {
-            "published": {trial: value for trial, *_, value in rows if value is not None},
-            "entered": frozenset(trial for trial, *_ in rows),
-            "vouched": self._session.run.declared_public(),
-        }
-
-    def ledger(self) -> list[tuple[str, str, float, float, float | None]]:
-        """(trial, pseudonym, epsilon, delta, release or None) of every evaluation."""
-        with self._session.run.transaction() as tx:
-            return tx.evaluations()
-
-    # The trials' side -----------------------------------------------------------------------
-
-    def enter(self, trial: str, message: Message) -> Entry:
-        """Starts a trial; the host charges no user yet.
-
-        Raises:
-            BudgetExceededError: If its user's budget does not allow another evaluation.
-        """
-        user = self._read(message, "enter", trial)
-        value = self._session.replay(trial)
-        if value is None:
-            self._session.check(trial, user)
-        if user is not None:
-            self._session.run.mark(_NAMED, "users")
-        self._entered.add(trial)
-        public = self._declared(trial, value)
-        s: LedgerSettings = self._settings
-        return Entry(s.metric, value, public, (s.mechanism, s.worst, self._noise))
-
-    def charge(self, trial: str, message: Message) -> tuple[float | None, str]:
-        """Charges a user before anything is drawn: (the release if there is one, a token)."""
-        return self._session.charge(trial, self._read(message, "charge", trial))
-
-    def store(self, trial: str, token: str, value: float) -> float:
-        """Stores what the token's holder drew; the first release of a trial stays."""
-        return self._session.store(trial, token, value)
+LEDGER = Kind(
+    missing=USERS_LEDGER,
+    open=_opened,
+    prefix="ldp/",
+    fixed=("mechanism", "user_budget", "user_delta", "metric", "maximize"),
+    claim=_claim,
+    facts=_facts,
+    details=_details,
+    operations={
+        **RUN,
+        "join": _join,
+        "record": _record,
+        "failed": _failed,
+        "ledger": _ledger,
+        "enter": _enter,
+        "charge": _charge,
+        "store": "store",
+    },
+)
+"""The host of a ledger of users' evaluations; a test's noise is handed to trials."""

@@ -1,4 +1,4 @@
-"""A federation's server in a Ray actor: sums in its memory, ledger and broadcasts in its vault.
+"""What the host of a federation's server can be asked: it holds sums, a ledger and broadcasts.
 
 Agents' hosts seal their vectors to its key. No operation waits for a round: the actor answers at
 once, whatever is open.
@@ -6,23 +6,19 @@ once, whatever is open.
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig
 from privbo_plugins.errors import FederationError, VaultError
 from privbo_plugins.federation import FederatedServer
 from privbo_plugins.privacy.guarantee import FederationGuarantee
-from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.sanitize import own_error
 from privbo_plugins.sealing import Message
 from privbo_plugins.sessions.broadcasts import round_of
 from privbo_plugins.spaces import Space
 from raytune_searchers._channel import LOST, MissingHost
-from raytune_searchers.hosts.base import RunHost
-
-T = TypeVar("T")
+from raytune_searchers.hosts.base import RUN, Host, Kind, head, remember
 
 _NOTES = (
     "Ray Tune's results show which agent ran when, for how long, and whether its trial failed",
@@ -97,100 +93,110 @@ class Receipt(NamedTuple):
     incarnation: str
 
 
-class ServerHost(RunHost[FederatedServer]):
-    """A federation's server behind one method that never raises.
+def _opened(host: Host) -> FederatedServer:
+    s: ServerSettings = host.settings
+    if s.vault_id is not None:
+        host.open_vault().close()  # that it is the one the run started with
+    server = FederatedServer(
+        s.config,
+        space=s.space,
+        agents=s.agents,
+        deadline=s.deadline,
+        vault=host.url,
+        run_name=s.run,
+        noise=host.noise,
+    )
+    remember(server.run, s.seen)
+    return server
+
+
+def _translated(error: BaseException) -> Exception:
+    """As a host's errors travel: a round that the vault refused is an error of the vault."""
+    return VaultError(str(error)) if isinstance(error, FederationError) else own_error(error)
+
+
+# The driver's side ------------------------------------------------------------------------------
+
+
+def _rounds(host: Host) -> Status:
+    """Closes the open round if its deadline is over, and tells where the rounds are."""
+    released = host.session.poll()
+    finished = released >= host.settings.config.n_rounds
+    return Status(released, finished, _incarnation(host), head(host))
+
+
+def _incarnation(host: Host) -> str:
+    return host.public_key.hex()  # another one in each process
+
+
+def _claim(host: Host, reasons: list[str]) -> FederationGuarantee:
+    claimed: FederationGuarantee = host.session.guarantee()
+    told = tuple(dict.fromkeys((*claimed.reasons, *reasons)))
+    protected, notes = claimed.protected and not reasons, (*_NOTES, *claimed.notes)
+    return replace(claimed, notes=notes, protected=protected, reasons=told)
+
+
+def _facts(host: Host) -> dict[str, Any]:
+    return {"done": len(host.session.broadcasts())}
+
+
+def _details(host: Host) -> dict[str, Any]:
+    """Returns what the rounds have broadcast, in two numbers each."""
+    return {"rounds": [round_of(b) for b in host.session.broadcasts()]}
+
+
+# The agents' side -------------------------------------------------------------------------------
+
+
+def _send(host: Host, agent: str, message: Message, number: int) -> Receipt:
+    """Adds an agent's vector to the open round.
 
     Args:
-        settings: The run.
-        url: Database of ledger and broadcasts; None keeps them in this process.
-        noise: Test injection.
+        host: The host.
+        agent: The agent's number on the roster.
+        message: The vector.
+        number: The trial that it will choose from this round's broadcast: whatever it sends
+            for the same trial again counts as what it sent first.
+
+    Raises:
+        VaultError: If the round was complete, and could not be released.
     """
-
-    KIND = "federation/"
-    MISSING = SERVER
-    FIXED = ("config", "agents", "space", "maximize")
-
-    def __init__(
-        self, settings: ServerSettings, url: str | None, noise: NoiseSource | None
-    ) -> None:
-        super().__init__(settings, url, noise)
-        self._incarnation = uuid.uuid4().hex
-        self._sent: dict[int, tuple[int, int]] = {}
-
-    def _opened(self) -> FederatedServer:
-        s: ServerSettings = self._settings
-        if s.vault_id is not None:
-            self._open_vault().close()  # that it is the one the run started with
-        return FederatedServer(
-            s.config,
-            space=s.space,
-            agents=s.agents,
-            deadline=s.deadline,
-            vault=self._url,
-            run_name=s.run,
-            noise=self._noise,
-        )
-
-    # The driver's side ----------------------------------------------------------------------
-
-    def rounds(self) -> Status:
-        """Closes the open round if its deadline is over, and tells where the rounds are."""
-        released = _translated(self._session.poll)
-        finished = released >= self._settings.config.n_rounds
-        return Status(released, finished, self._incarnation, self.head())
-
-    def _guarantee(self, reasons: list[str]) -> FederationGuarantee:
-        claimed = _translated(self._session.guarantee)
-        told = tuple(dict.fromkeys((*claimed.reasons, *reasons)))
-        protected, notes = claimed.protected and not reasons, (*_NOTES, *claimed.notes)
-        return replace(claimed, notes=notes, protected=protected, reasons=told)
-
-    def _done(self) -> int:
-        return len(_translated(self._session.broadcasts))
-
-    def _details(self) -> dict[str, Any]:
-        """Returns what the rounds have broadcast, in two numbers each."""
-        return {"rounds": [round_of(b) for b in _translated(self._session.broadcasts)]}
-
-    def ledger(self) -> list[Any]:
-        """One charge a released round."""
-        return _translated(self._session.ledger)
-
-    # The agents' side -----------------------------------------------------------------------
-
-    def send(self, agent: str, message: Message, number: int) -> Receipt:
-        """Adds an agent's vector to the open round.
-
-        Args:
-            agent: The agent's number on the roster.
-            message: The vector.
-            number: The trial that it will choose from this round's broadcast: whatever it sends
-                for the same trial again counts as what it sent first.
-
-        Raises:
-            VaultError: If the round was complete, and could not be released.
-        """
-        vector, i = self._read(message, "send", agent), int(agent)
-        known = self._sent.get(i)
-        if known is not None and known[0] >= number:
-            return Receipt(known[1], self._incarnation)
-        t = _translated(lambda: self._session.connect(i).submit(vector))
-        if t is not None:
-            self._sent[i] = number, t
-        return Receipt(t, self._incarnation)
-
-    def broadcasts(self, after: int) -> list[Broadcast]:
-        """Returns the broadcasts released after so many rounds."""
-        return _translated(self._session.broadcasts)[after:]
-
-    def leave(self, agent: int) -> None:
-        """An agent sends nothing more: rounds need not wait for it."""
-        _translated(self._session.connect(agent).leave)
+    vector = host.read(message, "send", agent)
+    known = host.sent.get(agent)
+    if known is not None and known[0] >= number:
+        return Receipt(known[1], _incarnation(host))
+    t = host.session.connect(int(agent)).submit(vector)
+    if t is not None:
+        host.sent[agent] = number, t
+    return Receipt(t, _incarnation(host))
 
 
-def _translated(call: Callable[[], T]) -> T:
-    """As a host's errors travel: a round that the vault refused is an error of the vault."""
-    try:
-        return call()
-    except FederationError as error:
-        raise VaultError(str(error)) from None
+def _broadcasts(host: Host, after: int) -> list[Broadcast]:
+    """Returns the broadcasts released after so many rounds."""
+    return host.session.broadcasts()[after:]  # type: ignore[no-any-return]
+
+
+def _leave(host: Host, agent: int) -> None:
+    """An agent sends nothing more: rounds need not wait for it."""
+    host.session.connect(agent).leave()
+
+
+FEDERATION = Kind(
+    missing=SERVER,
+    open=_opened,
+    prefix="federation/",
+    fixed=("config", "agents", "space", "maximize"),
+    claim=_claim,
+    facts=_facts,
+    details=_details,
+    translate=_translated,
+    operations={
+        **RUN,
+        "rounds": _rounds,
+        "ledger": "ledger",
+        "send": _send,
+        "broadcasts": _broadcasts,
+        "leave": _leave,
+    },
+)
+"""The host of a federation's server."""

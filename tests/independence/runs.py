@@ -40,7 +40,7 @@ from raytune_searchers import (
     private_trainable,
 )
 from raytune_searchers._rewards import RewardSearch
-from raytune_searchers.hosts.agents import AgentHost
+from raytune_searchers.hosts.agents import Agents
 from tests.independence.sealed import IN_MEMORY, Deaf
 from tests.independence.seen import Run, Seen
 from tests.independence.zoo import ORDINARY
@@ -460,15 +460,15 @@ def _agents_value(agent: int, config: dict[str, Any]) -> Any:
 @contextlib.contextmanager
 def _processes_of_their_own() -> Iterator[None]:
     """What agents' hosts print and warn of is heard in their processes only."""
-    call = AgentHost.call
+    evaluate = Agents.evaluate
 
-    def quietly(host: AgentHost, operation: str, *args: Any) -> Any:
+    def quietly(agents: Agents, *args: Any) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return call(host, operation, *args)
+            return evaluate(agents, *args)
 
     with (
-        mock.patch.object(AgentHost, "call", quietly),
+        mock.patch.object(Agents, "evaluate", quietly),
         mock.patch.object(traceback, "print_exc"),
     ):
         yield

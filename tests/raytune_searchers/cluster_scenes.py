@@ -22,7 +22,7 @@ import ray
 from ray import tune
 
 from raytune_searchers import DPFTSDESearch, DPGIBOSearch, DUETSSearch, LDPGPUCBSearch
-from raytune_searchers.hosts import base
+from raytune_searchers.hosts import actors
 from tests.inside import host_name
 from tests.raytune_searchers import federated_scenes
 from tests.raytune_searchers.ldp_scenes import reward
@@ -137,7 +137,7 @@ def attach(address: str, ip: str, host_ip: str | None = None) -> None:
     if host_ip is not None:
         alive = [node for node in ray.nodes() if node["Alive"]]
         ids = {node["NodeManagerAddress"]: node["NodeID"] for node in alive}
-        base._here = lambda: ids[host_ip]  # as after an earlier node of the host has died
+        actors._here = lambda: ids[host_ip]  # as after an earlier node of the host has died
 
 
 def host_node(search: Any) -> str:

@@ -32,7 +32,7 @@ from privbo_plugins.shown import flat
 from raytune_searchers import DPFTSDESearch, _channel
 from raytune_searchers._channel import HostActor
 from raytune_searchers._search import FINISHED, merged
-from raytune_searchers.hosts import base
+from raytune_searchers.hosts import actors, base
 
 
 def sent(value: Any) -> Any:
@@ -195,8 +195,8 @@ class LocalRay:
         for process in self._processes.values():
             process.end()
         gc.collect()
-        base._ANCHORS.clear()
-        base._KEPT.clear()
+        actors._ANCHORS.clear()
+        actors._KEPT.clear()
         _channel._KNOWN.clear()
         _channel._SEEN.clear()
 
@@ -215,7 +215,7 @@ class LocalRay:
             for name in ("is_initialized", "get_runtime_context", "get_actor"):
                 patch.setattr(ray, name, getattr(self, name))
             patch.setattr(_channel, "_PATIENCE", 2.0)  # nobody begins a host while this one waits
-            for module in (base, _channel):
+            for module in (actors, base, _channel):
                 patch.setattr(module, "kv", self._remembers())
             for name, original in real.items():
                 patch.setattr(ray, name, _either(getattr(self, name), original))

@@ -37,7 +37,7 @@ def test_the_draw_beside_an_estimate_is_the_trials_own(shown: str) -> None:
     channel = channel_of(search)
     channel.call("enter", "b", "attempt")
     value = tell(channel, "b", np.array([config["x"]]), squares(config))
-    own, other = channel.call("drawn", "b"), channel.call("drawn", "a")
+    own, other = (channel.call("record", trial).drawn for trial in ("b", "a"))
     draw = {"its own": own, "another's": other, "no number": str(own)}[shown]
     _, releases, _ = ledger(search)
     assert [release.values[0] for release in releases] == [other, own]
@@ -203,7 +203,7 @@ def test_a_vault_that_ends_after_everything_was_compared_leaves_its_last_word(
 ) -> None:
     search = begun(make_search())
     value = told(search, "a")
-    drawn = search._call("drawn", "a")
+    drawn = search._call("record", "a").drawn
     search.save(str(tmp_path / "state"))
     kill_host(search)
     guarantee = search.guarantee()

@@ -19,7 +19,7 @@ from ray import tune
 
 from privbo_plugins.errors import VaultError
 from raytune_searchers import DPGIBOSearch, DUETSSearch, LDPGPUCBSearch
-from raytune_searchers.hosts import base
+from raytune_searchers.hosts import actors
 from tests.inside import call_host, channel_of, host_name
 from tests.raytune_searchers.federated_scenes import make_search
 
@@ -84,8 +84,8 @@ def test_a_server_in_another_process_memory_is_refused_however_often_one_asks(
     where = {"agent_vaults": f"sqlite:///{tmp_path}/{{agent}}.db", "run_name": "r"}
     first = make_search(**where)
     assert isinstance(first.suggest("a"), dict)
-    monkeypatch.setattr(base, "_ANCHORS", weakref.WeakValueDictionary())  # as in another process
-    monkeypatch.setattr(base, "_KEPT", {})
+    monkeypatch.setattr(actors, "_ANCHORS", weakref.WeakValueDictionary())  # as in another process
+    monkeypatch.setattr(actors, "_KEPT", {})
     second = make_search(**where)
     for trial in ("b", "c"):
         with pytest.raises(VaultError, match="started by another process"):
@@ -96,7 +96,7 @@ def test_a_server_in_another_process_memory_is_refused_however_often_one_asks(
 def planned_by(search: Any) -> Any:
     """Trials that the host of a search has planned."""
     actor: Any = ray.get_actor(host_name(search))
-    return actor.process.host._host._settings.config.n_trials
+    return actor.process.host._host.settings.config.n_trials
 
 
 @pytest.mark.parametrize("vault", [None, "sqlite:///{folder}/vault.db"])

@@ -21,7 +21,8 @@ from ray import tune
 from privbo_plugins.errors import PrivacyWarning, VaultError
 from raytune_searchers import DPGIBOSearch
 from raytune_searchers._channel import LOSSES, Channel
-from raytune_searchers.hosts.losses import RunSettings, VaultHost
+from raytune_searchers.hosts.base import Host
+from raytune_searchers.hosts.losses import VAULT, RunSettings
 from tests.inside import (
     call_host,
     give_noise,
@@ -399,7 +400,7 @@ class Hosts:
         self.channel = Channel(self.host.name, self._send)
 
     def restart(self) -> None:
-        self.host = VaultHost(self.settings, self.url, None)
+        self.host = Host(VAULT, self.settings, self.url)
 
     def _send(self, operation: str, *args: Any) -> Any:
         """As Ray does: what a restarted host did not answer is asked again."""

@@ -25,8 +25,9 @@ from privbo_plugins.privacy.noise import SecureNoise
 from raytune_searchers import FederationConfig, agent_trials
 from raytune_searchers._channel import Channel
 from raytune_searchers._space import to_space
-from raytune_searchers.hosts.agents import AgentHost, AgentSettings, ServerLink
-from raytune_searchers.hosts.server import ServerHost, ServerSettings
+from raytune_searchers.hosts.agents import AGENT_HOST, AgentSettings, ServerLink
+from raytune_searchers.hosts.base import Host
+from raytune_searchers.hosts.server import FEDERATION, ServerSettings
 from tests.inside import call_host, history_of_agent
 from tests.raytune_searchers.federated_scenes import (
     SPACE,
@@ -307,7 +308,7 @@ class Federation:
         self.restart()
 
     def restart(self) -> None:
-        self.server = ServerHost(self.settings, self.url, None)
+        self.server = Host(FEDERATION, self.settings, self.url)
 
     def _send(self, operation: str, *args: Any) -> Any:
         return self.server.call(operation, *args)
@@ -319,14 +320,15 @@ class Federation:
     def link(self, agent: int) -> ServerLink:
         return ServerLink(self.channel, self.config, agent)
 
-    def host(self, monkeypatch: Any, urls: Any = None) -> AgentHost:
+    def host(self, monkeypatch: Any, urls: Any = None) -> Host:
         """One host of all agents, with an objective loaded as "f"."""
         monkeypatch.setattr(
             "raytune_searchers.hosts.agents.channel_of_trial", lambda *_, **__: self.channel
         )
         members = {i: i for i in range(self.config.n_agents)}
         space = cloudpickle.dumps((self.space, SPACE))
-        host = AgentHost(AgentSettings("r", "s", self.config, members, space, True, 0, 3), urls)
+        settings = AgentSettings("r", "s", self.config, members, space, True, 0, 3)
+        host = Host(AGENT_HOST, settings, urls)
         functions = cloudpickle.dumps((lambda agent, config: config["x"], None))
         assert host.call("load", "f", functions) == (None, None)
         return host

@@ -13,7 +13,7 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 from privbo_plugins.errors import PrivacyWarning, UtilityWarning, VaultError
 from raytune_searchers import DPGIBOSearch, answering
 from raytune_searchers._channel import LOSSES
-from raytune_searchers.hosts import base
+from raytune_searchers.hosts import actors
 from tests.inside import call_host, host_name, published_by
 from tests.raytune_searchers import federated_scenes
 from tests.raytune_searchers.hosts import LocalRay, crash, evaluation
@@ -91,7 +91,7 @@ def test_a_vault_of_an_earlier_ray_is_gone_and_new_runs_begin(
             begun(earlier).suggest("t")
         assert str(raised.value) == LOSSES.lost
         assert earlier.guarantee().n_releases == 2
-    assert base.forgotten() == []
+    assert actors.forgotten() == []
     later = begun(make_search())
     assert len(evaluation(later, later.private(squares))) == 7
     search.close()
@@ -137,9 +137,9 @@ def test_many_forgotten_vaults_are_told_of(tmp_path: Path, local_hosts: LocalRay
     with pytest.warns(UtilityWarning, match=r"8 vaults in memory .* search.close\(\)"):
         kept.suggest("t")
     assert len(local_hosts.alive) == 9
-    assert len(base.forgotten()) == 8
+    assert len(actors.forgotten()) == 8
     DPGIBOSearch.close(kept)
-    assert len(base.forgotten()) == 8
+    assert len(actors.forgotten()) == 8
 
 
 def test_a_vault_in_a_database_and_a_curator_end_with_those_who_know_them(

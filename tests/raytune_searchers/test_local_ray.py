@@ -19,25 +19,22 @@ import ray
 
 from privbo_plugins.errors import VaultError
 from raytune_searchers._channel import LOSSES, NAMESPACE, Channel, channel_of_trial
-from raytune_searchers.hosts.base import ActorHandle, Host, anchor, connect, forgotten
+from raytune_searchers.hosts.actors import ActorHandle, anchor, connect, forgotten
+from raytune_searchers.hosts.base import OWN, Host, Kind
 from tests.raytune_searchers.hosts import crash as crash_here
 
 
-def counting() -> type[Host]:
+def counting(*, kept: bool = True) -> Kind:
     """A host that counts in memory; by value, so that its process imports no tests."""
 
-    class Counts(Host):
-        MISSING = LOSSES
-        n = 0
+    def join(_host: Host, _settings: Any) -> tuple[str, tuple[str, ...]]:
+        return "vault", ()
 
-        def join(self, settings: Any) -> tuple[str, tuple[str, ...]]:
-            return "vault", ()
+    def add(host: Host) -> int:
+        host.session[0] += 1
+        return int(host.session[0])
 
-        def add(self) -> int:
-            self.n += 1
-            return self.n
-
-    return Counts
+    return Kind(LOSSES, lambda _: [0], {**OWN, "join": join, "add": add}, kept=kept)
 
 
 def _kill_process(name: str) -> None:
@@ -96,8 +93,7 @@ class Contract:
             call_again_and_again(channel_of_trial(name))
 
     def test_a_host_that_is_not_kept_ends_with_whoever_began_it(self, crash: Crash) -> None:
-        kind, name = counting(), name_of("memory")
-        kind.KEPT = False
+        kind, name = counting(kept=False), name_of("memory")
         own = ActorHandle(name, kind, True, None)
         assert way(own, None).call("add") == 1
         del own

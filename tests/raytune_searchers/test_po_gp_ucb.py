@@ -25,7 +25,8 @@ from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.sessions.scheduler import HOPELESS
 from raytune_searchers import POGPUCBSearch, answering
 from raytune_searchers._search import FINISHED
-from raytune_searchers.hosts.curator import AnswerHost, AnswerSettings
+from raytune_searchers.hosts.base import Host
+from raytune_searchers.hosts.curator import ANSWERS, AnswerSettings
 from raytune_searchers.po_gp_ucb import _SEEN_BESIDE, NO_MANIFEST
 from tests.leaks import Scanner
 
@@ -425,10 +426,10 @@ def scanner() -> Scanner:
 # The curator's actor ----------------------------------------------------------------------------
 
 
-def host_of(make: Any) -> AnswerHost:
+def host_of(make: Any) -> Host:
     """The actor's object, in this process."""
     settings = AnswerSettings("run", cloudpickle.dumps(make))
-    host = AnswerHost(settings, None, None)
+    host = Host(ANSWERS, settings)
     host.reply = host.call("join", settings)  # type: ignore[attr-defined]
     return host
 
@@ -460,7 +461,7 @@ def test_a_cluster_notices_that_the_vault_of_a_curator_was_put_back(secret: Path
     error, _ = later.reply  # type: ignore[attr-defined]
     assert error[0] == "VaultError"
     assert "older backup" in error[1]
-    assert later.call("evaluate", 6)[0][0] == "PrivacyError"  # type: ignore[index]
+    assert later.call("evaluate", 6)[0] == error
 
 
 def quoting() -> Any:
@@ -486,7 +487,7 @@ def test_what_makes_no_curator_is_refused_and_not_quoted(
     error, _ = host.reply  # type: ignore[attr-defined]
     assert (error[0], text in error[1]) == (kind, True)
     assert scanner.hits(error[1].encode()) == []
-    assert host.call("evaluate", 0)[0] == ("PrivacyError", "The curator was not made.")
+    assert host.call("evaluate", 0)[0] == error
 
 
 def test_outcomes_that_end_the_process_do_not(secret: Path) -> None:
