@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from privbo_plugins.sessions import rounds as server_module
+from privbo_plugins.store.vault import Vault, open_vault
 
 
 @pytest.fixture
@@ -15,3 +18,25 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     hands = SimpleNamespace(now=1000.0)
     monkeypatch.setattr(server_module, "time", SimpleNamespace(monotonic=lambda: hands.now))
     return hands
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a vault's file may lie."""
+    return tmp_path / "private.db"
+
+
+@pytest.fixture(params=["file", "postgres"])
+def url(request: pytest.FixtureRequest, path: Path) -> str:
+    """A vault's address, of every database."""
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_database"))
+    return f"sqlite:///{path}"
+
+
+@pytest.fixture
+def vault(url: str) -> Iterator[Vault]:
+    """An empty vault, in every database."""
+    opened = open_vault(url)
+    yield opened
+    opened.close()

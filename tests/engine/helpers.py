@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +15,47 @@ from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.vault import Vault, open_vault
+
+
+class Counting(InsecureNoise):
+    """Counts what is drawn."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+        self.draws = 0
+
+    def add_laplace(self, value: float, scale: float) -> float:
+        self.draws += 1
+        return super().add_laplace(value, scale)
+
+    def add_gaussian(self, value: np.ndarray, scale: float) -> np.ndarray:
+        self.draws += 1
+        return super().add_gaussian(value, scale)
+
+
+class Crash(BaseException):
+    """Stands for a crash: not an Exception."""
+
+
+def in_threads(count: int, work: Callable[[int], object]) -> list[BaseException]:
+    """Calls work with 0, 1, ... at the same moment; returns the errors."""
+    errors: list[BaseException] = []
+    barrier = threading.Barrier(count)
+
+    def guarded(index: int) -> None:
+        try:
+            barrier.wait(30)
+            work(index)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return errors
+
 
 LossFunction = Callable[[np.ndarray], np.ndarray]
 

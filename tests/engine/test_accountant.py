@@ -11,7 +11,6 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from scipy.integrate import quad
 from scipy.stats import norm
 
 from privbo_plugins.errors import BudgetExceededError
@@ -25,18 +24,6 @@ from privbo_plugins.privacy.accountant import (
     gdp_mu,
 )
 from privbo_plugins.privacy.ledger import Charge, check_budget
-
-
-@pytest.mark.parametrize("mu", [0.05, 0.3, 1.0, 4.0])
-@pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 3.0])
-def test_delta_is_the_hockey_stick_of_two_gaussians(mu: float, epsilon: float) -> None:
-    def positive_part(x: float) -> float:
-        return max(norm.pdf(x, mu) - math.exp(epsilon) * norm.pdf(x), 0.0)
-
-    kink = epsilon / mu + mu / 2
-    expected = quad(positive_part, kink, kink + 12, epsabs=1e-13)[0]
-    expected += quad(positive_part, kink + 12, kink + 40, epsabs=1e-13)[0]
-    assert gdp_delta(mu, epsilon) == pytest.approx(expected, rel=1e-6, abs=1e-12)
 
 
 @settings(deadline=None, max_examples=200)
@@ -77,7 +64,9 @@ def test_mu_never_exceeds_its_delta(log_epsilon: float, log_delta: float) -> Non
 def test_epsilon_never_exceeds_its_delta(log_mu: float, log_delta: float) -> None:
     mu, delta = 10.0**log_mu, 10.0**log_delta
     epsilon = gdp_epsilon(mu, delta)
-    assert exact_delta(mu, epsilon) <= delta
+    exact = exact_delta(mu, epsilon)
+    assert exact <= delta
+    assert gdp_delta(mu, epsilon) == pytest.approx(float(exact), rel=1e-6, abs=1e-12)
     assert epsilon > 0 or exact_delta(mu, 0.0) <= delta
 
 
@@ -95,13 +84,17 @@ def test_limits_of_delta_and_epsilon() -> None:
     assert gdp_delta(0.0, 0.0) == 0.0
     assert gdp_delta(math.inf, 5.0) == 1.0
     assert gdp_delta(1e-3, 100.0) == 0.0
-    assert gdp_delta(1.0, 0.0) == pytest.approx(2 * norm.cdf(0.5) - 1, rel=1e-12)
     assert gdp_epsilon(math.inf, 1e-5) == math.inf
     assert gdp_epsilon(0.0, 1e-5) == 0.0
     assert gdp_epsilon(0.1, 0.5) == 0.0
     for delta in (0.0, 1.0, -0.1, math.nan):
         with pytest.raises(ValueError, match="delta must lie in"):
             gdp_epsilon(1.0, delta)
+    with pytest.raises(ValueError, match="at least one event"):
+        compose_epsilon([], 1e-5)
+    for events in ([PureEvent(1.0)], [GaussianEvent(1.0)]):
+        with pytest.raises(ValueError, match="delta must lie in"):
+            compose_epsilon(events, 0.0)
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 0.5, 1.0, 3.0, 8.0])
@@ -122,14 +115,6 @@ def test_pure_privacy_as_gaussian_is_sound_and_tight(epsilon: float) -> None:
     assert np.any(tighter > pure)
 
 
-def test_composing_nothing_or_at_no_delta_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least one event"):
-        compose_epsilon([], 1e-5)
-    for events in ([PureEvent(1.0)], [GaussianEvent(1.0)]):
-        with pytest.raises(ValueError, match="delta must lie in"):
-            compose_epsilon(events, 0.0)
-
-
 # The ledger's rule --------------------------------------------------------------------------
 
 
@@ -144,12 +129,9 @@ def test_a_charge_that_fits_passes_and_one_that_does_not_is_refused() -> None:
     check_budget(math.inf, 0.0, charge(math.inf))
     with pytest.raises(BudgetExceededError, match=r"value/7 needs mu=0.5, but .* mu=1 "):
         check_budget(1.0, 0.76, charge(0.5))
-
-
-@pytest.mark.parametrize("mu", [math.nan, math.inf])
-def test_a_charge_that_is_no_number_never_passes(mu: float) -> None:
-    with pytest.raises(BudgetExceededError):
-        check_budget(1.0, 0.0, charge(mu))
+    for mu in (math.nan, math.inf):
+        with pytest.raises(BudgetExceededError):
+            check_budget(1.0, 0.0, charge(mu))
 
 
 @settings(deadline=None)

@@ -9,13 +9,14 @@ import pickle
 import warnings
 from collections import deque
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from privbo_plugins import sanitize
 from privbo_plugins.convert import as_labels, as_losses, as_reward
 from privbo_plugins.errors import ObjectiveFailedError
 from privbo_plugins.sanitize import withheld
@@ -37,14 +38,23 @@ def test_what_a_returned_object_warns_of_is_not_heard() -> None:
         assert np.array_equal(as_losses(Chatters()), RECORDS)
 
 
-def test_one_odd_record_does_not_fail_the_others() -> None:
-    class Odd:
-        def __float__(self) -> float:
-            raise RuntimeError("Jane Doe")
+class Talkative:
+    """Quotes itself wherever it can."""
 
-    losses = as_losses([0.5, Odd(), 0.25])
-    assert np.isnan(losses).tolist() == [False, True, False]
-    assert sanitize.call(lambda: as_losses([0.5, Odd()]))[1] is None
+    def __repr__(self) -> str:
+        return "Jane 0.123456"
+
+    def __float__(self) -> float:
+        raise ValueError("Jane 0.123456")
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("Jane 0.123456")
+
+    def detach(self) -> Talkative:
+        return self
+
+    cpu = detach
+    numpy = __array__
 
 
 class Rude(float):
@@ -55,30 +65,19 @@ class Rude(float):
 
 
 ODD_RECORDS: list[tuple[Any, float]] = [
-    (None, math.nan),
-    ("n/a", math.nan),
-    ("0.5", 0.5),
-    (b"n/a", math.nan),
-    (1j, math.nan),
-    (0.5 + 0j, 0.5),
-    (np.complex128(0.5 + 1j), math.nan),
-    ([0.5], math.nan),
-    ((0.5, 0.25), math.nan),
-    ({"loss": 0.5}, math.nan),
-    (10**400, math.nan),
-    (np.datetime64("2020-01-01"), math.nan),
-    (np.timedelta64(3, "s"), math.nan),
-    (np.ma.masked, math.nan),
-    (object(), math.nan),
-    (Rude(0.5), math.nan),
-    (math.inf, math.inf),
-]
+    (None, math.nan), ("n/a", math.nan), ("0.5", 0.5), (b"n/a", math.nan), (1j, math.nan),
+    (0.5 + 0j, 0.5), (np.complex128(0.5 + 1j), math.nan), ([0.5], math.nan),
+    ((0.5, 0.25), math.nan), ({"loss": 0.5}, math.nan), (10**400, math.nan),
+    (np.datetime64("2020-01-01"), math.nan), (np.timedelta64(3, "s"), math.nan),
+    (np.ma.masked, math.nan), (Talkative(), math.nan), (Rude(0.5), math.nan), (math.inf, math.inf),
+]  # fmt: skip
 """What one record may be, and what it counts as."""
 
 
 def _objects(entries: list[Any]) -> np.ndarray:
     array = np.empty(len(entries), dtype=object)
-    array[:] = entries
+    for place, entry in enumerate(entries):
+        array[place] = entry
     return array
 
 
@@ -93,6 +92,57 @@ def test_one_record_of_any_kind_changes_its_own_entry_only(
         expected = [0.25, 0.5, 0.75]
         expected[place] = number
         assert np.array_equal(as_losses(outer(entries)), expected, equal_nan=True)
+
+
+NUMBERS: list[tuple[Any, float]] = [
+    (0.25, 0.25), (3, 3.0), (-0.0, 0.0), (True, 1.0), (np.float16(0.5), 0.5), (np.int8(-3), -3.0),
+    (np.bool_(True), 1.0), (np.array(0.25), 0.25), (np.array([[[0.25]]]), 0.25), ((0.25,), 0.25),
+    (Decimal("0.25"), 0.25), (Fraction(1, 4), 0.25), (-math.inf, -math.inf), (1e308, 1e308),
+    # one user's value may arrive as another type than the others'
+    (b"1.5", 1.5), (["1.5"], 1.5), (np.array([b"1.5"]), 1.5), ([1.5 + 0j], 1.5),
+]  # fmt: skip
+NO_NUMBERS: list[Any] = [
+    "Jane", bytearray(b"Jane"), np.str_("Jane"), ["Jane"], np.array("Jane"), [[0.123456]],
+    np.array(["Jane"], dtype=object), np.complex64(1j), type("Jane0123456", (), {})(),
+    lambda: 0.123456, math.nan, Decimal("sNaN"), Fraction(-(10**400)),
+    np.ma.array([0.123456], mask=[True]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("returned", "reward"),
+    [
+        *NUMBERS,
+        *((thing, math.nan) for thing in NO_NUMBERS),
+        *((odd, number) for odd, number in ODD_RECORDS if type(odd) not in (list, tuple, dict)
+          and odd is not None),
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_one_thing_is_a_reward_and_nan_if_it_is_no_number(returned: Any, reward: float) -> None:
+    """Refusing it would tell, by a failed trial, what is odd about this user."""
+    value = as_reward(returned)
+    assert type(value) is float
+    assert value == reward or (math.isnan(value) and math.isnan(reward))
+
+
+COLLECTIONS: list[Any] = [
+    {"Jane": 0.123456}, {0.123456}, {}, ["Jane", 0.123456], np.array([0.123456, 0.2]), [],
+    [[0.123456], [0.2, 0.3]], np.arange(37.0),
+]  # fmt: skip
+"""None or several, whatever they are."""
+
+
+@pytest.mark.parametrize("returned", COLLECTIONS, ids=str)
+def test_what_is_no_reward_is_refused_without_quoting_it(returned: Any) -> None:
+    """Nor counting it: a user's number of records is theirs."""
+    words = "The objective must return one reward.*or several.*DPGIBOSampler, DPGIBOSearch"
+    with pytest.raises(ValueError, match=words) as caught:
+        as_reward(returned)
+    text = str(caught.value) + repr(caught.value)
+    assert not any(told in text for told in ("Jane", "123456", "37"))
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None or caught.value.__suppress_context__
 
 
 def _dtypes() -> list[np.ndarray]:

@@ -83,15 +83,6 @@ def test_closed_form_against_kernel_matrices(
     assert design.closed_form_value(kernel, d, b, r, lam) == pytest.approx(-found.fun, rel=1e-5)
 
 
-@pytest.mark.parametrize(("lam", "quoted"), [(LAM, 0.37), (5e-6, 0.056)])
-@pytest.mark.parametrize("d", [3, 15, 50])
-def test_best_radius_is_the_one_quoted(lam: float, quoted: float, d: int) -> None:
-    r = design.best_radius(RBF(), d, d + 1, lam)
-    assert r == pytest.approx(quoted, rel=0.04)
-    value = np.exp(-(r**2)) * (d + 1) * r**2 / (1 - np.exp(-(r**2) * (1 + 1 / d)) + lam)
-    assert design.closed_form_value(RBF(), d, d + 1, r, lam) == pytest.approx(value, rel=1e-9)
-
-
 @pytest.mark.parametrize("kernel", [RBF([0.3, 0.5, 0.9]), Matern52(0.6), Polynomial2()])
 @pytest.mark.parametrize("m", [0, 4])
 def test_batch_gradient_against_finite_differences(kernel: Kernel, m: int) -> None:

@@ -22,7 +22,6 @@ from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.transaction import Transaction
-from privbo_plugins.store.vault import open_vault
 from tests.inside import algorithm_in
 
 from .helpers import cube, open_session, quadratic, run_session, tell
@@ -196,20 +195,6 @@ def test_what_a_failed_transaction_has_drawn_leaves_no_trace_in_later_estimates(
     fresh = Estimator(cube(2), (0.0, 1.0), sigma, maximize=False)
     again = [fresh.at(told[k][0], told[: k + 1]) for k in range(9, 22)]
     assert values == again
-
-
-def test_a_second_process_and_a_repeated_trial_show_the_stored_number(tmp_path: Any) -> None:
-    losses, _ = quadratic(40, 2, 0)
-    url = f"sqlite:///{tmp_path}/vault.db"
-    here = open_session(config(), cube(2), vault=open_vault(url))
-    values = [tell(here, f"t{i}", losses) for i in range(4)]
-    there = open_session(config(), cube(2), vault=open_vault(url))
-    tell(there, "t4", losses)  # more is known by now
-    for i, value in enumerate(values):
-        x = there.ask(f"t{i}").x
-        assert there.published()[f"t{i}"].value == value
-        assert there.tell(f"t{i}", cube(2).decode(x), cube(2), losses(x))[0] == value
-    assert there.published([f"t{i}" for i in range(5)]) == there.published()
 
 
 def test_a_trial_whose_losses_were_purged_keeps_its_number_when_it_is_told_again() -> None:

@@ -86,20 +86,6 @@ def test_contractions_against_dense_loops_and_finite_differences(kernel: Kernel)
     assert_allclose(kernel.d2k_dot(A, theta, V)[3], second[3], atol=1e-4)
 
 
-@each_kernel
-def test_prior_trace_is_the_trace_of_the_cross_derivative(kernel: Kernel) -> None:
-    for theta in points(4, 14):
-        columns = kernel.d2k_dot(np.tile(theta, (D, 1)), theta, np.eye(D))
-        assert kernel.prior_trace(theta) == pytest.approx(np.trace(columns), rel=1e-12)
-
-
-@each_kernel
-def test_gram_matrices_are_positive_semidefinite(kernel: Kernel) -> None:
-    A = points(12, 17)
-    eigenvalues = np.linalg.eigvalsh(kernel.k(A, A))
-    assert eigenvalues[0] > -1e-12 * eigenvalues[-1]
-
-
 @pytest.mark.parametrize("kind", [RBF, Matern52])
 @pytest.mark.parametrize(
     "bad", [0.0, -1.0, np.nan, np.inf, [0.5, 0.0], [1.0, np.nan], [[1.0, 1.0]]]

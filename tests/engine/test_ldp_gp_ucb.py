@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -85,62 +85,33 @@ def heavy(n: int, seed: int) -> np.ndarray:
 # Algorithm 2 ----------------------------------------------------------------------------------
 
 
-def check_tgp(config: UCBConfig, b: Any, beta: Any, rewards: np.ndarray, N: int = 8) -> int:
-    """A dense reference of Algorithm 2; compares every choice and posterior; cut rewards."""
-    algorithm, lam, cut = TGPUCB(config, row(N)), config.lam, 0
-    K = np.asarray(config.kernel_matrix)
-    arms: list[int] = []
-    seen: list[float] = []
-    for t, noise in enumerate(rewards, start=1):
-        mu, sigma = dense(K, arms, seen, lam) if arms else (np.zeros(N), np.sqrt(np.diag(K)))
-        gram = K[np.ix_(arms, arms)] / lam + np.eye(len(arms))
-        gamma = 0.5 * np.linalg.slogdet(gram)[1]
-        assert algorithm.gamma == pytest.approx(gamma, abs=1e-8)
-        assert algorithm.beta == pytest.approx(beta(t - 1, gamma), rel=1e-9)
-        ucb = mu + beta(t - 1, gamma) * sigma
-        chosen = number(algorithm, algorithm.ask(t))
-        assert ucb[chosen] >= ucb.max() - 1e-8
-        reward = np.sin(chosen) + noise
-        algorithm.tell(evaluation_of(algorithm, chosen), float(reward))
-        arms.append(chosen)
-        seen.append(reward if abs(reward) <= b(t) else 0.0)
-        cut += seen[-1] != reward
-        assert_allclose(algorithm.mean(everything(N)), dense(K, arms, seen, lam)[0], atol=1e-8)
-    return cut
+Of = Callable[..., float]
 
 
-@pytest.mark.parametrize("lam", [1.0, 0.3])
-def test_raw_rewards_follow_algorithm_two(lam: float) -> None:
+def raw(lam: float) -> tuple[UCBConfig, Of, Of, np.ndarray, int]:
     """The published raw version: b_t = sqrt(v) t^{1/4}, beta_t = B + b_t sqrt(ln t)."""
     config = UCBConfig(low=-2, high=2, kernel_matrix=covariance(8), second_moment=0.4, lam=lam)
-    root = math.sqrt(0.4)
-    cut = check_tgp(
-        config,
-        lambda t: root * t**0.25,
-        lambda t, _: 1.0 + root * max(t, 1) ** 0.25 * math.sqrt(math.log(max(t, 1))),
-        heavy(60, 0),
-    )
-    assert cut > 5
+
+    def b(t: int) -> float:
+        return math.sqrt(0.4) * t**0.25
+
+    return config, b, lambda t, _: 1.0 + b(t) * math.sqrt(math.log(t)), heavy(60, 0), 5
 
 
-def test_privatised_rewards_follow_algorithm_two() -> None:
+def privatised() -> tuple[UCBConfig, Of, Of, np.ndarray, int]:
     """Order-wise: b_t = B + R + L ln t, beta = B + b sqrt(ln t)."""
     mechanism = make_mechanism(2.0, bound=1.0, mechanism="laplace")
     L = mechanism.scale
     config = UCBConfig(low=-1, high=1, noise=mechanism.noise, kernel_matrix=covariance(8))
 
     def b(t: int) -> float:
-        return 1.0 + L * math.log(max(t, 1))
-
-    def beta(t: int, _: float) -> float:
-        return 0.5 + b(t) * math.sqrt(math.log(max(t, 1)))
+        return 1.0 + L * math.log(t)
 
     noise = np.random.default_rng(1).laplace(0, 2 * L, 60)
-    assert check_tgp(config, b, beta, noise) > 2
+    return config, b, lambda t, _: 0.5 + b(t) * math.sqrt(math.log(t)), noise, 2
 
 
-@pytest.mark.parametrize("lam", [1.0, 2.0])
-def test_privatised_rewards_follow_algorithm_two_with_the_theorem_s_width(lam: float) -> None:
+def theorem(lam: float) -> tuple[UCBConfig, Of, Of, np.ndarray, int]:
     """Lines 2, 4 and 5, L = 2 (B + R) / eps, with B = R; gamma_t of the points evaluated."""
     eps, delta, B, R = 1.0, 0.05, 0.5, 0.5
     mechanism = make_mechanism(eps, bound=B + R, mechanism="laplace")
@@ -150,14 +121,42 @@ def test_privatised_rewards_follow_algorithm_two_with_the_theorem_s_width(lam: f
                        lam=lam, failure_probability=delta, constants="theorem")  # fmt: skip
 
     def b(t: int) -> float:
-        return B + R + L * math.log(max(t, 1))
+        return B + R + L * math.log(t)
 
     def beta(t: int, gamma: float) -> float:
         K = B**2 + R**2 + 2 * L**2
         exploration = 2 * math.sqrt(2) * b(t) * math.sqrt(gamma + math.log(1 / delta))
-        return B + (exploration + math.sqrt(K * (math.log(max(t, 1)) + 1))) / math.sqrt(lam)
+        return B + (exploration + math.sqrt(K * (math.log(t) + 1))) / math.sqrt(lam)
 
-    check_tgp(config, b, beta, np.random.default_rng(2).laplace(0, L, 40))
+    return config, b, beta, np.random.default_rng(2).laplace(0, L, 40), -1
+
+
+@pytest.mark.parametrize(
+    "made", [raw(1.0), raw(0.3), privatised(), theorem(1.0), theorem(2.0)], ids=range(5)
+)
+def test_rewards_follow_algorithm_two(made: tuple[UCBConfig, Of, Of, np.ndarray, int]) -> None:
+    """A dense reference compares every choice and posterior; rewards beyond b_t count as zero."""
+    (config, b, beta, rewards, cut), N = made, 8
+    algorithm, lam = TGPUCB(config, row(N)), config.lam
+    K = np.asarray(config.kernel_matrix)
+    arms: list[int] = []
+    seen: list[float] = []
+    for t, noise in enumerate(rewards, start=1):
+        mu, sigma = dense(K, arms, seen, lam) if arms else (np.zeros(N), np.sqrt(np.diag(K)))
+        gram = K[np.ix_(arms, arms)] / lam + np.eye(len(arms))
+        gamma = 0.5 * np.linalg.slogdet(gram)[1]
+        assert algorithm.gamma == pytest.approx(gamma, abs=1e-8)
+        assert algorithm.beta == pytest.approx(beta(max(t - 1, 1), gamma), rel=1e-9)
+        ucb = mu + beta(max(t - 1, 1), gamma) * sigma
+        chosen = number(algorithm, algorithm.ask(t))
+        assert ucb[chosen] >= ucb.max() - 1e-8
+        reward = np.sin(chosen) + noise
+        algorithm.tell(evaluation_of(algorithm, chosen), float(reward))
+        arms.append(chosen)
+        seen.append(reward if abs(reward) <= b(t) else 0.0)
+        cut -= seen[-1] != reward
+        assert_allclose(algorithm.mean(everything(N)), dense(K, arms, seen, lam)[0], atol=1e-8)
+    assert cut < 0
 
 
 def test_truncation_points_follow_the_moments_or_the_tail() -> None:
@@ -396,6 +395,7 @@ def test_a_worker_may_be_told_to_wait_once_the_replays_are_out() -> None:
 
 
 def test_workers_that_open_an_epoch_at_different_points_settle_on_the_fullest() -> None:
+    """Rewards of other points, of past epochs and of none are not used."""
     algorithm = moma(3)
     one, two = evaluation_of(algorithm, 2, 0), evaluation_of(algorithm, 9, 0)
     follow = algorithm.ask(0, [one, two, two])
@@ -413,24 +413,12 @@ def test_workers_that_open_an_epoch_at_different_points_settle_on_the_fullest() 
     for value in (0.1, 0.2, 0.3):
         alone.tell(evaluation_of(alone, 2, 0), value)
     assert np.array_equal(algorithm.mean(everything(12)), alone.mean(everything(12)))
-    for _ in range(4):
-        algorithm.tell(two, -5.0)  # too late: the epoch is over
+    nowhere = evaluation_of(algorithm, 5, None)
+    for late in (two, one, nowhere) * 3:
+        algorithm.tell(late, -5.0)
     assert algorithm.n == 1
     assert np.array_equal(algorithm.mean(everything(12)), alone.mean(everything(12)))
-
-
-def test_rewards_beyond_the_replays_and_without_an_epoch_are_not_used() -> None:
-    algorithm, plain = moma(2), moma(2)
-    for value in (0.4, 0.6):
-        for each in (algorithm, plain):
-            each.tell(evaluation_of(each, 5, 0), value)
-    for _ in range(2):
-        algorithm.tell(evaluation_of(algorithm, 5, 0), 100.0)
-        algorithm.tell(evaluation_of(algorithm, 5, None), 100.0)
-    assert (algorithm.n, algorithm.t) == (1, 6)
-    assert np.array_equal(algorithm.mean(everything(12)), plain.mean(everything(12)))
-    pending = [evaluation_of(algorithm, 5, None), evaluation_of(algorithm, 7, 0)]
-    evaluation = algorithm.ask(0, pending, may_wait=True)
+    evaluation = algorithm.ask(0, [nowhere, two], may_wait=True)
     assert evaluation is not None
     assert evaluation.epoch == 1
 
@@ -460,19 +448,16 @@ def test_moments_are_derived_from_range_and_noise() -> None:
     config = UCBConfig(low=-1.0, high=4.0, noise=noise)
     assert (config.largest, config.norm, config.raw_noise) == (4.0, 2.0, 2.0)
     assert (config.v, config.c) == (4.0 + 4.0 + 3.0, 4.0 + 3.0)
-    config = UCBConfig(low=-1.0, high=4.0, noise=noise, B=1.0)
+    config = evolve(config, B=1.0)
     assert (config.norm, config.raw_noise, config.v) == (1.0, 3.0, 13.0)
-    config = UCBConfig(low=-1.0, high=4.0, noise=noise, B=1.0, R=0.0, second_moment=9.0)
+    config = evolve(config, R=0.0, second_moment=9.0)
     assert (config.raw_noise, config.v, config.c) == (0.0, 9.0, 3.0)
     bare = UCBConfig(B=2.0, second_moment=7.0, noise_moment=3.0)
     assert (bare.norm, bare.v, bare.c, bare.T) == (2.0, 7.0, 3.0, 1000)
-
-
-def test_the_paper_s_laplace_constants() -> None:
-    """V = B² + R² + 8 (B + R)² / eps², c = R² + 8 (B + R)² / eps² (Theorem 2, Corollary 1)."""
+    # V = B² + R² + 8 (B + R)² / eps², c = R² + 8 (B + R)² / eps² (Theorem 2, Corollary 1)
     eps, B, R = 0.7, 0.6, 1.4
-    noise = make_mechanism(eps, bound=B + R, mechanism="laplace").noise
-    config = UCBConfig(low=-B - R, high=B + R, noise=noise, B=B)
+    laplace = make_mechanism(eps, bound=B + R, mechanism="laplace").noise
+    config = UCBConfig(low=-B - R, high=B + R, noise=laplace, B=B)
     assert config.raw_noise == pytest.approx(R)
     assert config.v == pytest.approx(B**2 + R**2 + 8 * (B + R) ** 2 / eps**2, rel=1e-5)
     assert config.c == pytest.approx(R**2 + 8 * (B + R) ** 2 / eps**2, rel=1e-5)
@@ -538,6 +523,8 @@ def test_gp_ucbs_unit_comes_from_what_is_public() -> None:
     assert GPUCB(both, row(2)).lam == pytest.approx(2.1)
     wide = UCBConfig(low=-1, high=1, n_trials=10**6, beta_scale=2.0)
     assert GPUCB(wide, row(2)).beta == pytest.approx(2 * WIDTH * math.sqrt(2))
+    with pytest.raises(ValueError, match="takes its unit from the range"):
+        GPUCB(UCBConfig(B=1.0, second_moment=2.0, noise_moment=1.0), row(2))
 
 
 def test_the_width_of_private_rewards_falls_from_twice_to_once_by_the_middle_of_the_plan() -> None:
@@ -551,12 +538,6 @@ def test_the_width_of_private_rewards_falls_from_twice_to_once_by_the_middle_of_
     assert widths[250] == pytest.approx(1.5 * WIDTH)
     assert widths[500:] == [pytest.approx(WIDTH)] * 500
     assert np.all(np.diff(widths) <= 0)
-
-
-def test_gp_ucb_needs_a_range() -> None:
-    bare = UCBConfig(B=1.0, second_moment=2.0, noise_moment=1.0)
-    with pytest.raises(ValueError, match="takes its unit from the range"):
-        GPUCB(bare, row(2))
 
 
 # What all have in common ------------------------------------------------------------------------
@@ -723,42 +704,30 @@ def test_small_finite_spaces_are_arms_and_others_boxes(space: Space, n: int | No
 # Settings that make no sense --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ({"lam": 0.0}, r"^lam must be a finite number > 0, got 0\.0\."),
-        ({"accuracy": 1.0}, r"^accuracy must be a number in \(0, 1\), got 1\.0\."),
-        ({"alpha": 1.5}, r"^alpha must be a number in \(0, 1\], got 1\.5\."),
-        ({"R": -1.0}, r"^R must be a finite number >= 0 or None, got -1\.0\."),
-        ({"replays": 2.0}, r"^replays must be an integer >= 1 or None, got 2\.0\."),
-        ({"dictionary": "never"}, "^dictionary must be one of tenth, paper, got 'never'"),
-        ({"low": 5.0}, "finite low < high, or neither"),
-        ({"high": None}, "finite low < high, or neither"),
-        ({"kernel_matrix": np.eye(2), "features": np.eye(2)}, "kernel_matrix= or features=, not"),
-        ({"kernel_matrix": np.ones((2, 3))}, r"shape \(arms, arms\), got \(2, 3\)"),
-        ({"kernel_matrix": np.empty((0, 0))}, r"shape \(arms, arms\), got \(0, 0\)"),
-        ({"kernel_matrix": [[1.0, np.nan], [np.nan, 1.0]]}, "finite and symmetric"),
-        ({"kernel_matrix": [[1.0, 0.5], [0.2, 1.0]]}, "finite and symmetric"),
-        ({"kernel_matrix": [[1.0, 2.0], [2.0, 1.0]]}, "positive semi-definite"),
-        ({"kernel_matrix": np.zeros((2, 2))}, "with a positive variance"),
-        ({"features": [[1.0, np.nan]]}, r"finite with one row an arm, got .* shape \(1, 2\)"),
-        ({"features": 3.0}, r"one row an arm, got .* shape \(\)"),
-    ],
-    ids=lambda value: str(value)[:40],
-)
+BARE: dict[str, Any] = {"low": None, "high": None}
+SENSELESS: list[tuple[dict[str, Any], str]] = [
+    ({"low": 5.0}, "finite low < high, or neither"),
+    ({"high": None}, "finite low < high, or neither"),
+    ({"kernel_matrix": np.eye(2), "features": np.eye(2)}, "kernel_matrix= or features=, not"),
+    ({"kernel_matrix": np.ones((2, 3))}, r"shape \(arms, arms\), got \(2, 3\)"),
+    ({"kernel_matrix": np.empty((0, 0))}, r"shape \(arms, arms\), got \(0, 0\)"),
+    ({"kernel_matrix": [[1.0, np.nan], [np.nan, 1.0]]}, "finite and symmetric"),
+    ({"kernel_matrix": [[1.0, 0.5], [0.2, 1.0]]}, "finite and symmetric"),
+    ({"kernel_matrix": [[1.0, 2.0], [2.0, 1.0]]}, "positive semi-definite"),
+    ({"kernel_matrix": np.zeros((2, 2))}, "with a positive variance"),
+    ({"features": [[1.0, np.nan]]}, r"finite with one row an arm, got .* shape \(1, 2\)"),
+    ({"features": 3.0}, r"one row an arm, got .* shape \(\)"),
+    *(({**BARE, **more}, "no unit: give bound= or value_range=, or B=") for more in (
+        {}, {"B": 1.0}, {"B": 1.0, "second_moment": 1.0}, {"second_moment": 1.0, "noise_moment": 1}
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("more", "message"), SENSELESS, ids=lambda value: str(value)[:40])
 def test_senseless_settings_are_refused_by_name(more: dict[str, Any], message: str) -> None:
+    """Of settings taken together; ranges of single ones are those of their types."""
     with pytest.raises(ValueError, match=message):
         UCBConfig(**({"low": -1.0, "high": 1.0} | more))
-
-
-@pytest.mark.parametrize(
-    "more",
-    [{}, {"B": 1.0}, {"B": 1.0, "second_moment": 1.0}, {"second_moment": 1.0, "noise_moment": 1}],
-    ids=str,
-)
-def test_without_a_range_the_scale_must_be_given_whole(more: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="no unit: give bound= or value_range=, or B="):
-        UCBConfig(**more)
 
 
 # Learning, with fixed seeds ----------------------------------------------------------------------

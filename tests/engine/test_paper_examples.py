@@ -82,13 +82,16 @@ def clipped_optimum() -> np.ndarray:
 
 
 def test_private_estimates_of_a_location_move_to_the_maximum_likelihood_estimate() -> None:
+    """Four times the noise: the spread round the estimate grows by about as much."""
     mle = normal_data().mean(0)
     assert_allclose(clipped_optimum(), mle, atol=0.2)
-    path = normal_path(2.0)
-    assert_allclose(path[0], np.zeros(5), atol=1e-12)
-    late = path[50:].mean(0)
-    assert np.linalg.norm(late - mle) < 0.35 * np.linalg.norm(mle)
-    assert_allclose(late, clipped_optimum(), atol=0.3)
+    path, noisier = (normal_path(mu)[50:] for mu in (2.0, 0.5))
+    assert_allclose(normal_path(2.0)[0], np.zeros(5), atol=1e-12)
+    assert np.linalg.norm(path.mean(0) - mle) < 0.35 * np.linalg.norm(mle)
+    assert_allclose(path.mean(0), clipped_optimum(), atol=0.3)
+    assert noisier.std(0).mean() > 1.7 * path.std(0).mean()
+    away, near = (np.linalg.norm(part - mle, axis=1).mean() for part in (noisier, path))
+    assert away > 1.2 * near
 
 
 def test_location_without_privacy_reaches_the_estimate_exactly() -> None:
@@ -152,3 +155,32 @@ def test_private_regression_converges_near_the_optimum() -> None:
     late = path[50:].mean(0)
     assert np.linalg.norm(late - regression_optimum()) < 0.3 * np.linalg.norm(regression_optimum())
     assert_allclose(late, TRUTH, atol=0.5)
+
+
+@pytest.mark.slow
+def test_regression_without_privacy_lags_behind_gradient_descent_and_then_catches_up() -> None:
+    """Two points a step cannot tell four coordinates' gradient until several steps are in.
+
+    Early gradients are too short, later ones right: over four designs, of which nothing else is
+    random.
+    """
+    plain = [np.zeros(4)]
+    for _ in range(100):
+        plain.append(plain[-1] - 0.5 * regression_gradient(plain[-1]))
+    theirs = np.linalg.norm(plain - regression_optimum(), axis=1)
+    behind, ratios, early, late = [], [], [], []
+    for seed in range(4):
+        path, gradients = regression_path(math.inf, seed)
+        ours = np.linalg.norm(path - regression_optimum(), axis=1)
+        behind.append(ours[3] - theirs[3])
+        assert ours[-1] < 0.05
+        true = np.array([regression_gradient(theta) for theta in path[:-1]])
+        error = np.linalg.norm(gradients - true, axis=1)
+        ratios.append(np.linalg.norm(gradients[0]) / np.linalg.norm(true[0]))
+        early.append(error[:2].mean())
+        late.append(error[10:].mean())
+    assert theirs[-1] < 1e-3
+    assert np.mean(behind) > 0.05
+    assert max(ratios) < 1
+    assert np.mean(ratios) < 0.7
+    assert max(late) < 0.1 * min(early)

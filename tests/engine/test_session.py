@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -21,18 +20,17 @@ from privbo_plugins.errors import (
     BudgetExceededError,
     PrivacyError,
     SpaceChangedError,
-    VaultError,
 )
 from privbo_plugins.models.estimates import Estimator
 from privbo_plugins.models.kernels import RBF
 from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.sessions.records import Session
-from privbo_plugins.spaces import Categorical, Float, Space
+from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.vault import open_vault
 from tests.inside import Draw, algorithm_in, draws_through
 
-from .helpers import cube, decoded, open_session, quadratic, run_session, tell
+from .helpers import cube, decoded, in_threads, open_session, quadratic, run_session, tell
 
 pytestmark = pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
 N = 40
@@ -76,6 +74,12 @@ def test_a_whole_run_finds_the_minimum_and_spends_exactly_its_budget() -> None:
     check_books(session)
     assert_allclose(decoded(cube(2), session.recommendation()), best, atol=0.1)
     assert values[-1] == pytest.approx(losses(best).mean(), abs=0.05)
+    before = keys(session)
+    for i in range(3):  # trials after the end are answered and cost nothing
+        assert tell(session, f"late{i}", losses) == values[-1]
+    assert keys(session) == before
+    assert not session.guarantee().protected
+    assert "test source" in str(session.guarantee())
 
 
 def test_an_estimate_is_published_and_the_draw_stands_beside_it() -> None:
@@ -123,31 +127,19 @@ def test_gradients_carry_the_published_formula_of_noise() -> None:
         )
 
 
-def test_guarantee_of_a_run_with_secure_noise_and_with_test_noise() -> None:
-    losses, _ = quadratic(N, 1, 0)
-    private = open_session(config(), cube(1), noise=SecureNoise())
-    run_session(private, losses)
-    told = private.guarantee()
-    assert told.protected
-    assert told.mu == 1.0
-    assert told.mu_spent == pytest.approx(1.0)
-    assert told.n_records == N
-    assert told.n_releases == len(private.ledger())
-    seeded = open_session(config(), cube(1), noise=InsecureNoise(0))
-    assert not seeded.guarantee().protected
-    assert "test source" in str(seeded.guarantee())
-
-
 # Replay -------------------------------------------------------------------------------------
 
 
-def test_a_trial_told_again_gets_its_release_again_and_costs_nothing() -> None:
+def test_a_trial_told_again_gets_its_point_and_release_again_and_costs_nothing() -> None:
     losses, _ = quadratic(N, 2, 0)
     session = open_session(config(), cube(2), noise=SecureNoise())
     for i in range(6):
+        point = session.ask(f"t{i}").x
+        assert np.array_equal(session.ask(f"t{i}").x, point)
         value = tell(session, f"t{i}", losses)
         before, releases = keys(session), len(session.releases())
-        params = cube(2).decode(session.ask(f"t{i}").x)
+        assert np.array_equal(session.ask(f"t{i}").x, point)
+        params = cube(2).decode(point)
         for other in (losses(np.zeros(2)), np.full(N, np.nan), losses(np.ones(2)) + 5):
             again = session.tell(f"t{i}", params, cube(2), other)[0]
             assert again == value
@@ -155,15 +147,6 @@ def test_a_trial_told_again_gets_its_release_again_and_costs_nothing() -> None:
                 session.tell(f"t{i}", {"x00": 0.1, "x01": 0.2}, cube(2), other)
         assert keys(session) == before
         assert len(session.releases()) == releases
-
-
-def test_a_trial_that_asks_again_gets_its_point_again() -> None:
-    session = open_session(config(), cube(2))
-    first = session.ask("a")
-    assert np.array_equal(session.ask("a").x, first.x)
-    assert session.ask("b").slot == 1
-    tell(session, "a", quadratic(N, 2, 0)[0])
-    assert np.array_equal(session.ask("a").x, first.x)
 
 
 def in_turn(*functions: Any) -> Any:
@@ -281,27 +264,17 @@ def test_a_run_cannot_be_joined_with_other_settings(change: dict[str, Any], told
     assert open_session(config(**change), vault=vault, host_key="another").config.mu > 0
 
 
-def test_a_run_of_another_vault_is_refused() -> None:
-    session = open_session(config())
-    with pytest.raises(VaultError, match="started with another vault"):
-        Session.open(open_vault(), "run", config(), maximize=False, run_id=session.run.run_id)
-
-
 def test_plain_floats_never_mix_with_private_runs() -> None:
-    losses, _ = quadratic(N, 1, 0)
-    private = open_session(config(), cube(1), noise=SecureNoise())
-    tell(private, "a", losses)
-    private.ask("b")
-    private.tell_plain("b", {"x00": 0.5}, cube(1), 0.123)
-    assert not private.guarantee().protected
-    assert "b" not in private.published()
-    plain = open_session(config(), cube(1))
-    plain.ask("a")
-    plain.tell_plain("a", {"x00": 0.5}, cube(1), 0.123)
+    private, plain = (open_session(config(), cube(1), noise=SecureNoise()) for _ in range(2))
+    tell(private, "a", quadratic(N, 1, 0)[0])
+    for session in (private, plain):
+        session.ask("b")
+        session.tell_plain("b", {"x00": 0.5}, cube(1), 0.123)
+        assert not session.guarantee().protected
+        assert session.guarantee().epsilon_at(1e-5) == math.inf
     with pytest.raises(PrivacyError, match="started with plain floats"):
-        plain.tell("b", {"x00": 0.5}, cube(1), losses(np.array([0.5])))
-    assert not plain.guarantee().protected
-    assert plain.guarantee().epsilon_at(1e-5) == math.inf
+        plain.tell("c", {"x00": 0.5}, cube(1), np.ones(N))
+    assert "b" not in private.published()
 
 
 def test_a_ledger_that_is_already_full_refuses_before_anything_is_drawn() -> None:
@@ -337,26 +310,13 @@ def test_failed_trials_give_their_slots_back() -> None:
     assert session.ask("d").slot == points["b"].slot
     assert np.array_equal(session.ask("d").x, points["b"].x)
     assert session.ask("b").slot == 3
-    told = session.guarantee()
-    assert "a remark" in told.notes
     tell(session, "a", quadratic(N, 1, 0)[0])
-    session.fail("a")
+    for trial in "ac":
+        session.fail(trial)
     assert "a" in session.published()
-
-
-def test_a_run_with_failures_still_ends_within_budget() -> None:
-    losses, _ = quadratic(N, 2, 0)
-    session, i = open_session(config(), cube(2)), 0
-    while not session.finished:
-        session.ask(f"t{i}")
-        if i % 3 == 0:
-            session.fail(f"t{i}")
-        else:
-            tell(session, f"t{i}", losses)
-        i += 1
-    check_books(session)
-    assert spent(session) == pytest.approx(1.0)
-    assert "failed or were pruned" in " ".join(session.guarantee().notes)
+    notes = session.guarantee().notes
+    assert "a remark" in notes
+    assert "failed or were pruned" in " ".join(notes)
 
 
 def test_extra_trials_beyond_a_batch_inform_the_step_and_cost_nothing() -> None:
@@ -395,15 +355,6 @@ def test_trials_that_nobody_asked_for_use_the_reserve_and_then_carry_values() ->
     run_session(session, losses)
     check_books(session)
     assert spent(session) == pytest.approx(1.0)
-
-
-def test_trials_after_the_end_are_answered_and_cost_nothing() -> None:
-    losses, _ = quadratic(N, 1, 0)
-    session = open_session(config(), cube(1))
-    values, before = run_session(session, losses), keys(session)
-    for i in range(3):
-        assert tell(session, f"late{i}", losses) == values[-1]
-    assert keys(session) == before
 
 
 @pytest.mark.parametrize("name", ["final", "0", "gradient", "x" * 100, "é∞"])
@@ -515,28 +466,21 @@ def test_the_budget_holds_whatever_happens(
 
 
 @pytest.mark.parametrize("where", ["one-session", "a-session-each", "file"])
-def test_threads_share_one_budget(where: str, tmp_path: Path) -> None:
-    vault = open_vault(f"sqlite:///{tmp_path}/private.db" if where == "file" else None)
+def test_threads_share_one_budget(where: str, path: Path) -> None:
+    vault = open_vault(f"sqlite:///{path}" if where == "file" else None)
     losses, _ = quadratic(N, 2, 0)
-    first = open_session(config(n_steps=4), cube(2), vault=vault)
-    errors: list[BaseException] = []
+    sessions = [
+        open_session(config(n_steps=4), cube(2), vault=vault, noise=InsecureNoise(i))
+        for i in range(3)
+    ]
 
     def work(index: int) -> None:
-        session = first if where == "one-session" else open_session(
-            config(n_steps=4), cube(2), vault=vault, noise=InsecureNoise(index)
-        )  # fmt: skip
-        try:
-            for i in range(15):
-                tell(session, f"w{index}-{i}", losses)
-        except BaseException as error:
-            errors.append(error)
+        session = sessions[0 if where == "one-session" else index]
+        for i in range(15):
+            tell(session, f"w{index}-{i}", losses)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    assert in_threads(3, work) == []
+    first = sessions[0]
     first.refresh()
     assert first.finished
     check_books(first)
@@ -563,6 +507,11 @@ def test_declared_training_is_added_up_apart_from_the_budget() -> None:
     free = open_session(config(), cube(1))
     free.charge_training("a")
     assert free.ledger() == []
+    unplanned = open_session(config(training_mu=0.5), cube(1))
+    for i in range(100):
+        unplanned.charge_training(f"t0/{i}")
+    with pytest.raises(BudgetExceededError, match="100 trainings were charged"):
+        unplanned.charge_training("t0/more")
 
 
 def test_trainings_end_with_three_for_each_planned_trial_as_the_plan_says() -> None:
@@ -583,14 +532,6 @@ def test_trainings_end_with_three_for_each_planned_trial_as_the_plan_says() -> N
     assert f"after {most} ({not_below(charged, 4)}-GDP) the run ends" in str(plan)
     tell(session, "t1", losses)  # what was trained before can still be told
     assert session.guarantee().protected
-
-
-def test_before_there_is_a_plan_trainings_end_too() -> None:
-    session = open_session(config(training_mu=0.5), cube(1), noise=SecureNoise())
-    for i in range(100):
-        session.charge_training(f"t0/{i}")
-    with pytest.raises(BudgetExceededError, match="100 trainings were charged"):
-        session.charge_training("t0/more")
 
 
 def test_an_adaptive_norm_stays_in_budget_and_follows_the_gradients() -> None:
@@ -722,50 +663,34 @@ def test_without_privacy_the_run_is_plain_gibo() -> None:
     assert not session.guarantee().protected
 
 
-def test_a_space_of_choices_alone_is_searched_by_values() -> None:
-    space = Space({"c": Categorical(("bad", "good", "worse"))})
-    cost = {"bad": 0.5, "good": 0.1, "worse": 0.9}
-    session = open_session(config(n_starts=12, mu=50.0), space)
-    run_session(session, lambda x: np.full(N, cost[space.decode(x)["c"]]))
-    assert session.recommendation() == {"c": "good"}
-    assert spent(session) == pytest.approx(50.0)
-    assert session.run.held_losses() == []
-    check_books(session)
-
-
 def test_nothing_secret_is_in_what_the_host_may_store() -> None:
     """Raw losses are recognisable numbers; no release, plan or guarantee text repeats them."""
     secret = np.linspace(0.123456789, 0.987654321, N)
     session = open_session(config(memory=-1), cube(2), noise=SecureNoise())
     run_session(session, lambda x: np.roll(secret, int(100 * x[0])))
+    told = session.guarantee()
     learnt = json.dumps(algorithm_in(session).state_dict())
-    texts = [str(session.guarantee()), str(session.plan), repr(session.releases()),
-             repr(session.published()), learnt]  # fmt: skip
+    texts = [str(told), str(session.plan), repr(session.releases()), repr(session.published()),
+             learnt]  # fmt: skip
     for value in secret:
         assert all(repr(float(value))[:12] not in text for text in texts)
+    assert told.protected
+    assert (told.mu, told.mu_spent) == (1.0, pytest.approx(1.0))
+    assert (told.n_records, told.n_releases) == (N, len(session.ledger()))
 
 
 @pytest.mark.parametrize("mu", [1e9, math.inf])
-@pytest.mark.parametrize("maximize", [False, True])
-def test_a_range_away_from_zero_is_published_in_the_users_units(mu: float, maximize: bool) -> None:
+@pytest.mark.parametrize(("maximize", "worst"), [(False, -10.0), (True, -30.0)])
+def test_a_range_away_from_zero_is_published_in_the_users_units(
+    mu: float, maximize: bool, worst: float
+) -> None:
     """The noise is too small to see: what is published is the clipped mean itself."""
-    clipping = math.inf if math.isinf(mu) else 0.5
-    session = open_session(
-        config(mu=mu, loss_bound=(-30.0, -10.0), clipping_norm=clipping),
-        cube(1),
-        maximize=maximize,
-    )
-    y = np.linspace(-29.0, -11.0, N)
-    values = run_session(session, lambda _: y)
-    assert values == pytest.approx([-20.0] * len(values), abs=1e-3)
-
-
-def test_values_that_are_not_finite_count_as_the_worst_of_the_range() -> None:
-    for maximize, worst in ((False, -10.0), (True, -30.0)):
-        session = open_session(
-            config(mu=1e9, loss_bound=(-30.0, -10.0)), cube(1), maximize=maximize
-        )
-        assert tell(session, "a", lambda _: np.full(N, np.nan)) == pytest.approx(worst, abs=1e-3)
+    norm = math.inf if math.isinf(mu) else 0.5
+    own = config(mu=mu, loss_bound=(-30.0, -10.0), clipping_norm=norm)
+    for y, mean in ((np.linspace(-29.0, -11.0, N), -20.0), (np.full(N, np.nan), worst)):
+        session = open_session(own, cube(1), maximize=maximize)
+        values = run_session(session, lambda _, y=y: y)
+        assert values == pytest.approx([mean] * len(values), abs=1e-3)
 
 
 def test_a_point_that_keeps_failing_is_replaced_after_two_failures() -> None:
