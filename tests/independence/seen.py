@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import gc
+import logging
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -11,9 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import matplotlib.backends.backend_svg  # noqa: F401  # its first import speaks to the log
+
 from tests.independence.sealed import Tape, sealed
 from tests.independence.zoo import SPOKEN
 from tests.leaks.evidence import Evidence
+
+logging.getLogger("matplotlib.font_manager").setLevel(logging.INFO)  # tells each font once
 
 SAID = ("log", "console")
 """Where the user's own code may be heard."""
