@@ -14,7 +14,7 @@ import tempfile
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +119,11 @@ def check(name: str) -> Callable[[Run], Run]:
         return run
 
     return register
+
+
+def same_for_each(makes: Callable[..., Run], table: Mapping[str, tuple[Any, ...]]) -> None:
+    """Registers checks that differ in some values: to each name what is expected, and these."""
+    CHECKS.extend(Check(name, told, makes(*values)) for name, (told, *values) in table.items())
 
 
 def outcome(one: Check, subject: Subject, folder: Path) -> str:
@@ -307,43 +312,48 @@ def a_second_space_is_refused(subject: Subject, folder: Path) -> None:
     expect(not taken, "takes it")
 
 
-@check("no space is named")
-def no_space_is_named(subject: Subject, folder: Path) -> None:
-    """Without a space, `suggest` raises an error that names the searcher."""
-    searcher = subject.make(metric=METRIC, mode="min")
-    expect_error(lambda: searcher.suggest("t"), "suggests", text=subject.name)
+def _names_the_searcher(given: Mapping[str, Any]) -> Run:
+    def run(subject: Subject, folder: Path) -> None:
+        searcher = subject.make(**given)
+        expect_error(lambda: searcher.suggest("t"), "suggests", text=subject.name)
+
+    return run
 
 
-@check("no metric is named")
-def no_metric_is_named(subject: Subject, folder: Path) -> None:
-    """Without a metric, `suggest` raises an error that names the searcher."""
-    searcher = subject.make(space=LINE)
-    expect_error(lambda: searcher.suggest("t"), "suggests", text=subject.name)
+same_for_each(_names_the_searcher, {
+    "no space is named": (
+        "Without a space, `suggest` raises an error that names the searcher.",
+        {"metric": METRIC, "mode": "min"},
+    ),
+    "no metric is named": (
+        "Without a metric, `suggest` raises an error that names the searcher.", {"space": LINE}
+    ),
+})  # fmt: skip
 
 
 # Metric and mode ----------------------------------------------------------------------------
 
 
-@check("metric and mode may come late")
-def metric_and_mode_may_come_late(subject: Subject, folder: Path) -> None:
-    """Metric and mode of `TuneConfig` are taken where the searcher has none."""
-    searcher = subject.make(seed=3)
-    searcher.set_search_properties("score", "max", dict(subject.space))
-    expect((searcher.metric, searcher.mode) == ("score", "max"), "keeps others")
-    suggested(searcher, "t")
-    searcher.on_trial_complete("t", {"score": 1.0, "training_iteration": 1})
-    suggested(searcher, "u")
+def _takes_later(metric: str | None, known: str) -> Run:
+    def run(subject: Subject, folder: Path) -> None:
+        searcher = subject.make(seed=3)
+        searcher.set_search_properties(metric, "max", dict(subject.space))
+        expect((searcher.metric, searcher.mode) == (known, "max"), "keeps others")
+        suggested(searcher, "t")
+        searcher.on_trial_complete("t", {known: 1.0, "training_iteration": 1})
+        suggested(searcher, "u")
+
+    return run
 
 
-@check("mode alone")
-def mode_alone(subject: Subject, folder: Path) -> None:
-    """With a mode alone, the metric is Tune's anonymous `_metric`."""
-    searcher = subject.make(seed=3)
-    searcher.set_search_properties(None, "max", dict(subject.space))
-    expect(searcher.metric == "_metric", "knows no metric")
-    suggested(searcher, "t")
-    searcher.on_trial_complete("t", {"_metric": 1.0, "training_iteration": 1})
-    suggested(searcher, "u")
+same_for_each(_takes_later, {
+    "metric and mode may come late": (
+        "Metric and mode of `TuneConfig` are taken where the searcher has none.", "score", "score"
+    ),
+    "mode alone": (
+        "With a mode alone, the metric is Tune's anonymous `_metric`.", None, "_metric"
+    ),
+})  # fmt: skip
 
 
 @check("wrong mode is refused")
@@ -352,30 +362,27 @@ def wrong_mode_is_refused(subject: Subject, folder: Path) -> None:
     expect_error(lambda: subject.make(mode="lowest", metric=METRIC), "accepts it")
 
 
-def drift(subject: Subject, mode: str, kind: Callable[[float], Any]) -> float:
-    """Mean of x over the last trials of a search on the objective x."""
-    searcher = subject.make(seed=3)
-    searcher.set_search_properties(METRIC, mode, dict(subject.space))
-    configs = run_alone(searcher, 40, lambda config: kind(subject.where(config)))
-    return float(np.mean([subject.where(config) for config in configs[-10:]]))
+def _drifts(mode: str, kind: Callable[[float], Any]) -> Run:
+    """The mean of x over the last of 40 trials on the objective x lies at its better end."""
+
+    def run(subject: Subject, folder: Path) -> None:
+        searcher = subject.make(seed=3)
+        searcher.set_search_properties(METRIC, mode, dict(subject.space))
+        configs = run_alone(searcher, 40, lambda config: kind(subject.where(config)))
+        late = float(np.mean([subject.where(config) for config in configs[-10:]]))
+        if mode == "min":
+            expect(late < 0.35, "does not get smaller")
+        else:
+            expect(late > 0.65, "does not get larger")
+
+    return run
 
 
-@check("min is minimised")
-def min_is_minimised(subject: Subject, folder: Path) -> None:
-    """Later suggestions lie where the metric is small."""
-    expect(drift(subject, "min", float) < 0.35, "does not get smaller")
-
-
-@check("max is maximised")
-def max_is_maximised(subject: Subject, folder: Path) -> None:
-    """Later suggestions lie where the metric is large."""
-    expect(drift(subject, "max", float) > 0.65, "does not get larger")
-
-
-@check("NumPy numbers are learned from")
-def numpy_numbers_are_learned_from(subject: Subject, folder: Path) -> None:
-    """A metric may be a `numpy.float32`."""
-    expect(drift(subject, "min", np.float32) < 0.35, "does not get smaller")
+same_for_each(_drifts, {
+    "min is minimised": ("Later suggestions lie where the metric is small.", "min", float),
+    "max is maximised": ("Later suggestions lie where the metric is large.", "max", float),
+    "NumPy numbers are learned from": ("A metric may be a `numpy.float32`.", "min", np.float32),
+})  # fmt: skip
 
 
 @check("seed")
@@ -399,21 +406,22 @@ def points_come_first(subject: Subject, folder: Path) -> None:
     suggested(searcher, "later")
 
 
-def _point_names(subject: Subject, point: Mapping[str, Any]) -> None:
-    config = suggested(on(subject, NESTED, points_to_evaluate=[point]), "t")
-    expect(np.allclose([config["x"], config["n"]["y"]], [0.75, -1.5]), "suggests another")
+def _point_is_suggested(point: Mapping[str, Any]) -> Run:
+    def run(subject: Subject, folder: Path) -> None:
+        config = suggested(on(subject, NESTED, points_to_evaluate=[point]), "t")
+        expect(np.allclose([config["x"], config["n"]["y"]], [0.75, -1.5]), "suggests another")
+
+    return run
 
 
-@check("flat points")
-def flat_points(subject: Subject, folder: Path) -> None:
-    """A point may name nested parameters flat, as `n/y`."""
-    _point_names(subject, {"x": 0.75, "n/y": -1.5})
-
-
-@check("nested points")
-def nested_points(subject: Subject, folder: Path) -> None:
-    """A point may be nested as the space is."""
-    _point_names(subject, {"x": 0.75, "n": {"y": -1.5}})
+same_for_each(_point_is_suggested, {
+    "flat points": (
+        "A point may name nested parameters flat, as `n/y`.", {"x": 0.75, "n/y": -1.5}
+    ),
+    "nested points": (
+        "A point may be nested as the space is.", {"x": 0.75, "n": {"y": -1.5}}
+    ),
+})  # fmt: skip
 
 
 @check("unknown name in a point")
@@ -525,7 +533,7 @@ def _goes_on_after(events: list[Event]) -> Run:
     return run
 
 
-CHECKS += [Check(name, told, _goes_on_after(do)) for name, (told, do) in HARMLESS.items()]
+same_for_each(_goes_on_after, HARMLESS)
 
 
 @check("restart under a new id")
@@ -623,29 +631,48 @@ def limiter_after_a_restore(subject: Subject, folder: Path) -> None:
 # Saving and restoring -----------------------------------------------------------------------
 
 
-@check("save and blank restore")
-def save_and_blank_restore(subject: Subject, folder: Path) -> None:
-    """A searcher made without arguments goes on from the file; no further call is needed."""
-    searcher = on(subject)
-    for trial in ("1", "2", "open"):
-        searcher.suggest(trial)
-    finish(searcher, "1", 0.5)
-    again = restored(subject, searcher, folder)
-    expect(again.metric == (subject.metric or METRIC), "forgets the metric")
-    finish(again, "2", 0.5)
-    suggested(again, "3")
-    finish(again, "3", 0.5)
+def from_folder(subject: Subject, searcher: Any, folder: Path) -> Any:
+    """A blank searcher that has read the folder of an experiment."""
+    searcher.save_to_dir(str(folder), "session")
+    again = subject.make()
+    again.restore_from_dir(str(folder))
+    return again
 
 
-@check("unfinished trials are restored")
-def unfinished_trials_are_restored(subject: Subject, folder: Path) -> None:
-    """A trial that was out keeps its configuration, and may complete later."""
-    searcher = on(subject, NESTED if subject.space is LINE else None)
-    config = suggested(searcher, "open")
-    again = restored(subject, searcher, folder)
-    expect(again.suggest("open") == config, "forgets what it suggested")
-    finish(again, "open", 0.5)
-    expect_alive(subject, again)
+def pickled(_subject: Subject, searcher: Any, _folder: Path) -> Any:
+    """A copy by pickle."""
+    return cloudpickle.loads(cloudpickle.dumps(searcher))
+
+
+def _goes_on_as(copied: Callable[[Subject, Any, Path], Any], nested: bool) -> Run:
+    def run(subject: Subject, folder: Path) -> None:
+        searcher = on(subject, NESTED if nested and subject.space is LINE else None)
+        run_alone(searcher, 2, subject.where)
+        opened = {trial: suggested(searcher, trial) for trial in ("open", "open too")}
+        again = copied(subject, searcher, folder)
+        expect(again.metric == (subject.metric or METRIC), "forgets the metric")
+        for trial, config in opened.items():
+            expect(again.suggest(trial) == config, "forgets what it suggested")
+            finish(again, trial, 0.5)
+        expect_alive(subject, again)
+
+    return run
+
+
+same_for_each(_goes_on_as, {
+    "save and blank restore": (
+        "A searcher made without arguments goes on from the file; no further call is needed.",
+        restored, False,
+    ),
+    "unfinished trials are restored": (
+        "A trial that was out keeps its configuration, and may complete later.", restored, True
+    ),
+    "folder of an experiment": ("`save_to_dir` and `restore_from_dir` carry it over.",
+                                from_folder, False),
+    "pickled under way": (
+        "A pickled copy of a used searcher goes on, open trials included.", pickled, False
+    ),
+})  # fmt: skip
 
 
 @check("points are restored")
@@ -680,37 +707,12 @@ def skipped_trials(subject: Subject, folder: Path) -> None:
     expect_alive(subject, restored(subject, searcher, folder), n=12)
 
 
-@check("folder of an experiment")
-def folder_of_an_experiment(subject: Subject, folder: Path) -> None:
-    """`save_to_dir` and `restore_from_dir` carry it over."""
-    searcher = on(subject)
-    config = suggested(searcher, "1")
-    searcher.save_to_dir(str(folder), "session")
-    again = subject.make()
-    again.restore_from_dir(str(folder))
-    expect(again.suggest("1") == config, "forgets what it suggested")
-    finish(again, "1", 0.5)
-    expect_alive(subject, again)
-
-
 @check("pickled before it is used")
 def pickled_before_it_is_used(subject: Subject, folder: Path) -> None:
     """A pickled copy of a new searcher can be set up and used, as `Tuner.restore` does."""
     searcher = subject.make(seed=3)
     again = cloudpickle.loads(cloudpickle.dumps(searcher))
     configure(subject, again)
-    expect_alive(subject, again)
-
-
-@check("pickled under way")
-def pickled_under_way(subject: Subject, folder: Path) -> None:
-    """A pickled copy of a used searcher goes on, open trials included."""
-    searcher = on(subject)
-    run_alone(searcher, 4, subject.where)
-    config = suggested(searcher, "open")
-    again = cloudpickle.loads(cloudpickle.dumps(searcher))
-    expect(again.suggest("open") == config, "forgets what it suggested")
-    finish(again, "open", 0.5)
     expect_alive(subject, again)
 
 
@@ -726,8 +728,8 @@ def pickle_stays_small(subject: Subject, folder: Path) -> None:
 # The plan's end -----------------------------------------------------------------------------
 
 
-def to_the_end(subject: Subject, searcher: Any) -> Iterator[str]:
-    """Real evaluations, two at a time, until the searcher says that it has finished."""
+def to_the_end(subject: Subject, searcher: Any, inner: Any) -> Iterator[str]:
+    """Real evaluations, two at a time, until the searcher, or one around it, has finished."""
     evaluate = subject.evaluate
     if evaluate is None:
         raise NotApplicable("has no plan")
@@ -735,7 +737,7 @@ def to_the_end(subject: Subject, searcher: Any) -> Iterator[str]:
         pair = {t: searcher.suggest(t) for t in (f"p{i}", f"q{i}")}
         for trial, config in pair.items():
             if isinstance(config, dict):
-                finish(searcher, trial, evaluate(searcher, trial, config))
+                finish(searcher, trial, evaluate(inner, trial, config))
                 yield trial
         if FINISHED in pair.values():
             return
@@ -743,54 +745,50 @@ def to_the_end(subject: Subject, searcher: Any) -> Iterator[str]:
     raise Differs("does not finish")
 
 
-@check("finishes")
-def finishes(subject: Subject, folder: Path) -> None:
-    """At the plan's end `suggest` returns `FINISHED`, and goes on returning it."""
-    subject = subject.planned or subject
-    searcher = on(subject)
-    trials = list(to_the_end(subject, searcher))
-    expect(trials, "finishes at once")
-    expect(all(searcher.suggest(f"late{i}") == FINISHED for i in range(3)), "begins again")
+def _stays(subject: Subject, searcher: Any, folder: Path) -> Any:
+    return searcher
 
 
-@check("stays finished after a restore")
-def stays_finished_after_a_restore(subject: Subject, folder: Path) -> None:
-    """A restored searcher knows that the plan has been used up."""
-    subject = subject.planned or subject
-    searcher = on(subject)
-    expect(list(to_the_end(subject, searcher)), "finishes at once")
-    again = restored(subject, searcher, folder)
-    expect(again.suggest("late") == FINISHED, "begins again")
+def _finishes(limited: bool, then: Callable[[Subject, Any, Path], Any]) -> Run:
+    def run(subject: Subject, folder: Path) -> None:
+        subject = subject.planned or subject
+        searcher = subject.make(seed=3)
+        asked = ConcurrencyLimiter(searcher, max_concurrent=1) if limited else searcher
+        configure(subject, asked)
+        expect(list(to_the_end(subject, asked, searcher)), "finishes at once")
+        again = then(subject, asked, folder)
+        expect(all(again.suggest(f"late{i}") == FINISHED for i in range(3)), "begins again")
+
+    return run
 
 
-@check("finishes through a limiter")
-def finishes_through_a_limiter(subject: Subject, folder: Path) -> None:
-    """`ConcurrencyLimiter` passes `FINISHED` on."""
-    subject = subject.planned or subject
-    searcher = subject.make(seed=3)
-    limited = ConcurrencyLimiter(searcher, max_concurrent=1)
-    configure(subject, limited)
-    inner = replace(subject, evaluate=_through(subject.evaluate, searcher))
-    expect(list(to_the_end(inner, limited)), "finishes at once")
-    expect(limited.suggest("late") == FINISHED, "begins again")
-
-
-def _through(evaluate: Evaluate | None, searcher: Any) -> Evaluate | None:
-    if evaluate is None:
-        return None
-    return lambda _, trial, config: evaluate(searcher, trial, config)
+same_for_each(_finishes, {
+    "finishes": (
+        "At the plan's end `suggest` returns `FINISHED`, and goes on returning it.", False, _stays
+    ),
+    "stays finished after a restore": (
+        "A restored searcher knows that the plan has been used up.", False, restored
+    ),
+    "finishes through a limiter": ("`ConcurrencyLimiter` passes `FINISHED` on.", True, _stays),
+})  # fmt: skip
 
 
 # The searchers ------------------------------------------------------------------------------
 
 
-def dp_gibo(vault: str | None = None) -> Subject:
-    """DPGIBOSearch with a plan of 10 trials on a line, and a vault in memory or in a database."""
+def maker(kind: Callable[..., Any], *args: Any, **settings: Any) -> Callable[..., Any]:
+    """Makes a searcher of settings, of which a check may change any."""
 
     def make(space: Any = None, metric: Any = None, mode: Any = None, **kwargs: Any) -> Any:
-        own = {"search_space": space, "metric": metric, "mode": mode, "vault": vault}
-        return make_search(**(own | {"n_starts": 5} | kwargs))
+        own = {"search_space": space, "metric": metric, "mode": mode}
+        return kind(*args, **(own | settings | kwargs))
 
+    return make
+
+
+def dp_gibo(vault: str | None = None) -> Subject:
+    """DPGIBOSearch with a plan of 10 trials on a line, and a vault in memory or in a database."""
+    make = maker(make_search, n_starts=5, vault=vault)
     return Subject(DPGIBOSearch.__name__, make, evaluate_privately, PrivacyWarning)
 
 
@@ -810,23 +808,16 @@ def rewards(
 
     Without privacy it has no ledger; the hooks are the same.
     """
-    settings: dict[str, Any] = {
-        "value_range": (0.0, 1.0),
-        "beta_scale": 0.3,
-        "lengthscale": 0.4,
-        "n_trials": 100,
-        "vault": vault,
-    }
     exempt: dict[str, str] = {}
+    more: dict[str, Any] = {}
     if kind is LDPMoMAGPUCBSearch:
-        settings["replays"] = 4
+        more["replays"] = 4
         reason = "begins a point when the replays of the one before are done"
         exempt = dict.fromkeys(("points come first", "points are restored"), reason)
-
-    def make(space: Any = None, metric: Any = None, mode: Any = None, **kwargs: Any) -> Any:
-        own = {"search_space": space, "metric": metric, "mode": mode}
-        return kind(epsilon, **(settings | own | kwargs))  # type: ignore[call-arg,arg-type]
-
+    make = maker(
+        kind, epsilon, value_range=(0.0, 1.0), beta_scale=0.3, lengthscale=0.4, n_trials=100,
+        vault=vault, **more,
+    )  # fmt: skip
     return Subject(kind.__name__, make, ignored=PrivacyWarning, exempt=exempt)
 
 
@@ -841,18 +832,10 @@ REWARDS: tuple[type[RewardSearch], ...] = (
 
 def duets(epsilon: float = math.inf, vault: str | None = None) -> Subject:
     """DUETSSearch with two agents; without privacy it has no ledger."""
-    settings: dict[str, Any] = {
-        "epsilon": epsilon,
-        "value_range": (0.0, 1.0),
-        "n_trials": 40,
-        "discretisation": 256,
-        "vault": vault,
-    }
-
-    def make(space: Any = None, metric: Any = None, mode: Any = None, **kwargs: Any) -> Any:
-        own = {"search_space": space, "metric": metric, "mode": mode}
-        return DUETSSearch(2, **(settings | own | kwargs))
-
+    make = maker(
+        DUETSSearch, 2, epsilon=epsilon, value_range=(0.0, 1.0), n_trials=40, discretisation=256,
+        vault=vault,
+    )  # fmt: skip
     return Subject(DUETSSearch.__name__, make, ignored=PrivacyWarning)
 
 
@@ -868,25 +851,21 @@ ROWS = np.linspace(0.1, 0.9, 12)[:, None]
 def rows() -> Subject:
     """POGPUCBSearch over two rows that may be asked again and again; with a plan, over twelve."""
     whole = "a trial is a row of the table, and there is no other space"
+    known = {"lengthscale": 0.3, "signal_variance": 0.1, "noise_variance": 1e-2}
 
-    def maker(Z: Any, **own: Any) -> Callable[..., Any]:
-        def make(space: Any = None, metric: Any = None, mode: Any = None, **kwargs: Any) -> Any:
-            known = {"lengthscale": 0.3, "signal_variance": 0.1, "noise_variance": 1e-2}
-            given = {"metric": metric, "mode": mode, "parameter": "x"} | known
-            return POGPUCBSearch(Z, **(given | own | kwargs))
-
-        return make
+    def search(Z: Any, search_space: Any = None, **given: Any) -> POGPUCBSearch:
+        return POGPUCBSearch(Z, **({"parameter": "x"} | known | given))
 
     planned = Subject(
         POGPUCBSearch.__name__,
-        maker(ROWS),
+        maker(search, ROWS),
         lambda _search, _trial, config: -abs(config["x"] - 8) / 12,
         PrivacyWarning,
         space={},
     )
     return Subject(
         POGPUCBSearch.__name__,
-        maker(ROWS[[0, -1]], repeats=True),
+        maker(search, ROWS[[0, -1]], repeats=True),
         ignored=PrivacyWarning,
         exempt=dict.fromkeys(OF_A_SPACE, whole),
         space={},
@@ -909,10 +888,10 @@ def agents() -> Subject:
     )  # fmt: skip
     config = FederationConfig(n_agents=2, epsilon=4.0, n_rounds=2, n_startup=1, n_features=20)
 
-    def make(space: Any = None, metric: Any = None, mode: Any = "max", **kwargs: Any) -> Any:
-        own = {"search_space": dict(LINE), "n_trials": 3, "deadline": 30.0, "mode": mode}
-        return DPFTSDESearch(config, **(own | kwargs))
+    def search(metric: Any = None, mode: Any = None, **given: Any) -> DPFTSDESearch:
+        return DPFTSDESearch(config, mode=mode or "max", **given)
 
+    make = maker(search, search_space=dict(LINE), n_trials=3, deadline=30.0)
     return Subject(
         DPFTSDESearch.__name__,
         make,

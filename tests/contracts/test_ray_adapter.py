@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,9 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 pytest.importorskip("optuna", reason="Optuna is not installed (the optuna extra)")
 
-from raytune_searchers import DUETSSearch
-from raytune_searchers._rewards import RewardSearch
 from tests.contracts import conformance, pages
 from tests.contracts.conformance import CHECKS, Check, Subject
+from tests.inside import end_forgotten_hosts
 
 pytestmark = [
     pytest.mark.usefixtures("local_hosts"),
@@ -29,6 +29,13 @@ DURABLE = [
     if any(word in check.name for word in ("restore", "finish", "pickled", "folder", "limiter"))
 ]
 """Where it matters in which kind of vault the run lies."""
+
+WITH_A_LEDGER = [
+    check
+    for check in CHECKS
+    if check.name in ("save and blank restore", "limiter after a restore", "pickled under way")
+]
+"""Of these, what a search on rewards does with its ledger."""
 
 
 def documented() -> dict[str, dict[str, str]]:
@@ -48,53 +55,45 @@ def documented() -> dict[str, dict[str, str]]:
     return told
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=NAMES)
-def test_dp_gibo_conforms(check: Check, tmp_path: Path) -> None:
-    assert conformance.outcome(check, conformance.dp_gibo(None), tmp_path) == "yes"
-
-
-@pytest.mark.parametrize("check", DURABLE, ids=[check.name for check in DURABLE])
-def test_dp_gibo_conforms_with_a_vault_in_a_file(check: Check, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'vault.db'}"
-    assert conformance.outcome(check, conformance.dp_gibo(url), tmp_path) == "yes"
-
-
-@pytest.mark.parametrize("kind", [*conformance.REWARDS, DUETSSearch])
-def test_searches_on_rewards_conform(kind: type[RewardSearch], tmp_path: Path) -> None:
-    subject = conformance.duets() if kind is DUETSSearch else conformance.rewards(kind)
+def outcomes(subject: Subject, checks: list[Check], folder: Path) -> dict[str, str]:
+    """What came of each check, every one in a folder of its own."""
     found = {}
-    for number, check in enumerate(CHECKS):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        found[check.name] = conformance.outcome(check, subject, folder)
-    exempt = {name for name, outcome in found.items() if outcome.startswith("not applicable:")}
-    without_plan = {name for name in NAMES if name.startswith(("finishes", "stays finished"))}
-    assert exempt == without_plan | set(subject.exempt)
-    assert {found[name] for name in set(NAMES) - exempt} == {"yes"}
+    for number, check in enumerate(checks):
+        (place := folder / str(number)).mkdir()
+        found[check.name] = conformance.outcome(check, subject, place)
+        end_forgotten_hosts()
+    return found
 
 
-@pytest.mark.parametrize("subject", conformance.documented()[1:], ids=lambda one: one.name)
-def test_a_column_says_what_its_search_does(subject: Subject, tmp_path: Path) -> None:
-    rows = documented()
-    for number, check in enumerate(CHECKS):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        found = conformance.outcome(check, subject, folder)
-        assert found == rows[check.name][subject.name], check.name
+ALL = [*conformance.documented(), *map(conformance.rewards, conformance.REWARDS[1:])]
+"""Searches of the table, and those that it knows as further ones on rewards."""
 
 
-@pytest.mark.parametrize(
-    "name", ["save and blank restore", "limiter after a restore", "pickled under way"]
-)
-@pytest.mark.parametrize("kind", [conformance.REWARDS[0], DUETSSearch])
-def test_a_search_on_rewards_conforms_with_a_ledger(
-    name: str, kind: type[RewardSearch], tmp_path: Path
-) -> None:
-    check = next(check for check in CHECKS if check.name == name)
-    url = f"sqlite:///{tmp_path / 'vault.db'}"
-    duets = kind is DUETSSearch
-    subject = conformance.duets(100.0, url) if duets else conformance.rewards(kind, 100.0, url)
-    assert conformance.outcome(check, subject, tmp_path) == "yes"
+@pytest.mark.parametrize("subject", ALL, ids=lambda one: one.name)
+def test_the_table_says_what_a_search_does(subject: Subject, tmp_path: Path) -> None:
+    rows, of_rewards = documented(), conformance.REWARDS[0].__name__
+    expected = {name: row.get(subject.name, row[of_rewards]) for name, row in rows.items()}
+    expected |= {name: f"not applicable: {why}" for name, why in subject.exempt.items()}
+    assert outcomes(subject, CHECKS, tmp_path) == expected
+
+
+IN_FILES: dict[str, tuple[Callable[[str], Subject], list[Check]]] = {
+    "DPGIBOSearch": (conformance.dp_gibo, DURABLE),
+    "LDPGPUCBSearch": (
+        lambda url: conformance.rewards(conformance.REWARDS[0], 100.0, url),
+        WITH_A_LEDGER,
+    ),
+    "DUETSSearch": (lambda url: conformance.duets(100.0, url), WITH_A_LEDGER),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IN_FILES)
+def test_a_search_with_a_vault_in_a_file_conforms(name: str, tmp_path: Path) -> None:
+    make, checks = IN_FILES[name]
+    for number, check in enumerate(checks):
+        (place := tmp_path / str(number)).mkdir()
+        subject = make(f"sqlite:///{place}/vault.db")
+        assert conformance.outcome(check, subject, place) == "yes", check.name
 
 
 def test_the_table_lists_every_check_and_claims_what_is_tested() -> None:
