@@ -3,62 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from privbo_plugins.privacy.guarantee import Guarantee
 from sklearn_search._space import Parameters
 
 
-@dataclass(frozen=True)
-class Trial:
-    """One trial's public values, as a host stores them.
-
-    Attributes:
-        values: By parameter.
-        loss: What its row shows: an estimate from all releases, or the release itself.
-        release: The noisy draw, NaN where the trial has none of its own.
-    """
-
-    values: Mapping[str, Any]
-    loss: float
-    release: float
-
-
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """Everything that a search shows.
 
     Attributes:
         values: The recommended ones, by parameter, as a host stores them.
         guarantee: What may be claimed.
-        trials: In order.
+        trials: In order, of each its values by parameter, the loss that its row shows (an estimate
+            from all releases, or the release itself), and its noisy draw, NaN if it has none.
         shown: What else the fitted search has, by attribute.
     """
 
     values: Mapping[str, Any]
     guarantee: Guarantee
-    trials: Sequence[Trial]
+    trials: Sequence[tuple[Mapping[str, Any], float, float]]
     shown: Mapping[str, Any]
 
 
-def table_of(trials: Sequence[Trial], parameters: Parameters) -> dict[str, Any]:
+def table_of(found: Found, parameters: Parameters) -> dict[str, Any]:
     """Columns for ``pandas.DataFrame``: releases, and the parameters that they are of."""
-    params = [parameters.decoded(trial.values) for trial in trials]
+    params = [parameters.decoded(values) for values, *_ in found.trials]
     columns: dict[str, Any] = {"params": params}
     for name in parameters.dimensions:
-        columns[f"param_{name}"] = _objects([given.get(name) for given in params])
-    columns["loss"] = np.array([trial.loss for trial in trials], dtype=float)
-    columns["release"] = np.array([trial.release for trial in trials], dtype=float)
-    return columns
-
-
-def _objects(values: Sequence[Any]) -> NDArray[Any]:
-    """One entry a value, also where they are sequences."""
-    column = np.empty(len(values), dtype=object)
-    for i, value in enumerate(values):
-        column[i] = value
-    return column
+        column = columns[f"param_{name}"] = np.empty(len(params), dtype=object)
+        for place, given in enumerate(params):  # one entry a trial, also where they are sequences
+            column[place] = given.get(name)
+    released = np.array([shown for _, *shown in found.trials], dtype=float).reshape(-1, 2)
+    return columns | {"loss": released[:, 0], "release": released[:, 1]}

@@ -33,7 +33,7 @@ class RecordLoss:
         labelled: Whether the loss is told the class of each column.
     """
 
-    of: Callable[..., Any]
+    of: Any
     response: str
     labelled: bool
 
@@ -95,10 +95,20 @@ def bounds_of(given: Any, loss: RecordLoss) -> dict[str, Any]:
     Raises:
         ValueError: If nothing says how large a loss may be.
     """
-    own = {} if given.loss_bound is not None else _natural(given, loss.of)
-    _refuse_idle_range(given, loss.of)
+    ranged = isinstance(loss.of, losses.RegressionLoss) and given.loss_bound is None
+    idle = given.y_range if given.y_spread is None else given.y_spread
+    if idle is not None and not (ranged and given.y_range is not None):
+        raise ValueError(
+            "y_range= and y_spread= say how large squared, absolute and pinball losses may be: "
+            "give y_range= with y_spread=, and neither with another loss or with loss_bound=."
+        )
+    found: dict[str, Any] = {}
+    if ranged and given.y_range is not None:
+        found |= loss.of.settings(*given.y_range, spread=given.y_spread)
+    elif given.loss_bound is None and isinstance(loss.of, _WITH_BOUNDS):
+        found |= loss.of.settings()
     told = {"loss_bound": given.loss_bound, "clipping_norm": given.clipping_norm}
-    found = {**own, **{name: value for name, value in told.items() if value is not None}}
+    found |= {name: value for name, value in told.items() if value is not None}
     if "loss_bound" not in found:
         raise ValueError(
             "How large a loss may be must be said, from public knowledge and never from the data: "
@@ -106,22 +116,3 @@ def bounds_of(given: Any, loss: RecordLoss) -> dict[str, Any]:
             "for any loss. Larger losses count as the bound."
         )
     return found
-
-
-def _natural(given: Any, function: Any) -> dict[str, Any]:
-    if isinstance(function, losses.RegressionLoss):
-        if given.y_range is None:
-            return {}
-        return dict(function.settings(*given.y_range, spread=given.y_spread))
-    return dict(function.settings()) if isinstance(function, _WITH_BOUNDS) else {}
-
-
-def _refuse_idle_range(given: Any, function: Any) -> None:
-    if given.y_range is None and given.y_spread is None:
-        return
-    used = isinstance(function, losses.RegressionLoss) and given.loss_bound is None
-    if not used or given.y_range is None:
-        raise ValueError(
-            "y_range= and y_spread= say how large squared, absolute and pinball losses may be: "
-            "give y_range= with y_spread=, and neither with another loss or with loss_bound=."
-        )

@@ -23,7 +23,7 @@ from optuna_samplers import DPGIBOSampler, private_objective
 from optuna_samplers._sampler import StudySampler
 from privbo_plugins.errors import ObjectiveFailedError
 from privbo_plugins.spaces import Categorical, Dimension, Float
-from sklearn_search._found import Found, Trial
+from sklearn_search._found import Found
 from sklearn_search._records import Task
 
 SPLIT_ATTR = "privbo:split"
@@ -70,9 +70,11 @@ def search(given: Any, task: Task, config: Mapping[str, Any], planned: int) -> F
         sampler = _own_sampler(given)
     with _quiet(given.verbose):
         study = _study(given, sampler, task)
-        _run(given, study, verbs, private, planned)
+        if not verbs.finished(study):
+            _run(given, study, private, planned)
         found = _found(given, study, verbs)
-        _forget(given, study, verbs)
+        if given.vault in (None, "memory"):  # losses that wait there no later search can find
+            verbs.purge(study)
         return found
 
 
@@ -114,17 +116,7 @@ def _study(given: Any, sampler: Any, task: Task) -> Study:
     return study
 
 
-def _forget(given: Any, study: Study, verbs: Any) -> None:
-    """Deletes losses that wait for a release in memory, where no later search finds them."""
-    if given.vault in (None, "memory"):
-        verbs.purge(study)
-
-
-def _run(
-    given: Any, study: Study, verbs: Any, private: Callable[[optuna.Trial], float], planned: int
-) -> None:
-    if verbs.finished(study):
-        return
+def _run(given: Any, study: Study, private: Callable[[optuna.Trial], float], planned: int) -> None:
     error: ObjectiveFailedError | None = None
     with _bar(given.verbose, study, planned) as callbacks:
         try:
@@ -142,7 +134,7 @@ def _found(given: Any, study: Study, verbs: Any) -> Found:
     if given.refit:
         verbs._charge_refit(study)
     trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    rows = [Trial(t.params, t.values[0], t.user_attrs.get(_RELEASE, math.nan)) for t in trials]
+    rows = [(t.params, t.values[0], t.user_attrs.get(_RELEASE, math.nan)) for t in trials]
     return Found(recommended, verbs.guarantee(study), rows, {"study_": study})
 
 

@@ -22,12 +22,19 @@ from ray.tune.search import SearchAlgorithm, Searcher
 from privbo_plugins.errors import ObjectiveFailedError
 from privbo_plugins.spaces import Categorical, Dimension, Float
 from raytune_searchers import DPGIBOSearch, private_trainable
-from sklearn_search._found import Found, Trial
+from sklearn_search._found import Found
 from sklearn_search._records import Task
 
 _NOTE = (
     "the records travelled to the trials through Ray's object store, which whoever can run code "
     "on the cluster can read, and which may spill to disk"
+)
+
+_FAILED = (
+    "A trial failed: the estimator could not be fitted, or not score the validation records, or "
+    "its process died. What it said is withheld, because exception texts quote data and Ray "
+    "stores them; fit a clone of the estimator by yourself to see it, or run the search with "
+    "backend='optuna', which shows what happens while training."
 )
 
 _LOSS, _RELEASE = "loss", "privbo_release"
@@ -73,8 +80,7 @@ def search(given: Any, task: Task, config: Mapping[str, Any], planned: int) -> F
             or the space has steps that Tune has not.
         ObjectiveFailedError: If a trial failed.
     """
-    _refuse_resuming(given)
-    _check_searcher(given.sampler)
+    _check(given)
     space = {name: domain(name, dim) for name, dim in task.parameters.dimensions.items()}
     kept = {"seed": given.seed, "vault": given.vault, "metric": _LOSS, "mode": "min"}
     name = f"sklearn-search-{uuid.uuid4().hex}"
@@ -82,20 +88,33 @@ def search(given: Any, task: Task, config: Mapping[str, Any], planned: int) -> F
     if given.method == "dp-gibo":
         verbs: Any = DPGIBOSearch(**config, **kept)
         private, callbacks = verbs.private(trainable), []
-        told = {"search_alg": verbs, "num_samples": -1}
+        tuned = {"search_alg": verbs, "num_samples": -1}
     else:
         verbs = private = private_trainable(trainable, param_space=space, **config, **kept)
         callbacks = [verbs.callback]
-        told = {"search_alg": copy.deepcopy(given.sampler), "num_samples": planned}
+        tuned = {"search_alg": copy.deepcopy(given.sampler), "num_samples": planned}
+        tuned |= {"metric": _LOSS, "mode": "min"}
     holder = ray.remote(num_cpus=0)(Holder).options(name=name).remote(task)
     try:
         results = tune.Tuner(
             private,
             param_space=space,
-            tune_config=tune.TuneConfig(**told, **_limits(given)),
-            run_config=_run_config(given, callbacks),
+            tune_config=tune.TuneConfig(
+                **tuned,
+                max_concurrent_trials=_at_once(given.n_jobs),
+                time_budget_s=given.timeout,
+                reuse_actors=True,
+            ),
+            run_config=tune.RunConfig(
+                name=given.study_name,
+                storage_path=None if given.storage is None else str(given.storage),
+                verbose=given.verbose,
+                callbacks=callbacks,
+                failure_config=tune.FailureConfig(fail_fast=True),
+            ),
         ).fit()
-        _raise_failures(results)
+        if results.errors:
+            raise ObjectiveFailedError(_FAILED)
         found = _found(given, results, verbs, space)
         verbs.purge()  # an experiment is never gone on with
         return found
@@ -104,27 +123,17 @@ def search(given: Any, task: Task, config: Mapping[str, Any], planned: int) -> F
         verbs.close()
 
 
-def _refuse_resuming(given: Any) -> None:
+def _check(given: Any) -> None:
     if given.load_if_exists:
         raise ValueError(
             "load_if_exists= goes on with a study of Optuna's; backend='ray' begins an experiment "
             "each time. To restore one, use raytune_searchers.DPGIBOSearch itself."
         )
-
-
-def _limits(given: Any) -> dict[str, Any]:
-    """Returns the limits on concurrent trials and on time."""
-    tuner = {"metric": _LOSS, "mode": "min"} if given.method != "dp-gibo" else {}
-    limits = {"max_concurrent_trials": _at_once(given.n_jobs), "time_budget_s": given.timeout}
-    return {**tuner, **limits, "reuse_actors": True}
-
-
-def _check_searcher(sampler: Any) -> None:
-    if sampler is not None and not isinstance(sampler, Searcher | SearchAlgorithm):
+    if given.sampler is not None and not isinstance(given.sampler, Searcher | SearchAlgorithm):
         raise ValueError(
             f"With backend='ray', sampler= takes a searcher of Ray Tune's, got a "
-            f"{type(sampler).__name__}: ray.tune.search.optuna.OptunaSearch(sampler=...) makes "
-            "one of Optuna's samplers."
+            f"{type(given.sampler).__name__}: ray.tune.search.optuna.OptunaSearch(sampler=...) "
+            "makes one of Optuna's samplers."
         )
 
 
@@ -136,32 +145,11 @@ def _at_once(n_jobs: int | None) -> int:
     return max(1, int(ray.cluster_resources().get("CPU", 1)))
 
 
-def _run_config(given: Any, callbacks: list[Any]) -> Any:
-    return tune.RunConfig(
-        name=given.study_name,
-        storage_path=None if given.storage is None else str(given.storage),
-        verbose=given.verbose,
-        callbacks=callbacks,
-        failure_config=tune.FailureConfig(fail_fast=True),
-    )
-
-
-def _raise_failures(results: Any) -> None:
-    """Fails closed, and says no more of it than the trial did."""
-    if results.errors:
-        raise ObjectiveFailedError(
-            "A trial failed: the estimator could not be fitted, or not score the validation "
-            "records, or its process died. What it said is withheld, because exception texts "
-            "quote data and Ray stores them; fit a clone of the estimator by yourself to see it, "
-            "or run the search with backend='optuna', which shows what happens while training."
-        )
-
-
 def _found(given: Any, results: Any, verbs: Any, space: Mapping[str, Any]) -> Found:
-    shown = [r for r in results if r.error is None and r.metrics and _LOSS in r.metrics]
     trials = [
-        Trial(r.config, float(r.metrics[_LOSS]), float(r.metrics.get(_RELEASE, math.nan)))
-        for r in shown
+        (r.config, float(r.metrics[_LOSS]), float(r.metrics.get(_RELEASE, math.nan)))
+        for r in results
+        if r.error is None and r.metrics and _LOSS in r.metrics
     ]
     recommended = verbs.recommend(dict(space))
     if given.refit:

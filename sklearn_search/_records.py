@@ -10,9 +10,9 @@ import math
 import threading
 import warnings
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -169,14 +169,12 @@ class _Unheard:
     """
 
     def __init__(self) -> None:
-        self._lock, self._inside = threading.Lock(), 0
-        self._filters = warnings.catch_warnings()
+        self._lock, self._inside, self._filters = threading.Lock(), 0, ExitStack()
 
     def __enter__(self) -> None:
         with self._lock:
             if self._inside == 0:
-                self._filters = warnings.catch_warnings()
-                self._filters.__enter__()
+                self._filters.enter_context(warnings.catch_warnings())
             warnings.simplefilter("ignore")
             self._inside += 1
 
@@ -184,7 +182,7 @@ class _Unheard:
         with self._lock:
             self._inside -= 1
             if self._inside == 0:
-                self._filters.__exit__(None, None, None)
+                self._filters.close()
 
 
 _unheard = _Unheard()
@@ -300,13 +298,3 @@ class Task:
         model = clone(self.estimator).set_params(**clone(dict(params), safe=False))
         y = () if self.records.y is None else (self.records.y,)
         return model.fit(self.records.X, *y, **self.records.fit_params)
-
-
-def check_error_score(given: Any) -> None:
-    """Raises ValueError for what is neither "raise" nor a number."""
-    number = isinstance(given, Real) and not isinstance(given, bool)
-    if not (number or (isinstance(given, str) and given == "raise")):
-        raise ValueError(
-            "error_score must be 'raise', or the loss of every record where the estimator cannot "
-            f"be fitted (numpy.nan for the worst), got {given!r}."
-        )

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from numbers import Integral
+from numbers import Real
 from traceback import clear_frames
-from typing import Any, TypeVar
+from typing import Any
 
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.utils import get_tags
@@ -30,22 +30,18 @@ from privbo_plugins.algorithms.registry import entry
 from privbo_plugins.privacy.figures import together
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.settings import EpsilonSettings
-from privbo_plugins.settings import evolve, fields_of, takes
+from privbo_plugins.settings import Rule, evolve, fields_of, integer, one_of, takes
 from privbo_plugins.store.vault import resolve_url
 from sklearn_search._found import Found, table_of
 from sklearn_search._losses import bounds_of, to_loss
-from sklearn_search._records import Records, Task, check_error_score, given_records, held_out
+from sklearn_search._records import Records, Task, given_records, held_out
 from sklearn_search._settings import PrivateSearchSettings
 from sklearn_search._space import to_parameters
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _BACKENDS: Mapping[str, str] = {
     "optuna": "sklearn_search._optuna",
     "ray": "sklearn_search._ray",
 }
-
-_METHODS = ("dp-gibo", "released-means")
 
 NOTE = (
     "best_estimator_ is fitted on the training records, which are not protected, and shows of the "
@@ -56,19 +52,30 @@ NOTE = (
 """What a guarantee of a search says besides."""
 
 
-def _delegated(name: str) -> Callable[[Any], bool]:
-    """Checks whether a search has a method of its estimator's."""
+_KNOWN: Mapping[str, Rule] = {
+    "backend": one_of(*_BACKENDS),
+    "method": one_of("dp-gibo", "released-means"),
+    "n_jobs": Rule(
+        "an integer > 0, -1 or None", lambda n: n is None or (integer(-1).holds(n) and n != 0)
+    ),
+    "error_score": Rule(
+        "'raise', or the loss of every record where the estimator cannot be fitted (numpy.nan "
+        "for the worst)",
+        lambda s: s == "raise" or (isinstance(s, Real) and not isinstance(s, bool)),
+    ),
+}
+"""What some settings may hold, which is checked when ``fit`` begins."""
 
-    def check(self: Any) -> bool:
-        _check_refit(self, name)
-        getattr(getattr(self, "best_estimator_", self.estimator), name)
+
+def _has(name: str) -> Callable[[Any], bool]:
+    """Checks whether a search has something of its estimator's."""
+
+    def check(search: Any) -> bool:
+        _check_refit(search, name)
+        getattr(getattr(search, "best_estimator_", search.estimator), name)
         return True
 
     return check
-
-
-def _if_estimator_has(name: str) -> Callable[[F], F]:
-    return available_if(_delegated(name))  # type: ignore[no-any-return]
 
 
 def _check_refit(search: Any, name: str) -> None:
@@ -77,6 +84,19 @@ def _check_refit(search: Any, name: str) -> None:
             f"{name} needs a fitted estimator, and refit=False makes none. Fit one by yourself: "
             "clone(search.estimator).set_params(**search.best_params_).fit(...)"
         )
+
+
+def _of_estimator(name: str) -> Any:
+    """Makes a method of the fitted estimator one of the search, if the estimator has it."""
+
+    def called(search: Any, X: Any) -> Any:
+        """As of ``best_estimator_``."""
+        check_is_fitted(search)
+        return getattr(search.best_estimator_, name)(X)
+
+    called.__name__ = name
+    called.__qualname__ = f"PrivateSearch.{name}"
+    return available_if(_has(name))(called)
 
 
 class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # without types
@@ -174,13 +194,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         given = PrivateSearchSettings(**self.get_params(deep=False))
         if given.sampler is not None:
             given = evolve(given, method="released-means")
-        for name, known in (("backend", tuple(_BACKENDS)), ("method", _METHODS)):
-            if getattr(given, name) not in known:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(known)}, got {getattr(given, name)!r}."
-                )
-        check_error_score(given.error_score)
-        _check_jobs(given.n_jobs)
+        for name, rule in _KNOWN.items():
+            rule.check(name, getattr(given, name))
         _check_vault(given.vault)
         return given
 
@@ -213,7 +228,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
             found.guarantee,
             notes=(*found.guarantee.notes, NOTE, *together(list(self._fits.values()))),
         )
-        self.trials_ = table_of(found.trials, task.parameters)
+        self.trials_ = table_of(found, task.parameters)
         self.n_valid_ = task.records.n_valid
         for name in ("best_estimator_", "feature_names_in_", "study_", "results_"):
             self.__dict__.pop(name, None)  # of an earlier fit
@@ -240,46 +255,15 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
             params = process_routing(self, "score", **params).estimator.score
         return self.best_estimator_.score(X, y, **params)  # type: ignore[no-any-return]
 
-    def _call(self, name: str, X: Any) -> Any:
-        check_is_fitted(self)
-        return getattr(self.best_estimator_, name)(X)
+    predict = _of_estimator("predict")
+    predict_proba = _of_estimator("predict_proba")
+    predict_log_proba = _of_estimator("predict_log_proba")
+    decision_function = _of_estimator("decision_function")
+    score_samples = _of_estimator("score_samples")
+    transform = _of_estimator("transform")
+    inverse_transform = _of_estimator("inverse_transform")
 
-    @_if_estimator_has("predict")
-    def predict(self, X: Any) -> Any:
-        """As of ``best_estimator_``."""
-        return self._call("predict", X)
-
-    @_if_estimator_has("predict_proba")
-    def predict_proba(self, X: Any) -> Any:
-        """As of ``best_estimator_``."""
-        return self._call("predict_proba", X)
-
-    @_if_estimator_has("predict_log_proba")
-    def predict_log_proba(self, X: Any) -> Any:
-        """As of ``best_estimator_``."""
-        return self._call("predict_log_proba", X)
-
-    @_if_estimator_has("decision_function")
-    def decision_function(self, X: Any) -> Any:
-        """As of ``best_estimator_``."""
-        return self._call("decision_function", X)
-
-    @_if_estimator_has("score_samples")
-    def score_samples(self, X: Any) -> Any:
-        """As of ``best_estimator_``."""
-        return self._call("score_samples", X)
-
-    @_if_estimator_has("transform")
-    def transform(self, X: Any) -> Any:
-        """As of ``best_estimator_``."""
-        return self._call("transform", X)
-
-    @_if_estimator_has("inverse_transform")
-    def inverse_transform(self, X: Any) -> Any:
-        """As of ``best_estimator_``."""
-        return self._call("inverse_transform", X)
-
-    @_if_estimator_has("set_output")
+    @available_if(_has("set_output"))  # type: ignore[untyped-decorator]  # of a package without types
     def set_output(self, *, transform: str | None = None) -> PrivateSearch:
         """As of the estimator, before and after ``fit``.
 
@@ -296,7 +280,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
     @property
     def classes_(self) -> Any:
         """Class labels, of a classifier that was fitted."""
-        _delegated("classes_")(self)
+        _has("classes_")(self)
         return self.best_estimator_.classes_
 
     @property
@@ -367,12 +351,6 @@ class _ToldError(Exception):
         self.error = error
 
 
-def _check_jobs(n_jobs: Any) -> None:
-    whole = isinstance(n_jobs, Integral) and not isinstance(n_jobs, bool)
-    if n_jobs is not None and not (whole and (n_jobs > 0 or n_jobs == -1)):
-        raise ValueError(f"n_jobs must be an integer > 0, -1 or None, got {n_jobs!r}.")
-
-
 def _check_vault(vault: str | None) -> None:
     """Refuses a URL with a password: a search shows its settings, and is pickled with them."""
     if vault is None or vault == "memory" or str(vault).startswith("env:"):
@@ -391,18 +369,13 @@ def _searched(given: Any, task: Task) -> Found:
     Raises:
         _ToldError: If a trial failed for a reason that may be told, unlike the host's own words.
     """
-    config = _config(given, task)
-    name = given.method
-    made = entry(name).load_config()(**config)
-    planned = (
-        entry(name)
-        .load_algorithm()
-        .make_plan(made, task.parameters.space, task.records.n_valid)
-        .n_trials
+    known, config = entry(given.method), _config(given, task)
+    plan = known.load_algorithm().make_plan(
+        known.load_config()(**config), task.parameters.space, task.records.n_valid
     )
     backend = import_module(_BACKENDS[given.backend])
     try:
-        found: Found = backend.search(given, task, config, planned)
+        found: Found = backend.search(given, task, config, plan.n_trials)
     except Exception:
         if task.failure is not None:
             raise _ToldError(task.failure) from None

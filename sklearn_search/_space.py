@@ -21,8 +21,6 @@ _FIX = (
     "scipy.stats.uniform, loguniform or randint, or a list of choices"
 )
 
-_OF_OPTUNA = "optuna.distributions"
-
 
 @dataclass(frozen=True)
 class Parameters:
@@ -101,34 +99,11 @@ def _refuse_unknown(given: Mapping[str, Any], known: Iterable[str]) -> None:
             raise ValueError(f"The estimator has no parameter {name!r} to tune{hint}")
 
 
-def _dimension(name: str, wanted: Any) -> tuple[Dimension, Mapping[str, Any]]:
-    """One parameter, with the labels of its choices if they have any."""
-    if type(wanted).__module__ == _OF_OPTUNA:
-        return _of_optuna(name, wanted)
-    if hasattr(wanted, "dist") and hasattr(wanted, "support"):
-        return _of_scipy(name, wanted), {}
-    if isinstance(wanted, np.ndarray) and wanted.ndim == 1:
-        wanted = wanted.tolist()
-    if isinstance(wanted, Sequence) and not isinstance(wanted, str | bytes):
-        return _of_choices(name, wanted)
-    raise ValueError(f"{_told(name, wanted)} is no distribution that is known here. {_FIX}.")
-
-
-def _told(name: str, wanted: Any) -> str:
-    return f"param_distributions[{name!r}], a {type(wanted).__name__},"
-
-
-def _of_optuna(name: str, wanted: Any) -> tuple[Dimension, Mapping[str, Any]]:
-    """By the names of its class and fields: without Optuna nobody holds one."""
-    kind = type(wanted).__name__
-    if kind == "CategoricalDistribution":
-        return _of_choices(name, wanted.choices)
-    if kind == "FloatDistribution":
-        return Float(wanted.low, wanted.high, wanted.log, wanted.step), {}
-    if kind == "IntDistribution":
-        return Int(wanted.low, wanted.high, wanted.log, wanted.step), {}
-    raise ValueError(f"{_told(name, wanted)} is none of Optuna's present ones. {_FIX}.")
-
+_OF_OPTUNA: Mapping[str, Callable[[Any], Dimension]] = {
+    "FloatDistribution": lambda given: Float(given.low, given.high, given.log, given.step),
+    "IntDistribution": lambda given: Int(given.low, given.high, given.log, given.step),
+}
+"""By the name of its class: without Optuna nobody holds one."""
 
 _OF_SCIPY: Mapping[str, Callable[[float, float], Dimension]] = {
     "uniform": lambda low, high: Float(float(low), float(high)),
@@ -137,6 +112,24 @@ _OF_SCIPY: Mapping[str, Callable[[float, float], Dimension]] = {
     "randint": lambda low, high: Int(int(low), int(high)),
 }
 """By SciPy's name, from the ends of the support, which both belong to it."""
+
+
+def _dimension(name: str, wanted: Any) -> tuple[Dimension, Mapping[str, Any]]:
+    """One parameter, with the labels of its choices if they have any."""
+    kind, told = type(wanted), f"param_distributions[{name!r}], a {type(wanted).__name__},"
+    if hasattr(wanted, "dist") and hasattr(wanted, "support"):
+        return _of_scipy(name, wanted), {}
+    if kind.__module__ == "optuna.distributions":
+        if kind.__name__ in _OF_OPTUNA:
+            return _OF_OPTUNA[kind.__name__](wanted), {}
+        if kind.__name__ != "CategoricalDistribution":
+            raise ValueError(f"{told} is none of Optuna's present ones. {_FIX}.")
+        wanted = wanted.choices
+    if isinstance(wanted, np.ndarray) and wanted.ndim == 1:
+        wanted = wanted.tolist()
+    if isinstance(wanted, Sequence) and not isinstance(wanted, str | bytes):
+        return _of_choices(name, wanted)
+    raise ValueError(f"{told} is no distribution that is known here. {_FIX}.")
 
 
 def _of_scipy(name: str, wanted: Any) -> Dimension:

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 
 import click
 
-from privbo_plugins.cli import certificate, curator, federation, plan, vault
+from privbo_plugins.cli import curator, federation, plan, vault
 from privbo_plugins.cli.outcome import UNHEARD, Group, carried_out
 
 
@@ -44,9 +44,9 @@ for command in (
     plan.plan,
     vault.guarantee,
     vault.report,
-    certificate.certificate,
-    certificate.verify,
-    certificate.label,
+    vault.certificate,
+    vault.verify,
+    vault.label,
     curator.curator,
     federation.federation,
 ):

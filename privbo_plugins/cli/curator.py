@@ -18,21 +18,12 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from privbo_plugins.cli.outcome import (
-    Group,
-    as_json,
-    check_lasting,
-    of_setting,
-    print_json,
-    said,
-    vault_at,
-)
+from privbo_plugins.cli.outcome import Answer, Group, as_json, of_setting, said, vault_at
 from privbo_plugins.errors import VaultError
 from privbo_plugins.sessions.settings import MECHANISMS, ON_EXCESS, CuratorSettings
 
@@ -46,12 +37,15 @@ if TYPE_CHECKING:
 
 # The data file ----------------------------------------------------------------------------------
 
+_NOT_READ = "\N{REPLACEMENT CHARACTER}"
+_LONGEST = 2**31 - 1
+"""Characters of an entry: a long one is no number, and no reason to refuse a file."""
 
-@dataclass(frozen=True)
-class Column:
+
+class Column(NamedTuple):
     """A column of the data file and its public bounds.
 
-    Args:
+    Attributes:
         name: Its name in the file's first line.
         low: Lower bound of numbers.
         high: Upper bound.
@@ -68,26 +62,17 @@ class Column:
         """Columns of the table that it becomes."""
         return [f"{self.name}={choice}" for choice in self.choices] or [self.name]
 
-    @property
-    def bounds(self) -> list[tuple[float, float]]:
-        """Their bounds."""
-        return [(self.low, self.high)] * len(self.names)
+    def read(self, entries: Sequence[str]) -> Array:
+        """Converts entries (n,), shape (n, names); what is no number and no choice is missing."""
+        import numpy as np
 
-    def read(self, text: str) -> list[float]:
-        """Converts an entry; one that is neither a number nor a choice is missing, NaN."""
-        if self.choices:
-            known = text.strip() in self.choices
-            return [
-                float(text.strip() == choice) if known else math.nan for choice in self.choices
-            ]
-        return [_number(text)]
+        from privbo_plugins.convert import as_floats
 
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:  # a missing entry is private: it decides nothing else
-        return math.nan
+        if not self.choices:
+            return np.asarray(as_floats(entries)).reshape(-1, 1)
+        texts = np.array([entry.strip() for entry in entries], dtype=object)
+        found = np.array([texts == choice for choice in self.choices], dtype=bool).T
+        return np.where(found.any(axis=1, keepdims=True), found, math.nan)
 
 
 def column(text: str) -> Column:
@@ -97,8 +82,8 @@ def column(text: str) -> Column:
         click.BadParameter: If it is neither.
 
     Example:
-        >>> column("age:18:98").bounds
-        [(18.0, 98.0)]
+        >>> column("age:18:98")
+        Column(name='age', low=18.0, high=98.0, choices=())
         >>> column("sex=F,M").names
         ['sex=F', 'sex=M']
     """
@@ -114,47 +99,33 @@ def column(text: str) -> Column:
         ) from None
 
 
-def read_rows(path: Path, read: dict[str, Callable[[str], list[float]]]) -> list[list[float]]:
-    """Reads some columns of a CSV file, one list a row.
-
-    Args:
-        path: The file; its first line names the columns.
-        read: From a column's name to what reads an entry.
+def read_table(path: Path, columns: Sequence[Column]) -> Array:
+    """Reads some columns of a CSV file, whose first line names them; shape (n, d).
 
     Raises:
         ValueError: If the first line is no UTF-8 text or names no such column, or lines cannot be
             told apart; never for what an entry holds, which is missing if nothing can be read.
     """
+    import numpy as np
+
     csv.field_size_limit(_LONGEST)
     try:
-        return _read_rows(path, read)
+        with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
+            lines = csv.reader(file)
+            header = [name.strip() for name in next(lines, [])]
+            if any(_NOT_READ in name for name in header):
+                raise ValueError(f"{path.name} is no UTF-8 text; save it as CSV in UTF-8.")
+            missing = [one.name for one in columns if one.name not in header]
+            if missing:
+                raise ValueError(f"{path.name} has no column {', '.join(map(repr, missing))}.")
+            rows = list(_told_apart(lines, blank_is_missing=len(header) == 1))
     except csv.Error:
         raise ValueError(f"{path.name} is no CSV file.") from None
-
-
-def _read_rows(path: Path, read: dict[str, Callable[[str], list[float]]]) -> list[list[float]]:
-    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
-        lines = csv.reader(file)
-        header = [name.strip() for name in next(lines, [])]
-        if any(_NOT_READ in name for name in header):
-            raise ValueError(f"{path.name} is no UTF-8 text; save it as CSV in UTF-8.")
-        missing = [name for name in read if name not in header]
-        if missing:
-            raise ValueError(f"{path.name} has no column {', '.join(map(repr, missing))}.")
-        places = [(header.index(name), name) for name in read]
-        return [
-            [
-                entry
-                for place, name in places
-                for entry in read[name](line[place] if place < len(line) else "")
-            ]
-            for line in _told_apart(lines, blank_is_missing=len(header) == 1)
-        ]
-
-
-_NOT_READ = "\N{REPLACEMENT CHARACTER}"
-_LONGEST = 2**31 - 1
-"""Characters of an entry: a long one is no number, and no reason to refuse a file."""
+    places = [header.index(one.name) for one in columns]
+    return np.hstack([
+        one.read([row[place] if place < len(row) else "" for row in rows])
+        for one, place in zip(columns, places, strict=True)
+    ])  # fmt: skip
 
 
 def _told_apart(lines: Iterator[list[str]], blank_is_missing: bool) -> Iterator[list[str]]:
@@ -169,19 +140,9 @@ def _told_apart(lines: Iterator[list[str]], blank_is_missing: bool) -> Iterator[
         yield line or [""]
 
 
-def read_table(path: Path, columns: Sequence[Column]) -> Array:
-    """Reads the columns' entries, shape (n, d)."""
-    import numpy as np
-
-    return np.array(read_rows(path, {c.name: c.read for c in columns}), dtype=float)
-
-
 def read_outcomes(path: Path, name: str) -> Array:
     """Reads one outcome a row, shape (n,); NaN where it is not known yet."""
-    import numpy as np
-
-    rows = read_rows(path, {name: lambda text: [_number(text)]})
-    return np.array(rows, dtype=float).reshape(-1)
+    return read_table(path, [Column(name)])[:, 0]
 
 
 # Commands ---------------------------------------------------------------------------------------
@@ -237,7 +198,7 @@ def curator() -> None:
 @_taken("outcome_mechanism")
 def release(
     data: Path, columns: Sequence[Column], out: Path, vault: str, run: str, **settings: Any
-) -> None:
+) -> Answer:
     """Release a table, once; a second call writes the same file again.
 
     DATA is a CSV file whose first line names the columns.
@@ -246,12 +207,12 @@ def release(
 
     from privbo_plugins.sessions.rows import Curator
 
-    _check_target(out, vault, columns, settings["neighbor_distance"])
+    _check_target(out, columns, settings["neighbor_distance"])
     X = read_table(data, columns)
     curator = Curator(
         X,
-        bounds=[bounds for c in columns for bounds in c.bounds],
-        columns=[name for c in columns for name in c.names],
+        bounds=[(one.low, one.high) for one in columns for _ in one.names],
+        columns=[name for one in columns for name in one.names],
         vault=vault,
         run_name=run,
         **settings,
@@ -260,12 +221,14 @@ def release(
     with tqdm(total=len(X), desc="noise", unit=" rows", file=sys.stderr, delay=1) as bar:
         table = curator.release(lambda done, _of: bar.update(done - bar.n))
     table.save(out)
-    print(f"{table.n} rows with {table.r} columns are in {out}. Give the modeler this file.\n")
-    print(curator.guarantee())
+    return Answer(
+        f"{table.n} rows with {table.r} columns are in {out}. Give the modeler this file.\n\n"
+        f"{curator.guarantee()}"
+    )
 
 
-def _check_target(out: Path, vault: str, columns: Sequence[Column], nu: float | None) -> None:
-    """Checks before the first draw: a file, a lasting vault, columns that stay hidden.
+def _check_target(out: Path, columns: Sequence[Column], nu: float | None) -> None:
+    """Checks before the first draw: a file, and columns that stay hidden.
 
     Raises:
         ValueError: If one of them is not there.
@@ -273,7 +236,6 @@ def _check_target(out: Path, vault: str, columns: Sequence[Column], nu: float | 
     from privbo_plugins.algorithms.po_gp_ucb.table import checked_ending
 
     checked_ending(out)
-    check_lasting(vault)
     chosen = [c.name for c in columns if c.choices]
     if chosen and nu is not None and nu < math.sqrt(2):
         raise ValueError(
@@ -322,7 +284,7 @@ def _check_released(path: Path, curator: Curator) -> None:
 @click.option("--minimize", is_flag=True, help="small outcomes are wanted")
 @click.option("--watch", type=float, metavar="SECONDS", help="look again every so often")
 @click.option("--until", type=int, metavar="N", help="answer N rows at most, then stop")
-def answer(watch: float | None, until: int | None, out: Path, **given: Any) -> None:
+def answer(watch: float | None, until: int | None, out: Path, **given: Any) -> Answer:
     """Answer the outcomes that a modeler asks for, once or until stopped.
 
     DATA is the CSV file with the same rows in the same order.
@@ -338,7 +300,7 @@ def answer(watch: float | None, until: int | None, out: Path, **given: Any) -> N
         if watch is None or (until is not None and told >= until):
             break
         time.sleep(watch)
-    print(f"{told} outcomes have been told so far; they are in {out}.")
+    return Answer(f"{told} outcomes have been told so far; they are in {out}.")
 
 
 def _answer_once(
@@ -385,7 +347,7 @@ def _is_known(y: float, randomised: bool) -> bool:
 @click.option("--table", type=Path, required=True, help="the released file")
 @_vault_options(required=False)
 @as_json
-def report(table: Path, vault: str | None, run: str, as_json: bool) -> None:
+def report(table: Path, vault: str | None, run: str) -> Answer:
     """Print what may be claimed: of a file alone, or with the vault of all answers."""
     from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable
     from privbo_plugins.sessions.rows import Curator
@@ -397,4 +359,4 @@ def report(table: Path, vault: str | None, run: str, as_json: bool) -> None:
         if curator.manifest != found.manifest:
             raise ValueError(f"{table.name} is not what this vault has released as {run!r}.")
         guarantee = curator.guarantee()
-    print_json(guarantee.to_dict()) if as_json else print(guarantee)
+    return Answer(guarantee, guarantee.to_dict())

@@ -18,14 +18,14 @@ import signal
 import sys
 import time
 import tomllib
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from privbo_plugins.cli import health
-from privbo_plugins.cli.outcome import Group, check_lasting, of_setting, vault_at
+from privbo_plugins.cli.outcome import Answer, Group, of_setting, vault_at
 from privbo_plugins.cli.plan import (
     federation_config,
     federation_options,
@@ -79,8 +79,8 @@ def _from_file(ctx: click.Context, _option: click.Parameter, path: Path | None) 
         option = options.get(f"--{name.replace('_', '-')}")
         if option is None or option.name is None:
             raise click.NoSuchOption(f"--{name}", ctx=ctx)
-        several, flag = option.multiple, isinstance(option, click.Option) and option.is_flag
-        words = value if several and isinstance(value, list) else [value]
+        flag = getattr(option, "is_flag", False)
+        words = value if option.multiple and isinstance(value, list) else [value]
         if not all(
             isinstance(one, str | int | float) and isinstance(one, bool) == flag for one in words
         ):
@@ -89,7 +89,7 @@ def _from_file(ctx: click.Context, _option: click.Parameter, path: Path | None) 
                 "of texts or numbers, as its option takes it; a table is none of them."
             )
         typed = [one if flag else str(one) for one in words]
-        taken[option.name] = typed if several else typed[0]
+        taken[option.name] = typed if option.multiple else typed[0]
     ctx.default_map = taken
 
 
@@ -138,10 +138,10 @@ def federation() -> None:
 @space_option
 def serve(
     *, vault: str, run: str, listen: Address | None, socket: str | None, reached: Address | None,
-    secret: Path, cert: Path | None, key: Path | None, client_ca: Path | None, invitations: Path,
-    health_at: tuple[str, int] | None, deadline: float | None, hold: bool, space: Any,
-    settings: Any, **options: Any,
-) -> None:  # fmt: skip
+    invitations: Path, health_at: tuple[str, int] | None, deadline: float | None, hold: bool,
+    space: Any, settings: Any, secret: Path, cert: Path | None, key: Path | None,
+    client_ca: Path | None, **options: Any,
+) -> Answer:  # fmt: skip
     """Mix the vectors of agents in other processes, and broadcast the sum with noise.
 
     It serves until it is interrupted, which is its ordinary end.
@@ -150,44 +150,43 @@ def serve(
 
     if listen and socket:
         raise click.UsageError("Give either --listen or --socket.")
-    check_lasting(vault)
     raise_file_limit()
     _check_folder(invitations)
+    config, own_space = federation_config(settings, options), space_of(space)
     server = FederatedServer(
-        federation_config(settings, options),
-        space=space_of(space),
-        deadline=deadline,
-        hold=hold,
-        vault=vault,
-        run_name=run,
+        config, space=own_space, deadline=deadline, hold=hold, vault=vault, run_name=run
     )
-    try:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # a supervisor's Ctrl-C
-        where = server.listen(
-            socket or listen or ("127.0.0.1", 0),
-            secret=secret,
-            cert=cert,
-            key=key,
-            client_ca=client_ca,
-        )
-        _invite(server, invitations, reached)
-        print(
-            f"Listening on {_written(where)}. The server's certificate is SHA-256 "
-            f"{_fingerprint(server, reached)}. The invitations are in {invitations}, one file an "
-            "agent: each is that agent's secret. Ctrl-C ends the server.",
-            flush=True,
-        )
-        facts = {"able": True, "rounds_released": 0, "rounds_left": server.n_left, "trouble": ""}
-        with health.told(health_at, facts.copy) as asked:
-            if asked is not None:
-                print(f"Its health: http://{_written(asked)}{health.PATH}", flush=True)
-            while True:
-                _look(server, facts)
-                time.sleep(_PAUSE)
-    except KeyboardInterrupt:
-        print(f"\n{server.guarantee()}")
-    finally:
-        server.close()
+    with closing(server):
+        try:
+            signal.signal(signal.SIGTERM, signal.default_int_handler)  # a supervisor's Ctrl-C
+            where = server.listen(
+                socket or listen or ("127.0.0.1", 0),
+                secret=secret,
+                cert=cert,
+                key=key,
+                client_ca=client_ca,
+            )
+            _invite(server, invitations, reached)
+            print(
+                f"Listening on {_written(where)}. The server's certificate is SHA-256 "
+                f"{_fingerprint(server, reached)}. The invitations are in {invitations}, one file "
+                "an agent: each is that agent's secret. Ctrl-C ends the server.",
+                flush=True,
+            )
+            _watch(server, health_at)
+        except KeyboardInterrupt:
+            return Answer(f"\n{server.guarantee()}")
+
+
+def _watch(server: FederatedServer, health_at: tuple[str, int] | None) -> NoReturn:
+    """Tells of released rounds, here and to monitoring, until it is interrupted."""
+    facts = {"able": True, "rounds_released": 0, "rounds_left": server.n_left, "trouble": ""}
+    with health.told(health_at, facts.copy) as asked:
+        if asked is not None:
+            print(f"Its health: http://{_written(asked)}{health.PATH}", flush=True)
+        while True:
+            _look(server, facts)
+            time.sleep(_PAUSE)
 
 
 def raise_file_limit() -> None:

@@ -35,7 +35,7 @@ def told(address: tuple[str, int] | None, state: Callable[[], dict[str, Any]]) -
     if address is None:
         yield None
         return
-    server = (_Server6 if ":" in address[0] else _Server)(address, _handler(state))
+    server = _Server(address, state)
     thread = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
     thread.start()
     try:
@@ -49,34 +49,33 @@ def told(address: tuple[str, int] | None, state: Callable[[], dict[str, Any]]) -
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
+    def __init__(self, address: tuple[str, int], state: Callable[[], dict[str, Any]]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self.state = state
+        super().__init__(address, _Handler)
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignores connections that are closed early: they are no fact of the federation."""
 
 
-class _Server6(_Server):
-    address_family = socket.AF_INET6
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = 10  # seconds for a request
 
+    def do_GET(self) -> None:
+        if self.path != PATH:
+            self.send_error(404)
+            return
+        facts = self.server.state()
+        body = json.dumps(facts).encode()
+        self.send_response(200 if facts["able"] else 503)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
-def _handler(state: Callable[[], dict[str, Any]]) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        timeout = 10  # seconds for a request
+    def log_message(self, format: str, *args: Any) -> None:
+        """Logs no request: the asker is no fact of the federation."""
 
-        def do_GET(self) -> None:
-            if self.path != PATH:
-                self.send_error(404)
-                return
-            facts = state()
-            body = json.dumps(facts).encode()
-            self.send_response(200 if facts["able"] else 503)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Logs no request: the asker is no fact of the federation."""
-
-        def version_string(self) -> str:
-            return "privbo"
-
-    return Handler
+    def version_string(self) -> str:
+        return "privbo"

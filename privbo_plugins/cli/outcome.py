@@ -1,4 +1,4 @@
-"""Shared parts of the commands: how one ends, with which exit code, and options in common."""
+"""Shared parts of the commands: what one prints, how it ends, and options in common."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from attrs import NOTHING
@@ -28,9 +28,24 @@ FAILED, REFUSED, DIFFERS, INTERRUPTED, UNHEARD = 1, 2, 3, 130, 141
 _OWN_TEXTS = (ObjectiveFailedError, FederationError)
 """Errors of the engine that :func:`~privbo_plugins.sanitize.own_error` does not know."""
 
-DATABASE = "database of the ledger, such as sqlite:///private.db, or env:NAME for its URL"
-
 AT_LEAST_ONE = click.IntRange(min=1)
+
+
+class Answer(NamedTuple):
+    """Holds what a command tells in the end.
+
+    Attributes:
+        text: For people.
+        facts: The same for programs, JSON-ready; of a command with ``--json``.
+        code: Exit code.
+    """
+
+    text: object
+    facts: Any = None
+    code: int = 0
+
+
+# How a command runs -----------------------------------------------------------------------------
 
 
 class _Named(click.Command):
@@ -41,6 +56,14 @@ class _Named(click.Command):
 
 class Command(_Named):
     """A command whose repeatable options take several words: ``--space x:0:1 y:0:1``."""
+
+    def invoke(self, ctx: click.Context) -> int:
+        """Prints the answer as text, or with ``--json`` as JSON; returns the exit code."""
+        for_programs = ctx.params.pop("as_json", False)
+        answer: Answer = super().invoke(ctx)
+        shown = json.dumps(answer.facts, indent=1) if for_programs else answer.text
+        print(shown, flush=True)
+        return answer.code
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parses; refuses words too many without quoting them: one may be a password."""
@@ -53,10 +76,7 @@ class Command(_Named):
     def _repeated(self, args: list[str]) -> Iterator[str]:
         """Writes the option before each of its words."""
         several = {
-            name
-            for one in self.params
-            if isinstance(one, click.Option) and one.multiple
-            for name in one.opts
+            name for one in self.params if getattr(one, "multiple", False) for name in one.opts
         }
         option = ""
         for word, after in zip(args, [*args[1:], "-"], strict=False):
@@ -88,31 +108,32 @@ def carried_out(act: Callable[[], int | None]) -> int:
         for kind in (PrivacyWarning, UtilityWarning):
             warnings.simplefilter("always", kind)
         try:
-            return _carried_out(act)
+            return act() or 0
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        except BrokenPipeError:  # the reader has ended: cli.main ends quietly
+            caught.clear()
+            raise
+        except Exception as error:
+            code, why = _ended(error)
+            print(why, file=sys.stderr)
+            return code
         finally:
             for text in dict.fromkeys(str(warning.message) for warning in caught):
                 print(f"WARNING: {text}", file=sys.stderr)
 
 
-def _carried_out(act: Callable[[], int | None]) -> int:
-    try:
-        return act() or 0
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except (ValueError, PrivacyError, VaultError, *_OWN_TEXTS) as error:
-        return _ended(f"Refused: {said(error)}", REFUSED)
-    except ImportError as error:
-        return _ended(f"Refused: {error}", REFUSED)
-    except BrokenPipeError:  # the reader has ended: cli.main ends quietly
-        raise
-    except OSError as error:
+def _ended(error: Exception) -> tuple[int, str]:
+    """Exit code and text of a command that was refused, or failed inside."""
+    if isinstance(error, (ValueError, PrivacyError, VaultError, *_OWN_TEXTS)):
+        return REFUSED, f"Refused: {said(error)}"
+    if isinstance(error, ImportError):
+        return REFUSED, f"Refused: {error}"
+    if isinstance(error, OSError):
         name = f": {error.filename}" if error.filename else ""
-        return _ended(f"Refused: {error.strerror or public_name(error)}{name}", REFUSED)
-    except Exception as error:
-        return _ended(
-            f"Failed inside ({public_name(error)}). What it says is withheld: it may quote data.",
-            FAILED,
-        )
+        return REFUSED, f"Refused: {error.strerror or public_name(error)}{name}"
+    text = f"Failed inside ({public_name(error)}). What it says is withheld: it may quote data."
+    return FAILED, text
 
 
 def said(error: Exception) -> str:
@@ -120,22 +141,40 @@ def said(error: Exception) -> str:
     return str(error) if type(error) in _OWN_TEXTS else str(own_error(error))
 
 
-def _ended(why: str, code: int) -> int:
-    print(why, file=sys.stderr)
-    return code
-
-
-def print_json(facts: Any) -> None:
-    """Prints facts for programs."""
-    print(json.dumps(facts, indent=1))
-
+# Options in common ------------------------------------------------------------------------------
 
 as_json = click.option("--json", "as_json", is_flag=True, help="for programs")
 
 
-def vault_at(text: str = DATABASE, *, required: bool = True) -> Callable[[Any], Any]:
-    """Makes the option ``--vault``."""
-    return click.option("--vault", required=required, metavar="URL", help=text)
+def vault_at(
+    text: str = "database of the ledger, such as sqlite:///private.db, or env:NAME for its URL",
+    *,
+    required: bool = True,
+    opens: bool = False,
+) -> Callable[[Any], Any]:
+    """Makes the option ``--vault``, of a database that outlives this process.
+
+    Args:
+        text: Its help.
+        required: Whether it must be given.
+        opens: Whether the command gets the vault, which must be there, instead of its URL.
+    """
+
+    def checked(_ctx: click.Context, _option: click.Parameter, url: str | None) -> Any:
+        if url is None:
+            return None
+        if "://" not in url and not url.startswith("env:"):
+            raise ValueError(
+                "--vault must be a database such as sqlite:///private.db, or env:NAME for a URL "
+                "in an environment variable: a vault in memory ends with the program."
+            )
+        if not opens:
+            return url
+        from privbo_plugins.store.vault import open_vault
+
+        return open_vault(url, create=False)
+
+    return click.option("--vault", required=required, metavar="URL", help=text, callback=checked)
 
 
 def of_setting(declared: type, name: str) -> dict[str, Any]:
@@ -149,16 +188,3 @@ def of_setting(declared: type, name: str) -> dict[str, Any]:
     text = meaning.strip().rstrip(".").replace("``", "")
     shown = text[:1].lower() + text[1:]
     return {"help": shown} | ({"required": True} if default is NOTHING else {"default": default})
-
-
-def check_lasting(url: str) -> None:
-    """Checks that a vault outlives this process.
-
-    Raises:
-        ValueError: If it is none on disk.
-    """
-    if "://" not in url and not url.startswith("env:"):
-        raise ValueError(
-            "--vault must be a database such as sqlite:///private.db, or env:NAME for a URL in an "
-            "environment variable: a vault in memory ends with the program."
-        )

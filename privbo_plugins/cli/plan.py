@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from privbo_plugins.cli.outcome import AT_LEAST_ONE, Group, as_json, print_json
+from privbo_plugins.cli.outcome import AT_LEAST_ONE, Answer, Group, as_json
 from privbo_plugins.settings import Stored, fields_of
 
 if TYPE_CHECKING:
@@ -183,15 +183,13 @@ def plan() -> None:
 @click.option("--trials", type=AT_LEAST_ONE, help="the most trials that may be run")
 @_set_option
 @as_json
-def dp_gibo(
-    mu: float, records: int, space: Any, trials: int | None, settings: Any, as_json: bool
-) -> None:
+def dp_gibo(mu: float, records: int, space: Any, trials: int | None, settings: Any) -> Answer:
     """Plan tuning on per-record losses."""
     from privbo_plugins.algorithms.registry import entry
 
     found = entry("dp-gibo")
     config = configured(found.load_config(), {"mu": mu, "n_trials": trials}, settings)
-    _show(found.load_algorithm().make_plan(config, space_of(space), records), as_json)
+    return _told(found.load_algorithm().make_plan(config, space_of(space), records))
 
 
 @plan.command()
@@ -210,8 +208,8 @@ def dp_gibo(
 @as_json
 def rewards(
     ends: tuple[float, float] | None, bound: float | None, trials: int, delta: float | None,
-    as_json: bool, **given: Any,
-) -> None:  # fmt: skip
+    **given: Any,
+) -> Answer:  # fmt: skip
     """Plan tuning on one user's reward a trial."""
     from privbo_plugins.algorithms.reward_plan import make_reward_plan
     from privbo_plugins.privacy.local import stored_mechanism
@@ -220,22 +218,19 @@ def rewards(
         raise click.UsageError("Give either --range LOW HIGH or --bound.")
     low, high = ends or (-(bound or 0.0), bound or 0.0)
     mechanism = stored_mechanism({**given, "delta": delta or 0.0, "low": low, "high": high})
-    _show(make_reward_plan(mechanism, trials), as_json)
+    return _told(make_reward_plan(mechanism, trials))
 
 
 @plan.command()
 @federation_options
 @as_json
-def federation(settings: Any, as_json: bool, **options: Any) -> None:
+def federation(settings: Any, **options: Any) -> Answer:
     """Plan agents that learn from noisy sums."""
     from privbo_plugins.algorithms.dp_fts_de.plan import make_federation_plan
 
-    _show(make_federation_plan(federation_config(settings, options)), as_json)
+    return _told(make_federation_plan(federation_config(settings, options)))
 
 
-def _show(made: NoisyPlan, as_json: bool) -> None:
-    if as_json:
-        print_json(made.to_dict() | {"noise_dominates": made.noise_dominates})
-    else:
-        print(made)
+def _told(made: NoisyPlan) -> Answer:
     made.warn_if_noise_dominates()
+    return Answer(made, made.to_dict() | {"noise_dominates": made.noise_dominates})

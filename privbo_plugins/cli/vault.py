@@ -1,95 +1,102 @@
-"""``privbo guarantee`` and ``privbo report``: claims and pages from a vault alone.
+"""Claims from a vault: ``privbo guarantee``, ``report``, ``certificate``, ``verify``, ``label``.
 
-Opening a vault here starts nothing, draws nothing and charges nothing.
+Nothing is started, drawn or charged. A certificate is noted in the vault that issues it, so that
+it is known again as it was written.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from privbo_plugins.cli.outcome import Command, as_json, check_lasting, print_json, said, vault_at
+from privbo_plugins.cli.outcome import DIFFERS, Answer, Command, as_json, said, vault_at
 from privbo_plugins.errors import PrivacyError, VaultError
 
 if TYPE_CHECKING:
+    from privbo_plugins.sessions.certificates import Certificate, Line
     from privbo_plugins.sessions.stored import StoredRun
     from privbo_plugins.store.vault import Vault
 
+_LARGEST = 2**24
+"""Bytes that a certificate may have."""
+
+
+def _runs(help_of_run: str) -> Callable[[Any], Any]:
+    """Makes the options that name runs of a vault."""
+    run = click.option("--run", help=f"name of the run; {help_of_run}")
+    label = click.option(
+        "--data-label", metavar="LABEL",
+        help="or all runs on the data of this label together, of which the losses add up",
+    )  # fmt: skip
+    return lambda command: run(label(command))
+
+
+def _named(vault: Vault, run: str | None, data_label: str | None) -> list[StoredRun]:
+    """The runs that the options name: one, or all with a label.
+
+    Raises:
+        ValueError: If they name none, or both are given.
+    """
+    from privbo_plugins.sessions.certificates import labelled
+    from privbo_plugins.sessions.stored import run_named
+
+    if data_label is None:
+        return [run_named(vault, run)]
+    if run is not None:
+        raise ValueError("--data-label takes all runs on the same data: leave --run out.")
+    return labelled(vault, data_label)
+
 
 @click.command(cls=Command)
-@vault_at()
-@click.option("--run", help="name of the run; without it all runs are listed")
-@click.option(
-    "--data-label", metavar="LABEL",
-    help="all runs on the data of this label together, of which the losses add up",
-)  # fmt: skip
+@vault_at(opens=True)
+@_runs("without it all runs are listed")
 @as_json
-def guarantee(vault: str, run: str | None, data_label: str | None, as_json: bool) -> None:
+def guarantee(vault: Vault, run: str | None, data_label: str | None) -> Answer:
     """Print what may be claimed for a run, as far as its vault alone can know it.
 
     What a study or experiment shows beside the releases, no vault knows:
     sampler.guarantee(study) or search.guarantee(results) compare it.
     """
-    from privbo_plugins.sessions.stored import run_named, runs_of
+    from privbo_plugins.sessions.certificates import added
+    from privbo_plugins.sessions.stored import runs_of
 
-    held = opened(vault)
-    if data_label is not None and run is not None:
-        raise ValueError("--data-label asks for all runs on the same data: leave --run out.")
+    if run is None and data_label is None:
+        return _listed(runs_of(vault))
+    runs = _named(vault, run, data_label)
+    total, names = added(runs, data_label), ", ".join(one.title for one in runs)
     if data_label is not None:
-        facts, text = _together(held, data_label)
-    elif run is None:
-        facts, text = _listed(runs_of(held))
-    else:
-        facts, text = _one(run_named(held, run))
-    print_json(facts) if as_json else print(text)
-
-
-_Answer = tuple[dict[str, Any], str]
-"""The same for programs and for people."""
-
-
-def _one(run: StoredRun) -> _Answer:
-    from privbo_plugins.privacy.statement import legible
-
-    claimed = run.guarantee
-    facts = {
-        "run": run.name, "kind": run.kind, "algorithm": run.algorithm,
-        "guarantee": claimed.to_dict(), "not_known": run.not_known,
-    }  # fmt: skip
-    unknown = "\n".join(f"- {fact}" for fact in run.not_known)
-    return facts, (
-        f"{legible(run.name)} ({', '.join(filter(None, (run.kind, run.algorithm)))})\n\n"
-        f"{claimed}\n\nWhat this vault alone cannot know:\n{unknown}"
+        facts = {"data_label": data_label, "runs": [one.name for one in runs]}
+        return Answer(
+            f"{data_label}: {names}\n\n{total}\n\n"
+            "Only runs that were given this label are added up (privbo label).",
+            facts | {"guarantee": total.to_dict(), "figures": total.figures()},
+        )
+    (one,) = runs
+    unknown = "\n".join(["What this vault alone cannot know:", *(f"- {f}" for f in one.not_known)])
+    facts = {"run": one.name, "kind": one.kind, "algorithm": one.algorithm}
+    return Answer(
+        f"{names} ({_what(one.kind, one.algorithm)})\n\n{total}\n\n{unknown}",
+        facts | {"guarantee": total.to_dict(), "not_known": one.not_known},
     )
 
 
-def _together(vault: Vault, data_label: str) -> _Answer:
-    """Tells what holds for all runs on the same data together."""
-    from privbo_plugins.privacy.statement import legible
-    from privbo_plugins.sessions.certificates import added, labelled
-
-    runs = labelled(vault, data_label)
-    total, names = added(runs, data_label), [run.name for run in runs]
-    facts = {"data_label": data_label, "runs": names}
-    return facts | {"guarantee": total.to_dict(), "figures": total.figures()}, (
-        f"{data_label}: {', '.join(map(legible, names))}\n\n{total}\n\n"
-        "Only runs that were given this label are added up (privbo label)."
-    )
+def _what(kind: str, algorithm: str) -> str:
+    return ", ".join(filter(None, (kind, algorithm)))
 
 
-def _listed(runs: list[StoredRun]) -> _Answer:
-    from privbo_plugins.privacy.statement import legible
-
+def _listed(runs: list[StoredRun]) -> Answer:
     facts = [_facts(run) for run in runs]
     lines = [
-        f"{legible(run['run'])}  ({', '.join(filter(None, (run['kind'], run['algorithm'])))}; "
-        f"{run['releases']} releases)  {run['claim']}"
-        for run in facts
+        f"{run.title}  ({_what(one['kind'], one['algorithm'])}; {one['releases']} releases)  "
+        f"{one['claim']}"
+        for run, one in zip(runs, facts, strict=True)
     ]
     lines += ["\nGive --run NAME for what may be claimed, in full."]
-    return {"runs": facts}, "\n".join(lines) if facts else "The vault holds no run yet."
+    return Answer("\n".join(lines) if facts else "The vault holds no run yet.", {"runs": facts})
 
 
 def _facts(run: StoredRun) -> dict[str, Any]:
@@ -110,28 +117,118 @@ def _facts(run: StoredRun) -> dict[str, Any]:
 
 
 @click.command(cls=Command)
-@vault_at()
+@vault_at(opens=True)
 @click.option("--run", help="name of the run; needed where the vault holds several")
 @click.option("--out", type=Path, required=True, help="where to write, .html")
-def report(vault: str, run: str | None, out: Path) -> None:
+def report(vault: Vault, run: str | None, out: Path) -> Answer:
     """Write an HTML page about a run: guarantee, releases and pictures."""
-    from privbo_plugins.privacy.statement import legible
-    from privbo_plugins.sessions.stored import run_named
-
     if out.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"A report is an .html file, got --out {out.name!r}.")
-    found = run_named(opened(vault), run)
-    print(f"The report of {legible(found.name)} is in {found.report().write(out)}.")
+    (found,) = _named(vault, run, None)
+    return Answer(f"The report of {found.title} is in {found.report().write(out)}.")
 
 
-def opened(url: str) -> Vault:
-    """Opens a vault that exists and outlives this process.
+@click.command(cls=Command)
+@vault_at(opens=True)
+@_runs("needed where the vault holds several")
+@click.option(
+    "--out", type=Path, multiple=True, required=True, metavar="PATH ...",
+    help="where to write: .json to be checked, .md for people",
+)  # fmt: skip
+def certificate(vault: Vault, run: str | None, data_label: str | None, out: list[Path]) -> Answer:
+    """Write what may be claimed, as a file that can be checked against the vault.
 
-    Raises:
-        ValueError: If its URL names none on disk.
-        VaultError: If there is none, or it cannot be read.
+    The vault notes that it has issued it; nothing is drawn.
     """
-    from privbo_plugins.store.vault import open_vault
+    from privbo_plugins.files import write_text
+    from privbo_plugins.sessions.certificates import Certificate, issue
 
-    check_lasting(url)
-    return open_vault(url, create=False)
+    written = {".json": Certificate.to_json, ".md": Certificate.to_markdown}
+    wrong = next((path for path in out if path.suffix.lower() not in written), None)
+    if wrong is not None:
+        raise ValueError(
+            "A certificate is a .json file, which can be checked, or an .md file for people, "
+            f"got --out {wrong.name!r}."
+        )
+    made = issue(_named(vault, run, data_label), data_label)
+    for path in out:
+        write_text(path, written[path.suffix.lower()](made), private=False)
+    files = ", ".join(map(str, out))
+    return Answer(f"{made.statement().sentence}\n\nThe certificate is in {files}.")
+
+
+@click.command(cls=Command)
+@vault_at(opens=True)
+@click.option("--run", multiple=True, required=True, metavar="NAME ...", help="names of runs")
+@click.option(
+    "--data-label", metavar="LABEL", required=True,
+    help="public name of the records, kept for good: wards2026",
+)  # fmt: skip
+def label(vault: Vault, run: list[str], data_label: str) -> Answer:
+    """Note in the vault on which data runs are, so that their losses are added up."""
+    from privbo_plugins.sessions.certificates import give_label
+    from privbo_plugins.sessions.stored import run_named
+
+    runs = [run_named(vault, name) for name in run]
+    for one in runs:
+        give_label(one, data_label)
+    return Answer(f"{', '.join(one.title for one in runs)}: on the data of {data_label!r}.")
+
+
+@click.command(cls=Command)
+@click.argument("path", metavar="CERTIFICATE.json", type=Path)
+@vault_at(opens=True)
+@click.option("--study", metavar="URL", help="storage of the Optuna study")
+@click.option("--study-name", metavar="NAME", help="its name")
+@as_json
+def verify(path: Path, vault: Vault, study: str | None, study_name: str | None) -> Answer:
+    """Compare a certificate with the ledger, and with the study, line by line.
+
+    Exit code 0 only if all agrees, else 3.
+    """
+    from privbo_plugins.sessions.certificates import Certificate, verified
+
+    if (study is None) != (study_name is None):
+        raise ValueError("--study and --study-name go together: a storage, and a study in it.")
+    if path.stat().st_size > _LARGEST:
+        raise ValueError(f"{path.name} is larger than any certificate.")
+    try:
+        found = Certificate.from_json(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        raise ValueError(f"{path.name} is no UTF-8 text, and so no certificate.") from None
+    lines = verified(found, vault)
+    if study is not None and study_name is not None:
+        lines += _of_study(found, vault, study, study_name)
+    differing = sum(not line.agrees for line in lines)
+    shown = [
+        f"{'agrees ' if line.agrees else 'DIFFERS'}  {line.what}: {line.found}" for line in lines
+    ]
+    shown += [
+        f"\n{differing} of {len(lines)} lines differ: do not rely on this certificate."
+        if differing
+        else f"\nAll {len(lines)} lines agree."
+    ]
+    facts = {"agrees": not differing, "lines": [line._asdict() for line in lines]}
+    return Answer("\n".join(shown), facts, DIFFERS if differing else 0)
+
+
+def _of_study(found: Certificate, vault: Vault, study: str, study_name: str) -> list[Line]:
+    """Asks the adapter for Optuna, if it is installed."""
+    from privbo_plugins.sessions.certificates import Line
+    from privbo_plugins.sessions.stored import run_named
+
+    try:
+        adapter = import_module("optuna_samplers._compared")
+    except ImportError:
+        raise ValueError(
+            "--study needs Optuna: pip install 'privbo-plugins[optuna]'. Leave it out to compare "
+            "the certificate with the vault alone."
+        ) from None
+    names = [run["run"] for run in found.facts["runs"]]
+    if len(names) > 1:
+        raise ValueError(
+            "This certificate is of several runs; --study compares one. Check it without --study, "
+            "and each run's own certificate with its study."
+        )
+    told = adapter.compare_study(study, study_name, run_named(vault, names[0]))
+    return [Line(f"study: {what}", agrees, text) for what, agrees, text in told]

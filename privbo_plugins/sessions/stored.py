@@ -17,6 +17,7 @@ from privbo_plugins.errors import VaultError
 from privbo_plugins.page import Report, Section, Table
 from privbo_plugins.privacy.guarantee import PrivacyGuarantee
 from privbo_plugins.privacy.local import stored_mechanism
+from privbo_plugins.privacy.statement import legible
 from privbo_plugins.privacy.words import WORDS
 from privbo_plugins.reports import (
     federation_report,
@@ -79,6 +80,11 @@ class StoredRun:
     run_id: str
     settings: Mapping[str, Any]
     frozen: Mapping[str, Any] | None
+
+    @property
+    def title(self) -> str:
+        """Its name, in one line that steers no terminal."""
+        return legible(self.name)
 
     @property
     def kind(self) -> str:

@@ -25,7 +25,7 @@ from privbo_plugins.algorithms.po_gp_ucb.exchange import (
 )
 from privbo_plugins.cli import curator as command_line
 from privbo_plugins.cli import main as privbo
-from privbo_plugins.cli.curator import column, read_rows, read_table
+from privbo_plugins.cli.curator import column, read_table
 from privbo_plugins.files import LogHead
 
 
@@ -257,13 +257,13 @@ def test_a_table_of_another_vault_is_not_vouched_for(folder: Path, capsys: Any) 
 def test_blank_lines_never_shift_rows(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("age\n30\n\n50\n")
-    rows = np.array(read_rows(path, {"age": column("age:0:99").read}))
+    rows = read_table(path, [column("age:0:99")])
     assert np.isnan(rows[:, 0]).tolist() == [False, True, False]
     path.write_text("age,bmi\n30,20\n\n50,21\n")
     with pytest.raises(ValueError, match="Line 3 is empty"):
-        read_rows(path, {"age": column("age:0:99").read})
+        read_table(path, [column("age:0:99")])
     path.write_text("age,bmi\n30,20\n50,21\n\n\n")
-    assert len(read_rows(path, {"age": column("age:0:99").read})) == 2
+    assert len(read_table(path, [column("age:0:99")])) == 2
 
 
 def test_a_file_whose_first_line_is_no_text_is_refused_without_a_byte_of_it(
@@ -271,7 +271,7 @@ def test_a_file_whose_first_line_is_no_text_is_refused_without_a_byte_of_it(
 ) -> None:
     (tmp_path / "x.csv").write_bytes(b"age,\xff\xfe\n3,4\n")
     with pytest.raises(ValueError, match=r"x\.csv is no UTF-8 text") as refusal:
-        read_rows(tmp_path / "x.csv", {"age": column("age:0:99").read})
+        read_table(tmp_path / "x.csv", [column("age:0:99")])
     assert "0xff" not in str(refusal.value)
 
 
@@ -284,9 +284,7 @@ ODD_LINES = [
 def test_one_line_of_a_file_decides_its_own_entries_alone(line: bytes, tmp_path: Path) -> None:
     def read(second: bytes) -> np.ndarray:
         (tmp_path / "x.csv").write_bytes(b"age,bmi,sex\n30,20,0\n" + second + b"\n50,22,1\n")
-        return np.array(
-            read_rows(tmp_path / "x.csv", {n: column(f"{n}:0:99").read for n in ("age", "bmi")})
-        )
+        return read_table(tmp_path / "x.csv", [column("age:0:99"), column("bmi:0:99")])
 
     ordinary, odd = read(b"40,21,1"), read(line)
     assert odd.shape == ordinary.shape
@@ -334,9 +332,9 @@ def test_a_file_that_is_missing_is_named(folder: Path, missing: str, capsys: Any
 
 
 def test_entries_that_are_missing_or_unknown_count_as_the_middle() -> None:
-    assert math.isnan(column("age:1:2").read(" NA ")[0])
-    assert column("sex=F,M").read("M") == [0.0, 1.0]
-    assert all(map(math.isnan, column("sex=F,M").read("?")))
+    assert np.isnan(column("age:1:2").read([" NA "])).all()
+    assert column("sex=F,M").read(["M", "F"]).tolist() == [[0.0, 1.0], [1.0, 0.0]]
+    assert np.isnan(column("sex=F,M").read(["?"])).all()
 
 
 # Files ------------------------------------------------------------------------------------------
