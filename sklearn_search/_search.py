@@ -89,10 +89,10 @@ def _check_refit(search: Any, name: str) -> None:
 def _of_estimator(name: str) -> Any:
     """Makes a method of the fitted estimator one of the search, if the estimator has it."""
 
-    def called(search: Any, X: Any) -> Any:
+    def called(self: Any, X: Any) -> Any:
         """As of ``best_estimator_``."""
-        check_is_fitted(search)
-        return getattr(search.best_estimator_, name)(X)
+        check_is_fitted(self)
+        return getattr(self.best_estimator_, name)(X)
 
     called.__name__ = name
     called.__qualname__ = f"PrivateSearch.{name}"
