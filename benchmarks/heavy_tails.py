@@ -389,7 +389,7 @@ def descend(loss_at: Loss, space: Space, plan: Plan, config: GIBOConfig, seed: i
     rng = np.random.default_rng([seed, 77])
 
     def release(query: Query, Y: Array) -> None:
-        exact = query.offset + query.statistic([Y])
+        exact = query.offset + query.exact([Y])
         noise = gaussian_scale(query.sensitivity, query.mu) * rng.standard_normal(exact.shape)
         values = tuple(float(v) for v in exact + noise)
         algorithm.observe(Release(query.kind, query.key, values, query.meta))

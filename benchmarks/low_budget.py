@@ -147,7 +147,7 @@ def simulated(problem: Problem, config: GIBOConfig, seed: int) -> tuple[Array, i
 
 
 def _released(query: Query, Y: Array, rng: np.random.Generator) -> Release:
-    exact = query.statistic([Y])
+    exact = query.exact([Y])
     noise = gaussian_scale(query.sensitivity, query.mu) * rng.standard_normal(exact.shape)
     return Release(query.kind, query.key, tuple(exact + noise + query.offset), query.meta)
 

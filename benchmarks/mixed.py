@@ -72,7 +72,7 @@ def _queries(algorithm: DPGIBO, problem: Table) -> list[tuple[Query, Array]]:
 
 def _released(asked: tuple[Query, Array], rng: np.random.Generator) -> Release:
     query, Y = asked
-    exact = np.asarray(query.statistic([Y]))
+    exact = np.asarray(query.exact([Y]))
     sd = gaussian_scale(query.sensitivity, query.mu)
     noisy = exact + sd * rng.standard_normal(exact.shape) + query.offset
     return Release(query.kind, query.key, tuple(noisy), query.meta)

@@ -64,7 +64,8 @@ from privbo_plugins.privacy.figures import together
 from privbo_plugins.privacy.guarantee import Guarantee, PrivacyGuarantee
 from privbo_plugins.reports import records_report
 from privbo_plugins.sanitize import call, sanitized
-from privbo_plugins.sessions.records import Published, Session
+from privbo_plugins.sessions.reader import LossReader, Published
+from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.scheduler import FRUITLESS, EarlyStop
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.vault import Vault, open_vault
@@ -398,7 +399,7 @@ class LossRun(OfStudy):
 
 
 def unexplained(
-    trials: Sequence[FrozenTrial], published: Mapping[str, Published], session: Session
+    trials: Sequence[FrozenTrial], published: Mapping[str, Published], session: LossReader
 ) -> Iterator[str]:
     """Yields why nothing may be claimed of what trials hold. Nothing is written.
 

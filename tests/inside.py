@@ -399,7 +399,9 @@ def weights_of_a_step(engine: Any, X: np.ndarray) -> np.ndarray:
     """What DP-GIBO makes a gradient of losses at X with, while nothing is remembered."""
     from privbo_plugins.models.gaussian_process import gradient_weights
 
-    return gradient_weights(engine.kernel, X, engine._batch().centre, engine.config.noise_ratio)
+    return gradient_weights(
+        engine.batches.kernel, X, engine.batches.current().centre, engine.config.noise_ratio
+    )
 
 
 def scores_of(algorithm: Any, pending: np.ndarray, X: np.ndarray) -> np.ndarray:

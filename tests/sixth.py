@@ -115,6 +115,11 @@ def words(config: SixthConfig, plan: SixthPlan | None) -> Words:
     )
 
 
+def plain_mean(blocks: Iterable[np.ndarray]) -> np.ndarray:
+    """Mean of values that nothing is promised for."""
+    return np.array([np.concatenate(list(blocks)).mean()])
+
+
 class Sixth(CentralAlgorithm):
     """Random points; whatever is released of them is all that it knows."""
 
@@ -158,16 +163,11 @@ class Sixth(CentralAlgorithm):
             return None
         low, high = self.config.low, self.config.high
         worst, plain = low if self.maximize else high, math.isinf(self.config.mu)
-
-        def statistic(blocks: Iterable[np.ndarray]) -> np.ndarray:
-            if plain:
-                return np.array([np.concatenate(list(blocks)).mean()])
-            return mean_of_clipped_values(blocks, low, high, worst)
-
         return Query(
             kind="value",
             key=trial,
-            statistic=statistic,
+            statistic=plain_mean if plain else mean_of_clipped_values,
+            settings={} if plain else {"low": low, "high": high, "worst": worst},
             sensitivity=self.plan.sensitivity,
             mu=self.plan.mu_value,
             trials=(trial,),
@@ -194,6 +194,3 @@ class Sixth(CentralAlgorithm):
 
     def state_dict(self) -> dict[str, Any]:
         return {"values": [[x, value] for x, value in self.values]}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.values = [(list(x), value) for x, value in state["values"]]

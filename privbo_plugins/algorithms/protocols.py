@@ -81,22 +81,29 @@ class Query:
         kind: See :class:`Release`. "value" and "final" are values of trials: hosts show them,
             and their ``meta`` holds "role" and "step".
         key: See :class:`Release`; kind and key together are unique in a run.
-        statistic: From blocks of losses, (n_block, m) each, to the exact value, shape (d,).
+        statistic: A function of a module; from blocks of losses, (n_block, m) each, and
+            ``settings`` to the exact value, shape (d,).
         sensitivity: L2 sensitivity under replace-one.
         mu: Gaussian DP parameter to spend on it.
         trials: Whose losses it reads, in the column order of the blocks.
         offset: Public number added after the noise; the statistic is measured from it.
         meta: Public facts stored with the release.
+        settings: Public arguments of ``statistic``, by name.
     """
 
     kind: str
     key: str
-    statistic: Callable[[Iterable[Array]], Array]
+    statistic: Callable[..., Array]
     sensitivity: float
     mu: float
     trials: tuple[str, ...] = ()
     offset: float = 0.0
     meta: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def exact(self, blocks: Iterable[Array]) -> Array:
+        """The statistic of some losses, which nothing but noise may be added to."""
+        return self.statistic(blocks, **self.settings)
 
 
 @dataclass(frozen=True)
@@ -233,10 +240,6 @@ class Algorithm(Protocol):
         """JSON-ready public state."""
         ...
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores :meth:`state_dict`."""
-        ...
-
 
 class RewardAlgorithm(Algorithm, Protocol):
     """Ask/tell over rewards; see :mod:`privbo_plugins.algorithms.ldp_gp_ucb`."""
@@ -249,6 +252,10 @@ class RewardAlgorithm(Algorithm, Protocol):
 
     def tell(self, evaluation: Evaluation, value: float) -> None:
         """Learns one value."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores :meth:`state_dict`."""
         ...
 
 
@@ -294,7 +301,8 @@ class DrawAlgorithm(RewardAlgorithm, Protocol):
 class CentralAlgorithm(Algorithm, abc.ABC):
     """Ask/tell over releases; see :class:`privbo_plugins.algorithms.dp_gibo.DPGIBO`.
 
-    What is not abstract says that no step of the run reads the losses of several trials.
+    What is not abstract says that no step of the run reads the losses of several trials. After a
+    crash it is made anew, and observes the run's releases in order.
 
     Args:
         config: The settings.
@@ -315,6 +323,11 @@ class CentralAlgorithm(Algorithm, abc.ABC):
     ) -> None:
         self.config, self.space, self.seed, self.maximize = config, space, seed, maximize
         self.plan: Any = plan
+        self.state: Any = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """JSON-ready public state: the fields of the dataclass ``state``; infinities as "inf"."""
+        return {k: "inf" if v == math.inf else v for k, v in asdict(self.state).items()}
 
     @staticmethod
     @abc.abstractmethod

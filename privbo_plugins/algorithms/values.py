@@ -81,16 +81,12 @@ def value_query(
     low, high = algorithm.config.value_range
     plan, maximize = algorithm.plan, algorithm.maximize
     worst, private = low if maximize else high, not math.isinf(plan.mu)
-
-    def statistic(blocks: Iterable[Array]) -> Array:
-        if private:
-            return mean_of_clipped_values(blocks, low, high, worst)
-        return _mean(blocks, worst, maximize=maximize)
-
+    clipped = {"low": low, "high": high, "worst": worst}
     return Query(
         kind=FINAL if final else "value",
         key=FINAL if final else trial,
-        statistic=statistic,
+        statistic=mean_of_clipped_values if private else mean_of_values,
+        settings=clipped if private else {"worst": worst, "maximize": maximize},
         sensitivity=(high - low) / plan.n_records,
         mu=plan.mu_value,
         trials=(trial,),
@@ -99,7 +95,7 @@ def value_query(
     )
 
 
-def _mean(blocks: Iterable[Array], worst: float, *, maximize: bool) -> Array:
+def mean_of_values(blocks: Iterable[Array], worst: float, *, maximize: bool) -> Array:
     """Mean where mu = infinity promises nothing and clips nothing.
 
     What is not finite counts as the worst there is: the worse bound, or a worse value.

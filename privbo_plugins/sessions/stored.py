@@ -28,7 +28,7 @@ from privbo_plugins.reports import (
     rows_report,
 )
 from privbo_plugins.sessions.broadcasts import broadcasts_of, claimed_of, published
-from privbo_plugins.sessions.records import Session
+from privbo_plugins.sessions.reader import LossReader
 from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.sessions.rows import Curator, holds_answers, table_of
 from privbo_plugins.sessions.run_settings import algorithm_of, asked_of
@@ -193,11 +193,11 @@ class StoredRun:
         return told
 
     @cached_property
-    def session(self) -> Session:
-        """The session of a run of kind "records", for reading only."""
+    def session(self) -> LossReader:
+        """Reads a run of kind "records"."""
         own = self.settings
         config = entry(own["algorithm"]).load_config().from_dict(own["config"])
-        session = Session(self._run, config, seed=own["seed"], maximize=own["maximize"])
+        session = LossReader(self._run, config, seed=own["seed"], maximize=own["maximize"])
         if self.frozen is not None:
             session.set_space(Space.from_dict(self.frozen["space"]))
         return session

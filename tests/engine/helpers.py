@@ -79,7 +79,7 @@ def start(config: GIBOConfig, space: Space, n: int, seed: int = 0, **more: Any) 
 
 def answer(query: Query, Y: np.ndarray, noise: Any = None) -> Release:
     """Carries a query out on losses of shape (n, m); exact without a noise source."""
-    values = query.statistic([Y])
+    values = query.exact([Y])
     if noise is not None and np.isfinite(query.mu):
         values = noise.add_gaussian(values, gaussian_scale(query.sensitivity, query.mu))
     published = (values + query.offset).tolist()

@@ -27,13 +27,14 @@ import numpy as np
 import pytest
 
 from privbo_plugins.algorithms import registry
-from privbo_plugins.algorithms.dp_gibo import GIBOConfig, algorithm, make_plan
+from privbo_plugins.algorithms.dp_gibo import GIBOConfig, batches, make_plan
 from privbo_plugins.algorithms.protocols import CentralConfig, Query
 from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.errors import BudgetExceededError
 from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
-from privbo_plugins.sessions.records import Published, Session
+from privbo_plugins.sessions.reader import Published
+from privbo_plugins.sessions.records import Session
 from privbo_plugins.store.transaction import Transaction
 from privbo_plugins.store.vault import open_vault
 from tests.inside import algorithm_in, noise_of, weights_of_a_step
@@ -118,7 +119,7 @@ def gradient_query(norm: float | None = 0.5) -> tuple[Query, np.ndarray, np.ndar
 
 
 def audit_query(query: Query, Y: np.ndarray, other: np.ndarray, noise: Any, runs: int) -> float:
-    exact = [query.statistic([data]) for data in (Y, other)]
+    exact = [query.exact([data]) for data in (Y, other)]
     direction = exact[1] - exact[0]
     scale = gaussian_scale(query.sensitivity, query.mu)
     scores = [
@@ -149,8 +150,8 @@ def test_the_audit_flags_a_planned_norm_that_only_the_noise_knows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Gradients clipped to 1, as before norms were planned."""
-    clip = algorithm.mean_of_clipped_rows
-    monkeypatch.setattr(algorithm, "mean_of_clipped_rows", lambda blocks, _: clip(blocks, 1.0))
+    clip = batches.mean_of_clipped_rows
+    monkeypatch.setattr(batches, "mean_of_clipped_rows", lambda blocks, _: clip(blocks, 1.0))
     query, Y, other = gradient_query(None)
     assert audit_query(query, Y, other, InsecureNoise(0), RUNS) > CLAIM
 
@@ -165,7 +166,7 @@ def test_the_audit_flags_a_broken_noise_source(noise: Any) -> None:
 def test_the_audit_flags_broken_clipping(
     mutant: Callable[..., np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(algorithm, "mean_of_clipped_rows", mutant)
+    monkeypatch.setattr(batches, "mean_of_clipped_rows", mutant)
     query, Y, other = gradient_query()
     assert audit_query(query, Y, other, InsecureNoise(0), RUNS) > CLAIM
 
@@ -184,7 +185,7 @@ class Redrawing(Session):
         if row is None or row.state != "done" or query is None:
             return super()._record(tx, trial, params, y)
         scale = gaussian_scale(query.sensitivity, query.mu)
-        noisy = noise_of(self).add_gaussian(query.statistic([y[:, None]]), scale)
+        noisy = noise_of(self).add_gaussian(query.exact([y[:, None]]), scale)
         return Published(float(noisy[0]) + query.offset, "start", -1), False
 
 
@@ -288,7 +289,7 @@ class Adversary:
 
     def see(self, query: Query, points: list[np.ndarray]) -> None:
         tables = [np.column_stack([losses_of(s, x) for x in points]) for s in (0, 1)]
-        null, other = (query.statistic([Y]) for Y in tables)
+        null, other = (query.exact([Y]) for Y in tables)
         release = answer(query, tables[self.data], self.noise)
         scale = gaussian_scale(query.sensitivity, query.mu)
         seen = np.array(release.values) - query.offset - (null + other) / 2

@@ -138,7 +138,7 @@ def test_what_is_not_finite_counts_as_the_worse_bound(
 ) -> None:
     query = query_of(4, 1.0 if private else math.inf, maximize=maximize)
     blocks = [np.array(losses[:2])[:, None], np.array(losses[2:])[:, None]]
-    assert query.statistic(blocks)[0] + query.offset == pytest.approx(expected)
+    assert query.exact(blocks)[0] + query.offset == pytest.approx(expected)
 
 
 def query_of(n: int, mu: float, *, maximize: bool) -> Query:
@@ -151,7 +151,7 @@ def query_of(n: int, mu: float, *, maximize: bool) -> Query:
 
 def test_without_privacy_a_diverged_record_is_no_better_than_the_worst_one() -> None:
     query = query_of(3, math.inf, maximize=False)
-    assert query.statistic([np.array([[5.0], [1.0], [math.nan]])])[0] == pytest.approx(11 / 3)
+    assert query.exact([np.array([[5.0], [1.0], [math.nan]])])[0] == pytest.approx(11 / 3)
 
 
 # Smoothing --------------------------------------------------------------------------------------

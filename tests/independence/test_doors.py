@@ -29,7 +29,8 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 from optuna_samplers import DPGIBOSampler, private_objective
 from privbo_plugins import convert, losses
 from privbo_plugins.cli.curator import column, read_outcomes, read_table
-from privbo_plugins.sessions.records import Published, Session
+from privbo_plugins.sessions.reader import Published
+from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.rows import Curator
 from tests.independence.odd import ODD, of_objects
 from tests.independence.runs import RUNS

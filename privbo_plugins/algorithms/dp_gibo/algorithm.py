@@ -6,40 +6,39 @@ Notation:
     symbol   meaning                                                     shape
     =======  ==========================================================  ========
     theta    centre of step t, a function of earlier releases only       (D,)
-    c        point at which the gradient is estimated (theta, moved      (d,)
-             inwards where a design would leave the cube)
-    X        evaluated points of the batch, as the host rounded them     (m, d)
-    Y        losses, one row a record                                    (n, m)
-    W        (K(X, X) + s2 I)⁻¹ k(X, c)∇ᵀ                                (m, d)
-    G        Y W, per-record posterior mean gradients                    (n, d)
+    c, X, W  centre, points and weights of a step's gradient             (below)
     B        clipping norm                                               scalar
-    g        mean of clipped rows of G, released with noise              (d,)
+    g        mean of clipped rows of G = Y W, released with noise        (d,)
              (2 B sqrt(T) / (n mu_g)) N(0, I)
     D, d     all and numeric coordinates
     =======  ==========================================================  ========
 
-The object reads releases only. Raw losses pass through the statistics that it hands out as
-:class:`~privbo_plugins.algorithms.protocols.Query` and are never kept here.
+:mod:`privbo_plugins.algorithms.dp_gibo.batches` has the rest of the notation. The object reads
+releases only. Raw losses pass through the statistics that its queries name, and are never kept
+here.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.dp_gibo import choices, design
+from privbo_plugins.algorithms.dp_gibo import choices
+from privbo_plugins.algorithms.dp_gibo.batches import (
+    Batches,
+    GIBOState,
+    fraction_of_gradients_within,
+    mean_of_clipped_gradients,
+)
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
 from privbo_plugins.algorithms.dp_gibo.plan import (
     Plan,
     judges_by_values,
     leaving_margin,
-    lengthscales,
     make_plan,
     plan_norm,
     plan_starts,
@@ -61,11 +60,6 @@ from privbo_plugins.algorithms.protocols import (
 from privbo_plugins.algorithms.values import SMALLEST, value_query
 from privbo_plugins.models.estimates import Estimator
 from privbo_plugins.models.gaussian_process import gradient_weights
-from privbo_plugins.models.kernels import Isotropic
-from privbo_plugins.privacy.mechanisms import (
-    fraction_within,
-    mean_of_clipped_rows,
-)
 from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
@@ -78,43 +72,6 @@ _NORM_QUANTILE = 0.8
 
 _NORM_RATE = 1.5
 """Speed of an adaptive norm, in log units per unit of fraction."""
-
-
-@dataclass
-class GIBOState:
-    """Everything that the releases so far determine; public.
-
-    Attributes:
-        step: t, the number of gradients applied.
-        theta: Centre of step t, (D,); None before the start is chosen.
-        path: Centres of all steps so far.
-        B: Clipping norm of the next gradient.
-        rule: State of the step rule.
-        starts: (x, value) of the start points that count.
-        step_values: Step (as text) to its released values, in order of release.
-        extras: Value releases drawn from the reserve.
-        final: The released value at the recommendation, if made.
-        remembered: (trial, x) of remembered points, oldest first.
-        values: (x, value) of all value releases, in order.
-    """
-
-    step: int = 0
-    theta: list[float] | None = None
-    path: list[list[float]] = field(default_factory=list)
-    B: float = 1.0
-    rule: list[list[float]] = field(default_factory=list)
-    starts: list[tuple[list[float], float]] = field(default_factory=list)
-    step_values: dict[str, list[float]] = field(default_factory=dict)
-    extras: int = 0
-    final: float | None = None
-    remembered: list[tuple[str, list[float]]] = field(default_factory=list)
-    values: list[tuple[list[float], float]] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class _Batch:
-    centre: Array  # c, (d,)
-    X: Array  # (b, d), as the host will evaluate them
 
 
 class DPGIBO(CentralAlgorithm):
@@ -138,6 +95,7 @@ class DPGIBO(CentralAlgorithm):
 
     config: GIBOConfig
     plan: Plan | None
+    state: GIBOState
     make_plan = staticmethod(make_plan)
     words = staticmethod(words)
 
@@ -145,28 +103,22 @@ class DPGIBO(CentralAlgorithm):
         super().__init__(config, space, **more)
         plan = self.plan
         self.state = GIBOState()
+        self._noise = 0.0 if plan is None else plan.value_noise
+        self._sign = -1.0 if self.maximize else 1.0
         self._K = plan_starts(config, space)
-        self._searched = 0 if plan is None else plan.n_searched
-        self._selects = selects_choices(config, space)
+        self._planned_starts = self._K + (0 if plan is None else plan.n_searched)
         self._judges = judges_by_values(config, space, plan)
-        self._numeric = space.numeric
-        self._lengthscales = lengthscales(config, space, plan)
-        self.kernel = config.make_kernel(self._lengthscales)
-        self._start_cache: Array = np.empty((0, len(space)))
-        self._forget()
-        if self._K == 0:
-            self._begin(self._start_point(0).tolist())
-
-    def _forget(self) -> None:
-        """Drops all that was computed from the state."""
-        self._batch_cache: tuple[int, _Batch] | None = None
-        self._extra_cache: list[Array] = []
-        sigma = 0.0 if self.plan is None else self.plan.value_noise
-        bounds = self.config.value_range
-        self._estimator = Estimator(self.space, bounds, sigma, maximize=self.maximize)
-        self._search = ValueSearch(
-            self.space, self._estimator, seed=self.seed, maximize=self.maximize
+        self._starts = choices.StartPoints(
+            space,
+            self.seed,
+            centred=not config.random_start,
+            selects=selects_choices(config, space),
         )
+        self.batches = Batches(config, space, plan, self.seed, self.state)
+        self._estimator = Estimator(space, config.value_range, self._noise, maximize=self.maximize)
+        self._search = ValueSearch(space, self._estimator, seed=self.seed, maximize=self.maximize)
+        if self._K == 0:
+            self._begin(self._starts.at(0).tolist())
 
     # What to evaluate next ------------------------------------------------------------------
 
@@ -196,8 +148,8 @@ class DPGIBO(CentralAlgorithm):
         """Number of evaluations that the plan has in the current step."""
         role = self.phase[0]
         if role == START:
-            return self._K + self._searched
-        return len(self._batch().X) if role == STEP else 1
+            return self._planned_starts
+        return len(self.batches.current().X) if role == STEP else 1
 
     def propose(
         self, slot: int, out: Sequence[Array] = (), failed: Sequence[Array] = ()
@@ -206,122 +158,26 @@ class DPGIBO(CentralAlgorithm):
         role, step = self.phase
         if role == START:
             told = self.state.values
-            if self._searched and slot >= self._K and 2 * len(told) >= self._K:
+            if self._searches and slot >= self._K and 2 * len(told) >= self._K:
                 x = self._search.next(slot, told, out, failed)
                 return Proposal(role, step, slot, x)
-            return Proposal(role, step, slot, self.space.snap(self._start_point(slot)))
-        theta = self._theta()
-        x = theta.copy()
+            return Proposal(role, step, slot, self.space.snap(self._starts.at(slot)))
+        x = self.state.centre
         if role == STEP:
-            x[self._numeric] = self._step_point(slot)
+            x[self.space.numeric] = self.batches.point(slot)
         return Proposal(role, step, slot, self.space.snap(x))
 
-    def _start_point(self, slot: int) -> Array:
-        """The middle of the cube (unless a random start is asked for), then a Sobol sequence."""
-        if self._selects:
-            x = self._even_point(choices.place(slot, self.space))
-            x[~self._numeric] = choices.cover(slot, self.space)
-            return x
-        return self._even_point(slot)
-
-    def _even_point(self, index: int) -> Array:
-        if index == 0 and not self.config.random_start:
-            return np.where(self._numeric, 0.5, 0.0)
-        if index >= len(self._start_cache):
-            m = max(4, math.ceil(math.log2(index + 1)))
-            sobol = scipy.stats.qmc.Sobol(
-                len(self.space), scramble=True, rng=np.random.default_rng(self.seed)
-            )
-            self._start_cache = sobol.random_base2(m)
-        u = self._start_cache[index]
-        dims = list(self.space.values())
-        sizes = [len(getattr(dim, "choices", ())) or 1 for dim in dims]
-        return np.asarray(np.where(self._numeric, u, np.floor(u * np.array(sizes))))
-
-    def _step_point(self, slot: int) -> Array:
-        batch = self._batch()
-        if slot < len(batch.X):
-            return np.asarray(batch.X[slot])
-        while len(self._extra_cache) <= slot - len(batch.X):
-            self._extra_cache.append(self._extra_point(batch))
-        return self._extra_cache[slot - len(batch.X)]
-
-    def _extra_point(self, batch: _Batch) -> Array:
-        """The next most informative point for the same centre, given all that is out."""
-        if self.space.d == 0:
-            return np.asarray(batch.X[0])
-        out = np.vstack([batch.X, *(e[None] for e in self._extra_cache)])
-        rng = np.random.default_rng([self.seed, self.state.step, len(out)])
-        radius = 0.37 * self._lengthscales
-        directions = radius * design.structured_directions(self.space.d, self.space.d + 1, rng)
-        point = design.next_probe(
-            self.kernel, out, batch.centre, self.config.noise_ratio, directions
-        )
-        return np.asarray(self._snap_numeric(point[None])[0])
-
-    # Designs --------------------------------------------------------------------------------
-
-    def _batch(self) -> _Batch:
-        """The batch of the current step: a function of releases and the public seed."""
-        if self._batch_cache is None or self._batch_cache[0] != self.state.step:
-            self._batch_cache = (self.state.step, self._make_batch())
-            self._extra_cache = []
-        return self._batch_cache[1]
-
-    def _make_batch(self) -> _Batch:
-        theta = self._theta()[self._numeric]
-        old = self._points_of(self.state.remembered)
-        b = self._batch_size(theta, old)
-        offsets = self._offsets(b)
-        closed = design.has_closed_form(self.kernel, self.space.d, b) and len(old) == 0
-        if closed and not self.config.as_published:
-            centre = design.inward_centre(theta, offsets)
-            return _Batch(centre, self._snap_numeric(centre + offsets))
-        X = theta + offsets
-        if not (closed and X.min() >= 0 and X.max() <= 1):
-            X = design.optimise_batch(self.kernel, X, old, theta, self.config.noise_ratio)
-        return _Batch(theta, self._snap_numeric(X))
-
-    def _batch_size(self, theta: Array, old: Array) -> int:
-        """The plan's b, or with a tolerance and memory the fewest points that reach it."""
-        planned = self.space.d + 1 if self.plan is None else self.plan.batch_size
-        if self.config.tolerance is None or len(old) == 0:
-            return planned
-        fewest = design.fewest_points(
-            self.kernel, old, theta, self.config.noise_ratio,
-            tolerance=self.config.tolerance, most=planned - 1, offsets=self._offsets,
-        )  # fmt: skip
-        return fewest or planned
-
-    def _offsets(self, b: int) -> Array:
-        """Structured design around the origin, shape (b, d), rotated anew in each step."""
-        d, rng = self.space.d, np.random.default_rng([self.seed, self.state.step])
-        if isinstance(self.kernel, Isotropic):
-            symmetric = b if b in (d + 1, 2 * d) else d + 1
-            r = design.best_radius(self.kernel, d, symmetric, self.config.noise_ratio)
-            scales = self._lengthscales
-        else:
-            r, scales = 0.1, np.ones(d)
-        return np.asarray(r * scales * design.structured_directions(d, b, rng))
-
-    def _snap_numeric(self, X: Array) -> Array:
-        """Points as the host will evaluate them, numeric coordinates only."""
-        if not self.space.resolution.any() and self.space.d == len(self.space):
-            return np.asarray(np.clip(X, 0.0, 1.0))
-        full = np.repeat(self._theta()[None], len(X), axis=0)
-        full[:, self._numeric] = X
-        return np.array([self.space.snap(x)[self._numeric] for x in full])
-
-    def _points_of(self, remembered: Sequence[tuple[str, list[float]]]) -> Array:
-        points = [np.asarray(x)[self._numeric] for _, x in remembered]
-        return np.array(points) if points else np.empty((0, self.space.d))
+    @property
+    def _searches(self) -> bool:
+        """Tells if released values choose points."""
+        return self._planned_starts > self._K
 
     # What to release ------------------------------------------------------------------------
 
     def value_query(self, trial: str, role: str, step: int, x: Array) -> Query | None:
         """The clipped mean loss of one trial, if the plan has a release left for it."""
         reserve = self._reserve(role, step)
-        if self._known_plan().mu_value == 0 or reserve is None:
+        if self._plan.mu_value == 0 or reserve is None:
             return None
         meta: dict[str, Any] = {
             "role": role, "step": step, "reserve": reserve, "x": np.asarray(x).tolist()
@@ -332,11 +188,11 @@ class DPGIBO(CentralAlgorithm):
 
     def _reserve(self, role: str, step: int) -> bool | None:
         """Says if the reserve pays for a value (True) or the plan (False); None if neither can."""
-        state, plan = self.state, self._known_plan()
+        state, plan = self.state, self._plan
         if role == FINAL:
             return False if state.final is None else None
         if role == START:
-            planned = len(state.starts) < self._K + self._searched
+            planned = len(state.starts) < self._planned_starts
         else:
             planned = step == state.step and (
                 len(state.step_values.get(str(step), [])) < plan.batch_size
@@ -351,9 +207,8 @@ class DPGIBO(CentralAlgorithm):
         Where values are exact or none is released, the release itself or what is carried. The
         algorithm's own steps never read it.
         """
-        sigma = 0.0 if self.plan is None else self.plan.value_noise
         own = None if release is None else (np.asarray(x).tolist(), release.values[0])
-        if sigma == 0 or not (self.state.values or own):
+        if self._noise == 0 or not (self.state.values or own):
             return self.fallback_value(role, step) if release is None else release.values[0]
         return self._estimator.at(x, self.state.values, own)
 
@@ -373,11 +228,11 @@ class DPGIBO(CentralAlgorithm):
 
     def ready(self, n_done: int) -> bool:
         """Tells if so many evaluated points complete the batch of the current step."""
-        return n_done >= len(self._batch().X)
+        return n_done >= len(self.batches.current().X)
 
     def remembered_after(self, last: Query) -> list[tuple[str, list[float]]]:
         """(trial, x) of the points whose losses are still needed after a gradient release."""
-        if last.meta["step"] + 1 == self._known_plan().n_steps:
+        if last.meta["step"] + 1 == self._plan.n_steps:
             return []
         return self._trimmed([*self.state.remembered, *last.meta["points"]])
 
@@ -387,51 +242,46 @@ class DPGIBO(CentralAlgorithm):
         """The gradient (and the running quantile) once a batch of the current step is done."""
         if self.phase[0] != STEP or not self.ready(len(trials)):
             return []
-        plan, t = self._known_plan(), self.state.step
+        plan, t, B = self._plan, self.state.step, self.state.B
         points = np.array(X)
-        c, fixed = self._centre(points[:, self._numeric])
+        new = points[:, self.space.numeric]
+        c, fixed = self._centre(new)
         old = [p for p in self.state.remembered if held is None or p[0] in held]
-        D = np.vstack([points[:, self._numeric], self._points_of(old)])
-        W = gradient_weights(self.kernel, D, c, self.config.noise_ratio)  # paper, line 7
-        B = self.state.B
+        D = np.vstack([new, self.batches.remembered(old)])
+        W = gradient_weights(self.batches.kernel, D, c, self.config.noise_ratio)  # paper, line 7
+        of_both: dict[str, Any] = {
+            "key": str(t),
+            "trials": (*trials, *(trial for trial, _ in old)),
+            "settings": {"W": self._sign * W, "B": B, "centred": not self.config.as_published},
+        }
         remembered = zip(trials, points.tolist(), strict=True) if self.config.memory else ()
-
-        def query(kind: str, statistic: Any, sensitivity: float, mu: float, **meta: Any) -> Query:
-            return Query(
-                kind,
-                str(t),
-                lambda blocks: statistic(self._gradients(blocks, W), B),
-                sensitivity,
-                mu,
-                trials=(*trials, *(trial for trial, _ in old)),
-                meta={"step": t, **meta},
-            )
-
-        bound = 2.0 * B / plan.n_records if math.isfinite(B) else 0.0
-        gradient = query(
-            "gradient", mean_of_clipped_rows, bound, plan.mu_gradient,
-            fixed=fixed, points=list(remembered),
-        )  # fmt: skip
+        gradient = Query(
+            "gradient",
+            statistic=mean_of_clipped_gradients,
+            sensitivity=2.0 * B / plan.n_records if math.isfinite(B) else 0.0,
+            mu=plan.mu_gradient,
+            meta={"step": t, "fixed": fixed, "points": list(remembered)},
+            **of_both,
+        )
         if plan.mu_norm == 0:
             return [gradient]
-        return [query("norm", fraction_within, 1.0 / plan.n_records, plan.mu_norm), gradient]
+        norm = Query(
+            "norm",
+            statistic=fraction_of_gradients_within,
+            sensitivity=1.0 / plan.n_records,
+            mu=plan.mu_norm,
+            meta={"step": t},
+            **of_both,
+        )
+        return [norm, gradient]
 
     def _centre(self, X: Array) -> tuple[Array, dict[str, float]]:
         """c, with coordinates that the host held fixed for the whole batch put where they were."""
-        batch = self._batch()
+        batch = self.batches.current()
         held = (np.ptp(X, axis=0) == 0) & (np.ptp(batch.X, axis=0) > 0)
         c = np.where(held, X[0], batch.centre)
-        indices = np.flatnonzero(self._numeric)
+        indices = np.flatnonzero(self.space.numeric)
         return c, {str(indices[j]): float(X[0, j]) for j in np.flatnonzero(held)}
-
-    def _gradients(self, blocks: Iterable[Array], W: Array) -> Iterator[Array]:
-        """Per-record posterior mean gradients of the loss to minimise, (n_block, d) a block."""
-        sign = -1.0 if self.maximize else 1.0
-        for Y in blocks:
-            with np.errstate(all="ignore"):  # no message may depend on a record
-                if not self.config.as_published:
-                    Y = Y - Y.mean(axis=1, keepdims=True)
-                yield sign * (Y @ W)
 
     # Learning from releases -----------------------------------------------------------------
 
@@ -468,11 +318,11 @@ class DPGIBO(CentralAlgorithm):
 
     def _learn_start(self) -> None:
         m = len(self.state.starts)
-        if m == self._K + self._searched:
+        if m == self._planned_starts:
             path = self.state.path
             self._begin(self._best_start())
             self.state.path = [*path, *self.state.path]
-        elif self._searched and self._known_plan().n_steps == 0 and m.bit_count() == 1:
+        elif self._searches and self._plan.n_steps == 0 and m.bit_count() == 1:
             # a search by values has no other path
             self.state.path.append(self._best_start())
 
@@ -482,14 +332,12 @@ class DPGIBO(CentralAlgorithm):
         The least of K equal values under noise lies about sqrt(2 ln K) standard deviations low,
         and the first start is the centre (or the user's own guess).
         """
-        if self._searched:
+        if self._searches:
             return self._search.best(self.state.values)
-        sign = -1.0 if self.maximize else 1.0
-        noise = 0.0 if self.plan is None else self.plan.value_noise
         K = len(self.state.starts)
-        margin = _START_MARGIN * noise * math.sqrt(2.0 * math.log(K))
+        margin = _START_MARGIN * self._noise * math.sqrt(2.0 * math.log(K))
         margin += leaving_margin(self.config, self.space.d)
-        first, *others = [(sign * value, x) for x, value in self.state.starts]
+        first, *others = [(self._sign * value, x) for x, value in self.state.starts]
         best = min(others, key=lambda start: start[0], default=first)
         return best[1] if best[0] + margin < first[0] else first[1]
 
@@ -504,15 +352,15 @@ class DPGIBO(CentralAlgorithm):
 
     def _observe_gradient(self, release: Release) -> None:
         """Theta <- project(theta + step(g)) (paper, line 9)."""
-        state, plan = self.state, self._known_plan()
-        theta, g = self._theta(), np.zeros(len(self.space))
-        g[self._numeric] = release.values
+        state, plan = self.state, self._plan
+        theta, g, numeric = state.centre, np.zeros(len(self.space)), self.space.numeric
+        g[numeric] = release.values
         for index, value in release.meta["fixed"].items():
             theta[int(index)], g[int(index)] = value, 0.0
         name = self.config.step_rule
         eta = scheduled(name, plan.step_size, state.step, plan.n_steps)
-        state.rule, delta = STEP_RULES[name](state.rule, g[self._numeric], eta)
-        theta[self._numeric] = np.clip(theta[self._numeric] + delta, 0.0, 1.0)
+        state.rule, delta = STEP_RULES[name](state.rule, g[numeric], eta)
+        theta[numeric] = np.clip(theta[numeric] + delta, 0.0, 1.0)
         state.theta = theta.tolist()
         state.path.append(theta.tolist())
         state.remembered = self._trimmed([*state.remembered, *release.meta["points"]])
@@ -534,33 +382,13 @@ class DPGIBO(CentralAlgorithm):
             ValueError: If nothing has been released yet.
         """
         if self.state.theta is not None:
-            return self.space.snap(self._theta())
+            return self.space.snap(self.state.centre)
         if not self.state.starts:
             raise ValueError("There is nothing to recommend yet: nothing has been released.")
         return self.space.snap(np.array(self._best_start()))
 
-    def _theta(self) -> Array:
-        if self.state.theta is None:
-            raise ValueError("The start has not been chosen yet.")
-        return np.array(self.state.theta)
-
-    def _known_plan(self) -> Plan:
+    @property
+    def _plan(self) -> Plan:
         if self.plan is None:
             raise ValueError("The plan needs the number of records, which the first trial tells.")
         return self.plan
-
-    def state_dict(self) -> dict[str, Any]:
-        """JSON-ready public state; infinite norms as the string "inf"."""
-        fields = asdict(self.state)
-        fields["B"] = "inf" if math.isinf(self.state.B) else self.state.B
-        return fields
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores :meth:`state_dict`."""
-        fields = dict(state)
-        fields["B"] = float(fields["B"])
-        fields["starts"] = [(list(x), v) for x, v in fields["starts"]]
-        fields["remembered"] = [(t, list(x)) for t, x in fields["remembered"]]
-        fields["values"] = [(list(x), v) for x, v in fields["values"]]
-        self.state = GIBOState(**fields)
-        self._forget()

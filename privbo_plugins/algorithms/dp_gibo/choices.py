@@ -24,7 +24,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
 from privbo_plugins.spaces import Categorical, Space
+
+Array = NDArray[np.float64]
 
 FEW = 4
 """Numeric parameters up to which all points are chosen by values."""
@@ -82,10 +88,41 @@ def cover(slot: int, space: Space) -> tuple[int, ...]:
     return tuple(found)
 
 
-def place(slot: int, space: Space) -> int:
-    """Gives the number of the evenly spread point from which a start point takes its numbers.
+class StartPoints:
+    """Start points, spread evenly over the cube.
 
-    With few numeric parameters each start point has its own. With many, hardly any point is near
-    a good one, and choices are compared at the same numbers, the middle first.
+    Args:
+        space: The search space.
+        seed: Scrambles the sequence that they are from.
+        centred: Whether the first is the middle.
+        selects: Whether they try every choice, for released values to select among them. With few
+            numeric parameters each of them then has numbers of its own. With many, hardly any
+            point is near a good one, and choices are compared at the same numbers.
     """
-    return slot if space.d <= FEW else slot // n_arms(space)
+
+    def __init__(self, space: Space, seed: int, *, centred: bool, selects: bool) -> None:
+        self._space, self._seed, self._centred, self._selects = space, seed, centred, selects
+        self._sequence: Array = np.empty((0, len(space)))
+
+    def at(self, slot: int) -> Array:
+        """The point of a slot, shape (D,)."""
+        space = self._space
+        if not self._selects:
+            return self._even(slot)
+        x = self._even(slot if space.d <= FEW else slot // n_arms(space))
+        x[~space.numeric] = cover(slot, space)
+        return x
+
+    def _even(self, index: int) -> Array:
+        """The middle of the cube (unless a random start is asked for), then a Sobol sequence."""
+        numeric = self._space.numeric
+        if index == 0 and self._centred:
+            return np.where(numeric, 0.5, 0.0)
+        if index >= len(self._sequence):
+            m = max(4, math.ceil(math.log2(index + 1)))
+            rng = np.random.default_rng(self._seed)
+            sobol = scipy.stats.qmc.Sobol(len(self._space), scramble=True, rng=rng)
+            self._sequence = sobol.random_base2(m)
+        u = self._sequence[index]
+        sizes = [len(getattr(dim, "choices", ())) or 1 for dim in self._space.values()]
+        return np.asarray(np.where(numeric, u, np.floor(u * np.array(sizes))))

@@ -10,8 +10,8 @@ mean of a Gaussian process over everything released
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,7 @@ class ReleasedMeans(CentralAlgorithm):
     name = "released-means"
     config: MeansConfig
     plan: MeansPlan | None
+    state: MeansState
     make_plan = staticmethod(make_plan)
     words = staticmethod(words)
 
@@ -158,15 +159,3 @@ class ReleasedMeans(CentralAlgorithm):
         m = len(self.state.values)
         counts = sorted({2**i for i in range(m.bit_length())} | {m} - {0})
         return [self._recommended_after(count) for count in counts]
-
-    # State ----------------------------------------------------------------------------------
-
-    def state_dict(self) -> dict[str, Any]:
-        """JSON-ready public state."""
-        return asdict(self.state)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores :meth:`state_dict`."""
-        points = [list(x) for x in state["points"]]
-        self.state = MeansState(points, list(state["values"]))
-        self._recommended = {}

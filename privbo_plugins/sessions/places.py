@@ -1,0 +1,76 @@
+"""Who evaluates what in a run on per-record losses: its places are in the vault, for all workers.
+
+Runs that learn from one number a trial have :mod:`privbo_plugins.sessions.scheduler` instead.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privbo_plugins.algorithms.protocols import (
+    OUTSIDE,
+    OUTSIDE_STEP,
+    START,
+    STEP,
+    CentralAlgorithm,
+    Proposal,
+)
+from privbo_plugins.store.transaction import Transaction
+
+Array = NDArray[np.float64]
+
+_ENOUGH_FAILURES = 2
+"""Where so many trials of a step failed, no further one is tried: another point takes over."""
+
+_CLEAR = 10**6
+"""Slots of trials that the host chose begin here, clear of those that are handed out."""
+
+
+def complete(tx: Transaction, algorithm: CentralAlgorithm) -> bool:
+    """Checks whether the current step can be released (after a crash, by any worker)."""
+    role, step = algorithm.phase
+    if role != STEP or algorithm.plan is None:
+        return False
+    return algorithm.ready(sum(row.state == "done" for row in tx.trials(step=step)))
+
+
+def assign(
+    tx: Transaction, trial: str, algorithm: CentralAlgorithm, *, beyond: bool
+) -> Proposal | None:
+    """Hands the first open slot of the current step to a trial that has none.
+
+    Args:
+        tx: Of the run.
+        trial: The trial; one that failed gets a slot again.
+        algorithm: After all releases of the run.
+        beyond: Whether it gets a point also while every place of the step is taken.
+    """
+    rows = tx.trials(step=algorithm.phase[1])
+    taken = {row.slot for row in rows if row.state in ("out", "done")}
+    if not beyond and sum(r.state in ("out", "done") for r in rows) >= algorithm.batch_capacity:
+        return None
+    tx.forget(trial)  # where the host runs a failed trial again under its name
+    failed = Counter(row.slot for row in rows if row.state == "failed")
+    taken |= {slot for slot, times in failed.items() if times >= _ENOUGH_FAILURES}
+    slot = next(i for i in range(len(taken) + 1) if i not in taken)
+    others = [row for row in rows if row.trial != trial]
+    points = {s: [row.x for row in others if row.state == s] for s in ("out", "failed")}
+    proposal = algorithm.propose(slot, points["out"], points["failed"])
+    tx.new_trial(trial, proposal.role, proposal.step, proposal.slot, proposal.x)
+    return proposal
+
+
+def enter(tx: Transaction, trial: str, algorithm: CentralAlgorithm, x: Array) -> tuple[str, int]:
+    """Enters a trial at a point that the host chose.
+
+    Returns:
+        Its role and step: a start while the start is open, outside the plan afterwards.
+    """
+    role, step = algorithm.phase
+    if role != START:
+        role, step = OUTSIDE, OUTSIDE_STEP
+    tx.new_trial(trial, role, step, tx.count(step=step) + _CLEAR, x)
+    return role, step

@@ -1,0 +1,461 @@
+"""Reads a run on per-record losses: its plan, what it has released, and what may be claimed.
+
+Nothing is drawn or charged here. :class:`privbo_plugins.sessions.records.Session` does that.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privbo_plugins.algorithms.protocols import (
+    ATTEMPTS,
+    FINAL,
+    CentralAlgorithm,
+    CentralConfig,
+    CentralPlan,
+    Release,
+)
+from privbo_plugins.algorithms.registry import algorithm_of
+from privbo_plugins.errors import PrivacyError, SpaceChangedError, VaultError
+from privbo_plugins.plots import History
+from privbo_plugins.privacy.guarantee import Guarantee
+from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge
+from privbo_plugins.privacy.words import texts_of
+from privbo_plugins.spaces import Space
+from privbo_plugins.status import status
+from privbo_plugins.store.run import Run, Total
+from privbo_plugins.store.transaction import NOTE, UNPROTECTED, Transaction, TrialRow
+
+Array = NDArray[np.float64]
+
+PRIVATE, PLAIN = "private", "plain"
+
+_UNPLANNED_TRAININGS = 100
+"""So many trainings are charged before the first vector of losses has made a plan."""
+
+_SAME = 1e-9
+"""Encoded parameters that are so near are the same."""
+
+NO_NOISE = "mu is infinite, so no noise is added"
+
+
+class Published(NamedTuple):
+    """What a trial may show.
+
+    Attributes:
+        value: The release, or an estimate from all releases.
+        role: What the trial was for.
+        step: Its step; negative where it belongs to none.
+        draw: The noisy draw behind a value that is an estimate; None where there is none.
+        carried: Whether the plan has no release for this trial, and earlier ones stand in.
+    """
+
+    value: float
+    role: str
+    step: int
+    draw: float | None = None
+    carried: bool = False
+
+    @property
+    def label(self) -> str:
+        """Role and step, as hosts show them."""
+        return self.role if self.step < 0 else f"{self.role} {self.step}"
+
+
+@dataclass
+class Learnt:
+    """An algorithm, and how far it has followed the run's releases.
+
+    Attributes:
+        space: Where it searches.
+        algorithm: Has a plan once the first vector has fixed the number of records.
+        mode: :data:`PRIVATE` or :data:`PLAIN`; None before the first vector.
+        n_records: Length of every vector; None likewise.
+        seq: Number of the last release that it has observed.
+        values: Released values, in order.
+        over: Whether a run of plain floats, which has no plan, had as many trials as were asked.
+    """
+
+    space: Space
+    algorithm: CentralAlgorithm
+    mode: str | None = None
+    n_records: int | None = None
+    seq: int = 0
+    values: list[float] = field(default_factory=list)
+    over: bool = False
+
+    def observe(self, seq: int, release: Release) -> None:
+        """Learns one release."""
+        self.algorithm.observe(release)
+        self.seq = seq
+        if release.kind in ("value", FINAL):
+            self.values.append(release.values[0])
+
+    def at(self, row: TrialRow, params: Mapping[str, Any]) -> bool:
+        """Checks whether parameters are those of a trial with a value."""
+        if row.value is None:
+            return True
+        try:
+            x = self.space.encode(params)
+        except (KeyError, ValueError):  # one is missing, or a choice is none
+            return False
+        return np.allclose(x, row.x, rtol=0.0, atol=_SAME)
+
+
+class LossReader:
+    """One run of one algorithm on per-record losses, as its vault holds it.
+
+    All methods are safe to call from several threads and processes.
+
+    Args:
+        run: The run.
+        config: Settings of the algorithm.
+        seed: Drives designs; stored with the run.
+        maximize: Whether per-record values are scores.
+    """
+
+    def __init__(self, run: Run, config: CentralConfig, *, seed: int, maximize: bool) -> None:
+        self.run, self.config = run, config
+        self.seed, self.maximize = seed, maximize
+        self._kind = algorithm_of(config)
+        self._lock = threading.RLock()
+        self._learnt: Learnt | None = None
+        self._fresh: list[Release] = []
+        self._constants: dict[str, Any] | None = None
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Transaction]:
+        """Yields a transaction of one thread, after the algorithm has followed the run.
+
+        The algorithm observes the releases of the transaction once it is committed. If it fails,
+        what it fixed in memory is forgotten with it.
+        """
+        with self._lock:
+            before, self._fresh = self._learnt, []
+            try:
+                with self.run.transaction() as tx:
+                    self._follow(tx)
+                    yield tx
+                for release in self._fresh:
+                    self._known().observe(self._known().seq + 1, release)
+            except BaseException:
+                self._learnt = before
+                raise
+
+    # Space and plan -------------------------------------------------------------------------
+
+    @property
+    def space(self) -> Space | None:
+        """The search space, once known."""
+        return None if self._learnt is None else self._learnt.space
+
+    @property
+    def n_records(self) -> int | None:
+        """Length of each vector, once known."""
+        return None if self._learnt is None else self._learnt.n_records
+
+    @property
+    def plan(self) -> CentralPlan | None:
+        """The plan, once the number of records is known; None for a plain-float run."""
+        if self._learnt is None or self._learnt.mode != PRIVATE:
+            return None
+        plan: CentralPlan | None = self._learnt.algorithm.plan
+        return plan
+
+    @property
+    def plain(self) -> bool:
+        """Checks whether this is a run of plain floats, for which nothing is claimed."""
+        return self._learnt is not None and self._learnt.mode == PLAIN
+
+    @property
+    def finished(self) -> bool:
+        """True once the plan of a private run is used up (as of the last ask or tell).
+
+        A run of plain floats is over after ``n_trials``, if they were given.
+        """
+        known = self._learnt
+        if known is None or known.mode is None:
+            return False
+        return known.over if self.plain else known.algorithm.finished
+
+    def fixed(self) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        """Descriptions of the parameters that vary, and of those that do not, by name.
+
+        None where the run has not fixed them yet.
+        """
+        with self._lock:
+            space = None if self.space is None else self.space.to_dict()
+            if space is None or self._constants is None:
+                with self.run.transaction() as tx:
+                    frozen = frozen_of(tx)
+                self._constants = frozen.get("constants")
+                space = space or frozen.get("space")
+            return space, self._constants
+
+    def set_space(self, space: Space) -> None:
+        """Fixes the search space.
+
+        Raises:
+            SpaceChangedError: If it differs from the run's.
+        """
+        with self._lock:
+            if self.space is None:
+                with self._transaction() as tx:
+                    self._learn_over(tx, space)
+            elif self.space != space:
+                raise SpaceChangedError(space_changed(self.space, space))
+
+    def refresh(self) -> None:
+        """Reads what other workers have released."""
+        with self._transaction():
+            pass
+
+    def _learn_over(self, tx: Transaction, space: Space) -> None:
+        """Makes the algorithm for a space, and follows the run.
+
+        Raises:
+            SpaceChangedError: If the run's space is another.
+        """
+        if self._learnt is None:
+            self._begin(space)
+            self._follow(tx)
+        elif self._learnt.space != space:
+            raise SpaceChangedError(space_changed(self._learnt.space, space))
+
+    def _begin(self, space: Space, mode: str | None = None, n_records: int | None = None) -> None:
+        """Makes an algorithm that knows nothing yet; with a plan if the first vector is known."""
+        config, plan = self.config if mode != PLAIN else self.config.plain(), None
+        if n_records is not None:
+            plan = self._kind.make_plan(config, space, n_records)
+        algorithm = self._kind(config, space, seed=self.seed, maximize=self.maximize, plan=plan)
+        self._learnt = Learnt(space, algorithm, mode, n_records)
+
+    def _follow(self, tx: Transaction) -> None:
+        """Brings the algorithm up to the committed releases."""
+        if self._learnt is None:
+            return  # a resumed run whose host has not told the space yet: nothing to learn with
+        frozen = frozen_of(tx) if self._learnt.mode is None else {}
+        if frozen:
+            if frozen["space"] != self._learnt.space.to_dict():
+                raise SpaceChangedError(space_changed(None, self._learnt.space))
+            self._begin(self._learnt.space, frozen["mode"], frozen["n_records"])
+        self.run.follow(tx)
+        for seq, kind, key, payload in tx.releases_after(self._learnt.seq):
+            self._learnt.observe(seq, release_of(kind, key, payload))
+        self._count_plain(tx)
+
+    def _count_plain(self, tx: Transaction) -> None:
+        """Ends a run of plain floats after its number of trials."""
+        if self.plain:
+            self._known().over = tx.told() >= (self.config.n_trials or math.inf)
+
+    def _known(self) -> Learnt:
+        if self._learnt is None:
+            raise PrivacyError("The search space is not known yet.")
+        return self._learnt
+
+    # What was released ----------------------------------------------------------------------
+
+    def published(self, trials: Iterable[str] | None = None) -> dict[str, Published]:
+        """Returns what some trials may show in the host's storage; None for all with a value."""
+        with self.run.transaction() as tx:
+            if trials is not None:
+                rows = [row for trial in trials if (row := tx.trial(trial)) is not None]
+                draws = {row.trial: draw_of(tx, row) for row in rows}
+            else:
+                rows = tx.trials()
+                draws = {
+                    told["meta"].get("trial", key): float(told["values"][0])
+                    for _, kind, key, told in tx.releases_after(0)
+                    if kind == "value" or "trial" in told["meta"]
+                }
+            return {r.trial: shown(r, draws.get(r.trial)) for r in rows if r.value is not None}
+
+    def told_elsewhere(self, params: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        """Lists those of some trials, given by their parameters, that have a value at others."""
+        with self.run.transaction() as tx:
+            rows = [row for trial in params if (row := tx.trial(trial)) is not None]
+        known = self._learnt
+        return [r.trial for r in rows if known is not None and not known.at(r, params[r.trial])]
+
+    def ledger(self) -> list[Charge]:
+        """Every charge so far."""
+        with self.run.transaction() as tx:
+            return tx.charges()
+
+    def releases(self) -> list[Release]:
+        """Every release so far, in order."""
+        with self.run.transaction() as tx:
+            rows = tx.releases_after(0)
+        return [release_of(kind, key, payload) for _, kind, key, payload in rows]
+
+    def recommendation(self) -> dict[str, Any]:
+        """Parameters that the releases so far recommend.
+
+        Raises:
+            ValueError: If nothing has been released yet.
+        """
+        return self._known().space.decode(self.recommended_point())
+
+    def recommended_point(self) -> Array:
+        """The same as a point, shape (D,).
+
+        Raises:
+            ValueError: If nothing has been released yet.
+        """
+        with self._lock:
+            self.refresh()
+            return self._known().algorithm.recommendation()
+
+    def history(self) -> History:
+        """Everything the run has released, for pictures; plain floats are no releases."""
+        with self._lock:
+            self.refresh()
+            releases, known = self.releases(), self._known()
+            mu = {(c.kind, c.key): c.mu for c in self.ledger()}
+            squares = np.cumsum([mu.get((r.kind, r.key), 0.0) ** 2 for r in releases])
+            values = [r for r in releases if r.kind in ("value", FINAL) and not self.plain]
+            space, path = known.space, known.algorithm.path
+            places: dict[str, Any] = {}
+            if values and all("x" in release.meta for release in values):
+                points = np.array([release.meta["x"] for release in values], dtype=float)
+                aim = space.embed(known.algorithm.recommendation()[None])[0]
+                places = {"places": space.embed(points), "aim": aim}
+            return History(
+                values=[(r.meta["role"], r.meta["step"], r.values[0]) for r in values],
+                value_noise=0.0 if self.plan is None else self.plan.value_noise,
+                names=space.names,
+                path=np.array(path),
+                centres=[space.decode(x) for x in path],
+                spent=np.sqrt(squares).tolist(),
+                budget=self.config.mu,
+                **places,
+            )
+
+    # What may be claimed --------------------------------------------------------------------
+
+    def status(self, guarantee: Guarantee) -> dict[str, Any]:
+        """Returns where the run stands, JSON-ready (:func:`privbo_plugins.status.status`).
+
+        Args:
+            guarantee: What the host allows to claim.
+        """
+        try:
+            self.recommended_point()
+            recommends = True
+        except (PrivacyError, ValueError):  # nothing has been released yet
+            recommends = False
+        planned = None if self.plan is None else self.plan.n_trials
+        return status(
+            guarantee,
+            self.run.n_told(),
+            planned,
+            finished=self.finished,
+            recommendation=recommends,
+        )
+
+    def guarantee(self, reasons: Sequence[str] = (), *, failed: int = 0) -> Guarantee:
+        """Returns what may be claimed for this run, from the ledger and the marks.
+
+        Args:
+            reasons: Why the host says that nothing may be claimed at the moment.
+            failed: Failed and pruned trials that the host knows of; the vault may know fewer.
+        """
+        with self._transaction() as tx:
+            validation, training = (self.run.spent.of(tx, who) for who in (VALIDATION, TRAINING))
+            reasons = [*tx.marks(UNPROTECTED), *reasons]
+            notes, failed = list(tx.marks(NOTE)), max(failed, tx.count(state="failed"))
+            frozen = frozen_of(tx)
+        if math.isinf(self.config.mu) and not reasons:
+            reasons.append(NO_NOISE)
+        if failed:
+            notes.append(
+                f"{failed} trial(s) failed or were pruned; whether a trial does so is not covered"
+            )
+        words = self._kind.words(self.config, self.plan)
+        return Guarantee(
+            protected=not reasons,
+            mechanism=(
+                "Gaussian noise (OpenDP's cryptographic generator, seeded from the operating "
+                f"system's entropy) on {words.statistics}; every release is post-processed only"
+            ),
+            neighbours="replace-one (two data sets that differ in one validation record)",
+            population="validation records",
+            n_records=frozen["n_records"] if frozen.get("mode") == PRIVATE else None,
+            mu=self.config.mu,
+            mu_spent=math.sqrt(validation.mu2),
+            n_releases=validation.n,
+            parameters={**getattr(self.config, "asked", {}), **words.parameters},
+            not_covered=(*texts_of("records")["not_covered"], *words.not_covered),
+            reasons=tuple(reasons),
+            notes=tuple(notes),
+            trainings=_trainings(training, self.config, self.plan),
+        )
+
+
+def frozen_of(tx: Transaction) -> dict[str, Any]:
+    """Returns what the run's first vector has fixed; empty before it.
+
+    Raises:
+        VaultError: If the vault has lost the run.
+    """
+    run = tx.run()
+    if run is None:
+        raise VaultError("The vault no longer holds this run.")
+    return run[2] or {}
+
+
+def release_of(kind: str, key: str, payload: Mapping[str, Any]) -> Release:
+    """Reads a release as the vault stores it."""
+    return Release(kind, key, tuple(payload["values"]), payload["meta"])
+
+
+def draw_of(tx: Transaction, row: TrialRow) -> float | None:
+    """Returns the noisy draw that is a trial's own."""
+    own = tx.released("value", row.trial)
+    if own is None:
+        last = tx.released(FINAL, FINAL)
+        own = last if last is not None and last["meta"].get("trial") == row.trial else None
+    return None if own is None else float(own["values"][0])
+
+
+def shown(row: TrialRow, draw: float | None) -> Published:
+    """Returns what a trial with a value may show."""
+    value = math.nan if row.value is None else row.value
+    return Published(value, row.role, row.step, None if draw == value else draw)
+
+
+def space_changed(old: Space | None, new: Space) -> str:
+    """Says why a trial of another space is refused."""
+    known = "" if old is None else f" over {', '.join(old.names)}"
+    return (
+        f"The search space of a private study{known} is fixed by its first trial (or by "
+        f"search_space=); this trial evaluated another one over {', '.join(new.names)}. Every "
+        "trial must suggest the same parameters with the same ranges: one that applies to some "
+        "choices only is suggested always and used where it applies. Nothing was stored or "
+        "charged; start a new study for a new space (on the same records its mu adds to this "
+        "one's: squares add up)."
+    )
+
+
+def most_trainings(plan: CentralPlan | None) -> int:
+    """Limits the trainings of a run: a trial that ends without a release trains again."""
+    return _UNPLANNED_TRAININGS if plan is None else ATTEMPTS * plan.n_trials
+
+
+def _trainings(
+    training: Total, config: CentralConfig, plan: CentralPlan | None
+) -> tuple[tuple[float, int, float], ...]:
+    """The declared cost of one training, how many were charged, and how many can be."""
+    if config.training_mu is None:
+        return ()
+    most = math.inf if plan is None else max(most_trainings(plan), training.n)
+    return ((config.training_mu, training.n, float(most)),)
