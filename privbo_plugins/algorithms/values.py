@@ -1,4 +1,4 @@
-"""Released values of trials: what settings say of them, and the query that releases one.
+"""Released values of trials: what settings and plans say of them, and the query that releases one.
 
 Notation:
 
@@ -14,6 +14,7 @@ A released value is the mean of y clipped to the range, plus Gaussian noise of C
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
@@ -21,7 +22,8 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.protocols import FINAL, CentralAlgorithm, Query
+from privbo_plugins.algorithms.protocols import ATTEMPTS, FINAL, CentralAlgorithm, NoisyPlan, Query
+from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.mechanisms import mean_of_clipped_values
 from privbo_plugins.settings import is_range
 
@@ -62,6 +64,40 @@ LossBound = Annotated[
     float | tuple[float, float], lambda _settings, _field, bound: value_range(bound)
 ]
 """Values lie in [0, loss_bound], or in (low, high); as a setting it is checked."""
+
+
+class LossPlan(NoisyPlan):
+    """Plan of a run on per-record losses, a dataclass with these fields."""
+
+    n_trials: Any
+    training_mu: float | None
+
+    @property
+    def training_total(self) -> float:
+        """Cost of the planned trainings for the training records, if none is tried again."""
+        return (self.training_mu or 0.0) * math.sqrt(self.n_trials)
+
+    @property
+    def training_most(self) -> float:
+        """Most that trainings can cost the training records, failed attempts included."""
+        return (self.training_mu or 0.0) * math.sqrt(ATTEMPTS * self.n_trials)
+
+    @abc.abstractmethod
+    def _lines(self) -> list[str]:
+        """Describes releases and their noise."""
+
+    def __str__(self) -> str:
+        lines = self._lines()
+        if self.training_mu is not None:
+            lines.append(
+                f"  {self.n_trials} trainings declared {not_below(self.training_mu, 4)}-GDP each "
+                f"compose to {not_below(self.training_total, 4)}-GDP for the training records;\n"
+                "  every further attempt of a trial adds one; after "
+                f"{ATTEMPTS * self.n_trials} ({not_below(self.training_most, 4)}-GDP) the run ends"
+            )
+        if self.noise_dominates:
+            lines.append("  WARNING: the noise is likely to drown the signal")
+        return "\n".join(lines)
 
 
 def value_query(

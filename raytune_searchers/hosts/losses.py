@@ -18,7 +18,8 @@ from privbo_plugins.algorithms.protocols import CentralConfig
 from privbo_plugins.errors import BudgetExceededError, PrivacyError
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.sealing import Message
-from privbo_plugins.sessions.records import Published, Session
+from privbo_plugins.sessions.reader import Published
+from privbo_plugins.sessions.records import Session
 from privbo_plugins.shown import TrialRecord
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.run import stored_settings

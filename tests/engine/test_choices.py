@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig, choices, make_plan
-from privbo_plugins.algorithms.dp_gibo.plan import words
+from privbo_plugins.algorithms.dp_gibo.algorithm import words
 from privbo_plugins.algorithms.protocols import FINAL, START
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.spaces import Categorical, Float, Space

@@ -156,7 +156,7 @@ def test_pairs_find_the_slope_of_a_curved_loss_and_a_simplex_does_not() -> None:
         X = np.array([engine.propose(slot).x for slot in range(engine.batch_capacity)])
         moved = X - 0.5
         y = moved @ a + 20.0 * ((moved @ root) ** 2).sum(1) / 2
-        g = (y - y.mean()) @ gradient_weights(engine.kernel, X, np.full(d, 0.5), 0.01)
+        g = (y - y.mean()) @ gradient_weights(engine.batches.kernel, X, np.full(d, 0.5), 0.01)
         angles.append(float(g @ a / np.linalg.norm(g) / np.linalg.norm(a)))
     assert angles[0] == pytest.approx(1.0, abs=1e-9)
     assert angles[1] < 0.9

@@ -59,7 +59,7 @@ def test_a_plan_without_hope_says_so() -> None:
 def test_trainings_have_a_cap_that_the_plan_states() -> None:
     plan = make_plan(MeansConfig(1.0, n_trials=12, training_mu=0.5), LINE, 5000)
     assert plan.training_most == pytest.approx(0.5 * 6.0)
-    assert "after 36 (3-GDP for the training records) the run ends" in str(plan)
+    assert "after 36 (3-GDP) the run ends" in str(plan)
 
 
 # What is learnt ---------------------------------------------------------------------------------

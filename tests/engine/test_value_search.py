@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig, make_plan
-from privbo_plugins.algorithms.dp_gibo.plan import words
+from privbo_plugins.algorithms.dp_gibo.algorithm import words
 from privbo_plugins.algorithms.dp_gibo.value_search import ValueSearch
 from privbo_plugins.algorithms.protocols import FINAL, START
 from privbo_plugins.models.estimates import Estimator

@@ -43,7 +43,6 @@ from privbo_plugins.algorithms.dp_gibo.plan import (
     plan_norm,
     plan_starts,
     selects_choices,
-    words,
 )
 from privbo_plugins.algorithms.dp_gibo.steps import STEP_RULES, scheduled
 from privbo_plugins.algorithms.dp_gibo.value_search import ValueSearch
@@ -56,6 +55,7 @@ from privbo_plugins.algorithms.protocols import (
     Proposal,
     Query,
     Release,
+    Words,
 )
 from privbo_plugins.algorithms.values import SMALLEST, value_query
 from privbo_plugins.models.estimates import Estimator
@@ -72,6 +72,36 @@ _NORM_QUANTILE = 0.8
 
 _NORM_RATE = 1.5
 """Speed of an adaptive norm, in log units per unit of fraction."""
+
+
+def words(config: GIBOConfig, plan: Plan | None) -> Words:
+    """Describes the released statistics, and their noise once planned, for the guarantee."""
+    statistics = "means of per-record gradients clipped in L2 norm, on means of clipped values"
+    if plan is not None and plan.n_searched and not plan.n_steps:
+        return Words(
+            "means of clipped values, one a trial",
+            {
+                "N": plan.n_trials,
+                "value_range": config.value_range,
+                "value_noise": plan.value_noise,
+            },
+        )
+    if config.adaptive:
+        statistics += ", on fractions of records within the norm"
+    planned = None if plan is None or config.adaptive else plan.clipping_norm
+    parameters: dict[str, Any] = {
+        "clipping_norm": planned or config.clipping_norm or "planned with the first trial",
+        "value_range": config.value_range,
+    }
+    if plan is not None:
+        adaptive = "2B sqrt(T)/(n mu_g) with B adaptive"
+        parameters |= {
+            "T": plan.n_steps,
+            "b": plan.batch_size,
+            "gradient_noise": adaptive if config.adaptive else plan.gradient_noise,
+            "value_noise": plan.value_noise,
+        }
+    return Words(statistics, parameters)
 
 
 class DPGIBO(CentralAlgorithm):

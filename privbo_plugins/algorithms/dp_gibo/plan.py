@@ -47,7 +47,7 @@ from privbo_plugins.algorithms.dp_gibo import choices, design
 from privbo_plugins.algorithms.dp_gibo.advice import advise
 from privbo_plugins.algorithms.dp_gibo.config import LENGTHSCALE, NORM_SHARE, GIBOConfig
 from privbo_plugins.algorithms.dp_gibo.steps import DECAYING
-from privbo_plugins.algorithms.protocols import ATTEMPTS, NoisyPlan, Words
+from privbo_plugins.algorithms.values import LossPlan
 from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.mechanisms import check_share, gaussian_scale
 from privbo_plugins.settings import fields_of
@@ -112,7 +112,7 @@ _DROWNING = 0.5
 
 
 @dataclass(frozen=True)
-class Plan(NoisyPlan):
+class Plan(LossPlan):
     """Steps, points and releases of a run, and the cost of each release.
 
     Attributes:
@@ -162,16 +162,6 @@ class Plan(NoisyPlan):
         return evaluated + (self.n_values > 0)
 
     @property
-    def training_total(self) -> float:
-        """Cost of the planned trainings for the training records, if none is tried again."""
-        return (self.training_mu or 0.0) * math.sqrt(self.n_trials)
-
-    @property
-    def training_most(self) -> float:
-        """Most that trainings can cost the training records, failed attempts included."""
-        return (self.training_mu or 0.0) * math.sqrt(ATTEMPTS * self.n_trials)
-
-    @property
     def noise_norm(self) -> float:
         """Expected length of a step's noise over the clipping norm."""
         return self.gradient_noise * math.sqrt(self.d) / self.clipping_norm
@@ -201,30 +191,20 @@ class Plan(NoisyPlan):
         """JSON-ready fields and advice; infinities as the string "inf"."""
         return super().to_dict() | {"advice": self.advice}
 
-    def __str__(self) -> str:
+    def _lines(self) -> list[str]:
         last = [
             "  1 trial at the recommendation",
             f"  {self.n_values} released values with noise of sd {self.value_noise:.3g} each "
             f"(mu={not_below(self.mu_value, 3)})",
         ]
-        lines = [
+        return [
             f"DP-GIBO plan: {self.n_trials} trials, n={self.n_records} records, d={self.d}, "
             f"mu={not_below(self.mu, 6)} in total",
             f"  {self.n_starts} start points",
             *self._told_search(),
             *(last if self.n_values else ["  no released values"]),
+            f"  which method: {self.advice['text']}",
         ]
-        if self.training_mu is not None:
-            lines.append(
-                f"  {self.n_trials} trainings declared {not_below(self.training_mu, 4)}-GDP each "
-                f"compose to {not_below(self.training_total, 4)}-GDP for the training records;\n"
-                "  every further attempt of a trial adds one; after "
-                f"{ATTEMPTS * self.n_trials} ({not_below(self.training_most, 4)}-GDP) the run ends"
-            )
-        lines.append(f"  which method: {self.advice['text']}")
-        if self.noise_dominates:
-            lines.append("  WARNING: the noise is likely to drown the signal")
-        return "\n".join(lines)
 
     def _told_search(self) -> list[str]:
         searched = f"  {self.n_searched} points, each chosen by the values released before it"
@@ -434,18 +414,11 @@ def make_plan(config: GIBOConfig, space: Space, n_records: int) -> Plan:
         >>> make_plan(GIBOConfig(mu=1.0), Space({"x": Float(0, 1)}), 1000).batch_size
         2
     """
-    d = space.d
-    K = plan_starts(config, space)
-    pairs = plan_pairs(config, d, K)
-    b = 2 * d if pairs else plan_batch(config, space)
-    T = pairs or plan_steps(config, d, b, K)
-    S = plan_search(config, space, n_records, K, T * b)
-    T = (T * b - S) // b if d else 0
-    private = not math.isinf(config.mu)
+    d, (K, S, T, b, paired) = space.d, _counts(config, space, n_records)
     M = K + S + T * b + 1 + config.extra_values if config.value_share > 0 else 0
     mu_gradient, mu_value, mu_norm = _shares(config, T, M, S)
     check_share(mu_norm or math.inf)
-    nu = gaussian_scale(2 / n_records, mu_gradient) * math.sqrt(d) if T and private else 0.0
+    nu = _noise(2 / n_records, mu_gradient) * math.sqrt(d)
     B = plan_norm(config, nu)
     low, high = config.value_range
     return Plan(
@@ -459,15 +432,30 @@ def make_plan(config: GIBOConfig, space: Space, n_records: int) -> Plan:
         mu_gradient=mu_gradient,
         mu_value=mu_value,
         mu_norm=mu_norm,
-        gradient_noise=gaussian_scale(2 * B / n_records, mu_gradient) if T and private else 0.0,
-        value_noise=gaussian_scale((high - low) / n_records, mu_value) if M and private else 0.0,
+        gradient_noise=_noise(2 * B / n_records, mu_gradient),
+        value_noise=_noise((high - low) / n_records, mu_value),
         clipping_norm=B,
         step_size=config.step_size or _default_step_size(config, d, T),
         training_mu=config.training_mu,
-        lengthscale=plan_lengthscale(config, d, nu, paired=pairs > 0),
+        lengthscale=plan_lengthscale(config, d, nu, paired=paired),
         n_searched=S,
         n_combinations=choices.n_arms(space),
     )
+
+
+def _counts(config: GIBOConfig, space: Space, n_records: int) -> tuple[int, int, int, int, bool]:
+    """K, S, T and b, and whether the points of a step are pairs."""
+    d, K = space.d, plan_starts(config, space)
+    pairs = plan_pairs(config, d, K)
+    b = 2 * d if pairs else plan_batch(config, space)
+    T = pairs or plan_steps(config, d, b, K)
+    S = plan_search(config, space, n_records, K, T * b)
+    return K, S, (T * b - S) // b if d else 0, b, pairs > 0
+
+
+def _noise(sensitivity: float, mu: float) -> float:
+    """Standard deviation of a release; 0 where none is planned."""
+    return gaussian_scale(sensitivity, mu) if mu else 0.0
 
 
 def _shares(config: GIBOConfig, T: int, M: int, S: int) -> tuple[float, float, float]:
@@ -486,33 +474,3 @@ def _default_step_size(config: GIBOConfig, d: int, T: int) -> float:
         return 0.15
     half = math.sqrt(max(d, 1)) / 2
     return min(1.0, _WAY / half) / max(T, 1)
-
-
-def words(config: GIBOConfig, plan: Plan | None) -> Words:
-    """Describes the released statistics, and their noise once planned, for the guarantee."""
-    statistics = "means of per-record gradients clipped in L2 norm, on means of clipped values"
-    if plan is not None and plan.n_searched and not plan.n_steps:
-        return Words(
-            "means of clipped values, one a trial",
-            {
-                "N": plan.n_trials,
-                "value_range": config.value_range,
-                "value_noise": plan.value_noise,
-            },
-        )
-    if config.adaptive:
-        statistics += ", on fractions of records within the norm"
-    planned = None if plan is None or config.adaptive else plan.clipping_norm
-    parameters: dict[str, Any] = {
-        "clipping_norm": planned or config.clipping_norm or "planned with the first trial",
-        "value_range": config.value_range,
-    }
-    if plan is not None:
-        adaptive = "2B sqrt(T)/(n mu_g) with B adaptive"
-        parameters |= {
-            "T": plan.n_steps,
-            "b": plan.batch_size,
-            "gradient_noise": adaptive if config.adaptive else plan.gradient_noise,
-            "value_noise": plan.value_noise,
-        }
-    return Words(statistics, parameters)

@@ -5,7 +5,6 @@ one ledger, and a recommendation that is not the luckiest trial.
 """
 
 from privbo_plugins.algorithms.released_means.algorithm import MeansState, ReleasedMeans
-from privbo_plugins.algorithms.released_means.config import MeansConfig
-from privbo_plugins.algorithms.released_means.plan import MeansPlan, make_plan
+from privbo_plugins.algorithms.released_means.plan import MeansConfig, MeansPlan, make_plan
 
 __all__ = ["MeansConfig", "MeansPlan", "MeansState", "ReleasedMeans", "make_plan"]

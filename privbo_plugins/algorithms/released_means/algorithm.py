@@ -26,8 +26,7 @@ from privbo_plugins.algorithms.protocols import (
     Query,
     Release,
 )
-from privbo_plugins.algorithms.released_means.config import MeansConfig
-from privbo_plugins.algorithms.released_means.plan import MeansPlan, make_plan, words
+from privbo_plugins.algorithms.released_means.plan import MeansConfig, MeansPlan, make_plan, words
 from privbo_plugins.algorithms.values import value_query
 from privbo_plugins.models.smoothing import Smoother
 from privbo_plugins.spaces import Space

@@ -1,4 +1,4 @@
-"""The plan: as many releases as trials, each with the same share of the budget.
+"""Settings and plan: as many releases as trials, each with the same share of the budget.
 
 Notation:
 
@@ -17,20 +17,63 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Self
 
-from privbo_plugins.algorithms.protocols import ATTEMPTS, NoisyPlan, Words
-from privbo_plugins.algorithms.released_means.config import MeansConfig
+from privbo_plugins.algorithms.protocols import Words
+from privbo_plugins.algorithms.values import LossBound, LossPlan, value_range
 from privbo_plugins.privacy.figures import not_below
-from privbo_plugins.privacy.mechanisms import gaussian_scale
+from privbo_plugins.privacy.mechanisms import check_share, gaussian_scale
+from privbo_plugins.privacy.settings import EpsilonSettings
+from privbo_plugins.settings import Count, evolve, setting, settings
 from privbo_plugins.spaces import Space
+
+_ENDLESS = 10**9
 
 _DROWNING = 0.1
 """Noise of a released value, in widths of the range, from which a warning is due."""
 
 
+@settings
+class MeansConfig(EpsilonSettings):
+    """Settings of one run; everything here is public.
+
+    {settings}
+
+    Raises:
+        ValueError: For every value outside its range.
+    """
+
+    algorithm: ClassVar[str] = "released-means"
+    trials_given: ClassVar[bool] = True
+
+    n_trials: Count = setting(
+        "How many trials are released, N >= 1; each gets mu / sqrt(N). The run ends with them."
+    )
+    loss_bound: LossBound = setting(
+        "Values are clipped to [0, loss_bound], or (low, high), before they are averaged.",
+        default=1.0,
+    )
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        check_share(self.mu / math.sqrt(self.n_trials))
+
+    @property
+    def value_range(self) -> tuple[float, float]:
+        """(low, high) that values are clipped to before they are averaged."""
+        return value_range(self.loss_bound)
+
+    def with_trials(self, n_trials: int | None) -> Self:
+        """The same settings with another number of trials; None leaves it as it is."""
+        return self if n_trials is None else evolve(self, n_trials=n_trials)
+
+    def plain(self) -> Self:
+        """Settings of an unprotected run: no noise, no clipping, no end."""
+        return evolve(self, mu=math.inf, epsilon=None, delta=None, n_trials=_ENDLESS)
+
+
 @dataclass(frozen=True)
-class MeansPlan(NoisyPlan):
+class MeansPlan(LossPlan):
     """Releases of a run and their cost.
 
     Attributes:
@@ -52,11 +95,6 @@ class MeansPlan(NoisyPlan):
     training_mu: float | None = None
 
     @property
-    def training_most(self) -> float:
-        """Most that trainings can cost the training records, failed attempts included."""
-        return (self.training_mu or 0.0) * math.sqrt(ATTEMPTS * self.n_trials)
-
-    @property
     def noise_dominates(self) -> bool:
         """Tells if the noise is likely to hide all differences between trials."""
         return self.value_noise > _DROWNING * self.width
@@ -70,22 +108,13 @@ class MeansPlan(NoisyPlan):
             "larger mu, a smaller loss_bound or fewer trials help."
         )
 
-    def __str__(self) -> str:
-        lines = [
+    def _lines(self) -> list[str]:
+        return [
             f"Plan of released means: {self.n_trials} trials, n={self.n_records} records, "
             f"mu={not_below(self.mu, 6)} in total",
             f"  each trial's clipped mean is released with noise of sd {self.value_noise:.3g} "
             f"(mu={not_below(self.mu_value, 3)})",
         ]
-        if self.training_mu is not None:
-            lines.append(
-                f"  trainings declared {not_below(self.training_mu, 4)}-GDP each; after "
-                f"{ATTEMPTS * self.n_trials} ({not_below(self.training_most, 4)}-GDP for the "
-                "training records) the run ends"
-            )
-        if self.noise_dominates:
-            lines.append("  WARNING: the noise is likely to drown the signal")
-        return "\n".join(lines)
 
 
 def make_plan(config: MeansConfig, space: Space, n_records: int) -> MeansPlan:  # noqa: ARG001
