@@ -20,7 +20,7 @@ rounds. Keys and noise are new in every attempt. Messages are JSON-ready.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Generator, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -112,7 +112,7 @@ class Masking:
             if told["attempt"] is not None:
                 measure = Measure(self._config, told["round"], told["norm"])
                 x = measure.part(self._agent, w) + noise
-                self._attempt = _Attempt(self._agent, told["attempt"], measure, keys, x)
+                self._attempt = _Attempt(self._config, self._agent, told, keys, x)
             return int(told["round"])
 
     def _look(self) -> None:
@@ -172,64 +172,88 @@ class Masking:
 
     def _answer(self, attempt: _Attempt, told: Mapping[str, Any]) -> None:
         """Prepares the message of the next phase."""
+        opens = attempt.phase == MASKED
         try:
-            understood(lambda sent: self._next(attempt, sent), told)
+            if opens and self._n_opened >= self._config.n_rounds:
+                raise MalformedError
+            understood(attempt.hear, told)
         except MalformedError:
             self._attempt = None
         if self._attempt is None:  # outside of the handler: what was sent is in its frames
             raise FederationError(UNFIT)
-
-    def _next(self, attempt: _Attempt, told: Mapping[str, Any]) -> None:
-        if attempt.phase == KEYS:
-            attempt.share(self._config, told)
-        elif attempt.phase == SHARES:
-            attempt.mask(self._config, told)
-        else:
-            self._open(attempt, told)
-
-    def _open(self, attempt: _Attempt, told: Mapping[str, Any]) -> None:
-        if self._n_opened >= self._config.n_rounds:
-            raise MalformedError
-        attempt.open(self._config, told)
-        self._n_opened += 1
+        self._n_opened += opens
 
 
 class _Attempt:
-    """What an agent knows in one attempt, in the order in which it learns it."""
+    """What an agent says in one attempt, and knows of it."""
 
     def __init__(
-        self, agent: int, name: str, measure: Measure, keys: Keys, x: NDArray[np.int64]
+        self,
+        config: FederationConfig,
+        agent: int,
+        told: Mapping[str, Any],
+        keys: Keys,
+        x: NDArray[np.int64],
     ) -> None:
-        self.agent, self.name, self.measure, self.t = agent, name, measure, measure.t
-        self.phase, self.to_send = KEYS, None
-        self._keys, self._x = keys, x
-        self._purpose = f"privbo-masks/1 {name} {self.t}"
+        self.agent, self.name, self.t = agent, str(told["attempt"]), int(told["round"])
+        self.phase = KEYS
+        self.to_send: Sent | None = None
+        self._config, self._keys, self._x = config, keys, x
+        self._purpose = f"privbo-masks/1 {self.name} {self.t}"
         self._public: dict[int, Public] = {}
         self._own: tuple[bytes, bytes] | None = None
         self._sealed: dict[int, bytes] = {}
         self._met: dict[int, sealing.Meeting] = {}
-
-    to_send: Sent | None
+        self._messages = self._say()
+        next(self._messages)
 
     def __repr__(self) -> str:
         return f"_Attempt(round {self.t}, phase {self.phase})"
 
-    def share(self, config: FederationConfig, told: Mapping[str, Any]) -> None:
-        """From the keys of U_1 to shares for all of them."""
-        u, t = self.agent, config.threshold
+    def hear(self, told: Mapping[str, Any]) -> None:
+        """Learns how a phase ended, and prepares the message of the next one."""
+        self.to_send = self._messages.send(told)
+        self.phase += 1
+
+    def _say(self) -> Generator[Sent, Mapping[str, Any], None]:
+        """All that the agent says after its keys, each for what it has heard before.
+
+        Raises:
+            MalformedError: If it may not help to open what it hears of.
+        """
+        u, t = self.agent, self._config.threshold
+        told = yield {}
         self._public = {int(v): read(sent) for v, sent in told["keys"].items()}
-        _check(self._public, range(config.n_agents), config, u)
+        self._check(self._public, range(self._config.n_agents))
         if self._public[u] != self._keys.public:
             raise MalformedError
         keys = masking.split(self._keys.s, t, self._public)
         seeds = masking.split(self._keys.b, t, self._public)
-        self._own = keys[u], seeds[u]
-        sealed = {
+        self._own = keys.pop(u), seeds.pop(u)
+        told = yield {"shares": {
             str(v): text(sealing.sealed(self._key_to(u, v), keys[v] + seeds[v], self._purpose))
-            for v in self._public
-            if v != u
+            for v in keys
+        }}  # fmt: skip
+        self._sealed = {int(v): binary(sent) for v, sent in told["shares"].items()}
+        U_2 = {*self._sealed, u}
+        self._check(U_2, self._public)
+        others = {v: self._public[v] for v in self._sealed}
+        y = masking.masked(self._x.view(np.uint64), u, self._keys, others, self._purpose)
+        told = yield {"vector": text(y.astype("<u8").tobytes())}
+        U_3 = {int(v) for v in told["present"]}
+        self._check(U_3, U_2)
+        held = {v: share for v in U_2 if (share := self._held(v)) is not None}
+        yield {
+            "seeds": {str(v): text(seed) for v, (_, seed) in held.items() if v in U_3},
+            "keys": {str(v): text(key) for v, (key, _) in held.items() if v not in U_3},
         }
-        self.phase, self.to_send = SHARES, {"shares": sealed}
+        raise MalformedError  # of another sum its shares would open masks of this one
+
+    def _check(self, agents: Collection[int], among: Collection[int]) -> None:
+        """Checks that a set of agents is one of which this agent may help to open a sum."""
+        few = len(agents) < self._config.present
+        if self.agent not in agents or few or not set(agents) <= set(among):
+            raise MalformedError
 
     def _key_to(self, u: int, v: int) -> bytes:
         """For what u tells v, one of whom is this agent."""
@@ -237,24 +261,6 @@ class _Attempt:
         if other not in self._met:
             self._met[other] = sealing.Meeting(self._keys.known_c, self._public[other].c)
         return self._met[other].key(f"{self._purpose} from {u} to {v}")
-
-    def mask(self, config: FederationConfig, told: Mapping[str, Any]) -> None:
-        """From what U_2 have sealed to the masked vector."""
-        self._sealed = {int(v): binary(sent) for v, sent in told["shares"].items()}
-        U_2 = {*self._sealed, self.agent}
-        _check(U_2, self._public, config, self.agent)
-        others = {v: self._public[v] for v in self._sealed}
-        y = masking.masked(self._x.view(np.uint64), self.agent, self._keys, others, self._purpose)
-        self.phase, self.to_send = MASKED, {"vector": text(y.astype("<u8").tobytes())}
-
-    def open(self, config: FederationConfig, told: Mapping[str, Any]) -> None:
-        """From U_3 to shares of its members' seeds, and of the keys of who was lost."""
-        U_2, U_3 = {*self._sealed, self.agent}, {int(v) for v in told["present"]}
-        _check(U_3, U_2, config, self.agent)
-        held = {v: share for v in U_2 if (share := self._held(v)) is not None}
-        seeds = {str(v): text(seed) for v, (_, seed) in held.items() if v in U_3}
-        keys = {str(v): text(key) for v, (key, _) in held.items() if v not in U_3}
-        self.phase, self.to_send = OPEN, {"seeds": seeds, "keys": keys}
 
     def _held(self, v: int) -> tuple[bytes, bytes] | None:
         """This agent's shares of v's key and seed; None if v has not sealed any."""
@@ -265,14 +271,6 @@ class _Attempt:
         except ValueError:
             return None
         return both[: masking.SHARE], both[masking.SHARE :]
-
-
-def _check(
-    agents: Collection[int], among: Collection[int], config: FederationConfig, own: int
-) -> None:
-    """Checks that a set of agents is one of which this agent may help to open a sum."""
-    if own not in agents or len(agents) < config.present or not set(agents) <= set(among):
-        raise MalformedError
 
 
 # Messages ---------------------------------------------------------------------------------------

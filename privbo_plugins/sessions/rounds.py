@@ -286,8 +286,8 @@ class Rounds:
         while (found := told()) is PENDING and self.current is not None:
             if ended is not None and ended.is_set():
                 return None
-            if self._due(self.current):
-                self._close_due()
+            if self._over():
+                self._close()
             elif (left := until - time.monotonic()) <= 0:
                 return PENDING
             else:
@@ -334,32 +334,33 @@ class Rounds:
             return math.inf
         return self.current.opened + self.deadline - time.monotonic()
 
-    def _due(self, current: VisibleRound | Attempt) -> bool:
-        """Tells if a round is over its deadline, or complete and open: the vault refused it."""
-        return self.time_left() <= 0 or (not self.hold and current.complete(self._left))
+    def _complete(self) -> bool:
+        """Tells if no agent is waited for; a round on the server's clock waits for all of it."""
+        current = self.current
+        return current is not None and not self.hold and current.complete(self._left)
 
-    def _close_due(self) -> None:
-        if self.hold:
-            self._advance()
-        elif self.current is not None:
-            self._close(self.current)
+    def _over(self) -> bool:
+        """Tells if the open round is due, or complete and open: the vault refused it."""
+        return self._complete() or self.time_left() <= 0
 
     def _close_if_complete(self) -> None:
-        current = self.current
-        if current is not None and not self.hold and current.complete(self._left):
-            self._close(current)
+        if self._complete():
+            self._close()
 
     def _advance(self) -> None:
         """Closes what the server's clock has closed: a function of time alone."""
-        while self.hold and self.current is not None and self.time_left() <= 0:
-            due = self.current.opened + (self.deadline or 0.0)
-            self._close(self.current)
-            if self.ledger.n_left:
-                self.current = self._open()
-                self.current.opened = due
+        while self.hold and self._over():
+            self._close()
 
-    def _close(self, current: VisibleRound | Attempt) -> None:
-        """Releases a round, once, or goes on to its next phase."""
+    def _close(self) -> None:
+        """Releases the open round, once, or goes on to its next phase.
+
+        On the server's clock the next round begins with the deadline of this one.
+        """
+        current = self.current
+        if current is None:
+            return
+        due = min(current.opened + (self.deadline or 0.0), time.monotonic())
         try:
             if current.end_phase(self.ledger, time.monotonic()):
                 self.current = None
@@ -367,21 +368,21 @@ class Rounds:
             self.lock.notify_all()
         if current.why_given_up and not isinstance(current, VisibleRound):
             self.given_up = current
+        if self.hold and self.ledger.n_left:
+            self.current = self._open()
+            self.current.opened = due
 
     def close_round(self) -> None:
         """Closes the open round, if any, without those that have not sent."""
         with self.lock:
-            if self.current is not None:
-                self._close(self.current)
-                if self.hold and self.ledger.n_left:
-                    self.current = self._open()
+            self._close()
 
     def poll(self) -> int:
         """Closes the open round if it is due, and returns how many rounds were released."""
         with self.lock:
             self._advance()
-            if self.current is not None and self._due(self.current):
-                self._close_due()
+            if not self.hold and self._over():
+                self._close()
             return len(self.ledger.known)
 
     # What was released --------------------------------------------------------------------------

@@ -91,21 +91,15 @@ class FederatedServer:
         key: str | os.PathLike[str] | None = None,
         client_ca: str | os.PathLike[str] | None = None,
     ) -> Address:
-        """Answers agents of other processes over TLS, until :meth:`close`.
-
-        Needs the ``federation`` extra, and ``space=``: else the first agent would say what all
-        tune.
+        """Answers agents of other processes over TLS, until :meth:`close`; needs ``space=``.
 
         Args:
             address: Host and port (0 for any that is free), or the path of a Unix socket.
-            secret: From which the server's certificate and the agents' secrets follow: at least 16
-                random bytes (guesses can be tried on the certificate), or the path of a file,
-                which is created, for this user alone, if there is none. With the same secret,
-                address and ``run_name``, invitations outlive the server's process. None for a new
-                one.
-            cert: File of a certificate of the institution (PEM, then those up to an authority, if
-                any), in place of one that follows from the secret. Agents accept this certificate
-                alone: a new one needs new invitations.
+            secret: From which certificate and invitations follow: at least 16 random bytes, or a
+                file, which is created for this user alone. None for a new one. With the same
+                secret, address and ``run_name``, invitations outlive the server's process.
+            cert: File of the institution's own certificate (PEM, then those up to an authority).
+                Agents accept this one alone: another one needs new invitations.
             key: File of its private key (PEM without password), which this user alone can read.
             client_ca: File of the authorities (PEM) of whom agents need a certificate besides
                 their secret. None to ask for no certificate.
@@ -118,24 +112,8 @@ class FederatedServer:
             ImportError: If the ``federation`` extra is not installed.
             PrivacyError: If other users can read the secret file or the key.
             ValueError: If the server listens already, has no space, or a file cannot be used.
-
-        Example:
-            >>> from privbo_plugins.algorithms.dp_fts_de import FederationConfig
-            >>> from privbo_plugins.spaces import Float, Space
-            >>> space = Space({"x": Float(0.0, 1.0)})
-            >>> server = FederatedServer(FederationConfig(n_agents=2, epsilon=4.0), space=space)
-            >>> host, port = server.listen()
-            >>> server.invitation(1).startswith(f"privbo://{host}:{port}/1?server=")
-            True
-            >>> server.close()
         """
-        if self._listener is not None:
-            raise ValueError(f"The server listens already: {self._listener}. Call close() first.")
-        if self.rounds.space is None:
-            raise ValueError(
-                "A server that listens needs FederatedServer(space=...): else the first agent "
-                "that joins would say what all the others tune."
-            )
+        self._check_silent()
         from privbo_plugins.federation.identity import identity_of  # with libraries of an extra
         from privbo_plugins.federation.listening import Listener
 
@@ -143,6 +121,15 @@ class FederatedServer:
         identity = identity_of(secret, cert, key, client_ca)
         self._listener = Listener(self.rounds, where, identity, self._invitations)
         return self._listener.address
+
+    def _check_silent(self) -> None:
+        if self._listener is not None:
+            raise ValueError(f"The server listens already: {self._listener}. Call close() first.")
+        if self.rounds.space is None:
+            raise ValueError(
+                "A server that listens needs FederatedServer(space=...): else the first agent "
+                "that joins would say what all the others tune."
+            )
 
     def invitation(self, agent: int | str, *, address: Address | None = None) -> str:
         """Writes the text that ``connect`` takes in an agent's process: a secret of that agent.
@@ -155,6 +142,16 @@ class FederatedServer:
         Raises:
             ValueError: If the roster does not list the agent, the server does not listen, or it
                 listens on all addresses and ``address`` does not say which to use.
+
+        Example:
+            >>> from privbo_plugins.algorithms.dp_fts_de import FederationConfig
+            >>> from privbo_plugins.spaces import Float, Space
+            >>> space = Space({"x": Float(0.0, 1.0)})
+            >>> server = FederatedServer(FederationConfig(n_agents=2, epsilon=4.0), space=space)
+            >>> host, port = server.listen()
+            >>> server.invitation(1).startswith(f"privbo://{host}:{port}/1?server=")
+            True
+            >>> server.close()
         """
         number = self.number_of(agent)
         if self._listener is None:

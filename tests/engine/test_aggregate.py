@@ -369,27 +369,37 @@ def _until_it_refuses(agents: list[phases.Masking]) -> None:
         (MASKED, _without_itself),
         (MASKED, _a_stranger),
         (MASKED, lambda told: told.update(present=None)),
+        (OPEN, None),
     ],
 )
 def test_an_agent_helps_to_open_no_other_sum_than_it_agreed_to(
-    phase: int, change: Change, monkeypatch: pytest.MonkeyPatch
+    phase: int, change: Change | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server, V = server_of(config_of(6)), vectors(6)
-    original = aggregation.Attempt.told
+    """The last server asks for the shares of another sum, of fewer agents, once it has one's."""
+    server, V = server_of(config_of(6, min_present=5)), vectors(6)
+    original, turn = aggregation.Attempt.told, Exchange.turn
 
     def lying(self: aggregation.Attempt, u: int, asked: int) -> Any:
         told = copy.deepcopy(original(self, u, asked))
         if u == 0 and asked == phase and told is not None:
+            assert change is not None
             change(told)
         return told
 
+    def asking_again(self: Exchange, asked: Any) -> Any:
+        told = turn(self, asked)
+        return {"present": list(range(5))} if asked["phase"] == OPEN and self.n == 0 else told
+
+    if change is None:
+        monkeypatch.setattr(Exchange, "turn", asking_again)
     monkeypatch.setattr(aggregation.Attempt, "told", lying)
     agents = agents_of(server, V)
     go_on(agents[1:])
     with pytest.raises(FederationError, match="no round that this agent may help") as caught:
         _until_it_refuses(agents)
     assert caught.value.__context__ is None
-    assert all(asked["phase"] <= phase for asked in _seen(agents[0]))
+    sent = [asked["phase"] for asked in _seen(agents[0])]
+    assert sent == list(range(SHARES, phase + 1))
 
 
 def test_an_agent_opens_no_more_sums_than_rounds_were_agreed() -> None:

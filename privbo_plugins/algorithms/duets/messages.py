@@ -107,8 +107,10 @@ class Broadcast:
             raise ValueError(
                 f"A broadcast holds {', '.join(names)}; this one lacks {', '.join(missing)}."
             )
-        told: dict[str, Any] = {n: state[n] for n in names}
-        return cls(**{n: tuple(x) if isinstance(x, list) else x for n, x in told.items()})
+        told: dict[str, Any] = {
+            n: tuple(state[n]) if isinstance(state[n], list) else state[n] for n in names
+        }
+        return cls(**told)
 
 
 @dataclass
