@@ -12,6 +12,7 @@ process. All that objectives return comes from :attr:`Run.own`, whose scanner fi
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
 import warnings
@@ -44,22 +45,17 @@ class System:
 
     Attributes:
         name: Of its classes, without ``Sampler`` and ``Search``; "" for any sampler.
-        args: Of both classes, without keywords.
         settings: Of both classes.
         counted: What its status counts.
         size: Of a vector of losses; None for single numbers.
-        first: What the first trial and the rest of the plan are, in trials.
         whole: Trials after which the plan is used up; None where there is none.
-        on_ray: Settings of the search alone.
     """
 
     name: str
-    args: tuple[Any, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
     counted: str = "trials"
     size: int | None = None
     whole: int | None = None
-    on_ray: dict[str, Any] = field(default_factory=dict)
 
     @property
     def named(self) -> dict[str, str]:
@@ -69,25 +65,24 @@ class System:
 
 def _rewards(name: str) -> System:
     own = {"n_trials": 4, "user_budget": 5.0, "mechanism": "laplace", "value_range": (0, 1)}
-    return System(name, (0.5,), own, whole=4)
+    return System(name, own | {"epsilon": 0.5}, whole=4)
 
 
 SYSTEMS: dict[str, System] = {
     "records": System(
-        "DPGIBO", (1.0,), {"n_starts": 2, "n_steps": 2}, size=N_RECORDS, whole=7
+        "DPGIBO", {"mu": 1.0, "n_starts": 2, "n_steps": 2}, size=N_RECORDS, whole=7
     ),
-    "outside": System("Private", (SixthConfig(1.0, 6),), size=N_RECORDS, whole=6),
-    "any sampler": System("", settings={"mu": 1.0, "n_trials": 6}, size=N_RECORDS, whole=6),
+    "outside": System("Private", {"config": SixthConfig(1.0, 6)}, size=N_RECORDS, whole=6),
+    "any sampler": System("", {"mu": 1.0, "n_trials": 6}, size=N_RECORDS, whole=6),
     "rewards": _rewards("LDPGPUCB"),
     "rewards, t": _rewards("LDPTGPUCB"),
     "rewards, ata": _rewards("LDPATAGPUCB"),
     "rewards, moma": _rewards("LDPMoMAGPUCB"),
     "duets": System(
         "DUETS",
-        (2,),
         {
-            "epsilon": 1.0, "n_trials": 7, "discretisation": 64, "mechanism": "laplace",
-            "value_range": (0, 1),
+            "n_agents": 2, "epsilon": 1.0, "n_trials": 7, "discretisation": 64,
+            "mechanism": "laplace", "value_range": (0, 1),
         },
         whole=8,
     ),
@@ -111,6 +106,8 @@ class Run(ABC):
     Attributes:
         own: The secrets that objectives return.
         done: Trials that have completed.
+        errors: Of all trials that have failed.
+        loud: Whether warnings of little use are heard; few trials bring many.
     """
 
     def __init__(self, system: str, folder: Path, vault: str | None, more: dict[str, Any]) -> None:
@@ -119,6 +116,8 @@ class Run(ABC):
         self.vault = {} if vault is None else {"vault": vault}
         self.more = more
         self.done = 0
+        self.errors: list[Exception] = []
+        self.loud = False
         self.curator: Any = None
         self.y = np.round(np.linspace(0, 1, N_ROWS), 3)
 
@@ -149,23 +148,33 @@ class Run(ABC):
 
     # The verbs ------------------------------------------------------------------------------
 
-    def trials(self, n: int, *, plain: bool = False, fails: bool = False) -> list[Any]:
+    def trials(
+        self, n: int, *, plain: bool = False, fails: bool = False, caught: bool = False
+    ) -> list[Any]:
         """Runs so many trials, or as many as the plan has left; values as the host shows them.
 
         Args:
             n: How many.
             plain: Whether the objective is not wrapped.
             fails: Whether it raises, and quotes a secret.
+            caught: Whether the loop goes on after an error, as it always does on Ray.
         """
         _NOW[:] = [self]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UtilityWarning)
-            shown = self._trials(n, "plain" if plain else "fails" if fails else "private")
+            if not self.loud:
+                warnings.simplefilter("ignore", UtilityWarning)
+            kind = "plain" if plain else "fails" if fails else "private"
+            shown = self._trials(n, kind, caught or fails)
         self.done += sum(value is not None for value in shown)
         return shown
 
     @abstractmethod
-    def _trials(self, n: int, kind: str) -> list[Any]: ...
+    def _trials(self, n: int, kind: str, caught: bool) -> list[Any]: ...
+
+    @property
+    @abstractmethod
+    def points(self) -> list[dict[str, Any]]:
+        """The configuration of each trial."""
 
     @abstractmethod
     def ask(self, verb: str, *more: Any) -> Any:
@@ -219,7 +228,7 @@ class OnOptuna(Run):
             self.sampler = kind(self._table(), seed=0)
         else:
             space = {"search_space": {"x": FloatDistribution(0, 1)}}
-            self.sampler = kind(*self.system.args, **(space | own))
+            self.sampler = kind(**(space | own))
         self.private, self.told = self._wrapped(self.sampler, self.objective), self.sampler
 
     def objective(self, trial: Any) -> Any:
@@ -230,13 +239,25 @@ class OnOptuna(Run):
     def _fails(self, trial: Any) -> Any:
         raise ValueError(f"{self.own.token} {self.objective(trial)}")
 
-    def _trials(self, n: int, kind: str) -> list[Any]:
+    def _trials(self, n: int, kind: str, caught: bool) -> list[Any]:
         before = len(self.study.trials)
-        objective: Any = {"private": self.private, "plain": self.objective}.get(kind)
-        if objective is None:
-            objective = self._wrapped(self.sampler, self._fails)
-        self.study.optimize(objective, n_trials=n, catch=(Exception,) if kind == "fails" else ())
+        chosen: Any = {"private": self.private, "plain": self.objective}.get(kind)
+        if chosen is None:
+            chosen = self._wrapped(self.sampler, self._fails)
+
+        def noted(trial: Any) -> Any:
+            try:
+                return chosen(trial)
+            except Exception as error:
+                self.errors.append(error)
+                raise
+
+        self.study.optimize(noted, n_trials=n, catch=(Exception,) if caught else ())
         return [trial.value for trial in self.study.trials[before:]]
+
+    @property
+    def points(self) -> list[dict[str, Any]]:
+        return [trial.params for trial in self.study.trials]
 
     def ask(self, verb: str, *more: Any) -> Any:
         """Samplers know nothing but what the study and the vault hold."""
@@ -296,7 +317,7 @@ class OnRay(Run):
         elif self.key == "rows":
             self.search = kind(self._table(), **host)
         else:
-            self.search = kind(*self.system.args, **({"search_space": LINE} | host | own))
+            self.search = kind(**({"search_space": LINE} | host | own))
         self._wrap()
 
     def _begin_callback(self, own: dict[str, Any]) -> None:
@@ -311,7 +332,7 @@ class OnRay(Run):
         function = {"federation": _now_agent, "rows": _now_plain}.get(self.key, _now)
         self.trainable = self._wrapped(self.search, function)
 
-    def _trials(self, n: int, kind: str) -> list[Any]:
+    def _trials(self, n: int, kind: str, caught: bool) -> list[Any]:
         from tests.raytune_searchers.hosts import evaluation
 
         if self.key == "any sampler":
@@ -324,7 +345,12 @@ class OnRay(Run):
                 trainable = self._wrapped(self.search, _now_fails)
             new = evaluation(self.search, trainable, n, name=f"after {len(self.results)} ")
         self.results += new
+        self.errors += [trial.error for trial in new if trial.error is not None]
         return [trial.metrics.get(self.metric) for trial in new]
+
+    @property
+    def points(self) -> list[dict[str, Any]]:
+        return [trial.config for trial in self.results]
 
     def ask(self, verb: str, *more: Any) -> Any:
         """A search knows its run."""
@@ -347,3 +373,12 @@ def begin(system: str, host: str, folder: Path, *, vault: bool = False, **more: 
     """
     kinds: dict[str, Callable[..., Run]] = {"optuna": OnOptuna, "ray": OnRay}
     return kinds[host](system, folder, f"sqlite:///{folder}/vault.db" if vault else None, more)
+
+
+def status(run: Run) -> dict[str, Any]:
+    """What a run says of itself, once it has gone through JSON and no secret was found in it."""
+    told = run.ask("status")
+    text = json.dumps(told, allow_nan=False)
+    assert run.own.hits("status", text.encode()) == []
+    assert json.loads(text) == told
+    return dict(told)

@@ -1,8 +1,10 @@
-"""Runs on Optuna, once each, for all tests that look into what they leave."""
+"""Runs of :mod:`tests.drivers`, and runs on Optuna that many tests look into."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,3 +28,21 @@ def left(system: str, kind: str, name: str, tmp_path_factory: pytest.TempPathFac
             evidence.failed = error
         _LATEST[key] = evidence
     return _LATEST[key]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Begins a run on a host that ends with its test."""
+    from tests.drivers import begin
+
+    runs: list[Any] = []
+
+    def started(system: str, host: str, **more: Any) -> Any:
+        runs.append(begin(system, host, tmp_path, **more))
+        return runs[-1]
+
+    yield started
+    for run in runs:
+        search = getattr(run, "search", None)
+        if hasattr(search, "close"):
+            search.close()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,7 +23,7 @@ from privbo_plugins.errors import FederationError, PrivacyWarning, UtilityWarnin
 from privbo_plugins.federation import Alone
 from privbo_plugins.sessions.stored import run_named
 from privbo_plugins.store.vault import open_vault
-from tests.drivers import EVERYWHERE, HOSTS, N_RECORDS, Run, begin
+from tests.drivers import EVERYWHERE, HOSTS, N_RECORDS, Run, status
 from tests.raytune_searchers.runs import LINE
 from tests.sixth import SixthConfig
 
@@ -41,31 +40,6 @@ PLANNED = [pair for pair in EVERYWHERE if pair[0] in ("records", "outside", "rew
 TOLD_IN_VAULTS = [
     (system, host) for system, host in EVERYWHERE if system not in ("rows", "any sampler")
 ]
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
-    """Begins a run that ends with its test."""
-    runs: list[Run] = []
-
-    def started(system: str, host: str, **more: Any) -> Run:
-        runs.append(begin(system, host, tmp_path, **more))
-        return runs[-1]
-
-    yield started
-    for run in runs:
-        search = getattr(run, "search", None)
-        if hasattr(search, "close"):
-            search.close()
-
-
-def status(run: Run) -> dict[str, Any]:
-    """What a run says of itself, once it has gone through JSON and no secret was found in it."""
-    told = run.ask("status")
-    text = json.dumps(told, allow_nan=False)
-    assert run.own.hits("status", text.encode()) == []
-    assert json.loads(text) == told
-    return dict(told)
 
 
 def claim(guarantee: Any) -> str:
@@ -140,21 +114,22 @@ def test_of_a_table_it_is_said_at_once_that_rows_are_told_apart_badly(
     assert (plan.n_rows, plan.n_columns, plan.epsilon) == (12, 2, 4.0)
 
 
-@each_host
+@pytest.mark.parametrize(("system", "host"), [*REWARDS, ("duets", "optuna"), ("duets", "ray")])
 def test_values_that_are_no_releases_cost_everything_and_are_on_no_page(
-    host: str, start: Any
+    system: str, host: str, start: Any
 ) -> None:
-    run = start("rewards", host)
-    released = run.trials(2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        run.trials(1, plain=True)
-        told = status(run)
-        page = run.page()
-    assert (told["done"], told["releases"], told["protected"]) == (3, 2, False)
+    run = start(system, host)
+    released = run.trials(1)
+    with pytest.warns(PrivacyWarning, match="not privatised") as caught:
+        run.trials(2, plain=True)
+    assert [one.category for one in caught].count(PrivacyWarning) == 1
+    told, page = status(run), run.page()
+    assert (told["done"], told["releases"], told["protected"]) == (3, 1, False)
     assert (told["spent"], told["budget"]) == ("inf", "inf")
     assert "NOT PROTECTED" in page
-    assert list(run.ask("history").values) == released
+    assert (system, host) == ("duets", "ray") or list(run.ask("history").values) == released
+    run.trials(1)
+    assert not run.ask("guarantee").protected
 
 
 @each_host
@@ -181,18 +156,22 @@ def test_an_agent_whose_server_is_gone_says_so(start: Any, tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("system", [*(one for one, host in REWARDS if host == "ray"), "duets"])
 @each_host
-def test_without_privacy_there_are_trials_and_no_releases(host: str, start: Any) -> None:
-    run = start("duets", host, epsilon=float("inf"), mechanism=None)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PrivacyWarning)
-        run.trials(4, plain=True)
-        told = status(run)
-        page = run.page()
+def test_without_privacy_there_are_trials_and_no_releases(
+    system: str, host: str, start: Any
+) -> None:
+    run = start(system, host, epsilon=float("inf"), mechanism=None, user_budget=None)
+    with pytest.raises(ValueError, match="epsilon=inf"):
+        getattr(run, "search", getattr(run, "sampler", None)).private(run.returned)
+    shown = run.trials(4, plain=True)
+    told, page = status(run), run.page()
+    assert shown == run.own.values
     assert (told["done"], told["releases"], told["protected"]) == (4, 0, False)
     assert told["spent"] == "inf"
     assert "NOT PROTECTED" in page
-    assert "What is left of the space" in page
+    assert ("What is left of the space" in page) == (system == "duets")
+    assert set(run.ask("recommend")) == {"x"}
 
 
 # The page ---------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,66 +23,6 @@ from tests.optuna_samplers.runs import RECORDS, make_sampler, squares
 SECRET = float(RECORDS[0])
 
 # Settings -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("mu", [0, -1, math.nan, -math.inf, 1e-170, 1e155, "1", True, [1]])
-def test_mu_must_be_a_positive_number(mu: Any) -> None:
-    with pytest.raises(ValueError, match=r"mu must be a number in .* got") as raised:
-        DPGIBOSampler(mu)
-    assert repr(mu) in str(raised.value)
-
-
-BAD_SETTINGS: list[tuple[dict[str, Any], str]] = [
-    ({"clipping_norm": 0}, r"clipping_norm must be .*positive.* got 0"),
-    ({"clipping_norm": -1.0}, r"clipping_norm must be .*positive.* got -1"),
-    ({"clipping_norm": math.nan}, r"clipping_norm must be .*positive.* got nan"),
-    ({"clipping_norm": math.inf}, r"clipping_norm must be .*positive.* got inf"),
-    ({"clipping_norm": 1e200}, r"clipping_norm must be a positive number in .* got 1e\+200"),
-    ({"clipping_norm": 1e-200}, r"clipping_norm must be a positive number in .* got 1e-200"),
-    ({"clipping_norm": "adaptiv"}, r"clipping_norm must be .*got 'adaptiv'"),
-    ({"loss_bound": 0}, r"loss_bound must be a positive number"),
-    ({"loss_bound": (1, 0)}, r"loss_bound must be .*low < high, got \(1, 0\)"),
-    ({"loss_bound": (0, math.inf)}, r"loss_bound must be"),
-    ({"loss_bound": (0, 1, 2)}, r"loss_bound must be .*\(low, high\).* got \(0, 1, 2\)"),
-    ({"n_steps": 0}, r"n_steps must be an integer >= 1 or None, got 0"),
-    ({"n_steps": 2.5}, r"n_steps must be an integer >= 1 or None, got 2.5"),
-    ({"n_steps": True}, r"n_steps must be an integer >= 1 or None, got True"),
-    ({"n_trials": 1}, r"n_trials must be an integer >= 2"),
-    ({"n_starts": -1}, r"n_starts must be an integer >= 0"),
-    ({"batch_size": 0}, r"batch_size must be an integer >= 1"),
-    ({"batch_size": 2, "tolerance": 0.1}, r"batch_size or tolerance, not both"),
-    ({"value_share": 1.0}, r"value_share must be a number in \[0, 1\), got 1"),
-    ({"value_share": 0.0, "n_starts": 3}, r"n_starts=3 needs released values"),
-    ({"lengthscale": 0}, r"lengthscale must be a finite number > 0 or None, got 0"),
-    ({"lengthscale": "long"}, r"lengthscale must be a finite number > 0 or None, got 'long'"),
-    ({"noise_ratio": -1}, r"noise_ratio must be a finite number >= 0"),
-    ({"step_size": 0}, r"step_size must be a finite number > 0"),
-    ({"training_mu": -1}, r"training_mu must be a number in"),
-    ({"kernel": "rfb"}, r"kernel must be one of .*rbf.*got 'rfb'"),
-    ({"step_rule": "adagrat"}, r"step_rule must be one of .*adagrad.*got 'adagrat'"),
-    ({"record_ids": "patients"}, r"record_ids must list one label per validation record"),
-    ({"record_ids": {"a": 1}}, r"record_ids must list one label"),
-    ({"record_ids": []}, r"record_ids must list one label"),
-    ({"record_ids": np.ones((2, 2))}, r"record_ids must list one label"),
-    ({"search_space": {}}, r"search_space must hold at least one parameter that varies"),
-    ({"search_space": {"x": FloatDistribution(1, 1)}}, r"at least one parameter that varies"),
-]
-
-
-@pytest.mark.parametrize(("settings", "message"), BAD_SETTINGS)
-def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        DPGIBOSampler(1.0, **settings)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [{"value_share": "half"}, {"noise_ratio": "low"}, {"loss_bound": "1"}, {"memory": "all"}],
-)
-def test_settings_of_the_wrong_type_are_refused_by_name(settings: dict[str, Any]) -> None:
-    [name] = settings
-    with pytest.raises((ValueError, TypeError), match=name):
-        DPGIBOSampler(1.0, **settings)
 
 
 # Vaults ---------------------------------------------------------------------------------------
@@ -143,79 +82,6 @@ def test_a_hard_link_does_not_hide_it_either(tmp_path: Path) -> None:
 
 
 # Losses ---------------------------------------------------------------------------------------
-
-WRONG: dict[str, tuple[Callable[[np.ndarray], Any], str]] = {
-    "scalar": (lambda y: float(y.mean()), r"single number\. Return the vector"),
-    "too short": (lambda y: y[:-1], "another length"),
-    "column": (lambda y: y[:, None], r"shape \(n_records,\), got an array of 2"),
-    "none": (lambda _: None, r"one value per validation record|real numbers"),
-    "string": (lambda y: str(y.tolist()), "real numbers"),
-    "dict": (lambda y: {"losses": y}, "real numbers|one value per validation record"),
-}
-
-
-@pytest.mark.parametrize(("wrong", "message"), WRONG.values(), ids=WRONG.keys())
-def test_losses_of_a_wrong_kind_are_refused_and_nothing_is_lost(
-    wrong: Callable[[np.ndarray], Any], message: str
-) -> None:
-    scanner = Scanner()
-    bad = {2}
-
-    def objective(trial: Any) -> Any:
-        y = squares(trial)
-        if trial.number in bad:
-            y = np.random.default_rng().uniform(0.11, 0.99, len(RECORDS))
-            scanner.add_vector("losses", y)
-            return wrong(y)
-        return y
-
-    sampler = make_sampler()
-    study = optuna.create_study(sampler=sampler)
-    study.optimize(sampler.private(objective), n_trials=2)
-    charges = session_of(sampler, study).ledger()
-    with pytest.raises(ValueError, match=message) as raised:
-        study.optimize(sampler.private(objective), n_trials=1)
-    assert exception_leaks(raised.value, scanner) == []
-    assert study.trials[2].state == TrialState.FAIL
-    assert session_of(sampler, study).ledger() == charges
-    study.optimize(sampler.private(objective))
-    assert sampler.finished(study)
-    assert len(session_of(sampler, study).ledger()) == 9
-    assert sampler.guarantee(study).protected
-
-
-def _with_odd(y: np.ndarray, odd: float, many: bool) -> np.ndarray:
-    y = y.copy()
-    y[: len(y) if many else 5] = odd
-    return y
-
-
-@pytest.mark.parametrize("many", [False, True])
-@pytest.mark.parametrize("odd", [math.nan, -math.inf, 1e308])
-@pytest.mark.parametrize("direction", ["minimize", "maximize"])
-def test_odd_losses_become_a_constant_and_the_run_goes_on(
-    odd: float, many: bool, direction: str
-) -> None:
-    """No error, no warning (all are errors here), nothing of the released value is odd."""
-    sampler = make_sampler()
-    study = optuna.create_study(sampler=sampler, direction=direction)
-    with np.errstate(all="raise"):  # a user's setting must not make data visible
-        study.optimize(sampler.private(lambda t: _with_odd(squares(t), odd, many)))
-    assert len(study.trials) == 7
-    assert {t.state for t in study.trials} == {TrialState.COMPLETE}
-    # The clipped mean lies in [0, 1]; noise of 10 standard deviations has chance 1e-23.
-    s = sampler.plan({"x": FloatDistribution(0, 1)}, len(RECORDS)).value_noise
-    assert all(-10 * s < t.value < 1 + 10 * s for t in study.trials)
-    assert sampler.guarantee(study).protected
-
-
-def test_an_average_in_a_list_is_refused_and_fixes_nothing() -> None:
-    sampler = make_sampler()
-    study = optuna.create_study(sampler=sampler)
-    with pytest.raises(ValueError, match="looks like an average"):
-        study.optimize(sampler.private(lambda t: [float(squares(t).mean())]), n_trials=1)
-    study.optimize(sampler.private(squares))
-    assert sampler.guarantee(study).protected
 
 
 # Spaces ---------------------------------------------------------------------------------------

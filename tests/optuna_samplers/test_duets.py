@@ -454,20 +454,6 @@ def test_other_settings_than_the_studys_are_refused(settings: dict[str, Any], te
     assert draw_of(_asked(study)) == (2, 0, 1)
 
 
-@pytest.mark.usefixtures("study_tables")
-def test_a_copied_study_goes_on(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/study.db"
-    study = make_study(make(seed=None), url)
-    study.optimize(peak, n_trials=5)
-    optuna.copy_study(
-        from_study_name="s", from_storage=url, to_storage=url, to_study_name="another"
-    )
-    copied = make_study(make(seed=None), url, study_name="another")
-    _asked(copied)
-    assert draw_of(copied.trials[5]) == (2, 1, 0)
-    assert known(make(seed=None), copied).epoch == 2
-
-
 # What is shown and claimed --------------------------------------------------------------------
 
 
@@ -517,25 +503,6 @@ def test_privatised_rewards() -> None:
 
 
 # Misuse ---------------------------------------------------------------------------------------
-
-
-BAD: list[tuple[dict[str, Any], str]] = [
-    ({"n_agents": 2.0, "n_trials": 10}, "n_agents must be an integer"),
-    ({"n_trials": True}, "n_trials must be an integer"),
-    ({"seed": -1}, "seed must be an integer >= 0"),
-    ({"variant": "paper"}, "give n_trials="),
-    ({"p0": 0}, "p0 must be"),
-    ({"discretisation": 8}, "discretisation must be an integer >= 16"),
-    ({"epsilon": 1.0}, "bound|reward_range"),
-    ({"bound": 1.0, "value_range": (0, 1)}, "bound|reward_range"),
-    ({"search_space": {}}, "at least one parameter that varies"),
-]
-
-
-@pytest.mark.parametrize(("settings", "text"), BAD, ids=[str(s) for s, _ in BAD])
-def test_bad_settings_are_refused_at_once(settings: dict[str, Any], text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        make(**settings)
 
 
 def test_the_published_settings_are_on_offer() -> None:

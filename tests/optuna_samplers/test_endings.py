@@ -51,19 +51,6 @@ def test_a_pruner_that_spares_some_lets_the_plan_end() -> None:
     assert len(study.trials) < 2000
 
 
-def test_failures_that_are_caught_end_the_study_too() -> None:
-    def broken(trial: Any) -> Any:
-        trial.suggest_float("x", 0, 1)
-        raise RuntimeError("Jane Doe")
-
-    sampler = make()
-    study = optuna.create_study(sampler=sampler)
-    with pytest.warns(UtilityWarning, match="50 trials failed one after another") as caught:
-        study.optimize(sampler.private(broken), n_trials=400, catch=(Exception,))
-    assert len(study.trials) == FRUITLESS
-    assert "Jane" not in str([w.message for w in caught])
-
-
 @pytest.mark.parametrize("system", ["records", "rewards"])
 def test_catch_knows_what_kind_of_exception_the_objective_raised(system: str) -> None:
     def broken(trial: Any) -> Any:

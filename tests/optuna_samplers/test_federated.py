@@ -414,13 +414,6 @@ def test_two_samplers_of_one_agent_are_refused() -> None:
         run_federated(studies, [bowl(0), bowl(1)], 1)
 
 
-def test_a_space_that_holds_nothing_is_refused() -> None:
-    link = FederatedServer(make_config(1)).connect(0)
-    for space in ({}, {"x": FloatDistribution(1, 1)}):
-        with pytest.raises(ValueError, match="at least one parameter that varies"):
-            DPFTSDESampler(link, search_space=space)
-
-
 def test_an_objective_in_another_range_than_declared() -> None:
     federation = Federation(1)
     with pytest.raises(SpaceChangedError, match="'x'"):

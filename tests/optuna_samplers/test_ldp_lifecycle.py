@@ -7,11 +7,10 @@ import itertools
 import json
 import math
 import pickle
-import sqlite3
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,6 @@ from privbo_plugins.errors import (
 from privbo_plugins.privacy.noise import InsecureNoise
 from tests.inside import algorithm_of
 from tests.optuna_samplers.runs import rows
-from tests.worker import children
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 
@@ -207,62 +205,6 @@ def test_a_reward_is_clipped_and_anything_odd_completes_as_the_unwanted_end(
     assert study.trials[0].value == pytest.approx(worst if shown is None else shown)
 
 
-NO_REWARDS = [None, [0.1, 0.2], {"reward": 0.5}]
-
-
-@pytest.mark.parametrize("returned", NO_REWARDS, ids=lambda r: type(r).__name__)
-def test_what_is_no_reward_fails_the_trial_and_charges_nothing(returned: Any) -> None:
-    private = wrapped(lambda _: returned, user_id="Jane")
-    study = optuna.create_study()
-    study.optimize(private, n_trials=1, catch=(ValueError,))
-    assert study.trials[0].state == TrialState.FAIL
-    assert PLAY not in study.trials[0].user_attrs
-    assert private.guarantee(study).most_evaluations == 0
-    check_exposed(private.guarantee(study))  # nothing has been released
-
-
-@FAMILY
-def test_ask_and_tell(kind: str) -> None:
-    sampler = make(kind)
-    private = sampler.private(peak)
-    study = optuna.create_study(sampler=sampler, direction="maximize")
-    for _ in range(6):
-        trial = study.ask()
-        study.tell(trial, private(trial))
-    open_trials = [study.ask() for _ in range(3)]
-    releases = [private(trial) for trial in open_trials]
-    for trial, release in reversed(list(zip(open_trials, releases, strict=True))):
-        study.tell(trial, release)
-    check_protected(private, study, 9)
-    assert set(sampler.recommend(study)) == {"x", "n"}
-
-
-@FAMILY
-def test_threads(kind: str) -> None:
-    sampler = make(kind, search_space={"x": X, "n": IntDistribution(0, 4)})
-    private = sampler.private(peak)
-    study = optuna.create_study(sampler=sampler, direction="maximize")
-    study.optimize(private, n_trials=12, n_jobs=4)
-    check_protected(private, study, 12)
-    assert sampler.guarantee(study) == private.guarantee(study)
-    assert 0 <= sampler.recommend(study)["x"] <= 1
-
-
-@FAMILY
-def test_enqueued_trials_are_private_and_learnt(kind: str) -> None:
-    sampler = make(kind)
-    private = sampler.private(peak)
-    study = optuna.create_study(sampler=sampler, direction="maximize")
-    study.enqueue_trial({"x": 0.25, "n": 1})
-    study.enqueue_trial({"x": 0.75})
-    study.optimize(private, n_trials=6)
-    assert study.trials[0].params == {"x": 0.25, "n": 1}
-    assert study.trials[1].params["x"] == 0.75
-    check_protected(private, study, 6)
-    sampler.recommend(study)
-    assert len(algorithm_of(sampler, study).evaluations) == 6
-
-
 # Coming back, and other processes -------------------------------------------------------------
 
 
@@ -298,46 +240,6 @@ def test_a_pickled_objective_whose_vault_has_ended_counts_no_named_users() -> No
     check_protected(private, study, 2)
 
 
-def test_pickles_carry_no_noise_source() -> None:
-    sampler = make(noise=InsecureNoise(0), mechanism="laplace")
-    for made in (sampler, sampler.private(line)):
-        assert any(isinstance(held, InsecureNoise) for held in vars(made).values())
-        assert b"InsecureNoise" not in pickle.dumps(made)
-        again = pickle.loads(pickle.dumps(made))
-        assert not any(isinstance(held, InsecureNoise) for held in vars(again).values())
-
-
-def _work(url: str, vault: str, settings: dict[str, Any], n_trials: int, name: str) -> None:
-    """A worker process: joins the study and evaluates."""
-    warnings.simplefilter("ignore")
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    options = {"connect_args": {"timeout": 60.0}}
-    storage = optuna.storages.RDBStorage(url, engine_kwargs=options)
-    sampler = make(vault=vault, **settings)
-    study = optuna.load_study(study_name="s", storage=storage, sampler=sampler)
-    private = sampler.private(line, user_id=name)
-    study.optimize(private, n_trials=n_trials, catch=(BudgetExceededError,))
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("study_tables")
-def test_two_processes_share_a_study_a_vault_and_a_users_budget(tmp_path: Path) -> None:
-    """Two processes ask one user six times; the budget allows for four."""
-    url, vault = f"sqlite:///{tmp_path}/study.db", f"sqlite:///{tmp_path}/vault.db"
-    settings = {"kind": "moma", "user_budget": 4.0}
-    sampler = make(vault=vault, **settings)
-    study = optuna.create_study(storage=url, study_name="s", direction="maximize", sampler=sampler)
-    private = sampler.private(line, user_id="Jane")
-    study.optimize(private, n_trials=1)  # so that the run is there before the workers come
-    assert children(_work, *((url, vault, settings, n, "Jane") for n in (3, 2))) == [0, 0]
-    states = Counter(trial.state for trial in study.get_trials())
-    assert states == {TrialState.COMPLETE: 4, TrialState.FAIL: 2}
-    check_protected(private, study, 4)
-    assert private.guarantee(study).most_evaluations == 4
-    assert private.guarantee(study).epsilon == 4.0
-    assert 0 <= sampler.recommend(study)["x"] <= 1
-
-
 def test_named_users_need_one_vault(tmp_path: Path) -> None:
     study = optuna.create_study()
     study.optimize(wrapped(user_id="Jane"), n_trials=1)
@@ -366,35 +268,6 @@ def test_a_vault_serves_studies_of_one_name_one_after_the_other(tmp_path: Path) 
     study = optuna.create_study(storage=url, study_name="s")
     with pytest.raises(BudgetExceededError, match=r"epsilon=5 in all, more than user_budget=4"):
         study.optimize(wrapped(vault=vault, user_id="Jane", user_budget=4.0), n_trials=1)
-
-
-def test_a_copied_study_is_not_claimed_to_be_less_than_it_is() -> None:
-    storage = optuna.storages.InMemoryStorage()
-    study = optuna.create_study(storage=storage, study_name="a")
-    private = wrapped(user_id="Jane")
-    study.optimize(private, n_trials=3)
-    optuna.copy_study(
-        from_study_name="a", from_storage=storage, to_storage=storage, to_study_name="b"
-    )
-    copy = optuna.load_study(study_name="b", storage=storage)
-    check_protected(private, copy, 3)
-    assert private.guarantee(copy).epsilon == 6.0  # whose they are the copy does not say
-    copy.tell(copy.ask(), 0.5)
-    check_exposed(private.guarantee(copy), copy)
-    assert private.guarantee(study).protected
-
-
-def test_a_vault_in_the_studys_own_database_is_refused(tmp_path: Path) -> None:
-    """It holds who was asked, by hashes that a list of names opens."""
-    path, ran = tmp_path / "study.db", []
-    private = wrapped(lambda _: ran.append(1) or 0.5, vault=f"sqlite:///{path}", user_id="Jane")
-    study = optuna.create_study(storage=f"sqlite:///{tmp_path}/../{tmp_path.name}/study.db")
-    with pytest.raises(VaultError, match="same database"):
-        study.optimize(private, n_trials=1)
-    assert not ran
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT * FROM privbo_plays").fetchall() == []
-    assert b"Jane" not in path.read_bytes()
 
 
 # Replays --------------------------------------------------------------------------------------
@@ -587,76 +460,7 @@ def test_conditional_and_growing_spaces(kind: str) -> None:
 # Seeds ----------------------------------------------------------------------------------------
 
 
-def _points_of(kind: str, noise: int, seed: int | None = 3, reseed: bool = False) -> list[Any]:
-    sampler = make(kind, mechanism="laplace", noise=InsecureNoise(noise), seed=seed)
-    study = optuna.create_study(sampler=sampler)
-    private = sampler.private(peak)
-    study.optimize(private, n_trials=4)
-    if reseed:
-        sampler.reseed_rng()
-    study.optimize(private, n_trials=16)
-    return [trial.params for trial in study.trials]
-
-
-@FAMILY
-def test_the_same_seed_and_values_give_the_same_points(kind: str) -> None:
-    points = _points_of(kind, noise=5)
-    assert _points_of(kind, noise=5) == points
-    assert _points_of(kind, noise=5, seed=4) != points
-    assert _points_of(kind, noise=5, seed=None) != points
-    reseeded = _points_of(kind, noise=5, reseed=True)
-    assert reseeded[:4] == points[:4]
-    assert reseeded != points
-
-
-def test_a_seed_never_drives_noise() -> None:
-    values = []
-    for _ in range(2):
-        np.random.seed(0)  # noqa: NPY002 - what careless users do
-        sampler = make(mechanism="laplace", seed=0)
-        study = optuna.create_study(sampler=sampler)
-        study.optimize(sampler.private(lambda trial: 0.5), n_trials=3)
-        values.append([trial.value for trial in study.trials])
-    assert set(values[0]).isdisjoint(values[1])
-
-
 # Where nothing is protected -------------------------------------------------------------------
-
-
-@FAMILY
-def test_infinite_epsilon_is_a_plain_sampler_that_says_so(kind: str) -> None:
-    sampler = make(kind, math.inf)
-    with pytest.raises(ValueError, match="epsilon=inf"):
-        sampler.private(peak)
-    study = optuna.create_study(sampler=sampler, direction="maximize")
-    with privacy_warnings(1):
-        study.optimize(peak, n_trials=8)
-        study.enqueue_trial({"x": 0.6, "n": 3})
-        study.optimize(peak, n_trials=2)
-    assert [t.value for t in study.trials] == [peak(_fixed(t)) for t in study.trials]
-    check_exposed(sampler.guarantee(study), study)
-    assert "not privatised" in str(sampler.guarantee(study))
-    assert set(sampler.recommend(study)) == {"x", "n"}
-
-
-@pytest.mark.parametrize("how", ["optimize", "tell", "threads"])
-@FAMILY
-def test_plain_floats_warn_once_and_are_never_claimed(kind: str, how: str) -> None:
-    sampler = make(kind)
-    study = optuna.create_study(sampler=sampler)
-    study.optimize(sampler.private(peak), n_trials=2)
-    assert not study.user_attrs[GUARANTEE].startswith("NOT")
-    with privacy_warnings(1):
-        if how == "tell":
-            for _ in range(2):
-                study.tell(study.ask(), 0.5)
-        else:
-            study.optimize(peak, n_trials=3, n_jobs=2 if how == "threads" else 1)
-    assert study.user_attrs[GUARANTEE].startswith("NOT PROTECTED")
-    check_exposed(sampler.guarantee(study), study)
-    study.optimize(sampler.private(peak), n_trials=2)
-    check_exposed(sampler.guarantee(study), study)
-    check_exposed(sampler.private(peak).guarantee(study), study)
 
 
 @pytest.mark.parametrize("change", [lambda y: y + 1e-9, lambda _: math.inf])
@@ -788,18 +592,6 @@ def test_a_user_function_that_raises_is_scrubbed() -> None:
     assert "8812" not in str(raised.value)
     assert raised.value.__context__ is None
     assert not ran
-
-
-def test_user_settings_are_checked_at_once() -> None:
-    with pytest.raises(ValueError, match="needs user_id"):
-        wrapped(user_budget=2.0)
-    for budget in (0.5, math.nan, -1.0):
-        with pytest.raises(ValueError, match="at least the epsilon of one evaluation"):
-            wrapped(user_id="Jane", user_budget=budget)
-    with pytest.raises(ValueError, match="needs user_id"):
-        make(user_budget=2.0).private(line)
-    with pytest.raises(ValueError, match="must be a function"):
-        wrapped(0.5)
 
 
 @pytest.mark.parametrize("who", ["a wrapper without names", "the sampler"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import pickle
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +26,7 @@ from privbo_plugins.errors import (
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.store.transaction import Transaction
 from tests.inside import allows, fail, session_of
-from tests.optuna_samplers.runs import RECORDS, make_sampler, plane, squares, vault_facts
+from tests.optuna_samplers.runs import RECORDS, make_sampler, squares, vault_facts
 from tests.optuna_samplers.scenes import studies
 from tests.worker import children
 
@@ -181,24 +180,6 @@ def test_hyperband_with_public_reports() -> None:
 # Leaving the guarantee ------------------------------------------------------------------------
 
 
-def mean_of_squares(trial: Any) -> float:
-    return float(np.mean(squares(trial)))
-
-
-def test_plain_floats_are_searched_but_not_protected() -> None:
-    sampler = make_sampler()
-    study = study_of(sampler)
-    with pytest.warns(PrivacyWarning, match=r"sampler\.private"):
-        study.optimize(mean_of_squares, n_trials=40)
-    assert len(study.trials) == 40
-    assert abs(sampler.recommend(study)["x"] - RECORDS.mean()) < 0.15
-    guarantee = sampler.guarantee(study)
-    assert not guarantee.protected
-    assert guarantee.epsilon_at(1e-5) == math.inf
-    assert "NOT PROTECTED" in str(guarantee)
-    assert "NOT PROTECTED" in study.user_attrs["privbo:guarantee"]
-
-
 def test_telling_another_value_than_released_is_noticed() -> None:
     sampler = make_sampler()
     study = study_of(sampler)
@@ -280,26 +261,6 @@ def test_a_run_without_a_guarantee_says_so_at_its_first_trial(settings: dict[str
 # Seeds and copies -----------------------------------------------------------------------------
 
 
-def starts(seed: int | None, n: int = 5, **settings: Any) -> list[dict[str, Any]]:
-    sampler = make_sampler(n_starts=8, seed=seed, **settings)
-    study = study_of(sampler)
-    study.optimize(sampler.private(plane), n_trials=n)
-    return [trial.params for trial in study.trials]
-
-
-def test_one_seed_gives_the_same_candidates_and_other_noise() -> None:
-    assert starts(1) == starts(1)
-    assert starts(1) != starts(2)
-    assert starts(None) != starts(None)
-    values = []
-    for _ in range(2):
-        sampler = make_sampler(seed=1)
-        study = study_of(sampler)
-        study.optimize(sampler.private(plane), n_trials=1)
-        values.append(study.trials[0].value)
-    assert values[0] != values[1]
-
-
 def test_reseeding_changes_independent_draws_only() -> None:
     space = {"x": FloatDistribution(0, 1)}
     first = []
@@ -323,20 +284,6 @@ def test_one_seed_gives_the_same_candidates_in_every_process(tmp_path: Path) -> 
     assert found[0] == found[1] == json.loads((tmp_path / "here.json").read_text())
     studies.candidates(5, str(tmp_path / "other.json"))
     assert found[0] != json.loads((tmp_path / "other.json").read_text())
-
-
-@pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
-def test_a_pickle_holds_neither_noise_nor_vault(tmp_path: Path) -> None:
-    sampler = make_sampler(noise=InsecureNoise(12345), vault=f"sqlite:///{tmp_path}/vault.db")
-    study = study_of(sampler)
-    study.optimize(sampler.private(squares), n_trials=3)
-    for pickled in (pickle.dumps(sampler), pickle.dumps(study)):
-        for word in (b"Noise", b"privbo_plugins.store.vault", b"Session", b"sqlalchemy"):
-            assert word not in pickled
-        assert b"vault.db" in pickled  # the handle is
-    assert any(isinstance(held, InsecureNoise) for held in vars(sampler).values())
-    again = pickle.loads(pickle.dumps(sampler))
-    assert not any(isinstance(held, InsecureNoise) for held in vars(again).values())
 
 
 # What users read ------------------------------------------------------------------------------

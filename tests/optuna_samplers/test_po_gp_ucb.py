@@ -488,29 +488,6 @@ def test_recommend_before_any_answer() -> None:
         sampler.recommend(study)
 
 
-BAD: list[tuple[str, dict[str, Any]]] = [
-    ("finite matrix", {"Z": [[1.0, math.nan]]}),
-    ("matrix", {"Z": [1.0, 2.0]}),
-    ("matrix of numbers", {"Z": [["Jane"]]}),
-    ("npz", {"Z": "table.csv"}),
-    ("manifest", {"noise_sd": 1.0}),
-    ("noise_sd", {"Z": rows(), "noise_sd": -1.0}),
-    ("parameter", {"parameter": ""}),
-    ("parameter", {"parameter": 3}),
-    ("correction", {"correction": "some"}),
-    ("lengthscale", {"lengthscale": 0.0}),
-    ("beta_scale", {"beta_scale": -1.0}),
-    ("n_startup", {"n_startup": 0}),
-    ("answer_variance", {"answer_variance": math.inf}),
-]
-
-
-@pytest.mark.parametrize(("text", "settings"), BAD)
-def test_arguments_outside_their_ranges_are_refused(text: str, settings: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=text):
-        make(**settings)
-
-
 # What may be claimed --------------------------------------------------------------------------
 
 

@@ -210,11 +210,6 @@ def test_samplers_that_release_themselves_are_refused(sampler: Any) -> None:
         private_of()(study.ask())
 
 
-def test_what_is_no_function_is_refused() -> None:
-    with pytest.raises(ValueError, match="must be a function of a trial"):
-        private_objective(np.ones(3), mu=1, n_trials=2)  # type: ignore[arg-type]
-
-
 def frames_with(error: BaseException, name: str) -> list[str]:
     trace, found = error.__traceback__, []
     while trace is not None:

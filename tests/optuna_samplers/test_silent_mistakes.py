@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,13 @@ import numpy as np
 import optuna
 import pytest
 
-from optuna_samplers import DPGIBOSampler, LDPGPUCBSampler, private_objective
+from optuna_samplers import DPGIBOSampler, LDPGPUCBSampler
 from privbo_plugins.convert import fingerprint, index_of
 from privbo_plugins.errors import PrivacyWarning, UtilityWarning
 from tests.inside import session_of
 from tests.optuna_samplers.runs import RECORDS, make_sampler, squares
 
 NAMES = [f"patient {i}" for i in range(len(RECORDS))]
-OTHERS = "are others than the run's, or in another order"
 
 
 @pytest.fixture
@@ -38,76 +36,12 @@ def study_of(sampler: Any, **more: Any) -> optuna.Study:
 # Records ----------------------------------------------------------------------------------------
 
 
-class Labelled(np.ndarray):
-    """What a pandas Series is here: a vector with an index of its own."""
-
-    index: Any
-
-
-class Index(list[str]):
-    def to_numpy(self) -> np.ndarray:
-        return np.array(self)
-
-
-def labelled(y: np.ndarray, names: list[str]) -> Labelled:
-    made = y.view(Labelled)
-    made.index = Index(names)
-    return made
-
-
-@pytest.mark.parametrize("wrap", ["sampler", "any sampler"])
-def test_losses_in_another_order_are_refused_by_their_index(wrap: str) -> None:
-    calls = [0]
-
-    def objective(trial: Any) -> Any:
-        calls[0] += 1
-        names = NAMES if calls[0] < 4 else NAMES[::-1]
-        return labelled(squares(trial), names)
-
-    if wrap == "sampler":
-        sampler: Any = make_sampler()
-        study, private = study_of(sampler), sampler.private(objective)
-        told = sampler
-    else:
-        private = told = private_objective(objective, mu=1, n_trials=6)
-        study = study_of(optuna.samplers.RandomSampler(seed=0))
-    with pytest.raises(ValueError, match=OTHERS) as raised:
-        study.optimize(private)
-    assert "patient" not in str(raised.value)
-    assert [t.state.name for t in study.trials] == ["COMPLETE"] * 3 + ["FAIL"]
-    spent = told.guarantee(study).mu_spent
-    calls[0] = 0
-    study.optimize(private, n_trials=1)  # the first order again: nothing was lost
-    assert told.guarantee(study).mu_spent > spent
-
-
 def test_pandas_series_have_such_an_index() -> None:
     pandas = pytest.importorskip("pandas", reason="pandas is not installed; Ray brings it along")
     y = pandas.Series(RECORDS)
     assert index_of(y) == index_of(y.copy()) == fingerprint(range(len(y)))
     assert index_of(y.sample(frac=1, random_state=0)) != index_of(y)
     assert index_of(y.to_numpy()) is index_of(list(y)) is None
-
-
-@pytest.mark.parametrize(
-    "ids",
-    [NAMES[::-1], [*NAMES[:-1], "somebody else"], NAMES[:-1]],
-    ids=["another order", "another record", "one fewer"],
-)
-def test_other_record_ids_are_refused_by_another_process(ids: list[str], tmp_path: Path) -> None:
-    vault, storage = f"sqlite:///{tmp_path}/private.db", f"sqlite:///{tmp_path}/study.db"
-
-    def going_on(record_ids: Any) -> None:
-        sampler = make_sampler(vault=vault, record_ids=record_ids)
-        study = study_of(sampler, storage=storage, study_name="a", load_if_exists=True)
-        study.optimize(sampler.private(squares), n_trials=2)
-
-    going_on(NAMES)
-    going_on(np.array(NAMES))
-    with pytest.raises(ValueError, match=OTHERS) as raised:
-        going_on(ids)
-    assert "patient" not in str(raised.value)
-    going_on(None)  # says nothing, and is not asked
 
 
 def test_as_many_ids_as_losses_or_nothing_is_stored() -> None:
@@ -117,20 +51,6 @@ def test_as_many_ids_as_losses_or_nothing_is_stored() -> None:
         study.optimize(sampler.private(squares), n_trials=1)
     assert session_of(sampler, study).n_records is None
     assert not sampler.guarantee(study).n_releases
-
-
-def test_labels_are_neither_pickled_nor_stored(tmp_path: Path) -> None:
-    """Nor a digest of them alone: who knows all others could try out the last."""
-    sampler = make_sampler(vault=f"sqlite:///{tmp_path}/private.db", record_ids=NAMES)
-    study = study_of(sampler, storage=f"sqlite:///{tmp_path}/study.db")
-    study.optimize(sampler.private(squares), n_trials=2)
-    digest = fingerprint(NAMES).partition(":")[2].encode()
-    kept = [pickle.dumps(sampler), *(p.read_bytes() for p in tmp_path.iterdir())]
-    assert len(kept) >= 3
-    for blob in kept:
-        assert b"patient 1" not in blob
-        assert digest not in blob
-        assert bytes.fromhex(digest.decode()) not in blob
 
 
 @pytest.mark.parametrize(

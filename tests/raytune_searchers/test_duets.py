@@ -453,26 +453,3 @@ def test_before_the_space_is_known_there_is_nothing_to_show() -> None:
     assert search.status()["epochs"] == []
     with pytest.raises(ValueError, match="nothing to recommend"):
         search.recommend()
-
-
-def test_without_privacy_it_says_so_once() -> None:
-    search = search_of()
-    with pytest.warns(PrivacyWarning, match="epsilon = infinity"):
-        config_of(search, "a")
-    with pytest.raises(ValueError, match="epsilon=inf"):
-        search.private(score)
-    assert not search.guarantee().protected
-
-
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"n_agents": 2.0, "n_trials": 5}, "n_agents"),
-        ({"seed": -1}, "seed.*got -1"),
-        ({"epsilon": 1.0}, "bound"),
-        ({"mode": "most"}, "mode"),
-    ],
-)
-def test_arguments_out_of_range_are_refused(settings: dict[str, Any], text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        search_of(**settings)

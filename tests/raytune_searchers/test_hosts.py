@@ -15,7 +15,6 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 
 import ray
 
-from privbo_plugins.convert import fingerprint
 from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.sealing import AnotherKeyError, Message
 from privbo_plugins.sessions.records import Session
@@ -31,7 +30,6 @@ from raytune_searchers.hosts.rewards import LEDGER
 from raytune_searchers.hosts.server import FEDERATION
 from tests.inside import (
     call_host,
-    channel_of,
     end_host,
     host_name,
     kill_host,
@@ -65,39 +63,6 @@ def test_another_vault_in_its_place_is_refused(tmp_path: Path) -> None:
     end_host(search)
     with pytest.raises(VaultError, match="gone"):
         call_host(search, "ask", "b", False)
-
-
-def test_records_in_another_order_are_refused_and_their_labels_not_saved(tmp_path: Path) -> None:
-    url, names = f"sqlite:///{tmp_path}/vault.db", [f"patient {i}" for i in range(120)]
-    search = begun(make_search(vault=url, run_name="r", record_ids=names))
-    told(search, "a")
-    search.save(str(tmp_path / "state"))
-    kept = (tmp_path / "state").read_bytes() + ray.cloudpickle.dumps(search)
-    digest = fingerprint(names).partition(":")[2].encode()
-    assert not any(
-        secret in kept for secret in (b"patient 1", digest, bytes.fromhex(digest.decode()))
-    )
-    end_host(search)
-    other = begun(make_search(vault=url, run_name="r", record_ids=names[::-1]))
-    with pytest.raises(ValueError, match="or in another order"):
-        other.suggest("b")
-    same = begun(make_search(vault=url, run_name="r", record_ids=names))
-    told(same, "b")
-    end_host(same)
-
-
-def test_losses_whose_own_index_changes_are_refused() -> None:
-    search = begun(make_search())
-    told(search, "a")
-    x, channel = np.array([0.3]), channel_of(search)
-    for trial, labels in (("b", range(120)), ("c", range(120)), ("d", range(119, -1, -1))):
-        assert isinstance(search.suggest(trial), dict)
-        channel.call("enter", trial, "attempt")
-        if trial == "d":
-            with pytest.raises(ValueError, match="or in another order"):
-                tell(channel, trial, x, np.full(120, 0.5), fingerprint(labels))
-        else:
-            tell(channel, trial, x, np.full(120, 0.5), fingerprint(labels))
 
 
 KINDS = [VAULT, LEDGER, FEDERATION, ANSWERS, AGENT_HOST]

@@ -18,7 +18,7 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler
 
-from privbo_plugins.errors import PrivacyWarning, UtilityWarning
+from privbo_plugins.errors import PrivacyWarning
 from tests.inside import published_by, report_of
 from tests.raytune_searchers.hosts import evaluation
 from tests.raytune_searchers.runs import (
@@ -198,18 +198,3 @@ def test_a_plain_trainable_still_searches_and_nothing_is_claimed() -> None:
     guarantee = search.guarantee()
     assert not guarantee.protected
     assert "plain floats" in str(guarantee)
-
-
-@pytest.mark.usefixtures("local_hosts")
-def test_a_trainable_that_always_fails_ends_the_search() -> None:
-    search = begun(make_search())
-
-    def broken(config: dict[str, Any]) -> np.ndarray:
-        raise KeyError("Jane Doe")
-
-    with pytest.warns(UtilityWarning, match="10 trials failed one after another"):
-        trials = evaluation(search, search.private(broken))
-    assert len(trials) == 10
-    assert all(trial.error is not None for trial in trials)
-    assert all("Jane" not in str(trial.error) for trial in trials)
-    assert ledger(search) == ([], [], [])

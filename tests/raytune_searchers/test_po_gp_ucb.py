@@ -121,23 +121,6 @@ def test_repeats_go_on(table: ReleasedTable) -> None:
     assert search.guarantee().n_answers == len(set(rows))
 
 
-@pytest.mark.parametrize(
-    "points",
-    [
-        [{"row": N}],
-        [{"row": -1}],
-        [{"row": 2.5}],
-        [{"row": "a"}],
-        [{"col": 1}],
-        [{"row": 1}, {"row": 1}],
-        {"row": 1},
-    ],
-)
-def test_points_that_are_no_rows_are_refused(points: Any, table: ReleasedTable) -> None:
-    with pytest.raises(ValueError, match="points_to_evaluate"):
-        search_of(table, points_to_evaluate=points)
-
-
 # What trials report -----------------------------------------------------------------------------
 
 
@@ -255,20 +238,6 @@ def test_another_mode_later_turns_what_was_learned(table: ReleasedTable) -> None
     assert search.set_search_properties("answer", "min", {"c": 1})
     assert search.recommend()["row"] in (0, N - 1)
     assert search.suggest("late") == FINISHED
-
-
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"parameter": "a/b"}, "parameter"),
-        ({"parameter": ""}, "parameter"),
-    ],
-)
-def test_arguments_out_of_range_are_refused(
-    settings: Any, text: str, table: ReleasedTable
-) -> None:
-    with pytest.raises(ValueError, match=text):
-        search_of(table, **settings)
 
 
 # What is kept -----------------------------------------------------------------------------------

@@ -100,25 +100,6 @@ def test_the_plan_says_what_a_run_costs_and_how_to_run_it_here() -> None:
     assert "max_concurrent_trials" in str(plan)
 
 
-@pytest.mark.parametrize(
-    ("more", "told"),
-    [
-        ({"metric": None}, "needs a metric and a mode"),
-        ({"mode": "best"}, "mode must be 'min' or 'max'"),
-        ({"param_space": {"x": 3}}, "at least one parameter that varies"),
-        ({"param_space": {"x": tune.grid_search([1, 2])}}, "grid"),
-        ({"n_trials": 0}, "n_trials must be an integer >= 1"),
-        ({"trainable": 3}, "private_trainable takes a function"),
-        ({"vault": "postgresql://user:secret@host/db"}, "holds a password"),
-    ],
-)
-def test_what_makes_no_run_is_refused(more: dict[str, Any], told: str) -> None:
-    trainable = more.pop("trainable", squares)
-    with pytest.raises(ValueError, match=told) as raised:
-        private_of(trainable, **more)
-    assert "secret" not in str(raised.value)
-
-
 def test_a_trial_gets_the_function_alone() -> None:
     private = private_of()
     blob = cloudpickle.dumps(private)

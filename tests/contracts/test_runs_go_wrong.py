@@ -1,0 +1,321 @@
+"""What every system does on every host with what is wrong: it refuses, notices, or remembers."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+
+import ray.cloudpickle as cloudpickle
+
+from privbo_plugins.convert import fingerprint
+from privbo_plugins.errors import PrivacyWarning, UtilityWarning
+from privbo_plugins.privacy.noise import InsecureNoise
+from privbo_plugins.sessions.scheduler import FRUITLESS, HOPELESS
+from tests.drivers import EVERYWHERE, HOSTS, N_RECORDS, SYSTEMS, begin, status
+
+pytestmark = [
+    pytest.mark.usefixtures("local_hosts"),
+    pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:ray.*"),
+]
+
+LOSSES = [pair for pair in EVERYWHERE if SYSTEMS[pair[0]].size]
+REWARDS = [(system, host) for system in ("rewards", "duets") for host in HOSTS]
+each_host = pytest.mark.parametrize("host", HOSTS)
+on_losses = pytest.mark.parametrize(("system", "host"), LOSSES)
+on_rewards = pytest.mark.parametrize(("system", "host"), REWARDS)
+
+
+def finishes(run: Any) -> None:
+    """The rest of the plan runs as if nothing had happened."""
+    run.trials(30, caught=True)
+    assert status(run)["finished"]
+    assert run.ask("guarantee").protected
+
+
+def only_error(run: Any) -> str:
+    """What the one failed trial says, in which no secret may be."""
+    (error,) = run.errors
+    said = f"{error!r} {vars(error)} {error.__cause__!r} {error.__context__!r}"
+    assert run.own.hits("error", said.encode()) == []
+    return str(error)
+
+
+# What objectives return -------------------------------------------------------------------------
+
+WRONG: dict[str, tuple[Callable[[np.ndarray], Any], str]] = {
+    "a number": (lambda y: float(y.mean()), r"single number\. Return the vector"),
+    "too short": (lambda y: y[:-1], "another length"),
+    "empty": (lambda y: y[:0], "non-empty vector"),
+    "a column": (lambda y: y[:, None], r"shape \(n_records,\), got an array of 2"),
+    "nothing": (lambda _: None, "one value per validation record|real numbers"),
+    "a text": (lambda y: str(y.tolist()), "real numbers"),
+    "a dictionary": (lambda y: {"losses": y}, "real numbers|one value per validation record"),
+}
+"""From a vector to what is none, and what is said then."""
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@on_losses
+def test_what_is_no_vector_of_losses_fails_its_trial_and_costs_nothing(
+    system: str, host: str, wrong: str, start: Any
+) -> None:
+    run, (bend, said) = start(system, host), WRONG[wrong]
+    run.trials(2)
+    before, good = status(run)["releases"], run.returned
+    run.returned = lambda config: bend(run.own.vector())
+    assert run.trials(1, caught=True) == [None]
+    assert re.search(said, only_error(run))
+    assert status(run)["releases"] == before
+    run.returned = good
+    finishes(run)
+
+
+@on_losses
+def test_an_average_in_a_list_is_refused_and_fixes_nothing(
+    system: str, host: str, start: Any
+) -> None:
+    run = start(system, host)
+    good, run.returned = run.returned, lambda config: [float(run.own.vector().mean())]
+    assert run.trials(1, caught=True) == [None]
+    assert "looks like an average" in only_error(run)
+    run.returned = good
+    finishes(run)
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("odd", [math.nan, -math.inf, 1e308])
+@pytest.mark.parametrize(("system", "host"), [p for p in LOSSES if p[0] != "outside"])
+def test_odd_losses_become_a_constant_and_the_run_goes_on(
+    system: str, host: str, odd: float, many: bool, start: Any
+) -> None:
+    """No error, no warning (all are errors here), and nothing of a released value is odd."""
+    run = start(system, host)
+
+    def returned(config: dict[str, Any]) -> np.ndarray:
+        y = run.own.vector()
+        y[: len(y) if many else 5] = odd
+        return y
+
+    run.returned = returned
+    with np.errstate(all="raise"):  # a user's setting must not make data visible
+        shown = run.trials(SYSTEMS[system].whole)
+    assert len(shown) == run.done == SYSTEMS[system].whole
+    assert all(-3 < value < 4 for value in shown)  # of noise beyond 20 standard deviations
+    finishes(run)
+
+
+@pytest.mark.parametrize("returned", [None, [0.1, 0.2], {"reward": 0.5}], ids=str)
+@on_rewards
+def test_what_is_no_reward_fails_its_trial_and_costs_nothing(
+    system: str, host: str, returned: Any, start: Any
+) -> None:
+    run = start(system, host)
+    good, run.returned = run.returned, lambda config: returned
+    assert run.trials(1, caught=True) == [None]
+    only_error(run)
+    told = status(run)
+    assert (told["releases"], told["protected"]) == (0, False)
+    run.returned = good
+    run.trials(2)
+    assert (status(run)["releases"], run.ask("guarantee").protected) == (2, True)
+
+
+@each_host
+def test_a_budget_of_users_needs_their_names(host: str, start: Any) -> None:
+    run = start("rewards", host)
+    with pytest.raises(ValueError, match="needs user_id"):
+        (run.told if host == "optuna" else run.search).private(losses_at)
+
+
+class Panic(BaseException):
+    """What libraries written in other languages raise."""
+
+
+class Panics:
+    """An object whose conversion quotes a record."""
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise Panic(self.token)
+
+    __float__ = __array__
+
+
+@pytest.mark.parametrize(("system", "host"), [*LOSSES, *REWARDS])
+def test_what_a_returned_object_raises_is_withheld(system: str, host: str, start: Any) -> None:
+    run = start(system, host)
+    good, run.returned = run.returned, lambda config: Panics(run.own.token)
+    shown = run.trials(1, caught=True)
+    assert (shown == [None]) == bool(run.errors)
+    if run.errors:
+        only_error(run)
+    run.returned = good
+    run.trials(1)
+    assert run.ask("guarantee").protected
+
+
+# Records ----------------------------------------------------------------------------------------
+
+NAMES = [f"patient {i}" for i in range(N_RECORDS)]
+OTHERS = "are others than the run's, or in another order"
+
+
+class Labelled(np.ndarray):
+    """What a pandas Series is here: a vector with an index of its own."""
+
+    index: Any
+
+
+class Index(list[str]):
+    def to_numpy(self) -> np.ndarray:
+        return np.array(self)
+
+
+@on_losses
+def test_losses_whose_own_index_changes_are_refused(system: str, host: str, start: Any) -> None:
+    run, names = start(system, host), [NAMES]
+
+    def returned(config: dict[str, Any]) -> Any:
+        made = run.own.vector().view(Labelled)
+        made.index = Index(names[-1])
+        return made
+
+    run.returned = returned
+    run.trials(3)
+    before = status(run)["releases"]
+    names.append(NAMES[::-1])
+    assert run.trials(1, caught=True) == [None]
+    assert OTHERS in (said := only_error(run))
+    assert "patient" not in said
+    assert status(run)["releases"] == before
+    names.append(NAMES)
+    finishes(run)
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [NAMES[::-1], [*NAMES[:-1], "somebody else"], NAMES[:-1]],
+    ids=["another order", "another record", "one fewer"],
+)
+@each_host
+def test_other_record_ids_are_refused_by_whoever_goes_on(
+    host: str, ids: list[str], start: Any, tmp_path: Path
+) -> None:
+    """Neither labels nor a digest of them are stored: who knows all others could try the last."""
+    name = {} if host == "optuna" else {"run_name": "r"}
+    run = start("records", host, vault=True, record_ids=NAMES, **name)
+
+    def again(record_ids: Any) -> Any:
+        if host == "optuna":
+            run.more = {"record_ids": record_ids}
+            run.reopen()
+            return run
+        run.search.close()
+        return begin("records", host, tmp_path, vault=True, record_ids=record_ids, **name)
+
+    run.trials(2)
+    digest = fingerprint(NAMES).partition(":")[2].encode()
+    told = run.told if host == "optuna" else run.search
+    kept = [cloudpickle.dumps(told), *(path.read_bytes() for path in tmp_path.glob("*.db*"))]
+    for blob in kept:
+        assert not any(
+            one in blob for one in (b"patient 1", digest, bytes.fromhex(digest.decode()))
+        )
+    again(np.array(NAMES)).trials(1)
+    other = again(ids)
+    with pytest.raises(ValueError, match=OTHERS) as raised:
+        other.trials(1)
+    assert "patient" not in str(raised.value)
+    if host == "optuna":
+        again(None).trials(1)  # says nothing, and is not asked
+
+
+# Seeds and noise --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("system", "host"),
+    [pair for pair in EVERYWHERE if pair[0] not in ("any sampler", "rows", "federation")],
+)
+@pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
+def test_a_seed_decides_the_points_and_never_the_noise(system: str, host: str, start: Any) -> None:
+    def run(seed: int | None, **more: Any) -> tuple[list[Any], list[Any]]:
+        begun = start(system, host, seed=seed, **more)
+        if not begun.system.size:
+            begun.returned = lambda config: config["x"] / 2
+        else:
+            begun.returned = lambda config: np.full(N_RECORDS, config["x"] / 2)
+        shown = begun.trials(4)
+        return begun.points, shown
+
+    first = run(3, noise=InsecureNoise(5))
+    assert run(3, noise=InsecureNoise(5)) == first
+    assert run(4, noise=InsecureNoise(5))[0] != first[0]
+    if (system, host) != ("duets", "optuna"):  # where studies of one name begin alike
+        assert run(None, noise=InsecureNoise(5))[0] != run(None, noise=InsecureNoise(5))[0]
+    (one, drawn), (two, others) = run(3), run(3)
+    assert one[0] == two[0] == first[0][0]
+    assert set(drawn).isdisjoint(others)
+
+
+def losses_at(point: Any) -> Any:
+    """An objective on either host."""
+
+
+@pytest.mark.parametrize("system", ["records", "outside", "rewards", "duets"])
+@each_host
+def test_injected_noise_is_told_for_ever_and_in_no_pickle(
+    system: str, host: str, start: Any
+) -> None:
+    run = start(system, host, vault=True, noise=InsecureNoise(0))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run.trials(1)
+    said = "Nothing is protected: the noise came from a test"
+    assert host == "optuna" or any(said in str(one.message) for one in caught)
+    made = run.told if host == "optuna" else run.search
+    for one in (made, made.private(losses_at, **run.system.named)):
+        kept = cloudpickle.dumps(one)
+        for word in (b"InsecureNoise", b"Session", b"sqlalchemy", b"store.vault"):
+            assert word not in kept
+    run.more = {}
+    run.reopen()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyWarning)
+        run.trials(1)
+    guarantee = run.ask("guarantee")
+    assert not guarantee.protected
+    assert "test source" in str(guarantee)
+
+
+# The end of a run that learns nothing -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("system", "host"), [("records", "optuna"), ("any sampler", "optuna"),
+                         *((system, "ray") for system in ("records", "outside", "rewards"))]
+)  # fmt: skip
+def test_trials_that_all_fail_end_the_run(system: str, host: str, start: Any) -> None:
+    run, most = start(system, host), FRUITLESS if host == "optuna" else HOPELESS
+
+    def returned(config: dict[str, Any]) -> Any:
+        raise KeyError(run.own.token)
+
+    run.returned, run.loud = returned, True
+    with pytest.warns(UtilityWarning, match=f"{most} trials failed one after another") as caught:
+        run.trials(4 * most, caught=True)
+    assert len(run.points) == most
+    said = [str(error) for error in run.errors] + [str(one.message) for one in caught]
+    assert run.own.hits("said", " ".join(said).encode()) == []
+    assert status(run)["releases"] == 0
