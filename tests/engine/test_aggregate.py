@@ -104,25 +104,6 @@ def test_two_rounds_are_released_and_then_no_more() -> None:
     assert [charge.key for charge in server.ledger()] == ["1", "2"]
 
 
-def test_agents_in_threads_end_with_the_same_broadcast() -> None:
-    config, V, found = config_of(8), vectors(8), {}
-    server = server_of(config)
-
-    def act(n: int) -> None:
-        link = server.connect(n)
-        t = link.submit(V[n])
-        assert t == 1
-        found[n] = link.collect(t)
-
-    threads = [threading.Thread(target=act, args=(n,)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert {b.digest() for b in found.values()} == {sum_of(config, V, range(8)).digest()}
-    assert len(found) == 8
-
-
 # Who is lost ------------------------------------------------------------------------------------
 
 
@@ -293,13 +274,6 @@ def test_an_agent_that_comes_in_the_middle_waits_for_the_end() -> None:
     found = late.collect(1)
     assert found is not None
     assert (found.weights == sum_of(server.config, V, range(4)).weights).all()
-
-
-def test_an_agent_that_left_is_not_waited_for() -> None:
-    V = vectors(5)
-    server = server_of(config_of(5, min_present=4))
-    server.connect(4).leave()
-    assert play(server, V[:4]) is not None
 
 
 def test_an_agent_that_did_not_wait_for_a_round_takes_part_in_the_next() -> None:
@@ -783,22 +757,6 @@ def test_fewer_shares_fit_every_secret() -> None:
             fits = (fits + y) % p
         third = fits.to_bytes(masking.SHARE, "big")
         assert masking.joined({0: shares_of[0], 1: shares_of[1], 2: third}) == other
-
-
-def test_shares_that_do_not_belong_together_are_noticed() -> None:
-    one_of, other_of = (masking.split(bytes([n] * 32), 2, [0, 1]) for n in (1, 2))
-    with pytest.raises(ValueError, match="no shares of one secret"):
-        masking.joined({0: one_of[0], 1: other_of[1]})
-
-
-def test_what_is_sealed_is_opened_by_its_key_for_its_purpose_alone() -> None:
-    one_, two = Keys.new(), Keys.new()
-    key = sealing.Meeting(one_.c, two.public.c).key("a")
-    sent = sealing.sealed(key, b"share", "round 1")
-    assert sealing.opened(key, sent, "round 1") == b"share"
-    for bad in ((bytes(32), sent, "round 1"), (key, sent, "round 2"), (key, sent[:-1], "round 1")):
-        with pytest.raises(ValueError, match="not sealed"):
-            sealing.opened(*bad)
 
 
 def test_keys_are_neither_shown_nor_pickled() -> None:

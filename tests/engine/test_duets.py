@@ -35,7 +35,6 @@ from privbo_plugins.algorithms.duets.posterior import (
     SparsePosterior,
     Sums,
     fitted,
-    posterior_of,
     solved,
     spanning,
     variance,
@@ -166,16 +165,6 @@ def test_the_fit_has_the_largest_marginal_likelihood(
     assert scale.s**2 == pytest.approx(best(scale.lam)[1], rel=1e-3)
 
 
-@pytest.mark.parametrize("c", [0.0, 0.7, -1e6])
-@pytest.mark.parametrize("noise", [None, 1.0])
-def test_equal_rewards_have_a_finite_fit(c: float, noise: float | None) -> None:
-    D = np.linspace(0, 1, 9)[:, None]
-    posterior = posterior_of(RBF(0.2), D, np.full(9, c), None, noise)
-    mu, sigma = posterior.predict(D)
-    np.testing.assert_allclose(mu, c, atol=1e-5 * max(abs(c), 1.0))
-    assert np.isfinite(sigma).all()
-
-
 # Settings ---------------------------------------------------------------------------------------
 
 
@@ -260,15 +249,6 @@ def test_the_scale_of_unfitted_rewards_comes_from_their_range() -> None:
 
 
 # Coins ------------------------------------------------------------------------------------------
-
-
-def test_the_server_replays_every_agents_points() -> None:
-    for config in (DUETSConfig(n_agents=5, discretisation=64), DUETSConfig.paper(5, 20)):
-        server, agents = make_agents(config, FinitePoints(np.eye(40)), key=3)
-        for agent in agents:
-            assert agent.public_state is not server.public_state
-            assert np.array_equal(server.public_state.points(agent.number), agent.points)
-            assert agent.points.shape == (2, 40)
 
 
 def test_private_coins_are_private() -> None:
@@ -361,15 +341,6 @@ def test_one_of_coins_that_give_each_other_is_told_to_nobody() -> None:
         with pytest.raises(ValueError, match="integer >= 0") as refused:
             Coins.tossed(key, 2)  # type: ignore[arg-type]
         assert str(key) not in str(refused.value)
-
-
-def test_shared_coins_stay_those_that_studies_were_drawn_with() -> None:
-    coins = Coins.shared(7, 3)
-    assert coins.public == 16920295385781661272
-    assert coins.own[1] == 7078124019849193311
-    assert coins.draws(1, 2, 6, 1000).tolist() == [497, 917, 774, 204, 403, 789]
-    shared = make_agents(DUETSConfig(n_agents=3), FinitePoints(np.eye(9)), 7)[0].public_state.coins
-    assert shared == coins
 
 
 @pytest.mark.parametrize("toss", [Coins.tossed, Coins.shared], ids=["private", "shared"])

@@ -220,19 +220,6 @@ def test_what_was_sent_in_vain_is_counted() -> None:
 # What goes wrong --------------------------------------------------------------------------------
 
 
-@both
-def test_uploads_of_other_epochs(config: DUETSConfig) -> None:
-    server, agents = make_agents(config, GRID, key=0)
-    message = server.inducing_set()
-    tell_all(agents[0])
-    past = agents[0].upload(message)
-    epoch(server, agents)
-    assert not server.receive(past)
-    with pytest.raises(ValueError, match="Epoch 2 of agents 0 to 2 is open"):
-        server.receive(replace(past, epoch=3))
-    assert server.waiting_for == [0, 1, 2]
-
-
 def test_an_epoch_ends_when_all_have_reported() -> None:
     server, agents = make_agents(DEFAULT, GRID, key=0)
     with pytest.raises(ValueError, match="still waits for 2 of its 2 rewards"):

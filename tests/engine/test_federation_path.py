@@ -23,7 +23,6 @@ import pytest
 
 from privbo_plugins.errors import FederationError
 from privbo_plugins.federation import FederatedServer, connect, listening
-from privbo_plugins.federation.limits import Bodies
 from privbo_plugins.privacy.noise import InsecureNoise
 from tests import inside, wires
 from tests.worker import PATIENCE
@@ -248,19 +247,6 @@ def test_calls_whose_bodies_never_come_take_no_threads_from_others(proves: bool)
         finally:
             for calls in silent:
                 calls.close()
-
-
-@pytest.mark.parametrize(("seconds", "ended"), [(-1.0, 1), (PATIENCE, 0)])
-def test_a_call_is_ended_once_its_body_is_late(seconds: float, ended: int) -> None:
-    bodies, cancelled = Bodies(seconds), list[bool]()
-
-    def coming() -> Iterator[bytes]:
-        bodies.cancel_late()
-        yield b"{}"
-
-    assert bodies.read(coming(), lambda: cancelled.append(True)) == b"{}"
-    bodies.cancel_late()  # what has come is not late
-    assert len(cancelled) == ended
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

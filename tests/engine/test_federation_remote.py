@@ -14,7 +14,6 @@ import shutil
 import signal
 import socket
 import stat
-import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -290,17 +289,6 @@ def test_a_forked_agent_opens_a_connection_of_its_own(pool: Pool) -> None:
 # A server that dies -----------------------------------------------------------------------------
 
 
-def test_the_search_for_traces_finds_them() -> None:
-    le = struct.pack("<d", SENTINEL)
-    assert traces(json.dumps([SENTINEL, 1.5]).encode()) == ["decimal"]
-    assert traces(SENTINEL.hex().encode()) == ["hex"]
-    assert "little" in traces(b"x" + le)
-    assert "big" in traces(struct.pack(">d", SENTINEL))
-    for shift in range(3):
-        assert f"base64/{shift}" in traces(base64.b64encode(b"a" * (3 + shift) + le + b"tail"))
-    assert traces(b"nothing of the kind") == []
-
-
 def test_a_killed_server_goes_on_where_it_was(pool: Pool, tmp_path: Path) -> None:
     settings = PLAIN | {"n_agents": 3, "z": 1.0, "n_rounds": 4}
     url = f"sqlite:///{tmp_path / 'vault.db'}"
@@ -489,16 +477,6 @@ def test_a_server_that_ends_late_leaves_the_next_ones_socket(tmp_path: Path) -> 
 # Who is refused ---------------------------------------------------------------------------------
 
 
-class Bomb:
-    """Leaves a file behind if it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return os.mkdir, (str(self.path),)
-
-
 VECTOR = base64.b64encode(np.ones(M).tobytes()).decode()
 
 
@@ -512,6 +490,7 @@ NONSENSE: dict[str, tuple[str, bytes]] = {
     "no object": ("leave", b"[1, 2]"),
     "too deep": ("leave", b"[" * 60000),
     "HTTP": ("leave", b"GET / HTTP/1.0\r\n\r\n"),
+    "a pickle": ("leave", pickle.dumps({"last": 0})),
     "empty": ("leave", b""),
     "no vector": ("submit", said(key="k")),
     "half a number": ("submit", said(key="k", vector="AAAA")),
@@ -571,18 +550,6 @@ def test_whoever_proves_nothing_is_answered_nothing(agent: Any, secret: bytes | 
         with closing(connect(server.invitation(1))) as link:
             assert link.submit(np.ones(M)) == 1
         assert server.broadcasts() == []
-
-
-def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
-    bomb = pickle.dumps(Bomb(tmp_path / "exploded"))
-    with serving(1) as server:
-        with wires.Stranger(server.invitation(0)) as stranger:
-            for call in wires.CALLS:
-                for secret in (None, b"w" * 32):
-                    assert stranger.says(call, bomb, secret=secret)[1] == b""
-        with closing(connect(server.invitation(0))) as link:
-            assert link.submit(np.ones(M)) == 1
-    assert not (tmp_path / "exploded").exists()
 
 
 def test_a_secret_opens_one_agent_of_one_run_of_one_server() -> None:
@@ -705,21 +672,6 @@ def test_what_fails_inside_the_server_is_not_quoted(
     assert link.broadcasts() == []
 
 
-def test_a_vault_that_is_gone_leaves_the_server_answering(
-    server: FederatedServer, link: RemoteLink, monkeypatch: Any
-) -> None:
-    def refuse(*_: Any) -> Any:
-        raise VaultError("locked")
-
-    monkeypatch.setattr(server.rounds.ledger._outlet, "release", refuse)
-    with pytest.raises(FederationError, match="was not released"):
-        link.submit(np.ones(M))
-    assert link.broadcasts() == []
-    monkeypatch.undo()
-    server.close_round()
-    assert len(link.broadcasts()) == 1
-
-
 def test_a_vector_counts_once_though_another_came_in_between() -> None:
     """Of two threads of an agent, one repeats itself after the other's vector."""
     with serving(2, deadline=None) as server, wires.Stranger(server.invitation(0)) as stranger:
@@ -829,36 +781,14 @@ class _Unavailable:
 def test_every_bit_of_a_vector_arrives(server: FederatedServer, link: RemoteLink) -> None:
     sent = np.random.default_rng(0).normal(size=M)
     sent[:6] = [np.nan, np.inf, -np.inf, -0.0, 5e-324, SENTINEL]
-    assert wires.unpacked(heard_of(sent)["vector"]).tobytes() == sent.tobytes()
     assert link.submit(sent) == 1  # NaN and infinity are the sum's business
     assert not link.broadcasts()[0].weights.any()
+    assert link.submit(vector(M, 0)) == 2
     with wires.Stranger(server.invitation(0)) as stranger:
         told = stranger.asks("submit", key="k", vector=wires.packed(vector(M, 0)))
-        assert told == {"result": 2}
-    assert as_json(server.broadcasts()[1])[1:] == locally(1, [0])[1:]
-
-
-def heard_of(*sent: np.ndarray) -> dict[str, Any]:
-    """What a link says that submits a vector."""
-    return json.loads(requests_with(*sent)[-1])
-
-
-def requests_with(*sent: np.ndarray) -> list[bytes]:
-    """What a link says that submits vectors, each after the other."""
-    heard: list[bytes] = []
-    greeting = wires.greeting(FederationConfig(n_agents=1, **PLAIN))
-
-    def answer(call: str, request: bytes, _metadata: Any) -> bytes:
-        if call == "greet":
-            return wires.as_json({"result": greeting})
-        heard.append(request)
-        return b'{"result": 1}'
-
-    with wires.pretending(answer) as address:
-        with closing(connect(wires.invitation(address, 0, wires.MASTER))) as link:
-            for one in sent:
-                assert link.submit(one) == 1
-    return heard
+        assert told == {"result": 3}
+    for broadcast in server.broadcasts()[1:]:
+        assert as_json(broadcast)[1:] == locally(1, [0])[1:]
 
 
 def test_a_server_that_closes_releases_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:

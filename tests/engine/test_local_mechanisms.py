@@ -299,6 +299,28 @@ def test_piecewise_has_the_published_density(epsilon: float, u: float) -> None:
     assert np.abs(exact - published).max() < 2e-5
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [1.0, 5.0, 40.0])
+def test_piecewise_on_all_of_its_points(epsilon: float) -> None:
+    """2**20 of them: one support to the last bit, and epsilon at every one of them."""
+    mechanism = mechanism_of("piecewise", epsilon, 0.0, 1.9)
+    supports, densities = set(), []
+    for y in (0.0, 0.61, 1.9, math.nan):
+        ways = list(branches(mechanism, y, 1.2345))
+        support = np.unique(np.concatenate([v for _, v in ways]))
+        density = np.zeros(len(support))
+        for probability, outputs in ways:
+            density[np.searchsorted(support, outputs)] += float(probability / len(outputs))
+        supports.add(support.tobytes())
+        densities.append(density)
+        assert len(support) == 2**20
+        assert math.fsum(density) == pytest.approx(1, abs=1e-12)
+    assert len(supports) == 1
+    losses = [math.log((p / q).max()) for p, q in itertools.permutations(densities, 2)]
+    assert max(losses) <= epsilon
+    assert max(losses) == pytest.approx(min(epsilon, CARRIED_OUT), rel=1e-9)
+
+
 def public_loss(mechanism: Any) -> float:
     """The loss that the truth, or the window, has by the floats that the coin is given."""
     if isinstance(mechanism, Duchi):

@@ -39,7 +39,7 @@ _Noise = Annotated[
     float,
     Rule(
         "0 (no noise) or a number in [0.1, 1e+06] (less than a tenth of the clipping norm "
-        "protects nobody, and cannot be accounted for)",
+        "does not protect, and cannot be accounted for)",
         lambda z: is_finite(z) and (z == 0 or 0.1 <= z <= 1e6),
     ),
 ]
@@ -209,13 +209,13 @@ class FederationConfig(Stored):
         if self.n_regions > self.n_agents:
             raise ValueError(
                 f"n_regions={self.n_regions} needs at least as many agents, got "
-                f"n_agents={self.n_agents}: nobody would explore the last region."
+                f"n_agents={self.n_agents}: no agent would explore the last region."
             )
 
     def _check_shares(self) -> None:
         if self.q != 1:
             raise ValueError(
-                f"trust='aggregate' needs q=1, got q={self.q}: nobody could toss the coins in "
+                f"trust='aggregate' needs q=1, got q={self.q}: no party could toss the coins in "
                 "secret, and for a budget q=1 has the least noise."
             )
         N, c, T = self.n_agents, self.colluders, self.present

@@ -78,7 +78,7 @@ class Coins:
         """
         if not self.secret:
             raise ValueError(
-                "Each of these coins gives the others, so nobody can be told one alone: toss "
+                "Each of these coins gives the others, so no agent can be given one alone: toss "
                 "private ones with Coins.tossed."
             )
         return Coins(self.public, {agent: self.own[agent]}, secret=True)
