@@ -1,22 +1,275 @@
-"""The sampler on per-record losses: Optuna's hooks on one side, the study's run on the other."""
+"""Per-record losses under any sampler, and the sampler that plans for them.
+
+Optuna's hooks and the user's verbs stand here; the run of one study is in
+:mod:`optuna_samplers._losses`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution
-from optuna.study import Study
+from optuna.search_space import IntersectionSearchSpace
+from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from optuna_samplers._losses import LossRun, LossStudies, Objective
-from optuna_samplers._sampler import StudySampler
+from optuna_samplers import _losses, _study
+from optuna_samplers._guard import GuardedTrial, Releasing, released
+from optuna_samplers._losses import LossRun, Objective
+from optuna_samplers._publish import EXPOSED
+from optuna_samplers._rollback_guard import guard
+from optuna_samplers._sampler import ReportedStudies, StudySampler, constants_in
 from optuna_samplers._settings import LossRunSettings
 from optuna_samplers._space import to_space
-from optuna_samplers._study import key_of, same, whole
-from privbo_plugins.algorithms.protocols import CentralConfig
+from optuna_samplers._study import key_of, whole
+from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
+from privbo_plugins.algorithms.registry import algorithm_of, entry_of
+from privbo_plugins.convert import fingerprint
+from privbo_plugins.errors import PrivacyWarning
+from privbo_plugins.plots import History, Report
+from privbo_plugins.privacy.guarantee import Guarantee, PrivacyGuarantee
+from privbo_plugins.reports import records_report
+from privbo_plugins.sanitize import call, sanitized
+from privbo_plugins.sessions.records import Session
 from privbo_plugins.settings import setting, settings, takes
+from privbo_plugins.store.vault import Vault, open_vault
+
+_ESTIMATES = (
+    "Each is an estimate of the mean over the validation records, from all noisy releases up to "
+    "that trial; what is little known is shown on the worse side. It is no single draw: that is "
+    "the trial's user attribute `privbo:release`. The best of many estimates still tends to look "
+    "somewhat better than it is. The estimate below uses all releases."
+)
+
+_DRAWS = (
+    "Each is one noisy release: the clipped mean over the validation records, plus noise. So the "
+    "best value is the *luckiest* draw and looks better than it is; go by the recommendation."
+)
+
+
+class LossStudies(ReportedStudies[LossRun]):
+    """Base of the samplers and objectives that keep per-record losses from their studies.
+
+    Args:
+        config: Settings of the algorithm.
+        given: Settings of the run.
+    """
+
+    _labels: str | None = None
+    """Fingerprint of the records' labels; of this process alone."""
+
+    def __init__(self, config: CentralConfig, given: LossRunSettings) -> None:
+        entry_of(config)  # raises before a vault is opened
+        super().__init__(given)
+        self._config, self._seed, self._noise = config, given.seed, given.noise
+        ids = given.record_ids
+        self._labels = None if ids is None else fingerprint(ids)
+        self._runs: set[str] = set()
+        self._vault: Vault | None = open_vault(given.vault)
+        self._vault_handle = self._vault.handle
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A handle and public settings: no vault contents, no noise source, nothing of records."""
+        return super().__getstate__() | {"_vault": None, "_noise": None, "_labels": None}
+
+    # Runs -----------------------------------------------------------------------------------
+
+    def _new_state(self, study: Study) -> LossRun:
+        """Starts the study's run in the vault, or joins the one that the study remembers."""
+        _study.refuse_multi_objective(study, type(self).__name__)
+        if self._vault is None:
+            self._vault = open_vault(self._vault_handle)
+        remembered = _losses.remembered_run(study, self._vault)
+        session = Session.open(
+            self._vault,
+            f"optuna/{study.study_name}",
+            self._config,
+            maximize=study.direction == StudyDirection.MAXIMIZE,
+            seed=self._seed,
+            run_id=remembered,
+            noise=self._noise,
+        )
+        self._runs.add(session.run.run_id)
+        session.labels.expect(self._labels)
+        _losses.warn_of_memory(study, session)
+        if remembered is None:
+            _losses.remember(study, session)
+        guard(study, session.run)
+        reasons = session.guarantee().reasons
+        if reasons and remembered is None:
+            text = f"Nothing is protected: {'; '.join(reasons)}."
+            warnings.warn(text, PrivacyWarning, stacklevel=2)
+        self._give_space(session, study, resumed=remembered is not None)
+        return LossRun(session, self._config, self._search_space, self._runs)
+
+    def _give_space(self, session: Session, study: Study, *, resumed: bool) -> None:
+        """Fixes a declared space; one that trials have in common only where the run agrees."""
+        found = self._search_space
+        if found is None and resumed:
+            found = IntersectionSearchSpace().calculate(study)
+        space = None if found is None else to_space(found)
+        given = self._search_space is not None
+        if space is not None and (given or session.fixed()[0] in (None, space.to_dict())):
+            session.set_space(space)
+
+    def _current(self, study: Study) -> LossRun:
+        """The state, after making sure that the study still belongs to this run.
+
+        A study deleted and made again may get its old number; then its attribute is gone.
+        """
+        own = self._state(study)
+        if _losses.RUN_ATTR not in study.user_attrs:
+            self._forget(study)
+            return self._state(study)
+        _losses.refuse_rivals(study, own.session)
+        return own
+
+    # The private channel --------------------------------------------------------------------
+
+    def guarded(self, trial: optuna.Trial) -> GuardedTrial:
+        """The trial as a private objective sees it, for ask/tell: outputs need ``public=True``."""
+        own, key = self._state(trial.study), key_of(_study.frozen_of(trial))
+        return GuardedTrial(
+            trial,
+            partial(_losses.declare_public, own.session, key),
+            partial(own.audit.check, trial.study),
+        )
+
+    def _released(self, trial: optuna.Trial, objective: Objective) -> tuple[Any, Any]:
+        """(released value, None), or (None, an error whose frames hold no private value)."""
+        own = self._state(trial.study)
+        own.entered.add(key_of(_study.frozen_of(trial)))
+        own.pay_training(trial.number)
+        return released(objective, self.guarded(trial), partial(self._tell, trial))
+
+    def _tell(self, trial: optuna.Trial, losses: Any) -> float:
+        return self._current(trial.study).tell(trial, losses)
+
+    def tell_private(self, trial: optuna.Trial, losses: Any) -> float:
+        """Tells per-record losses under ask/tell; the study gets the released value.
+
+        Args:
+            trial: From ``study.ask()``.
+            losses: One value per validation record, shape (n_records,); entry i belongs to the
+                same record in every trial.
+
+        Returns:
+            The released value.
+
+        Raises:
+            ValueError: If the vector is not usable; the trial stays running and can be told
+                again. Also if the study's sampler and this object both release values.
+        """
+        value, error = call(partial(self._pay_and_tell, trial, losses), sanitized)
+        del losses
+        if error is not None:
+            raise error
+        assert value is not None
+        trial.study.tell(trial, value)
+        return value
+
+    def _pay_and_tell(self, trial: optuna.Trial, losses: Any) -> float:
+        self._check_study(trial.study)
+        own = self._current(trial.study)
+        if _study.frozen_of(trial).state.is_finished():
+            raise ValueError(
+                f"Trial {trial.number} is over and cannot be told again. Nothing was charged."
+            )
+        own.pay_training(trial.number)
+        return own.tell(trial, losses)
+
+    def _check_study(self, study: Study) -> None:
+        """Refuses a study whose sampler does not go with this object."""
+
+    # What the user reads --------------------------------------------------------------------
+
+    def plan(self, search_space: Mapping[str, BaseDistribution], n_records: int) -> CentralPlan:
+        """Tells what a run over this space and so many records would do and cost.
+
+        Args:
+            search_space: Optuna distributions by name.
+            n_records: Number of validation records.
+
+        Returns:
+            The plan; printing it shows trials, releases and noise.
+
+        Warns:
+            UtilityWarning: If the noise is likely to drown the signal.
+        """
+        space = to_space(search_space)
+        if space is None:
+            raise ValueError("search_space must hold at least one parameter that varies.")
+        plan = algorithm_of(self._config).make_plan(self._config, space, n_records)
+        plan.warn_if_noise_dominates()
+        return plan
+
+    def recommend(self, study: Study) -> dict[str, Any]:
+        """The parameters that the algorithm recommends, from the releases alone.
+
+        They need not be any trial's: ``study.best_params`` are those of the luckiest one.
+
+        Raises:
+            ValueError: If nothing has been released yet.
+        """
+        session = self._state(study).session
+        if session.space is None:
+            common = self._known_space(study)
+            if common is None:
+                raise ValueError("There is nothing to recommend yet: no trial has completed.")
+            session.set_space(common)
+        return constants_in(study) | session.recommendation()
+
+    def finished(self, study: Study) -> bool:
+        """Checks whether the plan is used up; for ask/tell loops, which nothing stops."""
+        session = self._state(study).session
+        session.refresh()
+        return session.finished
+
+    def guarantee(self, study: Study) -> Guarantee:
+        """Claims what holds for this study, after comparing its storage with the ledger."""
+        return self._state(study).show(study)
+
+    def history(self, study: Study) -> History:
+        """Returns what the study has published, for :mod:`privbo_plugins.plots`."""
+        return self._state(study).session.history()
+
+    def status(self, study: Study) -> dict[str, Any]:
+        """Tells where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
+        return self._state(study).session.status(self.guarantee(study))
+
+    def _page(self, study: Study) -> Report:
+        title = f"Private tuning report: {study.study_name}"
+        recommended = self.recommend(study)
+        return records_report(title, self.guarantee(study), self.history(study), recommended)
+
+    def _values_are(self, study: Study, guarantee: PrivacyGuarantee) -> str:
+        if not guarantee.protected:
+            return EXPOSED
+        drawn = any(_losses.RELEASE_ATTR in t.user_attrs for t in _study.completed(study))
+        return _ESTIMATES if drawn else _DRAWS
+
+    def purge(self, study: Study) -> None:
+        """Deletes every raw loss of the study from the vault; ledger and releases stay."""
+        self._state(study).session.purge()
+
+    def replay(self, study: Study) -> list[int]:
+        """Tells released values that a crash kept from reaching the study.
+
+        Call it when no worker is running: it finishes every trial whose release is in the vault
+        while the study still shows it as running. Nothing is drawn.
+
+        Returns:
+            Numbers of the trials that were finished.
+        """
+        return self._state(study).replay(study)
+
+    def _charge_refit(self, study: Study) -> None:
+        """Charges the training of a model that is published when the trials are over."""
+        self._state(study).charge_training("refit")
 
 
 @settings(eq=False)
@@ -80,13 +333,10 @@ class PrivateSampler(LossStudies, StudySampler[LossRun]):
             state.relative = self._common(study) or None
         return dict(state.relative or {})
 
-    def sample_relative(
+    def _suggest(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """The next point of the plan, restricted to the names that Optuna asks for."""
-        study = self._tunable(study)
-        if not search_space:
-            return {}
+        """Returns the next point of the plan, restricted to the names that Optuna asks for."""
         session = self._state(study).session
         if session.space is None:
             full = to_space(self.infer_relative_search_space(study, trial) | search_space)
@@ -119,7 +369,7 @@ class PrivateSampler(LossStudies, StudySampler[LossRun]):
         told = own.told.get(key) or own.session.published([key]).get(key)
         if told is None:
             own.take_plain(study, trial, values)
-        elif values is not None and not same(values[0], told.value):
+        elif values is not None and not _study.same(values[0], told.value):
             own.expose(study, f"trial {trial.number} shows another value than released")
         else:
             own.look_around(study)
@@ -127,18 +377,11 @@ class PrivateSampler(LossStudies, StudySampler[LossRun]):
             own.finish(study)
 
 
-class PrivateObjective:
+class PrivateObjective(Releasing):
     """An objective whose raw result goes to the vault; made by ``sampler.private``."""
 
     def __init__(self, sampler: LossStudies, objective: Objective) -> None:
         self._sampler, self._objective = sampler, objective
 
-    def __call__(self, trial: optuna.Trial) -> float:
-        """Evaluates the objective on a guarded trial and returns the released value."""
-        value, error = self._sampler._evaluate(trial, self._objective)
-        if error is not None:
-            raise error
-        return float(value)
-
-    def __repr__(self) -> str:
-        return "PrivateObjective()"  # the objective's own repr may quote data
+    def _evaluate(self, trial: optuna.Trial) -> tuple[Any, Any]:
+        return self._sampler._released(trial, self._objective)

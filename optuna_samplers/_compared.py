@@ -14,7 +14,7 @@ from pathlib import Path
 import optuna
 from optuna.study import Study
 
-from optuna_samplers._local import OTHER_RELEASE, contradict, read_evaluations
+from optuna_samplers._evaluations import OTHER_RELEASE, read_evaluations
 from optuna_samplers._losses import unexplained
 from optuna_samplers._study import (
     GUARANTEE_ATTR,
@@ -107,10 +107,10 @@ def _values(study: Study, released: Mapping[str, float]) -> Iterator[Found]:
 def _beside(study: Study, run: StoredRun) -> Found:
     if run.kind == "records":
         trials = study.get_trials(deepcopy=False)
-        found = list(unexplained(trials, run.session.published(), run.session))
+        found = list(unexplained(run.session, run.session.published(), trials))
     else:
         stored = read_evaluations(study, stored_mechanism(run.settings))
-        other = [OTHER_RELEASE] if contradict(stored, run.published()) else []
+        other = [OTHER_RELEASE] if stored.contradicted_by(run.published()) else []
         found = [*stored.reasons, *other]
     if found:
         return "beside values", False, "; ".join(dict.fromkeys(found))

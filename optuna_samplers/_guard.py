@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import optuna
@@ -14,8 +16,8 @@ from optuna.distributions import (
 )
 from optuna.exceptions import TrialPruned
 
+from optuna_samplers._audit import DECLARABLE, operation_on
 from optuna_samplers._space import shown_name
-from optuna_samplers._study import DECLARABLE, operation_on
 from privbo_plugins import sanitize
 from privbo_plugins.errors import (
     BudgetExceededError,
@@ -230,3 +232,35 @@ def _suggest_failed(error: BaseException, suggestion: str) -> BaseException:
         "Optuna logs this text. If they do: some of Optuna's own samplers serve one study only, "
         "so give this study a new one."
     )
+
+
+# What an objective returns ----------------------------------------------------------------------
+
+
+class Releasing(abc.ABC):
+    """An objective that returns a release, and raises nothing that quotes data."""
+
+    def __call__(self, trial: optuna.Trial) -> float:
+        """Evaluates the objective on a guarded trial and returns the released value."""
+        value, error = self._evaluate(trial)
+        if error is not None:
+            raise error
+        assert value is not None
+        return float(value)
+
+    @abc.abstractmethod
+    def _evaluate(self, trial: optuna.Trial) -> tuple[float | None, BaseException | None]:
+        """(release, None), or (None, an error whose frames hold no private value)."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"  # the objective's own repr may quote data
+
+
+def released(
+    objective: Callable[[Any], Any], trial: GuardedTrial, release: Callable[[Any], float]
+) -> tuple[float | None, BaseException | None]:
+    """(what is released of an objective's result, None), or (None, an error without data)."""
+    returned, error = attempt_trial(objective, trial)
+    if error is not None:
+        return None, error
+    return sanitize.call(partial(release, returned), sanitized)

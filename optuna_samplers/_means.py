@@ -6,12 +6,16 @@ ledger behind it, are those of :class:`optuna_samplers.PrivateSampler`; here it 
 
 from __future__ import annotations
 
+from typing import Any
+
 import optuna
 from optuna.exceptions import TrialPruned
 from optuna.study import Study
 from optuna.trial import TrialState
 
-from optuna_samplers._losses import LossStudies, Objective
+from optuna_samplers._base import LossStudies
+from optuna_samplers._guard import Releasing
+from optuna_samplers._losses import Objective
 from optuna_samplers._sampler import StudySampler
 from optuna_samplers._settings import LossRunSettings
 from privbo_plugins.algorithms.released_means import MeansConfig
@@ -31,7 +35,7 @@ class _Settings(LossRunSettings, MeansConfig):
     mu: float = again(MeansConfig, "mu", default=None)
 
 
-class MeansObjective(LossStudies):
+class MeansObjective(Releasing, LossStudies):
     """An objective for any sampler; made by :func:`private_objective`.
 
     Args:
@@ -48,24 +52,13 @@ class MeansObjective(LossStudies):
         self._objective = given.objective
         super().__init__(config, given)
 
-    def __repr__(self) -> str:
-        return "MeansObjective()"  # the objective's own repr may quote data
-
-    def __call__(self, trial: optuna.Trial) -> float:
-        """Evaluates the objective on a guarded trial and returns the released value.
-
-        Raises:
-            ValueError: If the study's sampler releases values of its own.
-        """
-        study = trial.study
-        self._check_study(study)
-        value, error = self._evaluate(trial, self._objective)
+    def _evaluate(self, trial: optuna.Trial) -> tuple[Any, Any]:
+        self._check_study(trial.study)
+        value, error = self._released(trial, self._objective)
         pruned = isinstance(error, TrialPruned)
         lost = TrialState.PRUNED if pruned else TrialState.FAIL
-        self._state(study).ended(study, TrialState.COMPLETE if error is None else lost)
-        if error is not None:
-            raise error
-        return float(value)
+        self._state(trial.study).ended(trial.study, TrialState.COMPLETE if error is None else lost)
+        return value, error
 
     def _check_study(self, study: Study) -> None:
         """Refuses a sampler that would pay for its own releases, and take these for plain floats.

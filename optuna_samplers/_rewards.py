@@ -16,13 +16,14 @@ from optuna.distributions import BaseDistribution
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from optuna_samplers._local import PLAIN, LocalObjective, UserOf, shows_release
+from optuna_samplers._evaluations import PLAIN, shows_release
+from optuna_samplers._local import LocalObjective, UserOf
 from optuna_samplers._publish import EXPOSED
 from optuna_samplers._sampler import constants_in
 from optuna_samplers._scheduler import EPOCH_ATTR, ScheduledSampler, params_at
 from optuna_samplers._settings import RewardRunSettings
 from optuna_samplers._space import to_space
-from optuna_samplers._study import completed, whole
+from optuna_samplers._study import completed, show_guarantee, whole
 from privbo_plugins.algorithms.protocols import Evaluation, SeededAlgorithm
 from privbo_plugins.algorithms.reward_plan import RewardPlan, RewardScale, make_reward_plan
 from privbo_plugins.errors import PrivacyError
@@ -92,12 +93,10 @@ class RewardSampler(ScheduledSampler):
         if self.mechanism is None:
             self._warn(whole(study), NOT_PRIVATE)
 
-    def sample_relative(
+    def _suggest(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """The next evaluation."""
-        study = self._tunable(study)
-        space = to_space(search_space) if search_space else None
+        space = to_space(search_space)
         return {} if space is None else self._next(study, trial, space)
 
     def _next(self, study: Study, trial: FrozenTrial, space: Space) -> dict[str, Any]:
@@ -133,8 +132,9 @@ class RewardSampler(ScheduledSampler):
             self._warn(study, PLAIN, _WRAP)
 
     def _warn(self, study: Study, reason: str, fix: str = "") -> None:
-        text = f"Nothing is protected: {reason}. {fix}".strip()
-        self._warn_once(study, self._unprotected(reason), text)
+        """Shows a study without protection as such, and warns of it once."""
+        show_guarantee(study, self._unprotected(reason))
+        self._state(study).warn(reason, fix)
 
     # What the user writes and reads ---------------------------------------------------------
 

@@ -52,3 +52,9 @@ class StudyRollbackGuard:
     def show_place(self, place: str) -> None:
         """Remembers a place."""
         self._opened().set_study_user_attr(self._study, self._place + place[:8], place)
+
+
+def guard(study: Study, run: Run) -> None:
+    """Has a study remember how far a run has come; no backup of a vault in memory is restored."""
+    if not run.vault.in_memory:
+        run.guarded_by(StudyRollbackGuard(study, run))

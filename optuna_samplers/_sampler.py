@@ -33,7 +33,7 @@ from optuna_samplers._study import (
     refuse_search_cv,
     whole,
 )
-from privbo_plugins.errors import SpaceChangedError, UtilityWarning
+from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, UtilityWarning
 from privbo_plugins.plots import Report
 from privbo_plugins.privacy.guarantee import PrivacyGuarantee
 from privbo_plugins.spaces import Space
@@ -44,8 +44,15 @@ class OfStudy:
 
     def __init__(self) -> None:
         self.intersection = IntersectionSearchSpace()
-        self.warned = False
         self.pace = Pace()
+        self._warned = False
+
+    def warn(self, reason: str, fix: str = "") -> None:
+        """Warns once that nothing is protected."""
+        if not self._warned:
+            self._warned = True
+            text = f"Nothing is protected: {reason}. {fix}".strip()
+            warnings.warn(text, PrivacyWarning, stacklevel=3)
 
 
 S = TypeVar("S", bound=OfStudy)
@@ -247,6 +254,19 @@ class StudySampler(ReportedStudies[S], BaseSampler):
     ) -> dict[str, BaseDistribution]:
         """The declared space, or what all completed trials have in common."""
         return self._common(self._tunable(study))
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """The next evaluation; nothing before the space is known."""
+        study = self._tunable(study)
+        return self._suggest(study, trial, search_space) if search_space else {}
+
+    @abc.abstractmethod
+    def _suggest(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Returns parameters of the next evaluation; {} for a random draw."""
 
     def sample_independent(
         self,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import abc
 import secrets
-import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,10 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers._sampler import OfStudy, StudySampler
 from optuna_samplers._settings import SpaceSettings
-from optuna_samplers._study import show_guarantee
 from privbo_plugins.algorithms.protocols import Evaluation, SeededAlgorithm
-from privbo_plugins.errors import PrivacyWarning
-from privbo_plugins.privacy.guarantee import PrivacyGuarantee
 from privbo_plugins.sessions.scheduler import Attempt, SharedTranscript, finite, is_at
 from privbo_plugins.settings import evolve
 from privbo_plugins.spaces import Space
@@ -96,16 +92,6 @@ class ScheduledSampler(StudySampler[Reading]):
         unread = scheduler.unread(study.get_trials(deepcopy=False))
         pending = scheduler.read(self._attempts(study, unread), asking)
         return scheduler.algorithm, pending
-
-    # What a reader is shown ----------------------------------------------------------------------
-
-    def _warn_once(self, study: Study, guarantee: PrivacyGuarantee, text: str) -> None:
-        """Shows a study without protection as such, and warns of it once."""
-        own = self._state(study)
-        if not own.warned:
-            own.warned = True
-            show_guarantee(study, guarantee)
-            warnings.warn(text, PrivacyWarning, stacklevel=4)
 
 
 def state_of(trial: FrozenTrial) -> str:

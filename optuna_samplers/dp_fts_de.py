@@ -17,13 +17,7 @@ from optuna_samplers._sampler import OfStudy, StudySampler
 from optuna_samplers._scheduler import value_of
 from optuna_samplers._settings import SpaceSettings
 from optuna_samplers._space import to_space
-from optuna_samplers._study import (
-    JOINED_ATTR,
-    completed,
-    next_number,
-    show_guarantee,
-    whole,
-)
+from optuna_samplers._study import JOINED_ATTR, completed, next_number, show_guarantee, whole
 from privbo_plugins.algorithms.dp_fts_de.plan import FederationPlan, make_federation_plan
 from privbo_plugins.errors import FederationError, SpaceChangedError
 from privbo_plugins.federation import Alone, Link, Participant
@@ -130,12 +124,11 @@ class DPFTSDESampler(StudySampler[_Agent]):
                     if own.participant is not None:
                         own.participant.reseed(self._seed)
 
-    def sample_relative(
+    def _suggest(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """The next point, once the server has released the round."""
-        study = self._tunable(study)
-        space = to_space(search_space) if search_space else None
+        """Returns the next point, once the server has released the round."""
+        space = to_space(search_space)
         if space is None:
             return {}
         participant = self._participant(study, space)

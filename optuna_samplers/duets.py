@@ -23,11 +23,12 @@ from optuna.samplers import RandomSampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from optuna_samplers._audit import OF_TRIALS, stored
 from optuna_samplers._rewards import RewardSampler
 from optuna_samplers._scheduler import Reading, params_at, state_of, value_of
 from optuna_samplers._settings import RewardRunSettings
 from optuna_samplers._space import to_space
-from optuna_samplers._study import is_draw, is_mark, whole
+from optuna_samplers._study import whole
 from privbo_plugins.algorithms.duets import DUETS
 from privbo_plugins.algorithms.duets.config import PUBLISHED, DUETSSettings
 from privbo_plugins.algorithms.protocols import ATTEMPTS, Evaluation, Slot
@@ -365,14 +366,14 @@ class DUETSSampler(Published, RewardSampler):
 
 def _read_slot(trial: FrozenTrial, name: str) -> Slot | None:
     """A draw as stored, or None: a storage may hold anything."""
-    stored: Any = trial.system_attrs.get(name)
-    return (stored[0], stored[1], stored[2]) if stored is not None and is_draw(stored) else None
+    found: list[int] | None = stored(trial.system_attrs, name, OF_TRIALS)
+    return None if found is None else (found[0], found[1], found[2])
 
 
 def _mark_of(trial: FrozenTrial) -> dict[str, Any] | None:
     """Returns the mark of a trial's draw; None if it is not known."""
-    stored: Any = trial.system_attrs.get(MARK_ATTR)
-    return stored if is_mark(stored) else None
+    found: dict[str, Any] | None = stored(trial.system_attrs, MARK_ATTR, OF_TRIALS)
+    return found
 
 
 def _founder(trials: Sequence[FrozenTrial]) -> dict[str, Any] | None:

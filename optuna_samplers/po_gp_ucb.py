@@ -21,16 +21,11 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from optuna_samplers._rollback_guard import StudyRollbackGuard
+from optuna_samplers._audit import attributes_note
+from optuna_samplers._rollback_guard import guard
 from optuna_samplers._scheduler import ScheduledSampler, state_of, value_of
 from optuna_samplers._settings import SpaceSettings
-from optuna_samplers._study import (
-    attributes_note,
-    completed,
-    refuse_multi_objective,
-    show_guarantee,
-    whole,
-)
+from optuna_samplers._study import completed, refuse_multi_objective, show_guarantee, whole
 from privbo_plugins.algorithms.po_gp_ucb import (
     POGPUCB,
     ReleasedTable,
@@ -167,10 +162,10 @@ class POGPUCBSampler(Published, ScheduledSampler):
         guarantee = self.guarantee(study)
         if guarantee.protected:
             return
-        text = f"Nothing is protected: {'; '.join(guarantee.reasons)}."
-        if self._manifest is None:
-            text += " Give the sampler the curator's released table, or its file."
-        self._warn_once(study, guarantee, text)
+        fix = (
+            "" if self._manifest else "Give the sampler the curator's released table, or its file."
+        )
+        self._state(study).warn("; ".join(guarantee.reasons), fix)
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
@@ -179,11 +174,10 @@ class POGPUCBSampler(Published, ScheduledSampler):
         self._tunable(study)
         return {}
 
-    def sample_relative(
+    def _suggest(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Each parameter by :meth:`sample_independent`."""
-        self._tunable(study)
+        """Returns each parameter by :meth:`sample_independent`."""
         return {
             name: self.sample_independent(study, trial, name, distribution)
             for name, distribution in search_space.items()
@@ -436,15 +430,9 @@ def answer_trials(study: Study, curator: Curator, *, parameter: str = "row") -> 
                 f"{curator.n - 1}, the curator's rows. Nothing was answered."
             )
     if waiting:
-        _show_in(study, curator)
+        for run in curator.runs:  # the study remembers how far the vault came, before it answers
+            guard(study, run)
     return sum(_answer(study, t.number, curator, t.params[parameter]) for t in waiting)
-
-
-def _show_in(study: Study, curator: Curator) -> None:
-    """Has the study remember how far the curator's vault came, before it is answered from it."""
-    for run in curator.runs:
-        if not run.vault.in_memory:
-            run.guarded_by(StudyRollbackGuard(study, run))
 
 
 def _answer(study: Study, number: int, curator: Curator, row: int) -> bool:

@@ -42,7 +42,7 @@ def algorithm_of(sampler: Any, study: Any) -> Any:
 
 def looked_at(sampler: Any, study: Any) -> set[int]:
     """Numbers of the trials whose contents have been accounted for."""
-    return set(sampler._state(study).audited)
+    return set(sampler._state(study).audit.seen)
 
 
 def algorithm_in(session: Session) -> Any:
