@@ -101,7 +101,7 @@ def stored(attrs: Mapping[str, Any], name: str, forms: re.Pattern[str]) -> Any:
 
     In memory a subclass of a number may show two.
     """
-    found = written(name, attrs.get(name), forms)
+    found = written(name, attrs[name], forms) if name in attrs else None
     return None if found is None else json.loads(found.string.removeprefix(f"{name} "))
 
 
@@ -316,6 +316,8 @@ class Audit:
         fixed = self._fixed(study)[single]
         if fixed is not None:
             return dict(fixed.get(name, {}))
+        if single and self._of_run is not None:  # the first trial that is told fixes it
+            return None
         having = [t for t in study.get_trials(deepcopy=False) if name in t.distributions]
         done = [trial for trial in having if trial.state == TrialState.COMPLETE]
         alike = [trial for trial in having if trial.distributions[name].single() == single]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution
 from optuna.study import Study, StudyDirection
 
 from optuna_samplers import _evaluations, _study
@@ -19,7 +18,7 @@ from optuna_samplers._evaluations import PLAY_ATTR, PUBLIC_ATTR, StoredEvaluatio
 from optuna_samplers._guard import GuardedTrial, Releasing, released
 from optuna_samplers._rollback_guard import guard
 from optuna_samplers._sampler import OfStudy, Studies
-from optuna_samplers._settings import SpaceSettings
+from optuna_samplers._settings import RewardRunSettings
 from privbo_plugins import sanitize
 from privbo_plugins.convert import as_reward
 from privbo_plugins.errors import VaultError
@@ -70,32 +69,26 @@ class LocalObjective(Releasing, Studies[_Rewards]):
         self,
         objective: Callable[[Any], Any],
         mechanism: LocalMechanism,
-        *,
+        given: RewardRunSettings,
         user_id: UserOf | None = None,
-        user_budget: float | None = None,
-        user_delta: float = 0.0,
-        search_space: Mapping[str, BaseDistribution] | None = None,
-        vault: str | None = None,
-        noise: NoiseSource | None = None,
     ) -> None:
         if not callable(objective):
             raise ValueError(
                 "The objective must be a function of a trial that returns one reward, got a "
                 f"{type(objective).__name__}."
             )
-        check_user_budget(mechanism, user_budget, user_delta)
-        if user_budget is not None and user_id is None:
+        check_user_budget(mechanism, given.user_budget, given.user_delta)
+        if given.user_budget is not None and user_id is None:
             raise ValueError(
                 "user_budget= limits what one user pays in all, so it needs user_id=: a name, or "
                 "a function from the trial to the name of the user it asks."
             )
         self.mechanism = mechanism
         self._objective, self._user_id = objective, user_id
-        self._limits: dict[str, Any] = {"user_budget": user_budget, "user_delta": user_delta}
-        self._vault: Vault | None = open_vault(vault)
+        self._limits, self._noise = named(given, UserSettings), given.noise
+        self._vault: Vault | None = open_vault(given.vault)
         self._vault_handle = self._vault.handle
-        self._noise = noise
-        super().__init__(SpaceSettings(search_space=search_space))
+        super().__init__(given)
 
     def _new_state(self, study: Study) -> _Rewards:
         audit = Audit(_evaluations.unexplained, self._claim_nothing, self._search_space)
@@ -363,11 +356,6 @@ def ldp_objective(given: _Settings) -> LocalObjective:
         >>> private.guarantee(study).n_evaluations
         3
     """
-    return LocalObjective(
-        given.objective,
-        make_mechanism(given.epsilon, **named(given, RewardPrivacy, but=("epsilon",))),
-        user_id=given.user_id,
-        **named(given, UserSettings),
-        vault=given.vault,
-        noise=given.noise,
-    )
+    mechanism = make_mechanism(given.epsilon, **named(given, RewardPrivacy, but=("epsilon",)))
+    run = RewardRunSettings(vault=given.vault, noise=given.noise, **named(given, UserSettings))
+    return LocalObjective(given.objective, mechanism, run, given.user_id)

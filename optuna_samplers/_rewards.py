@@ -31,6 +31,7 @@ from privbo_plugins.plots import Report, RewardHistory
 from privbo_plugins.privacy.guarantee import LocalGuarantee, PrivacyGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.reports import reward_history, reward_report
+from privbo_plugins.settings import evolve
 from privbo_plugins.spaces import Space
 from privbo_plugins.status import planned_trials, status, used_up
 from privbo_plugins.store.vault import Vault, open_vault
@@ -66,11 +67,8 @@ class RewardSampler(ScheduledSampler):
         given: RewardRunSettings | None = None,
     ) -> None:
         given = RewardRunSettings() if given is None else given
-        self.mechanism = mechanism
-        self._algorithm, self._config = algorithm, config
-        self._user_budget, self._user_delta = given.user_budget, given.user_delta
-        self._vault, self._noise = given.vault, given.noise
-        super().__init__(given)
+        self.mechanism, self._given = mechanism, given
+        super().__init__(algorithm, config, given)
         space = to_space(self._search_space or {})
         if space is not None:
             algorithm(config, space)  # what does not fit is refused here, not in a trial
@@ -83,7 +81,7 @@ class RewardSampler(ScheduledSampler):
         """Public settings; the rest is read from the study again."""
         state = super().__getstate__()
         del state["_memory"]
-        return state | {"_noise": None}
+        return state | {"_given": evolve(self._given, noise=None)}
 
     # Optuna's hooks -------------------------------------------------------------------------
 
@@ -111,9 +109,6 @@ class RewardSampler(ScheduledSampler):
             return space.decode(evaluation.x)
         study._storage.set_trial_system_attr(trial._trial_id, EPOCH_ATTR, evaluation.epoch)
         return _first_params(study, evaluation, space) or space.decode(evaluation.x)
-
-    def _new_algorithm(self, space: Space, maximize: bool) -> SeededAlgorithm:
-        return self._algorithm(self._config, space, maximize=maximize, seed=self._seed)
 
     def after_trial(
         self,
@@ -158,19 +153,12 @@ class RewardSampler(ScheduledSampler):
                 "This sampler has epsilon=inf, which privatises nothing: give the objective to "
                 "study.optimize as it is, or the sampler a finite epsilon."
             )
+        given = self._given
         with self._lock:
-            if self._vault is None and self._memory is None:
+            if given.vault is None and self._memory is None:
                 self._memory = open_vault()  # one ledger for all that this sampler wraps
-        return LocalObjective(
-            objective,
-            self.mechanism,
-            user_id=user_id,
-            user_budget=self._user_budget,
-            user_delta=self._user_delta,
-            search_space=self._search_space,
-            vault=self._vault if self._memory is None else self._memory.handle,
-            noise=self._noise,
-        )
+        vault = given.vault if self._memory is None else self._memory.handle
+        return LocalObjective(objective, self.mechanism, evolve(given, vault=vault), user_id)
 
     def plan(self, n_trials: int) -> RewardPlan:
         """Tells what so many trials can show at this epsilon.
@@ -218,7 +206,7 @@ class RewardSampler(ScheduledSampler):
         """
         if self.mechanism is None:
             return self._unprotected(NOT_PRIVATE)
-        user = None if self._user_budget is None else _nothing
+        user = None if self._given.user_budget is None else _nothing
         return self.private(_nothing, user_id=user).guarantee(study)
 
     def history(self, study: Study) -> RewardHistory:
@@ -244,11 +232,11 @@ class RewardSampler(ScheduledSampler):
         done = len(completed(study))
         return status(
             self.guarantee(study), done, planned_trials(self._config), recommendation=done > 0,
-            finished=self.finished(study), budget=self._user_budget,
+            finished=self.finished(study), budget=self._given.user_budget,
         )  # fmt: skip
 
     def _point(self, trial: FrozenTrial, space: Space | None) -> NDArray[np.float64] | None:
-        known = None if space is None else self._attempt(trial).evaluation(space)
+        known = None if space is None else self._attempt(trial, None).evaluation(space)
         return None if known is None else known.x
 
     def _page(self, study: Study) -> Report:

@@ -6,23 +6,36 @@ resumed study, reads the trials again.
 
 from __future__ import annotations
 
-import abc
 import secrets
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
 
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from optuna_samplers._audit import OF_TRIALS, stored
 from optuna_samplers._sampler import OfStudy, StudySampler
 from optuna_samplers._settings import SpaceSettings
-from privbo_plugins.algorithms.protocols import Evaluation, SeededAlgorithm
+from privbo_plugins.algorithms.protocols import Evaluation, SeededAlgorithm, Slot
 from privbo_plugins.sessions.scheduler import Attempt, SharedTranscript, finite, is_at
 from privbo_plugins.settings import evolve
 from privbo_plugins.spaces import Space
 
 EPOCH_ATTR = "privbo:epoch"
 """System attribute of a trial: which group of replays it belongs to."""
+
+CLAIM_ATTR = "privbo:claim"
+"""System attribute of a trial: the draw (epoch, agent, draw) that it wants; None if it gave up."""
+
+DRAW_ATTR = "privbo:draw"
+"""System attribute of a trial: the draw (epoch, agent, draw) that it holds."""
+
+MARK_ATTR = "privbo:duets"
+"""System attribute of a trial that holds a draw: digests of the settings (and of how private coins
+follow from their number) and of the space that it was drawn with, and the number behind its coins.
+"""
+
+Mark = Mapping[str, Any]
 
 
 def _short(seed: int) -> int:
@@ -31,21 +44,31 @@ def _short(seed: int) -> int:
 
 
 class Reading(OfStudy):
-    """What one sampler object has read of one study."""
+    """What one sampler object has read of one study, and what of it was shown."""
 
     def __init__(self) -> None:
         super().__init__()
         self.scheduler: SharedTranscript[Any] | None = None
+        self.mark: Mark | None = None
+        self.shown: dict[str, Any] | None = None
+        self.said: set[str] = set()
 
 
 class ScheduledSampler(StudySampler[Reading]):
     """Base of the samplers that learn from a study's parameters and values.
 
     Args:
+        algorithm: The engine's.
+        config: Its settings.
         given: What every sampler has; its seed drives candidates as well.
     """
 
-    def __init__(self, given: SpaceSettings) -> None:
+    _SCHEDULER: ClassVar[type[SharedTranscript[Any]]] = SharedTranscript
+
+    def __init__(
+        self, algorithm: Callable[..., SeededAlgorithm], config: Any, given: SpaceSettings
+    ) -> None:
+        self._algorithm, self._config = algorithm, config
         self._seed = secrets.randbits(32) if given.seed is None else int(given.seed)
         super().__init__(given if given.seed is None else evolve(given, seed=_short(self._seed)))
 
@@ -59,29 +82,37 @@ class ScheduledSampler(StudySampler[Reading]):
 
     # What the algorithm knows -----------------------------------------------------------------
 
-    @abc.abstractmethod
-    def _new_algorithm(self, space: Space, maximize: bool) -> SeededAlgorithm:
-        """The engine's algorithm, which has been told nothing."""
+    def _mark(self, study: Study, space: Space) -> Mark | None:
+        """Tells what draws come from, where trials hold some."""
+        return None
 
-    def _attempt(self, trial: FrozenTrial) -> Attempt:
-        """Returns the attempt that a trial shows."""
+    def _attempt(self, trial: FrozenTrial, mark: Mark | None) -> Attempt:
+        """Returns the attempt that a trial shows to samplers whose draws have this mark."""
+        own = mark_of(trial)
+        held, wanted = (_slot(trial, name) for name in (DRAW_ATTR, CLAIM_ATTR))
+        claims = trial.state == TrialState.RUNNING and wanted != held
         return Attempt(
             trial.number,
             trial.params,
             state_of(trial),
             value_of(trial),
             trial.system_attrs.get(EPOCH_ATTR),
+            held=held if own is None or own == mark else None,
+            wanted=wanted if claims else None,
         )
 
     def _attempts(self, study: Study, trials: Iterable[FrozenTrial]) -> list[Attempt]:
-        return [self._attempt(trial) for trial in trials]
+        mark = self._state(study).mark
+        return [self._attempt(trial, mark) for trial in trials]
 
     def _scheduler(self, study: Study, space: Space) -> SharedTranscript[Any]:
         """The transcript of a study's trials over a space, not brought up to date."""
-        own = self._state(study)
-        if own.scheduler is None or own.scheduler.space != space:
+        own, mark = self._state(study), self._mark(study, space)
+        if own.scheduler is None or own.scheduler.space != space or own.mark != mark:
             maximize = study.direction == StudyDirection.MAXIMIZE
-            own.scheduler = SharedTranscript(self._new_algorithm(space, maximize), space)
+            seed = self._seed if mark is None else mark["key"]
+            algorithm = self._algorithm(self._config, space, maximize=maximize, seed=seed)
+            own.scheduler, own.mark = self._SCHEDULER(algorithm, space), mark
         return own.scheduler
 
     def _synchronised(
@@ -106,6 +137,24 @@ def value_of(trial: FrozenTrial) -> float | None:
     return finite(trial.value) if trial.state == TrialState.COMPLETE else None
 
 
+def mark_of(trial: FrozenTrial) -> Mark | None:
+    """Returns the mark of a trial's draw; None if it is not known."""
+    found: Mark | None = stored(trial.system_attrs, MARK_ATTR, OF_TRIALS)
+    return found
+
+
+def founder(trials: Iterable[FrozenTrial]) -> Mark | None:
+    """Returns the mark of the lowest-numbered trial that holds a draw."""
+    marks = (mark_of(t) for t in trials if _slot(t, DRAW_ATTR) is not None)
+    return next((mark for mark in marks if mark is not None), None)
+
+
+def _slot(trial: FrozenTrial, name: str) -> Slot | None:
+    """A draw as stored, or None: a storage may hold anything."""
+    found: list[int] | None = stored(trial.system_attrs, name, OF_TRIALS)
+    return None if found is None else (found[0], found[1], found[2])
+
+
 def params_at(
     trials: Iterable[FrozenTrial], evaluation: Evaluation, space: Space
 ) -> dict[str, Any] | None:
@@ -114,3 +163,11 @@ def params_at(
         if set(space) <= set(trial.params) and is_at(trial.params, evaluation, space):
             return {name: trial.params[name] for name in space}
     return None
+
+
+def drawn_at(
+    trials: Iterable[FrozenTrial], slot: Slot, evaluation: Evaluation, space: Space
+) -> dict[str, Any]:
+    """Parameters of a draw, without any rounding error where an earlier trial held it."""
+    holders = [trial for trial in trials if _slot(trial, DRAW_ATTR) == slot]
+    return params_at(holders, evaluation, space) or space.decode(evaluation.x)

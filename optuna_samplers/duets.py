@@ -13,25 +13,23 @@ import functools
 import hashlib
 import json
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
 from optuna.samplers import RandomSampler
-from optuna.study import Study, StudyDirection
-from optuna.trial import FrozenTrial, TrialState
+from optuna.study import Study
+from optuna.trial import FrozenTrial
 
-from optuna_samplers._audit import OF_TRIALS, stored
 from optuna_samplers._rewards import RewardSampler
-from optuna_samplers._scheduler import Reading, params_at, state_of, value_of
+from optuna_samplers._scheduler import CLAIM_ATTR, DRAW_ATTR, MARK_ATTR, drawn_at, founder
 from optuna_samplers._settings import RewardRunSettings
 from optuna_samplers._space import to_space
 from optuna_samplers._study import whole
 from privbo_plugins.algorithms.duets import DUETS
 from privbo_plugins.algorithms.duets.config import PUBLISHED, DUETSSettings
-from privbo_plugins.algorithms.protocols import ATTEMPTS, Evaluation, Slot
+from privbo_plugins.algorithms.protocols import ATTEMPTS, Evaluation
 from privbo_plugins.errors import SpaceChangedError, UtilityWarning
 from privbo_plugins.privacy.local import OptionalRewardPrivacy
 from privbo_plugins.sessions.scheduler import (
@@ -42,17 +40,6 @@ from privbo_plugins.sessions.scheduler import (
 )
 from privbo_plugins.settings import Published, WholeNumber, setting, settings, takes
 from privbo_plugins.spaces import Space
-
-CLAIM_ATTR = "privbo:claim"
-"""System attribute of a trial: the draw (epoch, agent, draw) that it wants; None if it gave up."""
-
-DRAW_ATTR = "privbo:draw"
-"""System attribute of a trial: the draw (epoch, agent, draw) that it holds."""
-
-MARK_ATTR = "privbo:duets"
-"""System attribute of a trial that holds a draw: digests of the settings (and of how private coins
-follow from their number) and of the space that it was drawn with, and the number behind its coins.
-"""
 
 AGENT_ATTR = "privbo:agent"
 """User attribute of a trial, for the dashboard: whose draw it is."""
@@ -65,16 +52,6 @@ SUMMARY_ATTR = "privbo:duets"
 
 _ATTEMPTS = 4
 """Draws that a trial claims before it is content with a spare evaluation."""
-
-
-class _Epochs(Reading):
-    """What one sampler object has read of one study."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.mark: dict[str, Any] | None = None
-        self.shown: dict[str, Any] | None = None
-        self.said: set[str] = set()
 
 
 @settings(eq=False)
@@ -132,22 +109,17 @@ class DUETSSampler(Published, RewardSampler):
     """
 
     _PUBLISHED = PUBLISHED
+    _SCHEDULER: ClassVar[type[SharedTranscript[Any]]] = SharedScheduler
 
     @takes(_Settings)
     def __init__(self, given: _Settings) -> None:
         mechanism, scale = given.made()
         config = given.config(**scale)
-        self._duets, self._key = config, given.seed
+        self._key = given.seed
         declared = to_space(given.search_space) if given.search_space else None
         described = None if declared is None else declared.to_dict()
         self._settings = _digest([config.to_dict(), described])
         super().__init__(DUETS, config, mechanism, given)
-
-    def _new_state(self, study: Study) -> _Epochs:
-        return _Epochs()
-
-    def _state(self, study: Study) -> _Epochs:
-        return cast(_Epochs, super()._state(study))
 
     # What people look at ---------------------------------------------------------------------
 
@@ -170,9 +142,11 @@ class DUETSSampler(Published, RewardSampler):
         if space is None:
             return None
         with self._lock:
-            self._synchronised(study, space, None)
-            algorithm = self._draws(study).algorithm
-            self._show(study, algorithm)
+            return self._brought_up(study, space)
+
+    def _brought_up(self, study: Study, space: Space) -> DUETS:
+        algorithm: DUETS = self._synchronised(study, space, None)[0]
+        self._show(study, algorithm)
         return algorithm
 
     def _summary(self, study: Study) -> dict[str, Any] | None:
@@ -193,8 +167,7 @@ class DUETSSampler(Published, RewardSampler):
             return space.decode(evaluation.x)
         study._storage.set_trial_user_attr(trial._trial_id, AGENT_ATTR, evaluation.agent)
         study._storage.set_trial_user_attr(trial._trial_id, EPOCH_ATTR, evaluation.epoch)
-        of_draw = _of_draw(study.get_trials(deepcopy=False), slot)
-        return params_at(of_draw, evaluation, space) or space.decode(evaluation.x)
+        return drawn_at(study.get_trials(deepcopy=False), slot, evaluation, space)
 
     def _taken(self, study: Study, trial: FrozenTrial, space: Space) -> tuple[DUETS, Evaluation]:
         """A draw that the trial holds from now on, or a spare evaluation."""
@@ -226,7 +199,7 @@ class DUETSSampler(Published, RewardSampler):
         Raises:
             SpaceChangedError: If the study's first draw was drawn with other settings.
         """
-        first = _founder(study.get_trials(deepcopy=False))
+        first = founder(study.get_trials(deepcopy=False))
         if first is None:
             return
         if first["settings"] != self._settings:
@@ -288,39 +261,14 @@ class DUETSSampler(Published, RewardSampler):
         """Returns the scheduler that assigns the study's draws, as it was derived last."""
         return cast("SharedScheduler[DUETS]", self._state(study).scheduler)
 
-    def _scheduler(self, study: Study, space: Space) -> SharedTranscript[Any]:
-        own, trials = self._state(study), study.get_trials(deepcopy=False)
-        mark = self._mark(study, space, trials)
-        if own.scheduler is None or own.scheduler.space != space or own.mark != mark:
-            maximize = study.direction == StudyDirection.MAXIMIZE
-            algorithm = DUETS(self._duets, space, maximize=maximize, seed=mark["key"])
-            own.scheduler, own.mark = SharedScheduler(algorithm, space), mark
-        return own.scheduler
-
-    def _attempt_of(self, trial: FrozenTrial, mark: Mapping[str, Any] | None) -> Attempt:
-        """Returns the attempt that a trial shows to samplers whose draws have this mark."""
-        held = _draw_of(trial, mark)
-        return Attempt(
-            trial.number,
-            trial.params,
-            state_of(trial),
-            value_of(trial),
-            held=held,
-            wanted=_wants(trial),
-        )
-
-    def _attempts(self, study: Study, trials: Iterable[FrozenTrial]) -> list[Attempt]:
-        mark = self._state(study).mark
-        return [self._attempt_of(trial, mark) for trial in trials]
-
     def _unread(self, study: Study) -> list[Attempt]:
         """Trials that no epoch has been told of."""
         trials = study.get_trials(deepcopy=False)
         return self._attempts(study, self._draws(study).unread(trials))
 
-    def _mark(self, study: Study, space: Space, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
+    def _mark(self, study: Study, space: Space) -> dict[str, Any]:
         """Tells what this sampler's draws come from: settings, space, the number of the coins."""
-        first = _founder(trials)
+        first = founder(study.get_trials(deepcopy=False))
         if self._key is not None:
             key = int(self._key)
         elif first is not None:
@@ -331,10 +279,7 @@ class DUETSSampler(Published, RewardSampler):
 
     def _recommendation(self, study: Study, space: Space) -> NDArray[np.float64]:
         """From all values, those of the open epoch too, in the order of trials."""
-        self._synchronised(study, space, None)
-        algorithm = self._draws(study).algorithm
-        self._show(study, algorithm)
-        view = copy.copy(algorithm)
+        view = copy.copy(self._brought_up(study, space))
         attempts = self._attempts(study, study.get_trials(deepcopy=False))
         view.evaluations = self._draws(study).values(attempts)
         return view.recommendation()
@@ -364,58 +309,12 @@ class DUETSSampler(Published, RewardSampler):
                 study.set_user_attr(SUMMARY_ATTR, summary)
 
 
-def _read_slot(trial: FrozenTrial, name: str) -> Slot | None:
-    """A draw as stored, or None: a storage may hold anything."""
-    found: list[int] | None = stored(trial.system_attrs, name, OF_TRIALS)
-    return None if found is None else (found[0], found[1], found[2])
-
-
-def _mark_of(trial: FrozenTrial) -> dict[str, Any] | None:
-    """Returns the mark of a trial's draw; None if it is not known."""
-    found: dict[str, Any] | None = stored(trial.system_attrs, MARK_ATTR, OF_TRIALS)
-    return found
-
-
-def _founder(trials: Sequence[FrozenTrial]) -> dict[str, Any] | None:
-    """Returns the mark of the lowest-numbered trial that holds a draw."""
-    marks = (_mark_of(t) for t in trials if _read_slot(t, DRAW_ATTR) is not None)
-    return next((mark for mark in marks if mark is not None), None)
-
-
-def _draw_of(trial: FrozenTrial, mark: Mapping[str, Any] | None) -> Slot | None:
-    """The draw that a trial holds or held, if it is one of this run."""
-    found = _mark_of(trial)
-    return _read_slot(trial, DRAW_ATTR) if found is None or found == mark else None
-
-
-def _wants(trial: FrozenTrial) -> Slot | None:
-    """The draw that a running trial has claimed and does not hold yet."""
-    if trial.state != TrialState.RUNNING:
-        return None
-    claim = _read_slot(trial, CLAIM_ATTR)
-    return None if claim == _read_slot(trial, DRAW_ATTR) else claim
-
-
 def _digest(described: Any) -> str:
     """A short name of settings; numbers that are equal count as the same."""
-    text = json.dumps(_plain(described), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _plain(described: Any) -> Any:
-    if isinstance(described, Mapping):
-        return {str(name): _plain(value) for name, value in described.items()}
-    if isinstance(described, list | tuple):
-        return [_plain(value) for value in described]
-    if isinstance(described, int | float | np.number) and not isinstance(described, bool):
-        return float(described)
-    return described
+    numbers = json.loads(json.dumps(described, default=float), parse_int=float)
+    return hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _is_fixed(trial: FrozenTrial, space: Space) -> bool:
     """Tells if some of a trial's parameters are fixed by others, so that it cannot take a draw."""
     return bool(set(trial.system_attrs.get("fixed_params", ())) & set(space))
-
-
-def _of_draw(trials: Iterable[FrozenTrial], slot: Slot) -> Iterable[FrozenTrial]:
-    return (trial for trial in trials if _read_slot(trial, DRAW_ATTR) == slot)

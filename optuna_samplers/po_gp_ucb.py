@@ -23,7 +23,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers._audit import attributes_note
 from optuna_samplers._rollback_guard import guard
-from optuna_samplers._scheduler import ScheduledSampler, state_of, value_of
+from optuna_samplers._scheduler import Mark, ScheduledSampler, state_of, value_of
 from optuna_samplers._settings import SpaceSettings
 from optuna_samplers._study import completed, refuse_multi_objective, show_guarantee, whole
 from privbo_plugins.algorithms.po_gp_ucb import (
@@ -34,14 +34,13 @@ from privbo_plugins.algorithms.po_gp_ucb import (
 )
 from privbo_plugins.algorithms.po_gp_ucb.modeler import PUBLISHED, RowsSettings
 from privbo_plugins.algorithms.po_gp_ucb.plan import TablePlan, make_table_plan
-from privbo_plugins.algorithms.protocols import Evaluation, SeededAlgorithm
+from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, SpaceChangedError
 from privbo_plugins.plots import Report, RowHistory
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee, PrivacyGuarantee
 from privbo_plugins.reports import row_history, rows_report
 from privbo_plugins.sessions.scheduler import Attempt, FailureCounts
 from privbo_plugins.settings import Published, setting, settings, takes
-from privbo_plugins.spaces import Space
 from privbo_plugins.status import status
 
 if TYPE_CHECKING:
@@ -124,7 +123,7 @@ class POGPUCBSampler(Published, ScheduledSampler):
         self._source = Path(given.Z).absolute() if isinstance(given.Z, str | Path) else given.Z
         self._digest: str | None = None
         self._load()
-        super().__init__(SpaceSettings(seed=given.seed))
+        super().__init__(POGPUCB, self._config, SpaceSettings(seed=given.seed))
 
     def _load(self) -> None:
         """Makes the settings, from the file again if there is one."""
@@ -274,10 +273,7 @@ class POGPUCBSampler(Published, ScheduledSampler):
                 lost.add(row, trial.number)
         return [self._evaluation(row) for row in sorted(lost.given_up() - self._told(trials))]
 
-    def _new_algorithm(self, space: Space, maximize: bool) -> SeededAlgorithm:
-        return POGPUCB(self._config, space, maximize=maximize, seed=self._seed)
-
-    def _attempt(self, trial: FrozenTrial) -> Attempt:
+    def _attempt(self, trial: FrozenTrial, mark: Mark | None) -> Attempt:
         row = self._row_of(trial)
         if row is None and self._parameter in trial.params:
             if trial.state == TrialState.COMPLETE:

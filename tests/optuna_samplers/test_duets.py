@@ -508,7 +508,7 @@ def test_privatised_rewards() -> None:
 def test_the_published_settings_are_on_offer() -> None:
     paper: dict[str, Any] = {"variant": "paper", "n_trials": 20}
     sampler = make(**paper)
-    assert sampler._duets == DUETSConfig.paper(2, 10, discretisation=64)
+    assert sampler._config == DUETSConfig.paper(2, 10, discretisation=64)
     study = make_study(sampler)
     study.optimize(peak, n_trials=22)
     assert [draw_of(t) is None for t in study.trials[18:]] == [False, False, True, True]
