@@ -125,7 +125,7 @@ class LossStudies(ReportedStudies[LossRun]):
         if _losses.RUN_ATTR not in study.user_attrs:
             self._forget(study)
             return self._state(study)
-        _losses.refuse_rivals(study, own.session)
+        own.refuse_rivals(study)
         return own
 
     # The private channel --------------------------------------------------------------------
@@ -141,13 +141,10 @@ class LossStudies(ReportedStudies[LossRun]):
 
     def _released(self, trial: optuna.Trial, objective: Objective) -> tuple[Any, Any]:
         """(released value, None), or (None, an error whose frames hold no private value)."""
-        own = self._state(trial.study)
+        own = self._current(trial.study)
         own.entered.add(key_of(_study.frozen_of(trial)))
         own.pay_training(trial.number)
-        return released(objective, self.guarded(trial), partial(self._tell, trial))
-
-    def _tell(self, trial: optuna.Trial, losses: Any) -> float:
-        return self._current(trial.study).tell(trial, losses)
+        return released(objective, self.guarded(trial), partial(own.tell, trial))
 
     def tell_private(self, trial: optuna.Trial, losses: Any) -> float:
         """Tells per-record losses under ask/tell; the study gets the released value.

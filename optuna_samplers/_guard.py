@@ -190,19 +190,15 @@ def _text(name: object) -> str:
     return str.__str__(name)
 
 
-def attempt_trial(objective: Callable[[Any], Any], trial: GuardedTrial) -> tuple[Any, Any]:
-    """(result, None), or (None, the exception to raise instead of what the objective raised)."""
-
-    def translate(error: BaseException) -> BaseException | None:
-        if isinstance(error, TrialPruned):
-            return TrialPruned("The objective pruned this trial.")
-        if isinstance(error, GuardedTrialError):
-            return GuardedTrialError(str(error.operation))
-        if error is trial.suggest_error:
-            return _suggest_failed(error, trial.suggestion)
-        return GuardedTrialError("upload_artifact") if _from_artifacts(error) else None
-
-    return sanitize.call(lambda: objective(trial), translate)
+def _translated(trial: GuardedTrial, error: BaseException) -> BaseException | None:
+    """Makes the exception to raise instead of what an objective raised; None to withhold it."""
+    if isinstance(error, TrialPruned):
+        return TrialPruned("The objective pruned this trial.")
+    if isinstance(error, GuardedTrialError):
+        return GuardedTrialError(str(error.operation))
+    if error is trial.suggest_error:
+        return _suggest_failed(error, trial.suggestion)
+    return GuardedTrialError("upload_artifact") if _from_artifacts(error) else None
 
 
 def _from_artifacts(error: BaseException) -> bool:
@@ -260,7 +256,7 @@ def released(
     objective: Callable[[Any], Any], trial: GuardedTrial, release: Callable[[Any], float]
 ) -> tuple[float | None, BaseException | None]:
     """(what is released of an objective's result, None), or (None, an error without data)."""
-    returned, error = attempt_trial(objective, trial)
+    returned, error = sanitize.call(partial(objective, trial), partial(_translated, trial))
     if error is not None:
         return None, error
     return sanitize.call(partial(release, returned), sanitized)

@@ -102,6 +102,21 @@ class LossRun(OfStudy):
         self._announced = False
         self._patience = EarlyStop(FRUITLESS, FRUITLESS)
 
+    def refuse_rivals(self, study: Study) -> None:
+        """Stops where two samplers with vaults of their own have started one study at once.
+
+        Raises:
+            VaultError: If the study remembers the other one's run.
+        """
+        if study.user_attrs[RUN_ATTR]["run"] != self.session.run.run_id:
+            reason = "another sampler with another vault works on this study"
+            self.session.run.mark_unprotected(reason)
+            raise VaultError(
+                "Another sampler started this study at the same time with a vault of its own, so "
+                "two ledgers would pay for one study. Give all workers the same vault URL and "
+                "start a new study."
+            )
+
     # Trials ---------------------------------------------------------------------------------
 
     def charge_training(self, of: str) -> None:
@@ -123,6 +138,7 @@ class LossRun(OfStudy):
             SpaceChangedError: If the trial lies in another space than the run.
         """
         study, frozen = trial.study, _study.frozen_of(trial)
+        self.refuse_rivals(study)
         key = key_of(frozen)
         self.entered.add(key)
         space = to_space(frozen.distributions)
@@ -385,21 +401,6 @@ def remember(study: Study, session: Session) -> None:
         )
     study.set_user_attr(RUN_ATTR, {"run": run.run_id, "vault": run.vault.vault_id})
     run.mark(_CLAIMED, "by the host")
-
-
-def refuse_rivals(study: Study, session: Session) -> None:
-    """Stops where two samplers with vaults of their own have started one study at once.
-
-    Raises:
-        VaultError: If the study remembers the other one's run.
-    """
-    if study.user_attrs[RUN_ATTR]["run"] != session.run.run_id:
-        session.run.mark_unprotected("another sampler with another vault works on this study")
-        raise VaultError(
-            "Another sampler started this study at the same time with a vault of its own, so "
-            "two ledgers would pay for one study. Give all workers the same vault URL and "
-            "start a new study."
-        )
 
 
 def warn_of_memory(study: Study, session: Session) -> None:
