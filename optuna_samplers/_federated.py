@@ -30,9 +30,8 @@ def run_federated(
 ) -> None:
     """Runs many agents' studies round by round in this process, one after another.
 
-    Every study ends with its start-up trials and ``n_rounds`` more. Studies that have some
-    already, from a run that was interrupted, catch up. For agents in threads or processes of
-    their own call ``study.optimize`` there instead: their samplers wait for each other.
+    Every study ends with its start-up trials and ``n_rounds`` more; after an interruption it
+    catches up. Agents in threads or processes of their own call ``study.optimize`` instead.
 
     Args:
         studies: One an agent; each has a :class:`DPFTSDESampler` of its own.
@@ -52,10 +51,8 @@ def run_federated(
         >>> from optuna_samplers import DPFTSDESampler, FederatedServer, FederationConfig
         >>> optuna.logging.set_verbosity(optuna.logging.ERROR)
         >>> server = FederatedServer(FederationConfig(n_agents=2, epsilon=4.0, n_rounds=2))
-        >>> studies = [
-        ...     optuna.create_study(sampler=DPFTSDESampler(server.connect(n), seed=n))
-        ...     for n in range(2)
-        ... ]
+        >>> samplers = [DPFTSDESampler(server.connect(n), seed=n) for n in range(2)]
+        >>> studies = [optuna.create_study(sampler=sampler) for sampler in samplers]
         >>> objective = lambda trial: (trial.suggest_float("x", 0, 1) - 0.3) ** 2
         >>> run_federated(studies, [objective, objective], n_rounds=3)
         >>> len(server.broadcasts())
@@ -63,9 +60,8 @@ def run_federated(
     """
     samplers = _checked(studies, objectives, n_rounds)
     total = max((sampler.n_startup for sampler in samplers), default=0) + n_rounds
-    begin = min(map(next_number, studies), default=total)
     try:
-        for number in range(begin, total):
+        for number in range(min(map(next_number, studies), default=total), total):
             _run_round(number, studies, samplers, objectives, catch)
     finally:
         for sampler in samplers:

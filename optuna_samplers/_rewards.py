@@ -20,11 +20,11 @@ from optuna_samplers._evaluations import PLAIN, shows_release
 from optuna_samplers._local import LocalObjective, UserOf
 from optuna_samplers._publish import EXPOSED
 from optuna_samplers._sampler import constants_in
-from optuna_samplers._scheduler import EPOCH_ATTR, ScheduledSampler, params_at
+from optuna_samplers._scheduler import EPOCH_ATTR, ScheduledSampler, params_of
 from optuna_samplers._settings import RewardRunSettings
 from optuna_samplers._space import to_space
 from optuna_samplers._study import completed, show_guarantee, whole
-from privbo_plugins.algorithms.protocols import Evaluation, SeededAlgorithm
+from privbo_plugins.algorithms.protocols import SeededAlgorithm
 from privbo_plugins.algorithms.reward_plan import RewardPlan, RewardScale, make_reward_plan
 from privbo_plugins.errors import PrivacyError
 from privbo_plugins.plots import Report, RewardHistory
@@ -108,7 +108,7 @@ class RewardSampler(ScheduledSampler):
         if evaluation.epoch is None:
             return space.decode(evaluation.x)
         study._storage.set_trial_system_attr(trial._trial_id, EPOCH_ATTR, evaluation.epoch)
-        return _first_params(study, evaluation, space) or space.decode(evaluation.x)
+        return params_of(evaluation, study.get_trials(deepcopy=False), space)
 
     def after_trial(
         self,
@@ -215,11 +215,10 @@ class RewardSampler(ScheduledSampler):
         Values that are no releases are not among them, and none is with ``epsilon=math.inf``.
         """
         study, space = whole(study), self._known_space(study)
-        released = [
-            (self._point(trial, space), trial.value)
-            for trial in completed(study)
-            if trial.value is not None and shows_release(trial)
-        ]
+        released: list[tuple[NDArray[np.float64] | None, float]] = []
+        for trial in filter(shows_release, completed(study)):
+            known = None if space is None else self._attempt(trial, None).evaluation(space)
+            released.append((None if known is None else known.x, trial.values[0]))
         return reward_history(space, released, self.mechanism)
 
     def finished(self, study: Study) -> bool:
@@ -234,10 +233,6 @@ class RewardSampler(ScheduledSampler):
             self.guarantee(study), done, planned_trials(self._config), recommendation=done > 0,
             finished=self.finished(study), budget=self._given.user_budget,
         )  # fmt: skip
-
-    def _point(self, trial: FrozenTrial, space: Space | None) -> NDArray[np.float64] | None:
-        known = None if space is None else self._attempt(trial, None).evaluation(space)
-        return None if known is None else known.x
 
     def _page(self, study: Study) -> Report:
         history = self.history(study)
@@ -263,14 +258,3 @@ class RewardSampler(ScheduledSampler):
 
 def _nothing(_: object) -> NoReturn:
     raise PrivacyError("This objective reads a ledger and evaluates nothing.")
-
-
-def _first_params(study: Study, evaluation: Evaluation, space: Space) -> dict[str, Any] | None:
-    """Parameters of an earlier trial that an evaluation repeats, without any rounding error."""
-    same = []
-    for trial in reversed(study.get_trials(deepcopy=False)):
-        epoch = trial.system_attrs.get(EPOCH_ATTR)
-        if epoch is not None and epoch < evaluation.epoch:
-            break
-        same += [trial] if epoch == evaluation.epoch else []
-    return params_at(same, evaluation, space)

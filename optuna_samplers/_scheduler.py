@@ -17,7 +17,7 @@ from optuna_samplers._audit import OF_TRIALS, stored
 from optuna_samplers._sampler import OfStudy, StudySampler
 from optuna_samplers._settings import SpaceSettings
 from privbo_plugins.algorithms.protocols import Evaluation, SeededAlgorithm, Slot
-from privbo_plugins.sessions.scheduler import Attempt, SharedTranscript, finite, is_at
+from privbo_plugins.sessions.scheduler import Attempt, SharedTranscript, finite, is_at, slot_of
 from privbo_plugins.settings import evolve
 from privbo_plugins.spaces import Space
 
@@ -155,19 +155,14 @@ def _slot(trial: FrozenTrial, name: str) -> Slot | None:
     return None if found is None else (found[0], found[1], found[2])
 
 
-def params_at(
-    trials: Iterable[FrozenTrial], evaluation: Evaluation, space: Space
-) -> dict[str, Any] | None:
-    """Parameters of the first of some trials that is at an evaluation, as it has them."""
-    for trial in trials:
-        if set(space) <= set(trial.params) and is_at(trial.params, evaluation, space):
-            return {name: trial.params[name] for name in space}
-    return None
-
-
-def drawn_at(
-    trials: Iterable[FrozenTrial], slot: Slot, evaluation: Evaluation, space: Space
+def params_of(
+    evaluation: Evaluation, trials: Iterable[FrozenTrial], space: Space
 ) -> dict[str, Any]:
-    """Parameters of a draw, without any rounding error where an earlier trial held it."""
-    holders = [trial for trial in trials if _slot(trial, DRAW_ATTR) == slot]
-    return params_at(holders, evaluation, space) or space.decode(evaluation.x)
+    """Parameters of an evaluation, without any rounding error where an earlier trial was there."""
+    slot = slot_of(evaluation)
+    for trial in trials:
+        epoch = trial.system_attrs.get(EPOCH_ATTR)
+        alike = epoch == evaluation.epoch if slot is None else _slot(trial, DRAW_ATTR) == slot
+        if alike and set(space) <= set(trial.params) and is_at(trial.params, evaluation, space):
+            return {name: trial.params[name] for name in space}
+    return space.decode(evaluation.x)

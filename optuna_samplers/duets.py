@@ -23,7 +23,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from optuna_samplers._rewards import RewardSampler
-from optuna_samplers._scheduler import CLAIM_ATTR, DRAW_ATTR, MARK_ATTR, drawn_at, founder
+from optuna_samplers._scheduler import CLAIM_ATTR, DRAW_ATTR, MARK_ATTR, founder, params_of
 from optuna_samplers._settings import RewardRunSettings
 from optuna_samplers._space import to_space
 from optuna_samplers._study import whole
@@ -167,7 +167,7 @@ class DUETSSampler(Published, RewardSampler):
             return space.decode(evaluation.x)
         study._storage.set_trial_user_attr(trial._trial_id, AGENT_ATTR, evaluation.agent)
         study._storage.set_trial_user_attr(trial._trial_id, EPOCH_ATTR, evaluation.epoch)
-        return drawn_at(study.get_trials(deepcopy=False), slot, evaluation, space)
+        return params_of(evaluation, study.get_trials(deepcopy=False), space)
 
     def _taken(self, study: Study, trial: FrozenTrial, space: Space) -> tuple[DUETS, Evaluation]:
         """A draw that the trial holds from now on, or a spare evaluation."""
