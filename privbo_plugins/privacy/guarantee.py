@@ -79,9 +79,6 @@ class PrivacyGuarantee(abc.ABC):
     counted: ClassVar[str] = "trials"
     """In what a run is counted: trials, rounds or answers."""
 
-    _SIZE: ClassVar[str]
-    """The field that says how many are protected; empty if that is not public."""
-
     def __post_init__(self) -> None:
         for name in () if self.protected else self._FIGURES:
             object.__setattr__(self, name, math.inf)
@@ -205,9 +202,24 @@ class PrivacyGuarantee(abc.ABC):
     # For people -----------------------------------------------------------------------------
 
     def _words(self, *, lasting: bool = False) -> Words:
-        chance = self._lasting_chance if lasting else self.best_guess
-        texts = texts_of(*self._kinds(lasting=lasting))
-        return Words(texts, self, chance=percent(chance))
+        """The texts of its kind, and the facts that they name besides its own attributes.
+
+        Args:
+            lasting: For what is stored: the cap ("at most") and nothing so far.
+        """
+        cases = {"lasting": lasting, "unclaimed": not self.protected}
+        texts = texts_of(
+            *self._kinds(lasting=lasting), *(c for c, holds in cases.items() if holds)
+        )
+        return Words(
+            texts,
+            self,
+            chance=percent(self._lasting_chance if lasting else self.best_guess),
+            why="; ".join(self.reasons) or texts["nothing"],
+            settings=", ".join(f"{k}={as_it_is(v)}" for k, v in self.parameters.items()) or "none",
+            limits="; ".join(self.not_covered),
+            remarks="".join(f" Note: {note}." for note in self._notes(lasting=lasting)),
+        )
 
     def statement(self) -> Statement:
         """One sentence, a table and lists."""
@@ -217,25 +229,22 @@ class PrivacyGuarantee(abc.ABC):
             ("To know", tuple(self._notes(lasting=False))),
         ]
         lists = [(heading, points) for heading, points in known if points]
-        words, size = self._words(), self._size
-        if not self.protected:
-            return Statement(self._unprotected(words), False, [], lists)
-        shown = words.texts.get("figures", {})
-        rows = [
+        words = self._words()
+        rows = [] if not self.protected else [
             ("Who is protected", words["who"]),
             ("Neighbouring relation", words["relation"]),
-            *((heading, words.filled(text)) for heading, text in shown.items()),
+            *words.rows("figures"),
             *(
                 (f"Epsilon at delta = {as_it_is(delta)}", two_decimals(self.epsilon_at(delta)))
                 for delta in self.deltas
             ),
             ("An attacker's best chance", words["best_chance"]),
-            *([] if size is None else [(words["size"], str(size))]),
+            *words.rows("sizes"),
             (words["spent_row"], words["spent"]),
             ("Mechanism", words["how"]),
-            ("Parameters", self._settings()),
-        ]
-        return Statement(words["sentence"], True, rows, lists)
+            ("Parameters", words.filled("{settings}")),
+        ]  # fmt: skip
+        return Statement(words["sentence"], self.protected, rows, lists)
 
     def to_markdown(self) -> str:
         """One sentence, a table, and what is not covered."""
@@ -248,7 +257,7 @@ class PrivacyGuarantee(abc.ABC):
         return self.statement().to_html()
 
     def __str__(self) -> str:
-        return self._text(lasting=False)
+        return self._words()["text"]
 
     @property
     def lasting(self) -> str:
@@ -257,41 +266,12 @@ class PrivacyGuarantee(abc.ABC):
         So it stays true after further releases, and all who know the run's settings write the
         same text. Notes on what has happened are left to ``str()``.
         """
-        return self._text(lasting=True)
+        return self._words(lasting=True)["text"]
 
     def lasting_lines(self) -> tuple[str, str]:
         """The claim in one sentence, and what it costs at most; they stay true as well."""
         words = self._words(lasting=True)
-        if not self.protected:
-            return self._unprotected(words), ""
-        return words["sentence"], f"{words['at_most']}."
-
-    def _text(self, *, lasting: bool) -> str:
-        words, size = self._words(lasting=lasting), self._size
-        if not self.protected:
-            return self._unprotected(words)
-        parts = [
-            f"{words['claim']}{'' if size is None else f' (n = {size})'}.",
-            f"Neighbouring relation: {words['relation']}.",
-            f"Mechanism: {words['how']}.",
-            f"Parameters: {self._settings()}.",
-            f"{words['at_most'] if lasting else words['so_far']}.",
-            f"Not covered: {'; '.join(self.not_covered)}.",
-            *([words["lasting"]] if lasting else ()),
-            *(f"Note: {note}." for note in self._notes(lasting=lasting)),
-        ]
-        return " ".join(parts)
-
-    @property
-    def _size(self) -> int | None:
-        return getattr(self, self._SIZE) if self._SIZE else None
-
-    def _unprotected(self, words: Words) -> str:
-        why = "; ".join(self.reasons) or words["nothing"]
-        return f"NOT PROTECTED. {words.filled(words.texts['unprotected'], why=why)}"
-
-    def _settings(self) -> str:
-        return ", ".join(f"{k}={as_it_is(v)}" for k, v in self.parameters.items()) or "none"
+        return words["sentence"], words["capped"]
 
 
 def _json_ready(value: Any) -> Any:
@@ -338,7 +318,6 @@ class Guarantee(PrivacyGuarantee):
     trainings: tuple[tuple[float, float, float], ...] = field(default=(), kw_only=True)
 
     _FIGURES: ClassVar[tuple[str, ...]] = ("mu",)
-    _SIZE: ClassVar[str] = "n_records"
 
     def _kinds(self, *, lasting: bool) -> Sequence[str]:  # noqa: ARG002
         cases = {"records_by_mu": not self._asked[1], "records_unknown": self.n_records is None}
@@ -442,7 +421,6 @@ class LocalGuarantee(PrivacyGuarantee):
     users_named: bool = False
 
     _FIGURES: ClassVar[tuple[str, ...]] = ("epsilon_evaluation", "epsilon_most")
-    _SIZE: ClassVar[str] = ""
     neighbours, population = map(_told, ("relation", "who"))
 
     def _kinds(self, *, lasting: bool) -> Sequence[str]:
@@ -516,7 +494,6 @@ class FederationGuarantee(PrivacyGuarantee):
     held: bool = field(default=False, kw_only=True)
 
     _FIGURES: ClassVar[tuple[str, ...]] = ("epsilon", "epsilon_spent")
-    _SIZE: ClassVar[str] = "n_agents"
     counted: ClassVar[str] = "rounds"
     mechanism, neighbours, population = map(_told, ("how", "relation", "who"))
 
@@ -595,7 +572,6 @@ class OutsourcedGuarantee(PrivacyGuarantee):
     outcomes: str | None = field(default=None, kw_only=True)
     n_answers: int = field(default=0, kw_only=True)
 
-    _SIZE: ClassVar[str] = "n_rows"
     counted: ClassVar[str] = "answers"
     neighbours, population = map(_told, ("relation", "who"))
 

@@ -50,6 +50,10 @@ class Words(string.Formatter):
     def __getitem__(self, name: str) -> str:
         return self.filled(self.texts[name])
 
+    def rows(self, table: str) -> list[tuple[str, str]]:
+        """The headings of a table of texts, and what each of them says."""
+        return [(name, self.filled(text)) for name, text in self.texts.get(table, {}).items()]
+
     def filled(self, text: str, **facts: Any) -> str:
         """Puts in everything that a text names."""
         return self.vformat(text, (), self._facts | facts)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from privbo_plugins.cli import main
 from privbo_plugins.sessions import rounds as server_module
 from privbo_plugins.store.vault import Vault, open_vault
 
@@ -40,3 +41,29 @@ def vault(url: str) -> Iterator[Vault]:
     opened = open_vault(url)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def printed(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs a command that is done, and returns what it prints."""
+
+    def run(*arguments: str) -> str:
+        assert main(arguments) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs a command that is refused, and returns why: one text, and no traceback."""
+
+    def run(*arguments: str) -> str:
+        assert main(arguments) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("Refused: ")
+        assert "Traceback" not in err
+        return err
+
+    return run

@@ -45,7 +45,7 @@ from privbo_plugins.sessions.rows import NOT_PRIVATE, Curator
 from privbo_plugins.sessions.stored import StoredRun, run_named, runs_of
 from privbo_plugins.settings import evolve
 from privbo_plugins.store.vault import open_vault
-from tests.engine.test_cli import LINE, RUNS, SHORT, printed, records, refused, table
+from tests.engine.test_cli import RANDOMISED, RUNS, SHORT, Capsys, Typed, go_on, records, table
 
 HOSTILE = "</td><script>alert(1)</script> [a](http://x.example) | `b` <b>"
 
@@ -68,6 +68,18 @@ CLAIMS: dict[str, Callable[..., PrivacyGuarantee]] = {
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/vault.db"
+
+
+@pytest.fixture
+def differing(capsys: Capsys) -> Typed:
+    """Verifies a certificate that differs from its vault, and returns what is said."""
+
+    def run(path: Any, url: str) -> str:
+        capsys.readouterr()
+        assert main(["verify", str(path), "--vault", url]) == 3
+        return capsys.readouterr().out
+
+    return run
 
 
 @pytest.fixture(params=CLAIMS)
@@ -177,34 +189,30 @@ def test_no_text_from_outside_becomes_markup_or_a_link(kind: str) -> None:
 # Certificates of a vault ------------------------------------------------------------------------
 
 
-@pytest.fixture(params=RUNS)
-def begun(request: Any, url: str) -> tuple[Any, str]:
-    begin, name, _ = RUNS[request.param]
-    return begin(url), name
-
-
+@pytest.mark.parametrize("system", RUNS)
 def test_a_certificate_of_every_system_has_the_form_of_the_schema_and_verifies(
-    begun: tuple[Any, str], url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    system: str, url: str, tmp_path: Path, printed: Typed
 ) -> None:
-    _, name = begun
+    begin, name, _ = RUNS[system]
+    host = begin(url)
     path, people = tmp_path / "c.json", tmp_path / "c.md"
     out = ["--out", str(path), str(people)]
-    said = printed(capsys, "certificate", "--vault", url, "--run", name, *out)
+    said = printed("certificate", "--vault", url, "--run", name, *out)
     told = json.loads(path.read_text())
     jsonschema.validate(told, schema(), format_checker=jsonschema.FormatChecker())
     assert told["statement"]["sentence"] == said.splitlines()[0]
-    assert told["guarantee"] == json.loads(
-        json.dumps(run_named(open_vault(url), name).guarantee.to_dict())
-    )
-    said = printed(capsys, "verify", str(path), "--vault", url)
+    claimed = run_named(open_vault(url), name).guarantee.to_dict()
+    assert told["guarantee"] == json.loads(json.dumps(claimed))
+    said = printed("verify", str(path), "--vault", url)
     assert "lines agree" in said
     assert "DIFFERS" not in said
     for part in (told["ledger"]["head"], told["issued"], told["version"], told["runs"][0]["run"]):
         assert part.replace("_", "\\_") in people.read_text()
     assert Certificate.from_json(path.read_text()).to_json() == path.read_text()
-    lines = json.loads(printed(capsys, "verify", str(path), "--vault", url, "--json"))
+    lines = json.loads(printed("verify", str(path), "--vault", url, "--json"))
     assert lines["agrees"] is True
     assert {"what": "protected", "agrees": True, "found": "true"} in lines["lines"]
+    assert host is not None
 
 
 @pytest.fixture(scope="module")
@@ -250,7 +258,7 @@ OF_ISSUING = {"issued", "version", "format"}
 
 
 def test_whatever_is_changed_in_a_certificate_is_found(
-    labelled_runs: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    labelled_runs: tuple[str, str], tmp_path: Path, differing: Typed
 ) -> None:
     url, text = labelled_runs
     vault, told = open_vault(url), json.loads(text)
@@ -263,60 +271,60 @@ def test_whatever_is_changed_in_a_certificate_is_found(
         except ValueError:
             assert way == ("format",)
             continue
-        differing = {line.what for line in verified(certificate, vault) if not line.agrees}
-        assert differing >= ({"issued"} if way[-1] != "run" else {"runs"}), way
-        assert way[0] in OF_ISSUING or way[-1] == "run" or differing > {"issued"}, way
+        found = {line.what for line in verified(certificate, vault) if not line.agrees}
+        assert found >= ({"issued"} if way[-1] != "run" else {"runs"}), way
+        assert way[0] in OF_ISSUING or way[-1] == "run" or found > {"issued"}, way
     path = tmp_path / "c.json"
     path.write_text(json.dumps(changed(told, ("guarantee", "mu"))))
-    assert main(["verify", str(path), "--vault", url]) == 3
-    said = capsys.readouterr().out
-    assert "\nDIFFERS  mu: 1.73" in said
-    assert "the vault has never issued it as it stands" in said
-    assert "do not rely on this certificate" in said
+    said = differing(path, url)
+    for text in (
+        "\nDIFFERS  mu: 1.73",
+        "never issued it as it stands",
+        "do not rely on this",
+    ):
+        assert text in said
 
 
-def test_later_releases_are_found_and_counted(
-    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def released_later(url: str) -> Callable[[], Any]:
     session = records(url, steps=2)
-    path = str(tmp_path / "c.json")
-    printed(capsys, "certificate", "--vault", url, "--out", path)
-    before = session.guarantee().n_releases
-    for i in range(2, 20):
-        if session.finished:
-            break
-        x = session.ask(str(i)).x
-        session.tell(str(i), LINE.decode(x), LINE, np.linspace(0.1, 0.9, 20))
-    more = session.guarantee().n_releases - before
-    assert more > 1
-    assert main(["verify", path, "--vault", url]) == 3
-    said = capsys.readouterr().out
-    assert f"the ledger has gone on since: {more} more releases" in said
-    assert "DIFFERS  mu_spent" in said
-    assert "agrees   mu: 1.0" in said
+    return lambda: go_on(session, range(2, 20))
 
 
-def test_answers_that_were_told_later_are_found(
-    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = str(tmp_path / "c.json")
-    curator = table(url, outcome_epsilon=1.0, outcome_range=(0.0, 1.0))
-    printed(capsys, "certificate", "--vault", url, "--out", path)
-    curator.evaluate(5)
-    assert main(["verify", path, "--vault", url]) == 3
-    assert "the ledger has gone on since: 1 more release;" in capsys.readouterr().out
+def answered_later(url: str) -> Callable[[], Any]:
+    curator = table(url, **RANDOMISED)
+    return lambda: curator.evaluate(5)
 
 
-def test_an_older_backup_of_the_vault_is_found(
-    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def put_back(url: str) -> Callable[[], Any]:
     records(url, steps=2)
-    file, path = tmp_path / "vault.db", str(tmp_path / "c.json")
+    file = Path(url.removeprefix("sqlite:///"))
     backup = file.read_bytes()
-    printed(capsys, "certificate", "--vault", url, "--out", path)
-    file.write_bytes(backup)
-    assert main(["verify", path, "--vault", url]) == 3
-    assert "another vault or a copy has issued it" in capsys.readouterr().out
+    return lambda: file.write_bytes(backup)
+
+
+LATER = {
+    released_later: (
+        "gone on since: SINCE more releases", "\nDIFFERS  mu_spent", "\nagrees   mu: 1.0"
+    ),
+    answered_later: ("gone on since: 1 more release;",),
+    put_back: ("another vault or a copy has issued it",),
+}  # fmt: skip
+"""What happens to a vault after a certificate, and what is then said of it."""
+
+
+@pytest.mark.parametrize("later", LATER, ids=lambda later: later.__name__)
+def test_what_happened_since_is_found(
+    later: Any, url: str, tmp_path: Path, printed: Typed, differing: Typed
+) -> None:
+    act, path = later(url), str(tmp_path / "c.json")
+    printed("certificate", "--vault", url, "--out", path)
+    run = run_named(open_vault(url), None)
+    before = run.n_releases
+    act()
+    since = str(run.n_releases - before)
+    said = differing(path, url)
+    assert all(text.replace("SINCE", since) in said for text in LATER[later])
+    assert later is not released_later or int(since) > 1
 
 
 def test_a_release_while_a_certificate_is_made_is_in_all_of_it_or_in_none(
@@ -330,9 +338,7 @@ def test_a_release_while_a_certificate_is_made_is_in_all_of_it_or_in_none(
         """Another worker releases before the claim's releases are counted."""
         looks.append(len(looks))
         if len(looks) <= times:
-            trial = f"late {times} {len(looks)}"
-            x = session.ask(trial).x
-            session.tell(trial, LINE.decode(x), LINE, np.linspace(0.1, 0.9, 20))
+            go_on(session, [f"late {times} {len(looks)}"])
         return int(releases(own))
 
     monkeypatch.setattr(StoredRun, "n_releases", property(beside))
@@ -346,61 +352,60 @@ def test_a_release_while_a_certificate_is_made_is_in_all_of_it_or_in_none(
         Certificate.of([run])
 
 
-@pytest.mark.parametrize("place", ["first", "last", "inside"])
-def test_a_field_that_is_there_twice_is_refused(
-    place: str, labelled_runs: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A person reads the first of two, and a check of the last would agree."""
-    url, text = labelled_runs
-    forged = '"guarantee": {"mu": 0.001, "protected": true}'
-    twice = {
-        "first": text.replace("{", "{" + forged + ",", 1),
-        "last": text.rstrip().removesuffix("}") + "," + forged + "}",
-        "inside": text.replace('"mu": 1.7', '"mu": 0.001, "mu": 1.7', 1),
-    }[place]
-    assert len(twice) > len(text)
-    path = tmp_path / "c.json"
-    path.write_text(twice)
-    assert "no certificate" in refused(capsys, "verify", str(path), "--vault", url)
+FORGED = '"guarantee": {"mu": 0.001, "protected": true}'
+NONE: dict[str, tuple[Callable[[str], str | bytes], str]] = {
+    "nothing": (lambda _: "", "ertificate"),
+    "a list": (lambda _: "[]", "ertificate"),
+    "no fields": (lambda _: "{}", "ertificate"),
+    "a format alone": (lambda _: '{"format": "privbo-certificate-1"}', "ertificate"),
+    "deep": (lambda _: "[" * 100_000, "ertificate"),
+    "no text": (lambda _: b"\xff\xfe", "no UTF-8"),
+    "one field more": (lambda text: text.replace("{", '{"more": 1,', 1), "fields that none has"),
+    "other runs": (
+        lambda text: json.dumps({**json.loads(text), "runs": [3]}), "fields that none has"
+    ),
+    # A person reads the first of two, and a check of the last would agree.
+    "twice, first": (lambda text: text.replace("{", "{" + FORGED + ",", 1), "no certificate"),
+    "twice, last": (
+        lambda text: text.rstrip().removesuffix("}") + "," + FORGED + "}", "no certificate"
+    ),
+    "twice, inside": (
+        lambda text: text.replace('"mu": 1.7', '"mu": 0.001, "mu": 1.7', 1), "no certificate"
+    ),
+}  # fmt: skip
+"""What stands in a file that is no certificate, or a changed one, and why it is refused."""
 
 
+@pytest.mark.parametrize("what", NONE)
 def test_what_is_no_certificate_is_refused(
-    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    what: str, labelled_runs: tuple[str, str], tmp_path: Path, refused: Typed
 ) -> None:
-    records(url)
-    path = tmp_path / "c.json"
-    for text in ("", "[]", "{}", '{"format": "privbo-certificate-1"}', "[" * 100_000):
-        path.write_text(text)
-        assert "ertificate" in refused(capsys, "verify", str(path), "--vault", url)
-    path.write_bytes(b"\xff\xfe")
-    assert "no UTF-8" in refused(capsys, "verify", str(path), "--vault", url)
-    vault = open_vault(url)
-    told = issue(runs_of(vault)).facts
-    path.write_text(json.dumps({**told, "more": 1}))
-    assert "fields that none has" in refused(capsys, "verify", str(path), "--vault", url)
-    path.write_text(json.dumps({**told, "runs": [3]}))
-    assert "fields that none has" in refused(capsys, "verify", str(path), "--vault", url)
-    out = str(tmp_path / "c.pdf")
-    assert "c.pdf" in refused(capsys, "certificate", "--vault", url, "--out", out)
+    (url, text), path = labelled_runs, tmp_path / "c.json"
+    make, why = NONE[what]
+    made = make(text)
+    assert made != text
+    path.write_bytes(made if isinstance(made, bytes) else made.encode())
+    assert why in refused("verify", str(path), "--vault", url)
+    assert "c.pdf" in refused("certificate", "--vault", url, "--out", str(tmp_path / "c.pdf"))
 
 
 def test_a_name_of_a_run_neither_steers_a_terminal_nor_passes_for_a_line(
-    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    url: str, tmp_path: Path, printed: Typed
 ) -> None:
     names = [f"optuna/{c}\x1b[2J\u202edetcetorp\nprotected: yes {HOSTILE}" for c in "ab"]
     for name in names:
         Session.open(open_vault(url), name, SHORT, maximize=False)
-        printed(capsys, "label", "--vault", url, "--run", name, "--data-label", "x")
+        printed("label", "--vault", url, "--run", name, "--data-label", "x")
     common = ["--vault", url]
     one, own = [*common, "--run", names[0]], ["--out", str(tmp_path / "c.md")]
     said = [
-        printed(capsys, "guarantee", *common),
-        printed(capsys, "guarantee", *one),
-        printed(capsys, "guarantee", *common, "--data-label", "x"),
-        printed(capsys, "label", *one, "--data-label", "x"),
-        printed(capsys, "certificate", *one, *own),
+        printed("guarantee", *common),
+        printed("guarantee", *one),
+        printed("guarantee", *common, "--data-label", "x"),
+        printed("label", *one, "--data-label", "x"),
+        printed("certificate", *one, *own),
         (tmp_path / "c.md").read_text(),
-        printed(capsys, "certificate", *common, "--data-label", "x", *own),
+        printed("certificate", *common, "--data-label", "x", *own),
         (tmp_path / "c.md").read_text(),
     ]
     vault = open_vault(url)
@@ -418,13 +423,13 @@ def test_a_name_of_a_run_neither_steers_a_terminal_nor_passes_for_a_line(
 
 
 def test_runs_on_the_same_records_add_up_as_squares(
-    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    url: str, tmp_path: Path, printed: Typed, differing: Typed
 ) -> None:
     records(url)
     other = Session.open(open_vault(url), "optuna/second", SHORT, maximize=False, seed=1)
     label = ["--data-label", "wards2026"]
-    printed(capsys, "label", "--vault", url, "--run", "digits", "second", *label)
-    told = json.loads(printed(capsys, "guarantee", "--vault", url, *label, "--json"))
+    printed("label", "--vault", url, "--run", "digits", "second", *label)
+    told = json.loads(printed("guarantee", "--vault", url, *label, "--json"))
     assert told["runs"] == ["optuna/digits", "optuna/second"]
     assert told["guarantee"]["mu"] == pytest.approx(math.sqrt(2))
     gaussian = pld.from_gaussian_mechanism(1.0).self_compose(2)
@@ -432,12 +437,11 @@ def test_runs_on_the_same_records_add_up_as_squares(
         exact = gaussian.get_epsilon_for_delta(entry["delta"])
         assert entry["epsilon"] == pytest.approx(exact, abs=1e-3)
     path = str(tmp_path / "c.json")
-    printed(capsys, "certificate", "--vault", url, *label, "--out", path)
-    printed(capsys, "verify", path, "--vault", url)
+    printed("certificate", "--vault", url, *label, "--out", path)
+    printed("verify", path, "--vault", url)
     other.run.mark_unprotected("a reason")
-    assert main(["verify", path, "--vault", url]) == 3
-    assert "DIFFERS  protected: true in the" in capsys.readouterr().out
-    told = json.loads(printed(capsys, "guarantee", "--vault", url, *label, "--json"))
+    assert "DIFFERS  protected: true in the" in differing(path, url)
+    told = json.loads(printed("guarantee", "--vault", url, *label, "--json"))
     assert told["guarantee"]["protected"] is False
     assert told["guarantee"]["reasons"] == ["optuna/second: a reason"]
     assert told["figures"]["best_guess"] == 1.0
@@ -466,25 +470,25 @@ def test_a_certificate_of_a_label_with_one_run_notices_the_second(url: str) -> N
 
 
 def test_a_label_is_kept_for_good_and_must_be_a_short_name(
-    url: str, capsys: pytest.CaptureFixture[str]
+    url: str, printed: Typed, refused: Typed
 ) -> None:
     records(url)
     common = ["--vault", url, "--run", "digits", "--data-label"]
-    printed(capsys, "label", *common, "wards2026")
-    printed(capsys, "label", *common, "wards2026")
-    assert "kept for good" in refused(capsys, "label", *common, "others")
+    printed("label", *common, "wards2026")
+    printed("label", *common, "wards2026")
+    assert "kept for good" in refused("label", *common, "others")
     for odd in ("", " ", "a\nb", "x" * 81):
-        assert "printable text" in refused(capsys, "label", *common, odd)
+        assert "printable text" in refused("label", *common, odd)
     for alike in (
         "wards2026 ",
         " wards2026",
         "\N{FULLWIDTH LATIN SMALL LETTER W}ards2026",
         "wards\N{SUPERSCRIPT TWO}026",
     ):
-        assert "for 'wards2026'" in refused(capsys, "label", *common, alike)
+        assert "for 'wards2026'" in refused("label", *common, alike)
     none = ["guarantee", "--vault", url, "--data-label", "none"]
-    assert "it knows 'wards2026'" in refused(capsys, *none)
-    assert "leave --run out" in refused(capsys, *none, "--run", "digits")
+    assert "it knows 'wards2026'" in refused(*none)
+    assert "leave --run out" in refused(*none, "--run", "digits")
 
 
 def test_figures_of_several_kinds_are_not_added(url: str) -> None:
@@ -501,7 +505,7 @@ def test_figures_of_several_kinds_are_not_added(url: str) -> None:
 
 
 def test_the_published_projection_gets_a_certificate_that_claims_nothing_and_says_why(
-    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    url: str, tmp_path: Path, printed: Typed
 ) -> None:
     X = np.linspace(-1.0, 1.0, 40).reshape(20, 2)
     with pytest.warns(PrivacyWarning, match="Nothing is protected"):
@@ -510,7 +514,7 @@ def test_the_published_projection_gets_a_certificate_that_claims_nothing_and_say
         )
     curator.release()
     path = tmp_path / "c.json"
-    said = printed(capsys, "certificate", "--vault", url, "--out", str(path))
+    said = printed("certificate", "--vault", url, "--out", str(path))
     assert said.startswith("NOT PROTECTED. No differential privacy guarantee holds")
     told = json.loads(path.read_text())
     jsonschema.validate(told, schema())
@@ -518,4 +522,4 @@ def test_the_published_projection_gets_a_certificate_that_claims_nothing_and_say
     assert told["guarantee"]["epsilon"] == "inf"
     assert told["figures"]["best_guess"] == 1.0
     assert NOT_PRIVATE in told["guarantee"]["reasons"]
-    printed(capsys, "verify", str(path), "--vault", url)
+    printed("verify", str(path), "--vault", url)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import signal
@@ -16,7 +17,7 @@ import tomllib
 import urllib.error
 import urllib.request
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.metadata import version
@@ -59,29 +60,22 @@ def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/vault.db"
 
 
-def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """What a command prints that is done."""
-    assert main(arguments) == 0
-    return capsys.readouterr().out
-
-
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Why a command is refused, in one line and without a traceback."""
-    assert main(arguments) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("Refused: ")
-    assert "Traceback" not in err
-    return err
+Typed = Callable[..., str]
+"""What a command prints that is done, or why it is refused: fixtures of conftest.py."""
+Capsys = pytest.CaptureFixture[str]
 
 
 # One program ------------------------------------------------------------------------------------
 
+REWARDS = ["plan", "rewards", "--epsilon", "1", "--bound", "1", "--trials", "9"]
+RECORDS = ["plan", "dp-gibo", "--mu", "1", "--records", "5000"]
+FEDERATED = ["plan", "federation", "--agents", "29", "--z", "2"]
+MIXED = ["--space", "C:0.01:100:log", "depth:1:8:int", "kernel=rbf,poly"]
+
 
 def test_asking_what_there_is_imports_nothing_heavy() -> None:
     heavy = {*HEAVY, "numpy", "scipy", "tqdm"} - {"click"}
-    loaded = set(loaded_by("privbo_plugins.cli")[""])
-    assert not heavy & loaded
+    assert not heavy & set(loaded_by("privbo_plugins.cli")[""])
     probe = (
         "import sys\nfrom privbo_plugins.cli import main\n"
         "main(sys.argv[1:])\nprint(*sys.modules)\n"
@@ -102,11 +96,10 @@ def test_the_module_and_the_installed_command_are_one() -> None:
     module, _, name = scripts["privbo"].partition(":")
     assert getattr(import_module(module), name) is main
     done = subprocess.run(
-        [sys.executable, "-m", "privbo_plugins", "plan", "rewards", "--epsilon", "1", "--range",
-         "0", "1", "--trials", "400"],
+        [sys.executable, "-m", "privbo_plugins", *REWARDS],
         cwd=ROOT, capture_output=True, text=True, check=True, timeout=60,
     )  # fmt: skip
-    assert done.stdout.startswith("400 evaluations: one privatised reward")
+    assert done.stdout.startswith("9 evaluations: one privatised reward")
 
 
 ENDED = {
@@ -119,49 +112,42 @@ ENDED = {
 
 @pytest.mark.parametrize("error", ENDED, ids=repr)
 def test_what_fails_inside_is_told_by_its_kind_alone(
-    error: BaseException, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    error: BaseException, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(**_given: Any) -> None:
         raise error
 
     monkeypatch.setattr(plans.rewards, "callback", fails)
-    code = main(["plan", "rewards", "--epsilon", "1", "--bound", "1", "--trials", "9"])
+    code = main(REWARDS)
     out, err = capsys.readouterr()
-    assert (code, err) == ENDED[error]
-    assert out == ""
+    assert ((code, err), out) == (ENDED[error], "")
 
 
-def test_words_too_many_are_refused_and_not_quoted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_too_many_are_refused_and_not_quoted(capsys: Capsys) -> None:
     """One may be a password."""
-    own = ["plan", "rewards", "--epsilon", "1", "--bound", "1", "--trials", "9"]
     for slip in (["hunter2"], ["--pasword=hunter2"], ["-phunter2"], ["--pasword", "hunter2"]):
-        assert main([*own, *slip]) == 2
+        assert main([*REWARDS, *slip]) == 2
         out, err = capsys.readouterr()
         assert err.startswith("Usage: privbo plan rewards")
         assert "hunter2" not in out + err
-    assert main([*own, "--range", "0", "1"]) == 2
+    assert main([*REWARDS, "--range", "0", "1"]) == 2
     assert "either --range LOW HIGH or --bound" in capsys.readouterr().err
 
 
-def test_every_command_has_help_and_names_a_missing_word(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_every_command_has_help_and_names_a_missing_word(printed: Typed, capsys: Capsys) -> None:
+    assert printed("--version") == f"privbo, version {version('privbo-plugins')}\n"
     for words, command in every_command().items():
-        said = printed(capsys, *words.split(), "--help")
+        said = printed(*words.split(), "--help")
         options = [one for one in command.params if isinstance(one, click.Option)]
         assert all(one.opts[0] in said and one.help for one in options)
         assert main(words.split()) == 2
         assert "Error: Missing " in capsys.readouterr().err
 
 
-def test_options_of_several_words_may_also_be_repeated(capsys: pytest.CaptureFixture[str]) -> None:
-    once = printed(capsys, *RECORDS, "--space", "x:0:1", "y:0:1")
-    assert printed(capsys, *RECORDS, "--space", "x:0:1", "--space", "y:0:1") == once
-    assert printed(capsys, *RECORDS, "--space=x:0:1", "--space=y:0:1") == once
-
-
-def test_the_version_is_the_packages_own(capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed(capsys, "--version") == f"privbo, version {version('privbo-plugins')}\n"
+def test_options_of_several_words_may_also_be_repeated(printed: Typed) -> None:
+    once = printed(*RECORDS, "--space", "x:0:1", "y:0:1")
+    assert printed(*RECORDS, "--space", "x:0:1", "--space", "y:0:1") == once
+    assert printed(*RECORDS, "--space=x:0:1", "--space=y:0:1") == once
 
 
 def every_command(made: click.Command = privbo, words: str = "") -> dict[str, click.Command]:
@@ -172,57 +158,121 @@ def every_command(made: click.Command = privbo, words: str = "") -> dict[str, cl
     return {name: one for found in below for name, one in found.items()}
 
 
-@pytest.mark.parametrize("command", ["plan rewards", "report"])
-def test_a_command_whose_reader_has_ended_says_nothing(command: str, tmp_path: Path) -> None:
-    vault = f"sqlite:///{tmp_path}/private.db"
+COMMANDS: dict[str, list[str]] = {
+    "plan dp-gibo": [*RECORDS[2:], *MIXED],
+    "plan rewards": REWARDS[2:],
+    "plan federation": FEDERATED[2:],
+    "guarantee": ["--run", "digits"],
+    "report": ["--run", "digits", "--out", "r.html"],
+    "certificate": ["--run", "digits", "--out", "c.json"],
+    "verify": ["issued.json"],
+    "label": ["--run", "digits", "--data-label", "wards"],
+    "curator release": [
+        "data.csv", "--columns", "age:0:1", "--epsilon", "4", "--delta", "1e-6", "--out", "n.npz",
+        "--run", "new",
+    ],
+    "curator answer": ["--request", "r.json", "--out", "a.json", "--outcome", "y", "data.csv"],
+    "curator report": ["--table", "table.npz"],
+}  # fmt: skip
+"""Every command but ``federation serve``, which ends with its federation, and what it needs."""
+
+READING = {name for name in COMMANDS if not name.startswith(("plan", "curator release"))}
+"""Commands that read a vault which is there."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: Typed) -> Path:
+    """Where a vault lies, and files with which every command can run."""
+    monkeypatch.chdir(tmp_path)
+    vault, ages = "sqlite:///private.db", np.linspace(0, 1, 20)
     records(vault)
-    more = ["--vault", vault, "--out", str(tmp_path / "r.html")]
-    if command == "plan rewards":
-        more = ["--epsilon", "1", "--bound", "1", "--trials", "9"]
+    printed("certificate", "--vault", vault, "--out", "issued.json", "--run", "digits")
+    Path("data.csv").write_text("\n".join(["age,y", *(f"{age},{1 - age}" for age in ages), ""]))
+    columns = {"bounds": [(0, 1)], "columns": ["age"]}
+    Curator(ages[:, None], epsilon=4, delta=1e-6, vault=vault, **columns).release().save(
+        "table.npz"
+    )
+    return tmp_path
+
+
+def test_every_command_is_among_these() -> None:
+    found = every_command()
+    assert set(found) == {*COMMANDS, "federation serve"}
+    takes_vault = {
+        words for words, one in found.items() if any("--vault" in o.opts for o in one.params)
+    }
+    assert takes_vault == READING | {"curator release", "federation serve"}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_whose_reader_has_ended_says_nothing(
+    command: str, folder: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Standard output is a pipe that has been closed, as by ``| head``."""
+    vault = [] if command.startswith("plan") else ["--vault", "sqlite:///private.db"]
     reads, writes = os.pipe()
     os.close(reads)
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "privbo_plugins", *command.split(), *more],
-            stdout=writes, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
-        )  # fmt: skip
-    finally:
-        os.close(writes)
-    assert (done.returncode, done.stderr) == (141, "")
-    assert (tmp_path / "r.html").is_file() == (command == "report")
+    with os.fdopen(writes, "w") as unheard:
+        monkeypatch.setattr(sys, "stdout", unheard)
+        code = main([*command.split(), *COMMANDS[command], *vault])
+    assert (code, capsys.readouterr().err) == (141, "")
+    made = [name for name in ("r.html", "c.json", "n.npz") if name in COMMANDS[command]]
+    assert all((folder / name).is_file() for name in made)
+
+
+@pytest.mark.parametrize("command", sorted(READING))
+@pytest.mark.parametrize("mistyped", ["privat.db", "gone/private.db", "other.txt"])
+def test_a_vault_that_is_not_there_is_refused_and_none_is_made(
+    command: str, mistyped: str, folder: Path, refused: Typed
+) -> None:
+    before = sorted(folder.iterdir())
+    said = refused(*command.split(), *COMMANDS[command], "--vault", f"sqlite:///{mistyped}")
+    assert f"There is no vault file {mistyped}, and none was made." in said
+    assert ("'private.db'" in said) == (mistyped == "privat.db")
+    assert "other.txt'" not in said
+    assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("command", sorted(READING))
+def test_what_is_no_vault_on_disk_is_refused(command: str, folder: Path, refused: Typed) -> None:
+    own = [*command.split(), *COMMANDS[command], "--vault"]
+    assert "--vault must be a database" in refused(*own, "memory")
+    assert "hunter22" not in refused(*own, "postgresql://u:hunter22@@:bad/db")
+
+
+def test_only_the_engines_warnings_are_printed(capsys: Capsys) -> None:
+    """Whether another library warns may depend on an entry."""
+
+    def act() -> None:
+        warnings.warn("overflow encountered in 4711", RuntimeWarning, stacklevel=1)
+        warnings.warn("4711 is odd", UserWarning, stacklevel=1)
+        warnings.warn("Nothing is protected.", PrivacyWarning, stacklevel=1)
+        warnings.warn("Nothing is protected.", PrivacyWarning, stacklevel=1)
+
+    assert carried_out(act) == 0
+    assert capsys.readouterr().err == "WARNING: Nothing is protected.\n"
 
 
 # Plans ------------------------------------------------------------------------------------------
 
-RECORDS = ["plan", "dp-gibo", "--mu", "1", "--records", "5000"]
-MIXED = ["--space", "C:0.01:100:log", "depth:1:8:int", "kernel=rbf,poly"]
+
+def mixed_plan() -> Any:
+    space = {"C": Float(0.01, 100.0, log=True), "depth": Int(1, 8), "kernel": Categorical("rp")}
+    return make_plan(GIBOConfig(mu=1.0, n_trials=60, clipping_norm=0.5), Space(space), 5000)
 
 
-def test_a_plan_is_the_engines_own(capsys: pytest.CaptureFixture[str]) -> None:
-    space = Space(
-        {"C": Float(0.01, 100.0, log=True), "depth": Int(1, 8), "kernel": Categorical("rp")}
-    )
-    said = printed(capsys, *RECORDS, *MIXED, "--trials", "60", "--set", "clipping_norm=0.5")
-    config = GIBOConfig(mu=1.0, n_trials=60, clipping_norm=0.5)
-    assert said == f"{make_plan(config, space, 5000)}\n"
-
-
-def test_a_plan_for_programs_says_whether_the_noise_drowns_the_signal(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    told = json.loads(printed(capsys, *RECORDS, "--space", "x:0:1", "--json"))
-    assert told == make_plan(GIBOConfig(mu=1.0), LINE, 5000).to_dict() | {"noise_dominates": False}
-    small = ["plan", "dp-gibo", "--mu", "0.1", "--records", "50", "--space", "x:0:1", "--json"]
-    assert main(small) == 0
-    out, err = capsys.readouterr()
-    assert json.loads(out)["noise_dominates"] is True
-    assert err.startswith("WARNING: The noise of one step is")
-    unlimited = ["plan", "dp-gibo", "--mu", "inf", "--records", "50", "--space", "x:0:1"]
-    assert json.loads(printed(capsys, *unlimited, "--json"))["mu"] == "inf"
-
-
-FEDERATED = ["plan", "federation", "--agents", "29", "--z", "2"]
 PLANS: dict[str, tuple[list[str], Any]] = {
+    "records": (
+        [*RECORDS, *MIXED, "--trials", "60", "--set", "clipping_norm=0.5"], mixed_plan
+    ),
+    "few records": (
+        ["plan", "dp-gibo", "--mu", "0.1", "--records", "50", "--space", "x:0:1"],
+        lambda: make_plan(GIBOConfig(mu=0.1), LINE, 50),
+    ),
+    "without noise": (
+        ["plan", "dp-gibo", "--mu", "inf", "--records", "50", "--space", "x:0:1"],
+        lambda: make_plan(GIBOConfig(mu=math.inf), LINE, 50),
+    ),
     "rewards": (
         ["plan", "rewards", "--epsilon", "1", "--range", "0", "1", "--trials", "400"],
         lambda: make_reward_plan(make_mechanism(1.0, value_range=(0.0, 1.0)), 400),
@@ -239,19 +289,21 @@ PLANS: dict[str, tuple[list[str], Any]] = {
         [*FEDERATED, "--trust", "aggregate", "--colluding", "3"],
         lambda: make_federation_plan(FederationConfig(29, z=2.0, trust="aggregate", colluding=3)),
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", PLANS)
-def test_a_plan_is_the_engines_for_people_and_for_programs(
-    kind: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_is_the_engines_for_people_and_for_programs(kind: str, capsys: Capsys) -> None:
     arguments, made = PLANS[kind]
     plan = made()
-    assert printed(capsys, *arguments) == f"{plan}\n"
-    told = json.loads(printed(capsys, *arguments, "--json"))
+    assert main(arguments) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{plan}\n"
+    assert err.startswith("WARNING: The noise of one step is" if kind == "few records" else "")
+    assert bool(err) == plan.noise_dominates
+    assert main([*arguments, "--json"]) == 0
     expected = plan.to_dict() | {"noise_dominates": plan.noise_dominates}
-    assert told == json.loads(json.dumps(expected))
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(expected))
 
 
 @pytest.mark.parametrize(
@@ -261,32 +313,26 @@ def test_a_plan_is_the_engines_for_people_and_for_programs(
         ([*RECORDS, "--space", "x:0:1", "--trials", "3"], "n_trials=3 leaves no room"),
         ([*RECORDS, "--space", "x:0:1", "x:0:2"], "names a parameter twice"),
         ([*RECORDS, "--space", "x:1:1"], "at least one parameter that varies"),
-        (["plan", "rewards", "--epsilon", "0", "--bound", "1", "--trials", "9"], "got 0.0"),
+        ([*REWARDS, "--epsilon", "0"], "got 0.0"),
         (
             ["plan", "rewards", "--epsilon", "1", "--range", "1", "0", "--trials", "9"],
             r"low < high, got (1.0, 0.0)",
         ),
-        (["plan", "federation", "--agents", "3"], "epsilon= (a budget) or z="),
-        (["plan", "federation", "--agents", "3", "--epsilon", "1", "--q", "2"], "got 2.0"),
-        (
-            ["plan", "federation", "--agents", "3", "--z", "1", "--set", "prior=3"],
-            "There is no setting 'prior'",
-        ),
-        (
-            ["plan", "federation", "--agents", "3", "--z", "1", "--set", "q=much"],
-            "q must be a number in (0, 1], got 'much'",
-        ),
+        (FEDERATED[:-2], "epsilon= (a budget) or z="),
+        ([*FEDERATED, "--q", "2"], "got 2.0"),
+        ([*FEDERATED, "--set", "prior=3"], "There is no setting 'prior'"),
+        ([*FEDERATED, "--set", "q=much"], "q must be a number in (0, 1], got 'much'"),
     ],
 )
 def test_a_plan_that_cannot_be_names_rule_and_value(
-    arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], why: str, refused: Typed
 ) -> None:
-    assert why in refused(capsys, *arguments)
+    assert why in refused(*arguments)
 
 
 @pytest.mark.parametrize("text", ["x", "x:0", "x:a:1", "x:0:1:lug", "x:0:1:log:log", "x:2:1"])
 def test_a_parameter_that_is_none_is_refused_with_the_forms_that_there_are(
-    text: str, capsys: pytest.CaptureFixture[str]
+    text: str, capsys: Capsys
 ) -> None:
     assert main([*RECORDS, "--space", text]) == 2
     assert f"{text!r} must be name:low:high" in capsys.readouterr().err
@@ -299,12 +345,16 @@ def records(url: str, steps: int = 9) -> Session:
     """A whole run of per-record losses."""
     session = Session.open(open_vault(url), "optuna/digits", SHORT, maximize=False, seed=1)
     session.set_space(LINE)
-    for i in range(steps):
-        if session.finished:
-            break
-        x = session.ask(str(i)).x
-        session.tell(str(i), LINE.decode(x), LINE, np.linspace(0.1, 0.9, 20))
+    go_on(session, range(steps))
     return session
+
+
+def go_on(session: Session, trials: Iterable[Any]) -> None:
+    """More trials, as long as the plan has some."""
+    for trial in trials:
+        if not session.finished:
+            x = session.ask(str(trial)).x
+            session.tell(str(trial), LINE.decode(x), LINE, np.linspace(0.1, 0.9, 20))
 
 
 def rewards(url: str, users: tuple[str | None, ...] = ("Jane", "Joe", "Jane")) -> RewardSession:
@@ -335,217 +385,133 @@ def table(url: str, **answers: Any) -> Curator:
 RANDOMISED = {"outcome_epsilon": 1.0, "outcome_range": (0.0, 1.0)}
 
 
+def own_claim(host: Any) -> str:
+    return str(host.guarantee())
+
+
 RUNS: dict[str, tuple[Callable[[str], Any], str, Callable[[Any], str]]] = {
-    "records": (records, "digits", lambda session: str(session.guarantee())),
-    "rewards": (
-        rewards,
-        "1f2e",
-        lambda ledger: str(ledger.guarantee(3, users_named=True)),
-    ),
+    "records": (records, "digits", own_claim),
+    "rewards": (rewards, "1f2e", lambda ledger: str(ledger.guarantee(3, users_named=True))),
     "rewards of nobody": (
         lambda url: rewards(url, (None, None)),
         "1f2e",
         lambda ledger: str(ledger.guarantee(2, users_named=False)),
     ),
-    "federation": (federation, "federation", lambda server: str(server.guarantee())),
-    "rows": (table, "table", lambda curator: str(curator.guarantee())),
-    "rows, randomised": (
-        lambda url: table(url, **RANDOMISED),
-        "table",
-        lambda curator: str(curator.guarantee()),
-    ),
+    "federation": (federation, "federation", own_claim),
+    "rows": (table, "table", own_claim),
+    "rows, randomised": (lambda url: table(url, **RANDOMISED), "table", own_claim),
 }
 
 
-@pytest.fixture(params=RUNS)
-def stored(request: Any, url: str) -> tuple[str, str, str]:
-    """(kind, name, what its own host says) of a run, whose host is still there."""
-    begin, name, claim = RUNS[request.param]
-    host = begin(url)
-    return request.param.split(",")[0].split(" ")[0], name, claim(host)
-
-
+@pytest.mark.parametrize("run", RUNS)
 def test_a_vault_tells_the_hosts_own_claim_and_what_is_not_known_and_nothing_in_it_changes(
-    stored: tuple[str, str, str], url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: str, url: str, tmp_path: Path, printed: Typed
 ) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed (the viz extra)")
-    kind, name, claim = stored
-    run = ["--vault", url, "--run", name]
+    begin, name, claimed = RUNS[run]
+    host = begin(url)  # still there meanwhile
+    kind, claim, own = run.split(",")[0].split(" ")[0], claimed(host), ["--vault", url]
+    own += ["--run", name]
 
     def contents() -> list[str]:
         with sqlite3.connect(tmp_path / "vault.db") as database:
             return list(database.iterdump())
 
     before = contents()
-    headline, own, unknown = printed(capsys, "guarantee", *run).rstrip().split("\n\n")
+    headline, paragraph, unknown = printed("guarantee", *own).rstrip().split("\n\n")
     assert kind in headline
-    assert own == claim
+    assert paragraph == claim
     assert unknown.splitlines()[1:] == [f"- {fact}" for fact in NOT_KNOWN[kind]]
 
-    told = json.loads(printed(capsys, "guarantee", *run, "--json"))
+    told = json.loads(printed("guarantee", *own, "--json"))
     assert (told["kind"], told["not_known"]) == (kind, list(NOT_KNOWN[kind]))
     stored_claim = run_named(open_vault(url), name).guarantee.to_dict()
     assert told["guarantee"] == json.loads(json.dumps(stored_claim))
     assert told["guarantee"]["protected"] is True
 
-    printed(capsys, "report", *run, "--out", str(tmp_path / "r.html"))
+    printed("report", *own, "--out", str(tmp_path / "r.html"))
     page = (tmp_path / "r.html").read_text()
-    assert claim.split(" (")[0] in page
-    assert "What this vault alone cannot know" in page
+    for part in (claim.split(" (")[0], "What this vault alone cannot know", "head of the ledger"):
+        assert part in page
     assert page.count("<svg ") >= 1
-    assert "head of the ledger" in page
     assert kind != "records" or "<td>x</td>" in page
 
-    printed(capsys, "guarantee", "--vault", url)
+    printed("guarantee", "--vault", url)
     assert contents() == before
 
 
-def test_all_runs_of_a_vault_are_listed_with_their_claims(
-    url: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_runs_of_a_vault_are_listed_with_their_claims(url: str, printed: Typed) -> None:
     held = records(url), federation(url), table(url, **RANDOMISED)
     ledger = rewards(url)
     ledger.run.mark_unprotected("a reason")
     AgentHistory("oslo", LINE, vault=url).append(0, np.array([0.25]), 0.48151623)
-    said = printed(capsys, "guarantee", "--vault", url)
+    said = printed("guarantee", "--vault", url)
     lines = dict(line.split("  (", 1) for line in said.splitlines() if "  (" in line)
-    assert sorted(lines) == [
-        "agent:federation/oslo",
-        "federation:federation",
-        "optuna-ldp/1f2e",
-        "optuna/digits",
-        "outsourced:table",
-    ]
     assert lines["optuna/digits"].startswith("records, dp-gibo; ")
     assert lines["optuna-ldp/1f2e"].endswith("3 releases)  NOT PROTECTED: a reason")
     assert "nothing to claim" in lines["agent:federation/oslo"]
     assert "0.4815" not in said
-    told = json.loads(printed(capsys, "guarantee", "--vault", url, "--json"))
-    assert {run["run"]: run["protected"] for run in told["runs"]} == {
+    told = json.loads(printed("guarantee", "--vault", url, "--json"))["runs"]
+    protected = {run["run"]: run["protected"] for run in told}
+    assert protected == {
         "agent:federation/oslo": None,
         "federation:federation": True,
         "optuna-ldp/1f2e": False,
         "optuna/digits": True,
         "outsourced:table": True,
     }
+    assert sorted(lines) == sorted(protected)
     assert held
 
 
 def test_a_name_that_fits_several_runs_or_none_is_refused_with_all_names(
-    url: str, capsys: pytest.CaptureFixture[str]
+    url: str, refused: Typed
 ) -> None:
     held = records(url), federation(url)
-    for more in ([], ["--run", "study"], ["--run", "optuna/digit"]):
-        said = refused(capsys, "report", "--vault", url, "--out", "r.html", *more)
+    for more in ([], ["--run", "study"], ["--run", "optuna/digit"], ["--run", "ligits"]):
+        said = refused("report", "--vault", url, "--out", "r.html", *more)
         assert "'federation:federation', 'optuna/digits'" in said
-    assert "names none or several" in refused(
-        capsys, "guarantee", "--vault", url, "--run", "ligits"
-    )
+        assert ("names none or several" in said) == bool(more)
     assert len(runs_of(open_vault(url))) == len(held)
 
 
-def test_an_agents_own_trials_are_nothing_to_claim_or_to_report(
-    url: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_agents_own_trials_are_nothing_to_claim_or_to_report(url: str, refused: Typed) -> None:
     AgentHistory("oslo", LINE, vault=url).append(0, np.array([0.25]), 0.48151623)
     for command in (["guarantee"], ["report", "--out", "r.html"]):
-        said = refused(capsys, *command, "--vault", url, "--run", "oslo")
+        said = refused(*command, "--vault", url, "--run", "oslo")
         assert "that agent's secret" in said
         assert "0.4815" not in said
 
 
 def test_a_run_without_a_release_claims_nothing_and_has_no_report_yet(
-    url: str, capsys: pytest.CaptureFixture[str]
+    url: str, printed: Typed, refused: Typed
 ) -> None:
+    open_vault(url).close()
+    assert printed("guarantee", "--vault", url) == "The vault holds no run yet.\n"
     Session.open(open_vault(url), "optuna/new", SHORT, maximize=False)
-    assert "in 0 releases" in printed(capsys, "guarantee", "--vault", url, "--run", "new")
-    assert "Nothing has been released" in refused(
-        capsys, "report", "--vault", url, "--out", "r.html"
-    )
-    assert "got --out 'r.pdf'" in refused(capsys, "report", "--vault", url, "--out", "r.pdf")
+    assert "in 0 releases" in printed("guarantee", "--vault", url, "--run", "new")
+    for out, why in (("r.html", "Nothing has been released"), ("r.pdf", "got --out 'r.pdf'")):
+        assert why in refused("report", "--vault", url, "--out", out)
 
 
 def test_a_run_of_an_algorithm_from_outside_says_that_it_is_not_known_here(
-    url: str, capsys: pytest.CaptureFixture[str]
+    url: str, printed: Typed, refused: Typed
 ) -> None:
     records(url)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as database:
         (settings,) = database.execute("SELECT settings FROM privbo_runs").fetchone()
         other = json.dumps(json.loads(settings) | {"algorithm": "theirs"})
         database.execute("UPDATE privbo_runs SET settings = ?", (other,))
-    assert "'theirs' is registered" in refused(
-        capsys, "guarantee", "--vault", url, "--run", "digits"
-    )
-    assert "'theirs' is registered" in printed(capsys, "guarantee", "--vault", url)
+    said = refused("guarantee", "--vault", url, "--run", "digits")
+    assert "'theirs' is registered" in said
+    assert "'theirs' is registered" in printed("guarantee", "--vault", url)
 
 
-def test_a_damaged_ledger_is_refused(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_ledger_is_refused(url: str, refused: Typed) -> None:
     records(url)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as database:
         database.execute("UPDATE privbo_ledger SET mu = mu / 2")
-    assert "The vault is damaged" in refused(
-        capsys, "guarantee", "--vault", url, "--run", "digits"
-    )
-
-
-@pytest.mark.parametrize("command", [["guarantee"], ["report", "--out", "r.html"]])
-def test_what_is_no_vault_on_disk_is_refused(
-    command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert "--vault must be a database" in refused(capsys, *command, "--vault", "memory")
-    said = refused(capsys, *command, "--vault", "postgresql://u:hunter22@@:bad/db")
-    assert "hunter22" not in said
-
-
-READING: dict[str, list[str]] = {
-    "guarantee": [],
-    "report": ["--out", "r.html"],
-    "certificate": ["--out", "c.json"],
-    "verify": ["issued.json"],
-    "label": ["--run", "digits", "--data-label", "wards"],
-    "curator answer": ["--request", "r.json", "--out", "a.json", "--outcome", "y", "data.csv"],
-    "curator report": ["--table", "table.npz"],
-}
-"""Commands that read a vault which is there, and what else they need."""
-
-BEGINNING = {"curator release", "federation serve"}
-"""Commands that begin one."""
-
-
-def test_every_command_on_a_vault_is_among_these() -> None:
-    takes_one = {
-        words
-        for words, command in every_command().items()
-        if any("--vault" in option.opts for option in command.params)
-    }
-    assert takes_one == {*READING, *BEGINNING}
-
-
-@pytest.mark.parametrize("command", READING)
-@pytest.mark.parametrize("mistyped", ["privat.db", "gone/private.db", "other.txt"])
-def test_a_vault_that_is_not_there_is_refused_and_none_is_made(
-    command: str, mistyped: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    records("sqlite:///private.db")
-    assert main(["certificate", "--vault", "sqlite:///private.db", "--out", "issued.json"]) == 0
-    Path("data.csv").write_text("age,y\n30,1\n40,2\n")
-    table = np.linspace(0, 1, 20)[:, None]
-    Curator(table, epsilon=4, delta=1e-6, bounds=[(0, 1)]).release().save("table.npz")
-    capsys.readouterr()
-    before = sorted(tmp_path.iterdir())
-
-    said = refused(capsys, *command.split(), *READING[command], "--vault", f"sqlite:///{mistyped}")
-    assert f"There is no vault file {mistyped}, and none was made." in said
-    assert ("'private.db'" in said) == (mistyped == "privat.db")
-    assert "other.txt'" not in said
-    assert sorted(tmp_path.iterdir()) == before
-
-
-def test_an_empty_vault_holds_no_run_yet(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    open_vault(url).close()
-    assert printed(capsys, "guarantee", "--vault", url) == "The vault holds no run yet.\n"
+    assert "The vault is damaged" in refused("guarantee", "--vault", url, "--run", "digits")
 
 
 # A served federation ----------------------------------------------------------------------------
@@ -615,7 +581,7 @@ def both_take_part(folder: Path, act: Callable[[str], None]) -> None:
 
 
 def test_a_served_federation_releases_its_rounds_and_ends_with_its_guarantee(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, printed: Typed
 ) -> None:
     """Invitations outlive it, and are for their owner alone."""
     with serving(*of_two(tmp_path)) as served:
@@ -634,7 +600,7 @@ def test_a_served_federation_releases_its_rounds_and_ends_with_its_guarantee(
     assert claim.startswith("Everything this federation broadcasts is user-level (epsilon = 4.00")
     assert not any(text.rpartition("#")[2] in first + out for text in texts)
     url = f"sqlite:///{tmp_path}/server.db"
-    assert claim in printed(capsys, "guarantee", "--vault", url, "--run", "federation")
+    assert claim in printed("guarantee", "--vault", url, "--run", "federation")
 
     told = []
     for _ in range(2):
@@ -720,15 +686,11 @@ def eventually_fails(url: str) -> None:
 
 @pytest.mark.parametrize("mode", [0o770, 0o707])
 def test_invitations_go_into_no_folder_that_others_can_write(
-    tmp_path: Path, mode: int, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, mode: int, refused: Typed
 ) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in").chmod(mode)
-    said = refused(
-        capsys, "federation", "serve", "--agents", "2", "--epsilon", "4", "--space", "x:0:1",
-        "--vault", f"sqlite:///{tmp_path}/server.db", "--secret", str(tmp_path / "key"),
-        "--invitations", str(tmp_path / "in"),
-    )  # fmt: skip
+    said = refused("federation", "serve", *of_two(tmp_path))
     assert "Other users can write into" in said
     assert list((tmp_path / "in").iterdir()) == []
 
@@ -747,7 +709,7 @@ def test_invitations_go_into_no_folder_that_others_can_write(
     ],
 )
 def test_a_file_of_settings_with_a_slip_is_refused(
-    content: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    content: str, message: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     path = tmp_path / "settings.toml"
     whole = "" if "agents" in content else "agents = 3\n"
@@ -767,29 +729,12 @@ def test_a_file_of_settings_with_a_slip_is_refused(
 
 
 def test_a_federation_cannot_be_served_over_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, refused: Typed, capsys: Capsys
 ) -> None:
-    own = ["federation", "serve", "--agents", "2", "--epsilon", "4", "--space", "x:0:1",
-           "--secret", str(tmp_path / "key"), "--invitations"]  # fmt: skip
-    there = [str(tmp_path / "in")]
-    assert "--vault must be" in refused(capsys, *own, *there, "--vault", "memory")
+    own, none = ["federation", "serve", *of_two(tmp_path)], str(tmp_path / "none")
     (tmp_path / "file").touch()
-    url = f"sqlite:///{tmp_path}/server.db"
-    assert "must be a folder" in refused(capsys, *own, str(tmp_path / "file"), "--vault", url)
-    certificate = ["--cert", str(tmp_path / "none.pem"), "--key", str(tmp_path / "none.key")]
-    assert "PEM certificates" in refused(capsys, *own, *there, "--vault", url, *certificate)
-    assert main([*own, *there, "--vault", url, "--listen", "7000"]) == 2
+    assert "--vault must be" in refused(*own, "--vault", "memory")
+    assert "must be a folder" in refused(*own, "--invitations", str(tmp_path / "file"))
+    assert "PEM certificates" in refused(*own, "--cert", none, "--key", none)
+    assert main([*own, "--listen", "7000"]) == 2
     assert "'7000' must be host:port" in capsys.readouterr().err
-
-
-def test_only_the_engines_warnings_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whether another library warns may depend on an entry."""
-
-    def act() -> None:
-        warnings.warn("overflow encountered in 4711", RuntimeWarning, stacklevel=1)
-        warnings.warn("4711 is odd", UserWarning, stacklevel=1)
-        warnings.warn("Nothing is protected.", PrivacyWarning, stacklevel=1)
-        warnings.warn("Nothing is protected.", PrivacyWarning, stacklevel=1)
-
-    assert carried_out(act) == 0
-    assert capsys.readouterr().err == "WARNING: Nothing is protected.\n"
