@@ -150,38 +150,6 @@ def test_control_such_an_array_is_found_behind_a_closure() -> None:
     assert _arrays_behind([lambda: hidden], own=set()) == [(N // 2, 2)]
 
 
-@pytest.mark.parametrize("n_jobs", [1, 2])
-def test_an_exception_holds_no_validation_record(n_jobs: int, caplog: Any) -> None:
-    X, y = classes(N)
-    X = np.random.default_rng(5).uniform(0.1, 0.9, size=(N, 3))
-    scanner, (_, valid) = Scanner(), halves(N)
-    for i in valid:
-        scanner.add_number(f"X[{i}, 0]", X[i, 0])
-    search = PrivateSearch(
-        Telling(chokes=True), {"a": uniform(0, 1)}, mu=1, n_trials=8, n_jobs=n_jobs
-    )
-    with pytest.raises(ObjectiveFailedError) as raised:
-        search.fit(X, y)
-    leaks = exception_leaks(raised.value, scanner)
-    assert leaks == []
-    assert raised.value.__context__ is None
-    assert raised.value.__cause__ is None
-    assert scanner.hits(caplog.text.encode()) == []
-    assert len(scanner) > N
-
-
-def test_nor_does_one_of_an_estimator_that_could_not_be_fitted() -> None:
-    X, y = classes(N)
-    X = np.random.default_rng(5).uniform(0.1, 0.9, size=(N, 3))
-    scanner, (_, valid) = Scanner(), halves(N)
-    for i in valid:
-        scanner.add_number(f"X[{i}, 0]", X[i, 0])
-    search = PrivateSearch(Telling(fails=True), {"a": uniform(0, 1)}, mu=1, n_trials=8)
-    with pytest.raises(ValueError, match="cannot be fitted to") as raised:
-        search.fit(X, y)
-    assert exception_leaks(raised.value, scanner) == []
-
-
 class _Interrupted(Telling):
     """Somebody presses Ctrl+C while it predicts."""
 
@@ -189,15 +157,24 @@ class _Interrupted(Telling):
         raise KeyboardInterrupt(f"at {X[0]}")
 
 
-def test_an_interruption_holds_no_validation_record_either() -> None:
+@pytest.mark.parametrize(
+    ("estimator", "kind"),
+    [(Telling(chokes=True), ObjectiveFailedError), (_Interrupted(), KeyboardInterrupt)],
+    ids=["fails", "is interrupted"],
+)
+def test_no_exception_and_no_log_of_one_holds_a_validation_record(
+    estimator: Any, kind: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
     X, y = np.random.default_rng(5).uniform(0.1, 0.9, size=(N, 3)), classes(N)[1]
     scanner = Scanner()
     for i in halves(N)[1]:
         scanner.add_number(f"X[{i}, 0]", X[i, 0])
-    search = PrivateSearch(_Interrupted(), {"a": uniform(0, 1)}, mu=1, n_trials=8)
-    with pytest.raises(KeyboardInterrupt) as raised:
+    search = PrivateSearch(estimator, {"a": uniform(0, 1)}, mu=1, n_trials=8)
+    with pytest.raises(kind) as raised:
         search.fit(X, y)
     assert exception_leaks(raised.value, scanner) == []
+    assert (raised.value.__context__, raised.value.__cause__) == (None, None)
+    assert scanner.hits(caplog.text.encode()) == []
     assert not hasattr(search, "study_")
 
 
