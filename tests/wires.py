@@ -89,12 +89,10 @@ def impostor(master: bytes = MASTER) -> Identity:
 
 
 def invitation(
-    address: tuple[str, int] | str, agent: int, secret: bytes, certificate: bytes | None = None
+    address: tuple[str, int], agent: int, secret: bytes, certificate: bytes | None = None
 ) -> str:
     server = _base64(certificate or impostor().certificate)
     rest = f"{agent}?server={server}#{_base64(secret)}"
-    if isinstance(address, str):
-        return f"privbo+unix://{urllib.parse.quote(address)}/{rest}"
     host, port = address
     return f"privbo://{f'[{host}]' if ':' in host else host}:{port}/{rest}"
 

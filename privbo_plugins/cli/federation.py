@@ -110,7 +110,6 @@ def federation() -> None:
     "--listen", type=address, metavar="HOST:PORT",
     help="where agents reach the server, over TLS; a free port of 127.0.0.1 if it is not given",
 )  # fmt: skip
-@click.option("--socket", metavar="PATH", help="or the path of a Unix socket")
 @click.option(
     "--reached", type=address, metavar="HOST:PORT",
     help="by which agents reach it, if that is another address",
@@ -137,7 +136,7 @@ def federation() -> None:
 @click.option("--hold", is_flag=True, **of_setting(RoundSettings, "hold"))
 @space_option
 def serve(
-    *, vault: str, run: str, listen: Address | None, socket: str | None, reached: Address | None,
+    *, vault: str, run: str, listen: Address | None, reached: Address | None,
     invitations: Path, health_at: tuple[str, int] | None, deadline: float | None, hold: bool,
     space: Any, settings: Any, secret: Path, cert: Path | None, key: Path | None,
     client_ca: Path | None, **options: Any,
@@ -148,8 +147,6 @@ def serve(
     """
     from privbo_plugins.federation import FederatedServer
 
-    if listen and socket:
-        raise click.UsageError("Give either --listen or --socket.")
     raise_file_limit()
     _check_folder(invitations)
     config, own_space = federation_config(settings, options), space_of(space)
@@ -160,7 +157,7 @@ def serve(
         try:
             signal.signal(signal.SIGTERM, signal.default_int_handler)  # a supervisor's Ctrl-C
             where = server.listen(
-                socket or listen or ("127.0.0.1", 0),
+                listen or ("127.0.0.1", 0),
                 secret=secret,
                 cert=cert,
                 key=key,
@@ -246,4 +243,4 @@ def _invite(server: FederatedServer, folder: Path, reached: Address | None) -> N
 
 
 def _written(where: Address) -> str:
-    return where if isinstance(where, str) else f"{where[0]}:{where[1]}"
+    return f"{where[0]}:{where[1]}"

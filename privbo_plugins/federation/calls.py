@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from privbo_plugins.errors import FederationError
-from privbo_plugins.federation import messages, sockets
+from privbo_plugins.federation import messages
 from privbo_plugins.federation.identity import Invitation, place
 from privbo_plugins.federation.messages import MalformedError
 from privbo_plugins.federation.sockets import OPTIONS, SERVICE, grpc
@@ -113,7 +113,7 @@ class Calls:
             if self._channel is None:
                 name = ("grpc.ssl_target_name_override", self.invitation.name)
                 self._channel = grpc.secure_channel(
-                    sockets.target(self.invitation.address),
+                    self.place,
                     self._proof,
                     options=[*_OPTIONS, name],
                 )

@@ -43,8 +43,8 @@ try:
 except ImportError:
     raise ImportError(NEEDED.format("cryptography")) from None
 
-Address = tuple[str, int] | str
-"""Host and port, or the path of a Unix socket."""
+Address = tuple[str, int]
+"""Host and port."""
 
 _NAME = "privbo-federation"
 """Of a server that made its own certificate."""
@@ -284,9 +284,7 @@ def _reason(error: Exception) -> str:
 
 
 def place(address: Address) -> str:
-    """An address as people write it."""
-    if isinstance(address, str):
-        return address
+    """An address as people, and gRPC, write it."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -336,8 +334,6 @@ class Invitation:
     def text(self) -> str:
         """The invitation in one line."""
         rest = f"{self.agent}?server={_written(self.certificate)}#{_written(self.secret)}"
-        if isinstance(self.address, str):
-            return f"privbo+unix://{urllib.parse.quote(os.path.abspath(self.address))}/{rest}"
         return f"privbo://{place(self.address)}/{rest}"
 
 
@@ -384,22 +380,14 @@ def _variable(name: str) -> str:
 
 def _parsed(text: str) -> Invitation:
     parts = urllib.parse.urlsplit(text)
-    path, _, agent = parts.path.rpartition("/")
-    secret = _read(parts.fragment)
+    agent, secret = parts.path.removeprefix("/"), _read(parts.fragment)
+    if parts.scheme != "privbo" or not parts.hostname or not parts.port:
+        raise ValueError
     if len(secret) != 32 or not agent.isdecimal() or not parts.query.startswith("server="):
         raise ValueError
+    parts.hostname.encode("idna")  # as a socket will
     certificate = _read(parts.query.removeprefix("server="))
     x509.load_der_x509_certificate(certificate)
-    found = Invitation(_address(parts, path), int(agent), certificate, secret)
+    found = Invitation((parts.hostname, parts.port), int(agent), certificate, secret)
     found.name.encode("ascii")  # also: every extension can be read
     return found
-
-
-def _address(parts: urllib.parse.SplitResult, path: str) -> Address:
-    where = urllib.parse.unquote(path)
-    if parts.scheme == "privbo+unix" and path and "\0" not in where:
-        return where
-    if parts.scheme != "privbo" or not parts.hostname or not parts.port or path:
-        raise ValueError
-    parts.hostname.encode("idna")  # as a socket will
-    return parts.hostname, parts.port

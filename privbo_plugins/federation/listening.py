@@ -94,7 +94,6 @@ class Listener:
             (grpc.method_handlers_generic_handler(SERVICE, handlers),)
         )
         self.address = self._bound(address)
-        self._file = sockets.file_of(self.address)
         with rounds.lock:
             rounds.ledger.read()
         self._grpc.start()
@@ -117,7 +116,7 @@ class Listener:
     def invitation(self, agent: int, address: Address | None) -> str:
         """Writes the invitation of one agent; see :meth:`FederatedServer.invitation`."""
         reached = self.address if address is None else address
-        if not isinstance(reached, str) and reached[0] in ("0.0.0.0", "::"):
+        if reached[0] in ("0.0.0.0", "::"):
             raise ValueError(
                 f"The server listens on every address of this machine ({place(reached)}): say "
                 "which one agents reach it by, invitation(agent, address=(host, port))."
@@ -309,7 +308,6 @@ class Listener:
         ended.wait(timeout)
         self._thread.join(timeout)
         self._pool.shutdown(wait=timeout is None)
-        sockets.remove(self.address, self._file)
 
 
 def _named() -> None:

@@ -435,6 +435,5 @@ def _check_clock(given: FederatedServerSettings) -> None:
         )
     if given.hold and (deadline is None or given.space is None):
         raise ValueError(
-            "hold=True runs rounds on the server's clock alone: give deadline= and "
-            "space=."
+            "hold=True runs rounds on the server's clock alone: give deadline= and space=."
         )

@@ -84,7 +84,7 @@ class FederatedServer:
 
     def listen(
         self,
-        address: Address | os.PathLike[str] = ("127.0.0.1", 0),
+        address: Address = ("127.0.0.1", 0),
         *,
         secret: bytes | str | os.PathLike[str] | None = None,
         cert: str | os.PathLike[str] | None = None,
@@ -94,7 +94,7 @@ class FederatedServer:
         """Answers agents of other processes over TLS, until :meth:`close`; needs ``space=``.
 
         Args:
-            address: Host and port (0 for any that is free), or the path of a Unix socket.
+            address: Host and port; 0 for any that is free.
             secret: From which certificate and invitations follow: at least 16 random bytes, or a
                 file, which is created for this user alone. None for a new one. With the same
                 secret, address and ``run_name``, invitations outlive the server's process.
@@ -117,9 +117,8 @@ class FederatedServer:
         from privbo_plugins.federation.identity import identity_of  # with libraries of an extra
         from privbo_plugins.federation.listening import Listener
 
-        where = address if isinstance(address, tuple) else os.fspath(address)
         identity = identity_of(secret, cert, key, client_ca)
-        self._listener = Listener(self.rounds, where, identity, self._invitations)
+        self._listener = Listener(self.rounds, address, identity, self._invitations)
         return self._listener.address
 
     def _check_silent(self) -> None:

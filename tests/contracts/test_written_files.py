@@ -141,7 +141,6 @@ def test_a_witness_at_a_link_lets_no_worker_draw_twice(whole: bool, tmp_path: Pa
 ELSEWHERE = {
     "raytune_searchers/_search.py": "a checkpoint at a path of Tune's own",
     "privbo_plugins/federation/identity.py": "a secret that is linked, and never replaced",
-    "privbo_plugins/federation/sockets.py": "a socket",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import socket
 import struct
 import threading
 import time
@@ -39,6 +40,12 @@ def eventually(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def free_address() -> tuple[str, int]:
+    """At which one server can listen after the other."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return "127.0.0.1", int(probe.getsockname()[1])
 
 
 @contextmanager

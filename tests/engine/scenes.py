@@ -264,8 +264,7 @@ class ServerProcess:
 
     def listen(self, config: dict[str, Any], vault: str, address: Any, secret: str) -> Any:
         self.server = FederatedServer(FederationConfig(**config), vault=vault, space=SPACE)
-        where = tuple(address) if isinstance(address, list) else address
-        bound = self.server.listen(where, secret=secret)
+        bound = self.server.listen(tuple(address), secret=secret)
         return bound, [self.server.invitation(n) for n in range(config["n_agents"])]
 
     def ledger(self) -> list[str]:

@@ -48,6 +48,8 @@ from privbo_plugins.spaces import Categorical, Float, Int, Space
 from privbo_plugins.store.vault import open_vault
 from tests.test_imports import HEAVY, loaded_by
 
+from .listeners import free_address
+
 ROOT = Path(__file__).resolve().parents[2]
 
 LINE = Space({"x": Float(0.0, 1.0)})
@@ -602,10 +604,10 @@ def test_a_served_federation_releases_its_rounds_and_ends_with_its_guarantee(
     url = f"sqlite:///{tmp_path}/server.db"
     assert claim in printed("guarantee", "--vault", url, "--run", "federation")
 
-    told = []
+    told, (_, port) = [], free_address()
     for _ in range(2):
-        with serving(*of_two(tmp_path, "--socket", str(tmp_path / "s"))) as served:
-            assert line(served).startswith(f"Listening on {tmp_path}/s.")
+        with serving(*of_two(tmp_path, "--listen", f"127.0.0.1:{port}")) as served:
+            assert line(served).startswith(f"Listening on 127.0.0.1:{port}.")
             told.append(invitations(tmp_path))
             ended(served)
     assert told[0] == told[1]

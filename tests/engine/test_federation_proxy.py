@@ -22,6 +22,8 @@ from privbo_plugins.spaces import Float, Space
 from tests import pages
 from tests.worker import PATIENCE
 
+from .listeners import free_address
+
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
 STREAM = glob.glob("/usr/lib*/nginx/modules/ngx_stream_module.so")
 NOBODY = 65534
@@ -48,11 +50,6 @@ def configuration() -> str:
     found = [block.code for block in pages.blocks(page) if block.code.startswith("stream {")]
     assert len(found) == 1
     return found[0]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 @contextmanager
@@ -118,7 +115,7 @@ def takes_part(text: str, heard: list[int]) -> None:
 
 
 def test_agents_pass_their_rounds_through_the_proxy_of_the_page(tmp_path: Path) -> None:
-    outside = free_port()
+    _, outside = free_address()
     with serving(tmp_path, outside) as inside:
         block = configuration()
         for old, new in (

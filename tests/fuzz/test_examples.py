@@ -160,7 +160,6 @@ INVITATION = wires.invitation(("127.0.0.1", 4711), 3, SECRET)
 @pytest.mark.parametrize("text", [
     f"env:{INVITATION}", f"env:\ud800{INVITATION}", f"env:\0{INVITATION}",
     INVITATION.replace("127.0.0.1", "a" * 64), INVITATION.replace("127.0.0.1", "a..b"),
-    wires.invitation("/run/a\0b", 3, SECRET),
 ])  # fmt: skip
 def test_an_invitation_in_a_wrong_place_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(ValueError, match="is not an invitation") as raised:

@@ -244,7 +244,7 @@ def rounds(seen: Seen, entry: Any, *, wire: bool = False) -> None:
             config, vault=seen.vault, deadline=30.0, noise=Deaf(), space=PLANE if wire else None
         )
         if wire:
-            server.listen(f"{seen.vault_folder}/socket", secret=bytes(range(32)))
+            server.listen(secret=bytes(range(32)))
         links: list[Any] = [
             connect(server.invitation(n)) if wire else server.connect(n) for n in range(2)
         ]

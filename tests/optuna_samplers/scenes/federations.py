@@ -295,7 +295,9 @@ def serve(folder: Path, vault: str, n_agents: int, point: str | None = None, t: 
     """Listens until the file ``stop`` appears; a round waits for an agent that has died."""
     install_in_server(Death(point, t), folder / "draws")
     server = FederatedServer(make_config(n_agents), vault=vault, deadline=4.0, space=PLANE)
-    server.listen(str(folder / "socket"), secret=folder / "secret")
+    port = folder / "port"
+    before = int(port.read_text()) if port.exists() else 0
+    port.write_text(str(server.listen(("127.0.0.1", before), secret=folder / "secret")[1]))
     for n in range(n_agents):
         path = folder / f"invitation-{n}"
         beside = folder / f".invitation-{n}"
