@@ -90,12 +90,7 @@ def as_floats(returned: Any) -> Array | None:
     Returns:
         None for what has no shape: a mapping, a set, an object whose conversion fails.
     """
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # a warning would tell that some record is odd
-        try:
-            return _converted(_unwrapped(returned))
-        except Exception:  # its text may quote the data
-            return None
+    return _silently(lambda: _converted(_unwrapped(returned)))
 
 
 def as_rows(given: Any, width: int, *, labels: bool = False) -> NDArray[Any] | None:
@@ -116,20 +111,20 @@ def as_rows(given: Any, width: int, *, labels: bool = False) -> NDArray[Any] | N
         >>> as_rows([[1, 2], [3], "n/a", [4, None]], 2).tolist()
         [[1.0, 2.0], [nan, nan], [nan, nan], [4.0, nan]]
     """
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        try:
-            rows, convert = _unwrapped(given), _labels if labels else _converted
-            if isinstance(rows, np.ndarray) and not (rows.ndim == 1 and rows.dtype == object):
-                return convert(rows)
-            if not _is_sequence(rows):
-                return None
-            found = np.full((len(rows), width), None if labels else math.nan)
-            for place, row in enumerate(_entries(rows, len(rows))):
-                found[place] = _safely(lambda row: _row(row, width, convert), row, found[place])
-            return found
-        except Exception:  # its text may quote the data
-            return None
+    return _silently(lambda: _rows(_unwrapped(given), width, _labels if labels else _converted))
+
+
+def _rows(
+    rows: Any, width: int, convert: Callable[[Any], NDArray[Any] | None]
+) -> NDArray[Any] | None:
+    if isinstance(rows, np.ndarray) and not (rows.ndim == 1 and rows.dtype == object):
+        return convert(rows)
+    if not _is_sequence(rows):
+        return None
+    found = np.full((len(rows), width), None if convert is _labels else math.nan)
+    for place, row in enumerate(_entries(rows, len(rows))):
+        found[place] = _safely(lambda row: _row(row, width, convert), row, found[place])
+    return found
 
 
 def index_of(returned: Any) -> str | None:
@@ -191,10 +186,15 @@ def as_labels(given: Any) -> NDArray[Any] | None:
         >>> as_labels(["cat", 1, ["dog"], None]).tolist(), as_labels(np.array([0, 1])).tolist()
         (['cat', 1, None, None], [0, 1])
     """
+    return _silently(lambda: _labels(_unwrapped(given)))
+
+
+def _silently(convert: Callable[[], T]) -> T | None:
+    """Converts without a warning, which would tell that some record is odd; None if it fails."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
-            return _labels(_unwrapped(given))
+            return convert()
         except Exception:  # its text may quote the data
             return None
 

@@ -69,6 +69,10 @@ class _Numeric:
             number, low, high = math.log(number), math.log(low), math.log(high)
         return (number / 2 - low / 2) / (high / 2 - low / 2)  # the widest would overflow
 
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready description."""
+        return {"type": type(self).__name__.lower(), **vars(self)}
+
 
 @dataclass(frozen=True)
 class Float(_Numeric):
@@ -164,24 +168,23 @@ class Categorical:
             raise ValueError("Categorical needs at least one choice, got none.")
 
     def encode(self, value: Any) -> float:
-        """Choice to its index."""
-        for alike in (_identical, _same_type_and_equal, _equal):
-            for index, choice in enumerate(self.choices):
-                if alike(choice, value):
-                    return float(index)
+        """Choice to its index: the same object, or else of the same type, or else equal."""
+        for index, choice in enumerate(self.choices):
+            if choice is value:
+                return float(index)
+        equal = [i for i, choice in enumerate(self.choices) if _equal(choice, value)]
+        alike = [i for i in equal if type(self.choices[i]) is type(value)]
+        if equal:
+            return float((alike or equal)[0])
         raise ValueError(f"A value is none of the {len(self.choices)} declared choices.")
 
     def decode(self, u: float) -> Any:
         """Index to choice."""
         return self.choices[min(max(round(u), 0), len(self.choices) - 1)]
 
-
-def _identical(choice: Any, value: Any) -> bool:
-    return choice is value
-
-
-def _same_type_and_equal(choice: Any, value: Any) -> bool:
-    return type(choice) is type(value) and _equal(choice, value)
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready description; choices are described by ``repr`` and position only."""
+        return {"type": "categorical", "choices": [repr(choice) for choice in self.choices]}
 
 
 def _equal(choice: Any, value: Any) -> bool:
@@ -377,22 +380,7 @@ class Space(Mapping[str, Dimension]):
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready description; choices are described by ``repr`` and position only."""
-        described: dict[str, Any] = {}
-        for name, dim in self._dims.items():
-            if isinstance(dim, Categorical):
-                described[name] = {
-                    "type": "categorical",
-                    "choices": [repr(c) for c in dim.choices],
-                }
-            else:
-                described[name] = {
-                    "type": type(dim).__name__.lower(),
-                    "low": dim.low,
-                    "high": dim.high,
-                    "log": dim.log,
-                    "step": dim.step,
-                }
-        return described
+        return {name: dim.to_dict() for name, dim in self._dims.items()}
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> Space:

@@ -12,6 +12,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 from hypothesis import example, given, settings
@@ -27,7 +28,9 @@ from privbo_plugins.privacy.guarantee import (
     PrivacyGuarantee,
 )
 from privbo_plugins.privacy.ledger import Charge, check_budget
+from privbo_plugins.privacy.statement import percent
 from privbo_plugins.privacy.words import WORDS as TEXTS
+from privbo_plugins.sessions.certificates import schema
 
 WORDS = {"mechanism": "m", "neighbours": "n", "population": "p"}
 
@@ -59,6 +62,9 @@ def outsourced(
 
 
 MAKERS: list[Callable[..., Any]] = [central, local, federated, outsourced]
+KINDS = dict(zip(("records", "rewards", "federation", "rows"), MAKERS, strict=True))
+"""By the names that the schema of certificates has for them."""
+HOSTILE = "</td><script>alert(1)</script> [a](http://x.example) | `b` <b>"
 POSITIVE = st.floats(1e-6, 1e6)
 DELTA = st.floats(1e-12, 0.999)
 
@@ -167,10 +173,23 @@ def test_an_epsilon_is_a_number_and_a_function_of_delta(make: Any) -> None:
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_an_unprotected_run_has_no_epsilon_at_any_delta(make: Any) -> None:
-    guarantee = make(protected=False, reasons=("a", "b"))
+def test_what_cannot_be_claimed_is_said_and_has_no_figure(make: Any) -> None:
+    """Also where a claim is withdrawn, by code that need not know which figures it had."""
+    guarantee = replace(make(), protected=False, reasons=("the theorem is false", "b"))
     assert guarantee.epsilon == guarantee.epsilon_at(0.5) == math.inf
-    assert re.match("NOT PROTECTED. No .*holds for this .*: a; b. Treat ", str(guarantee))
+    assert re.match(
+        "NOT PROTECTED. No .*holds for this .*: the theorem is false; b. Treat ", str(guarantee)
+    )
+    shown = guarantee.to_dict()
+    names = {"mu", "epsilon", "epsilon_evaluation", "epsilon_most", "epsilon_spent"} & set(shown)
+    assert {shown[name] for name in names} == {"inf"}
+    told = guarantee.to_markdown()
+    assert told.startswith("**NOT PROTECTED. ")
+    assert "Why nothing is claimed:\n\n- the theorem is false" in told
+    assert "| " not in told
+    assert guarantee.best_guess == 1.0
+    assert {entry["epsilon"] for entry in guarantee.figures()["epsilons"]} == {"inf"}
+    assert "class='claim not-protected'" in guarantee._repr_html_()
 
 
 @pytest.mark.parametrize("make", [local, federated, outsourced])
@@ -198,29 +217,52 @@ def test_no_guarantee_covers_a_generator_that_was_copied(make: Any) -> None:
     assert "restored from backups of the same moment or copied together" in copies
 
 
-@pytest.mark.parametrize("make", MAKERS)
-def test_no_figure_is_left_where_nothing_is_claimed_any_longer(make: Any) -> None:
-    """Whoever withdraws a claim need not know which figures it had."""
-    guarantee = replace(make(), protected=False, reasons=("it was withdrawn",))
-    shown = guarantee.to_dict()
-    figures = set(shown) & {
-        "mu", "epsilon", "epsilon_evaluation", "epsilon_most", "epsilon_spent",
-    }  # fmt: skip
-    assert figures
-    assert {shown[name] for name in figures} == {"inf"}
-    assert guarantee.epsilon_at(0.5) == math.inf
-
-
-@pytest.mark.parametrize("make", MAKERS)
-def test_a_guarantee_is_json_with_the_words_for_infinity(make: Any) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_guarantee_goes_through_json_in_the_form_of_the_schema(kind: str) -> None:
+    make, whole = KINDS[kind], schema()
+    form = {"$defs": whole["$defs"], "$ref": f"#/$defs/{kind}"}
+    figures = {"$defs": whole["$defs"], "$ref": "#/$defs/figures"}
     for protected in (True, False):
-        told = make(math.inf, protected=protected).to_dict()
-        names = ({f.name for f in fields(make())} | set(WORDS)) - {"composed"}
-        assert set(told) == names
-        assert json.loads(json.dumps(told, allow_nan=False))["protected"] is protected
-        assert "inf" in told.values()
-    plain = make().to_dict()
-    assert "inf" not in plain.values()
+        claim = make(protected=protected, notes=("a",))
+        told = json.loads(claim.to_json())
+        jsonschema.validate(told, form)
+        jsonschema.validate(claim.figures(), figures)
+        assert told["protected"] is protected
+        assert set(told) == ({f.name for f in fields(claim)} | set(WORDS)) - {"composed"}
+        assert "inf" in make(math.inf, protected=protected).to_dict().values()
+    assert "inf" not in make().to_dict().values()
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(told | {"more": 1}, form)
+    endless = make(parameters={"range": (0.0, math.inf), "low": {"x": -math.inf}})
+    said = json.loads(endless.to_json())["parameters"]
+    assert (said["range"], said["low"]) == ([0.0, "inf"], {"x": "-inf"})
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_a_sentence_comes_first_then_a_table_then_what_is_not_covered(make: Any) -> None:
+    claim = make(notes=("a note",))
+    told, chance = claim.to_markdown(), percent(claim.best_guess)
+    assert told.startswith("**")
+    assert chance in told.splitlines()[0]
+    order = [told.index(part) for part in ("| Who is protected", "Not covered:", "To know:")]
+    assert order == sorted(order)
+    assert told.count("\n- ") == len(claim.not_covered) + 1
+    page = claim._repr_html_()
+    assert page.index(chance) < page.index("<table>") < page.index("Not covered")
+    assert claim._repr_markdown_() == told
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_no_text_from_outside_becomes_markup_or_a_link(make: Any) -> None:
+    claim = make(notes=(HOSTILE,), parameters={HOSTILE: HOSTILE})
+    tags = set(re.findall(r"<([a-z0-9]+)", claim._repr_html_()))
+    assert tags == {"p", "table", "tbody", "tr", "th", "td", "h3", "ul", "li"}
+    told = claim.to_markdown()
+    assert "<script" not in told
+    assert "](" not in told.replace("\\](", "")
+    assert "http://" not in told
+    rows = [line for line in told.splitlines() if line.startswith("| ")][1:]
+    assert all(line.replace("\\|", "").count("|") == 3 for line in rows)
 
 
 @pytest.mark.parametrize("make", MAKERS)

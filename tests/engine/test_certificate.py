@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,6 @@ from privbo_plugins.privacy.accountant import (
     GaussianEvent,
     PureEvent,
     compose_delta,
-)
-from privbo_plugins.privacy.guarantee import (
-    FederationGuarantee,
-    Guarantee,
-    LocalGuarantee,
-    OutsourcedGuarantee,
-    PrivacyGuarantee,
 )
 from privbo_plugins.privacy.statement import guess, percent
 from privbo_plugins.sessions import certificates
@@ -49,21 +41,6 @@ from tests.engine.test_cli import RANDOMISED, RUNS, SHORT, Capsys, Typed, go_on,
 
 HOSTILE = "</td><script>alert(1)</script> [a](http://x.example) | `b` <b>"
 
-CLAIMS: dict[str, Callable[..., PrivacyGuarantee]] = {
-    "records": lambda protected=True, **how: Guarantee(
-        protected, "m", "n", "p", 900, 1.0, 0.5, 3, **how
-    ),
-    "rewards": lambda protected=True, **how: LocalGuarantee(
-        protected, "m", 1.0, 0.0, 3, 2, 2.0, 0.0, True, **how
-    ),
-    "federation": lambda protected=True, **how: FederationGuarantee(
-        protected, 29, 3.9, 0.02, 1.0, 3, 1, **{"parameters": {"q": 1.0, "z": 2.0}, **how}
-    ),
-    "rows": lambda protected=True, **how: OutsourcedGuarantee(
-        protected, "gaussian", 2.0, 1e-5, 0.5, 1000, **how
-    ),
-}
-
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
@@ -80,11 +57,6 @@ def differing(capsys: Capsys) -> Typed:
         return capsys.readouterr().out
 
     return run
-
-
-@pytest.fixture(params=CLAIMS)
-def kind(request: Any) -> str:
-    return str(request.param)
 
 
 # The figures ------------------------------------------------------------------------------------
@@ -118,72 +90,6 @@ def test_the_guesses_that_the_page_prints_are_these(
     (line,) = [line for line in page.splitlines() if f"({name})" in line or f"({name}," in line]
     shown = [part.strip() for part in line.split("|")[3:-1]]
     assert shown == [percent(chance(event(e))) for e in (0.3, 1.0, 3.0)]
-
-
-# What is said -----------------------------------------------------------------------------------
-
-
-def test_a_guarantee_goes_through_json_in_the_form_of_the_schema(kind: str) -> None:
-    whole = schema()
-    form = {"$defs": whole["$defs"], "$ref": f"#/$defs/{kind}"}
-    for protected in (True, False):
-        claim = CLAIMS[kind](protected, notes=("a",))
-        told = json.loads(claim.to_json())
-        jsonschema.validate(told, form)
-        figures = {"$defs": whole["$defs"], "$ref": "#/$defs/figures"}
-        jsonschema.validate(claim.figures(), figures)
-    endless = CLAIMS[kind](parameters={"range": (0.0, math.inf), "low": {"x": -math.inf}})
-    said = json.loads(endless.to_json())["parameters"]
-    assert (said["range"], said["low"]) == ([0.0, "inf"], {"x": "-inf"})
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(told | {"more": 1}, form)
-
-
-def test_a_sentence_comes_first_then_a_table_then_what_is_not_covered(kind: str) -> None:
-    claim = CLAIMS[kind](notes=("a note",))
-    told = claim.to_markdown()
-    assert told.startswith("**")
-    chance = percent(claim.best_guess)
-    assert chance in told.splitlines()[0]
-    order = [told.index(part) for part in ("| Who is protected", "Not covered:", "To know:")]
-    assert order == sorted(order)
-    assert told.count("\n- ") == len(claim.not_covered) + 1
-    page = claim._repr_html_()
-    assert page.index(chance) < page.index("<table>") < page.index("Not covered")
-    assert claim._repr_markdown_() == told
-
-
-def test_what_cannot_be_claimed_is_said_and_has_no_figure(kind: str) -> None:
-    claim = CLAIMS[kind](False, reasons=("the published theorem is false",))
-    told = claim.to_markdown()
-    assert told.startswith("**NOT PROTECTED. ")
-    assert "Why nothing is claimed:\n\n- the published theorem is false" in told
-    assert "| " not in told
-    assert claim.best_guess == 1.0
-    assert {entry["epsilon"] for entry in claim.figures()["epsilons"]} == {"inf"}
-    assert "class='claim not-protected'" in claim._repr_html_()
-
-
-class _Tags(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: set[str] = set()
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        self.seen.add(tag)
-
-
-def test_no_text_from_outside_becomes_markup_or_a_link(kind: str) -> None:
-    claim = CLAIMS[kind](notes=(HOSTILE,), parameters={HOSTILE: HOSTILE})
-    tags = _Tags()
-    tags.feed(claim._repr_html_())
-    assert tags.seen == {"p", "table", "tbody", "tr", "th", "td", "h3", "ul", "li"}
-    told = claim.to_markdown()
-    assert "<script" not in told
-    assert "](" not in told.replace("\\](", "")
-    assert "http://" not in told
-    rows = [line for line in told.splitlines() if line.startswith("| ")][1:]
-    assert all(line.replace("\\|", "").count("|") == 3 for line in rows)
 
 
 # Certificates of a vault ------------------------------------------------------------------------

@@ -158,38 +158,6 @@ def test_what_is_no_probability_is_nan_in_its_own_place(loss: Any, odd: Any) -> 
     assert np.array_equal(np.isnan(loss([0, odd, 1], [0.25, 0.5, 0.5])), [False, True, False])
 
 
-@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, None, "x", 1e300], ids=repr)
-def test_what_is_no_number_is_nan_in_its_own_place(odd: Any) -> None:
-    for y, p in (([1.0, 2.0], [0.5, odd]), ([1.0, odd], [0.5, 0.5])):
-        found = losses.squared(y, p)
-        assert found[0] == 0.25
-        assert np.isnan(found[1])
-
-
-@pytest.mark.parametrize("odd", [math.nan, None], ids=repr)
-def test_a_missing_label_is_nan(odd: Any) -> None:
-    assert np.isnan(losses.zero_one([0, 1], [0, odd])).tolist() == [False, True]
-    assert np.isnan(losses.zero_one(["a", odd], ["a", "b"])).tolist() == [False, True]
-
-
-def test_a_masked_record_is_nan() -> None:
-    mask = [False, True]
-    for loss in (*PROBABILITIES, *NUMBERS, losses.zero_one):
-        for y, p in (
-            ([0, 1], np.ma.array([1.0, 1.0], mask=mask)),
-            (np.ma.array([0, 1], mask=mask), [1.0, 1.0]),
-        ):
-            assert np.isnan(loss(y, p)).tolist() == mask
-
-
-def test_rows_that_do_not_add_up_to_one_are_nan() -> None:
-    """Otherwise a model that says 1 for every class would be the best."""
-    rows = [[1.0, 1.0], [0.5, 0.5], [0.0, 0.0], [0.5, 0.4], [0.5004, 0.5]]
-    for loss in PROBABILITIES:
-        assert np.isnan(loss([1] * 5, rows)).tolist() == [True, False, True, True, False]
-        assert np.isnan(loss([1, 1], [[0.5, 0.5], [0.5]])).tolist() == [False, True]
-
-
 class Shouts:
     """A label whose own code quotes it."""
 
@@ -199,10 +167,39 @@ class Shouts:
     __hash__ = None  # type: ignore[assignment]
 
 
-def test_nothing_that_a_record_does_gets_out() -> None:
-    labels = np.array(["a", Shouts()], dtype=object)
-    assert np.isnan(losses.zero_one(labels, ["a", "a"])).tolist() == [False, True]
-    assert np.isnan(losses.brier([0, Shouts()], [0.5, 0.5])).tolist() == [False, True]
+LAST = np.ma.array([1.0, 1.0], mask=[False, True])
+ROWS = [[1.0, 1.0], [0.5, 0.5], [0.0, 0.0], [0.5, 0.4], [0.5004, 0.5]]
+THREE = [[0.5, 0.25, 0.25], [0.5, 0.5], 0.5]
+MISSING: list[tuple[Any, Any, Any, dict[str, Any], list[bool]]] = [
+    *((losses.squared, [1.0, 2.0], [0.5, odd], {}, [False, True]) for odd in (*ODD[:5], 1e300)),
+    *((losses.squared, [1.0, odd], [0.5, 0.5], {}, [False, True]) for odd in (*ODD[:5], 1e300)),
+    *((losses.zero_one, [0, 1], [0, odd], {}, [False, True]) for odd in (math.nan, None)),
+    *((losses.zero_one, ["a", odd], ["a", "b"], {}, [False, True]) for odd in (math.nan, None)),
+    *((loss, [0, 1], LAST, {}, [False, True])
+      for loss in (*PROBABILITIES, *NUMBERS, losses.zero_one)),
+    *((loss, LAST, [1.0, 1.0], {}, [False, True])
+      for loss in (*PROBABILITIES, *NUMBERS, losses.zero_one)),
+    # Otherwise a model that says 1 for every class would be the best.
+    *((loss, [1] * 5, ROWS, {}, [True, False, True, True, False]) for loss in PROBABILITIES),
+    *((loss, [1, 1], [[0.5, 0.5], [0.5]], {}, [False, True]) for loss in PROBABILITIES),
+    (losses.zero_one, np.array(["a", Shouts()], dtype=object), ["a", "a"], {}, [False, True]),
+    (losses.brier, [0, Shouts()], [0.5, 0.5], {}, [False, True]),
+    # What fits nothing is NaN in its own place, also if that is every place.
+    (losses.squared, [[1.0, 2.0]] * 2, [1.0] * 2, {}, [True, True]),
+    (losses.zero_one, [0, 1], [[0.5, 0.5], [0.5, 0.5]], {}, [True, True]),
+    (losses.zero_one, ["a", "b"], [0, 1], {}, [False, False]),
+    (losses.brier, ["a", "b"], [0.5, 0.5], {}, [True, True]),
+    (losses.brier, [0, 0, 0], THREE, {}, [True, False, False]),
+    (losses.brier, [0, 0, 0], THREE, {"labels": [0, 1, 2]}, [False, True, True]),
+]  # fmt: skip
+"""A loss, what it gets, and which of its values are missing."""
+
+
+def test_a_list_has_no_type_and_no_width_that_a_record_could_decide() -> None:
+    """What one record holds is NaN in its own place, and nothing that it does gets out."""
+    for loss, y, p, more, missing in MISSING:
+        assert np.isnan(loss(y, p, **more)).tolist() == missing, (loss, y, p)
+    assert losses.squared([1.0, 2.0], [0.5, None])[0] == 0.25
 
 
 TEXTS = np.array(["a", "b"])
@@ -233,18 +230,6 @@ def test_other_shapes_are_refused_with_the_way_out(call: Callable[[], Any], text
     with pytest.raises(NotLossesError, match=text) as refused:
         call()
     assert "8371" not in str(refused.value)
-
-
-def test_a_list_has_no_type_and_no_width_that_a_record_could_decide() -> None:
-    """What fits nothing is NaN in its own place, also if that is every place."""
-    assert np.isnan(losses.squared([[1.0, 2.0]] * 2, [1.0] * 2)).all()
-    assert np.isnan(losses.zero_one([0, 1], [[0.5, 0.5], [0.5, 0.5]])).all()
-    assert losses.zero_one(["a", "b"], [0, 1]).tolist() == [1.0, 1.0]
-    assert np.isnan(losses.brier(["a", "b"], [0.5, 0.5])).all()
-    three = [[0.5, 0.25, 0.25], [0.5, 0.5], 0.5]
-    assert np.isnan(losses.brier([0, 0, 0], three)).tolist() == [True, False, False]
-    named = losses.brier([0, 0, 0], three, labels=[0, 1, 2])
-    assert np.isnan(named).tolist() == [False, True, True]
 
 
 def test_labels_that_numpy_can_tell_apart_are_told_apart_in_lists() -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose
 
 from privbo_plugins.spaces import Categorical, Float, Int, Space
@@ -46,6 +47,26 @@ categoricals = st.lists(st.sampled_from(range(len(CHOICES))), min_size=1, unique
 numeric = st.one_of(floats, log_floats, stepped_floats, ints, stepped_ints, log_ints)
 dimensions = st.one_of(numeric, categoricals)
 
+ODD_DIMENSIONS = {
+    "float": Float(-3.0, 7.1),
+    "log": Float(1e-5, 10.0, log=True),
+    "int": Int(-4, 9),
+    "log int": Int(1, 300, log=True),
+    "stepped int": Int(0, 10, step=5),
+    "uneven int": Int(0, 10, step=4),
+    "stepped": Float(0.0, 1.0, step=0.1),
+    "uneven": Float(0.0, 1.0, step=0.3),
+    "stepped log": Float(0.5, 3.0, log=True, step=0.5),
+    "wide step": Float(0.0, 1.0, step=5.0),
+    "one float": Float(2.0, 2.0),
+    "one int": Int(3, 3),
+    "one log int": Int(3, 3, log=True),
+    "one stepped": Float(2.0, 2.0, step=0.5),
+    "one choice": Categorical(("only",)),
+    "choices": Categorical(("a", "b", "c")),
+}
+"""Of every kind one, with its edges: an uneven step, one value, a step beyond the range."""
+
 
 def same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and a == b
@@ -53,22 +74,14 @@ def same(a: Any, b: Any) -> bool:
 
 @settings(deadline=None)
 @given(dim=floats | log_floats, u=unit)
-def test_continuous_values_round_trip(dim: Float, u: float) -> None:
-    value = dim.decode(u)
+def test_a_scale_against_its_formula_and_back(dim: Float, u: float) -> None:
+    value, size = dim.decode(u), max(abs(dim.low), abs(dim.high))
     assert dim.low <= value <= dim.high
-    back = dim.decode(dim.encode(value))
-    assert back == pytest.approx(value, rel=1e-9, abs=1e-9 * max(abs(dim.low), abs(dim.high)))
-
-
-@settings(deadline=None)
-@given(dim=floats | log_floats, u=unit)
-def test_a_scale_against_its_formula(dim: Float, u: float) -> None:
     if dim.log:
-        assert dim.decode(u) == pytest.approx(dim.low ** (1 - u) * dim.high**u, rel=1e-9)
+        assert value == pytest.approx(dim.low ** (1 - u) * dim.high**u, rel=1e-9)
     else:
-        size = max(abs(dim.low), abs(dim.high))
-        expected = dim.low + u * (dim.high - dim.low)
-        assert dim.decode(u) == pytest.approx(expected, abs=1e-12 * size)
+        assert value == pytest.approx(dim.low + u * (dim.high - dim.low), abs=1e-12 * size)
+    assert dim.decode(dim.encode(value)) == pytest.approx(value, rel=1e-9, abs=1e-9 * size)
 
 
 @settings(deadline=None)
@@ -84,17 +97,13 @@ def test_stepped_floats_take_the_nearest_grid_value(dim: Float, u: float) -> Non
 
 
 @settings(deadline=None)
-@given(dim=st.one_of(ints, stepped_ints, log_ints), data=st.data())
-def test_every_integer_on_the_grid_round_trips(dim: Int, data: st.DataObject) -> None:
-    value = data.draw(st.sampled_from(range(dim.low, dim.high + 1, dim.step)))
-    u = dim.encode(value)
-    assert 0 <= u <= 1
-    assert same(dim.decode(u), value)
-
-
-@settings(deadline=None)
-@given(dim=st.one_of(ints, stepped_ints, log_ints), u=unit)
-def test_integers_take_the_nearest_grid_value(dim: Int, u: float) -> None:
+@given(dim=st.one_of(ints, stepped_ints, log_ints), u=unit, data=st.data())
+def test_integers_take_the_nearest_grid_value_and_each_round_trips(
+    dim: Int, u: float, data: st.DataObject
+) -> None:
+    chosen = data.draw(st.sampled_from(range(dim.low, dim.high + 1, dim.step)))
+    assert 0 <= dim.encode(chosen) <= 1
+    assert same(dim.decode(dim.encode(chosen)), chosen)
     target = dim.low ** (1 - u) * dim.high**u if dim.log else dim.low + u * (dim.high - dim.low)
     grid = np.arange(dim.low, dim.high + 1, dim.step)
     value = dim.decode(u)
@@ -135,14 +144,9 @@ def test_snap_is_idempotent_and_evaluates_to_itself(dims: list[Any], data: st.Da
 
 
 @settings(deadline=None)
-@given(dim=numeric, u=st.floats(allow_nan=False, allow_infinity=False, min_value=-5, max_value=6))
-def test_coordinates_outside_the_cube_are_projected(dim: Float | Int, u: float) -> None:
+@given(dim=numeric, u=st.floats(-5, 6), beyond=st.floats(0, 1e9))
+def test_what_lies_outside_is_projected(dim: Float | Int, u: float, beyond: float) -> None:
     assert dim.decode(u) == dim.decode(min(max(u, 0.0), 1.0))
-
-
-@settings(deadline=None)
-@given(dim=numeric, beyond=st.floats(0, 1e9))
-def test_values_outside_the_range_are_projected(dim: Float | Int, beyond: float) -> None:
     assume(dim.high > dim.low)
     assert dim.encode(dim.high + beyond) == pytest.approx(1.0)
     assert dim.encode(dim.low - beyond) == pytest.approx(0.0, abs=1e-12)
@@ -224,10 +228,6 @@ def test_ranges_whose_width_overflows_still_round_trip(dim: Float) -> None:
 
 # Many points at once --------------------------------------------------------------------------
 
-spaces = st.lists(dimensions, min_size=1, max_size=4).map(
-    lambda dims: Space({f"p{i}": dim for i, dim in enumerate(dims)})
-)
-
 
 def between_values(dim: Any, u: float) -> bool:
     """Whether rounding errors may decide which of two neighbours is evaluated."""
@@ -238,60 +238,33 @@ def between_values(dim: Any, u: float) -> bool:
     return not dim.log and abs(steps % 1.0 - 0.5) < 1e-6
 
 
+of_every_kind = dimensions | st.sampled_from(list(ODD_DIMENSIONS.values()))
+
+
 @settings(deadline=None)
-@given(space=spaces, data=st.data(), n=st.integers(0, 5))
-def test_snapping_many_points_is_snapping_each(space: Space, data: st.DataObject, n: int) -> None:
-    X = np.array(
-        [
-            [
-                data.draw(st.floats(-0.5, 1.5) if dim.numeric else st.floats(0, len(dim.choices)))
-                for dim in space.values()
-            ]
-            for _ in range(n)
-        ]
-    ).reshape(n, len(space))
+@given(dims=st.lists(of_every_kind, min_size=1, max_size=4), data=st.data())
+@example(dims=list(ODD_DIMENSIONS.values()), data=None)
+def test_snapping_many_points_is_snapping_each(dims: list[Any], data: Any) -> None:
+    space = Space({f"p{i}": dim for i, dim in enumerate(dims)})
+    tops = [1.0 if dim.numeric else len(dim.choices) - 0.5 for dim in space.values()]
+    if data is None:
+        U = np.linspace(-0.2, 1.2, 1237)[:, None] + np.zeros(len(space)) + 1e-5
+    else:
+        shape = (data.draw(st.integers(0, 12)), len(space))
+        U = data.draw(hnp.arrays(float, shape, elements=st.floats(-0.5, 1.5)))
+    X = np.where(space.numeric, U, np.clip(U, 0, 1)) * tops
     for x in X:
         assume(not any(between_values(*pair) for pair in zip(space.values(), x, strict=True)))
     before = X.copy()
     ours = space.snap_all(X)
     assert np.array_equal(X, before)
-    assert ours.shape == (n, len(space))
+    assert ours.shape == X.shape
+    assert_allclose(space.snap_all(ours), ours, atol=1e-7)
     for x, snapped in zip(X, ours, strict=True):
         assert_allclose(snapped, space.snap(x), atol=1e-9)
         for dim, one, two in zip(space.values(), snapped, space.snap(x), strict=True):
             if not dim.numeric or dim.step is not None:
                 assert same(dim.decode(one), dim.decode(two))
-
-
-ODD_DIMENSIONS = {
-    "float": Float(-3.0, 7.1),
-    "log": Float(1e-5, 10.0, log=True),
-    "int": Int(-4, 9),
-    "log int": Int(1, 300, log=True),
-    "stepped int": Int(0, 10, step=5),
-    "uneven int": Int(0, 10, step=4),
-    "stepped": Float(0.0, 1.0, step=0.1),
-    "uneven": Float(0.0, 1.0, step=0.3),
-    "stepped log": Float(0.5, 3.0, log=True, step=0.5),
-    "wide step": Float(0.0, 1.0, step=5.0),
-    "one float": Float(2.0, 2.0),
-    "one int": Int(3, 3),
-    "one log int": Int(3, 3, log=True),
-    "one stepped": Float(2.0, 2.0, step=0.5),
-    "one choice": Categorical(("only",)),
-    "choices": Categorical(("a", "b", "c")),
-}
-
-
-@pytest.mark.parametrize("dim", ODD_DIMENSIONS.values(), ids=ODD_DIMENSIONS.keys())
-def test_snapping_many_points_of_every_kind(dim: Any) -> None:
-    space = Space({"x": dim, "y": Int(0, 3)})
-    top = 1.0 if dim.numeric else len(dim.choices) - 1.0
-    us = np.linspace(-0.2, 1.2, 1237) * top + 1e-5
-    X = np.column_stack([us, np.full(len(us), 0.4)])
-    expected = np.array([space.snap(x) for x in X])
-    assert_allclose(space.snap_all(X), expected, atol=1e-9)
-    assert_allclose(space.snap_all(space.snap_all(X)), expected, atol=1e-7)
 
 
 finite = st.one_of(
