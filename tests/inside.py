@@ -71,6 +71,27 @@ def read_only(sampler: Any) -> Iterator[None]:
         yield
 
 
+# What a vault's log holds, as tables for SQLite -------------------------------------------------
+
+_NAME = "substr(key, 1, instr(key, '/') - 1) AS kind, substr(key, instr(key, '/') + 1) AS key"
+
+LEDGER = (
+    f"(SELECT run, seq, {_NAME}, payer AS population, json_extract(payload, '$[0]') AS mu "
+    "FROM privbo_events WHERE kind = 'charge')"
+)
+
+RELEASES = f"(SELECT run, seq, {_NAME}, payload FROM privbo_events WHERE kind = 'release')"
+
+EVALUATIONS = (
+    "(SELECT paid.run, paid.seq, paid.key AS trial, paid.payer AS person, host.key AS host_key, "
+    "json_extract(paid.payload, '$[0]') AS epsilon, json_extract(told.payload, '$[0]') AS value "
+    "FROM privbo_events paid LEFT JOIN privbo_events told ON told.run = paid.run "
+    "AND told.kind = 'release' AND told.key = 'evaluation/' || paid.key "
+    "LEFT JOIN privbo_events host ON host.kind = 'host' AND host.payload = paid.run "
+    "WHERE paid.kind = 'paid')"
+)
+
+
 # Optuna -----------------------------------------------------------------------------------------
 
 

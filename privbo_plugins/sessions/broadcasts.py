@@ -18,7 +18,7 @@ from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.ledger import AGENTS, Charge, check_budget
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sanitize import public_name
-from privbo_plugins.store.release import PAYLOADS, Order, Outlet, accept, admit
+from privbo_plugins.store.release import Order, Outlet, accept, admit
 from privbo_plugins.store.run import Run
 from privbo_plugins.store.transaction import NOTE, UNPROTECTED, Transaction
 
@@ -119,9 +119,7 @@ class BroadcastLedger:
     def _order(
         self, measure: Measure, draw: Callable[[NoiseSource], Mapping[str, Any]]
     ) -> Order[Mapping[str, Any]]:
-        return Order(
-            BROADCAST, str(measure.t), lambda tx: self._charge(tx, measure), draw, PAYLOADS
-        )
+        return Order(BROADCAST, str(measure.t), lambda tx: self._charge(tx, measure), draw)
 
     def _charge(self, tx: Transaction, measure: Measure) -> None:
         """Charges a round; an attempt at one that was paid for and not opened pays again."""

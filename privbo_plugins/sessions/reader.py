@@ -128,7 +128,7 @@ class LossReader:
         self._kind = algorithm_of(config)
         self._lock = threading.RLock()
         self._learnt: Learnt | None = None
-        self._fresh: list[Release] = []
+        self._fresh: list[tuple[int, Release]] = []
         self._constants: dict[str, Any] | None = None
 
     @contextmanager
@@ -144,8 +144,8 @@ class LossReader:
                 with self.run.transaction() as tx:
                     self._follow(tx)
                     yield tx
-                for release in self._fresh:
-                    self._known().observe(self._known().seq + 1, release)
+                for seq, release in self._fresh:
+                    self._known().observe(seq, release)
             except BaseException:
                 self._learnt = before
                 raise

@@ -46,7 +46,7 @@ from privbo_plugins.sessions.reader import (
 )
 from privbo_plugins.sessions.record_labels import RecordLabels
 from privbo_plugins.spaces import Space
-from privbo_plugins.store.release import PAYLOADS, Order, Outlet
+from privbo_plugins.store.release import Order, Outlet
 from privbo_plugins.store.run import ENTERED, Run, begin_or_join
 from privbo_plugins.store.transaction import BLOCK, UNPROTECTED, Transaction
 from privbo_plugins.store.vault import Vault
@@ -349,11 +349,11 @@ class Session(LossReader):
             query.key,
             charge=lambda tx: self._charge(tx, query, scale),
             draw=lambda noise: self._draw(query, blocks, scale, noise),
-            shelf=PAYLOADS,
         )
-        release = release_of(query.kind, query.key, self._outlet.release(tx, order))
+        payload = self._outlet.release(tx, order)
+        release = release_of(query.kind, query.key, payload)
         if fresh:
-            self._fresh.append(release)
+            self._fresh.append((tx.head().n, release))
         return release
 
     def _charge(self, tx: Transaction, query: Query, scale: float) -> None:

@@ -34,9 +34,9 @@ from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sanitize import retelling
 from privbo_plugins.sessions.run_settings import asked_with, compare, fix
 from privbo_plugins.spaces import Space
-from privbo_plugins.store.release import REWARDS, Order, Outlet, accept, admit
+from privbo_plugins.store.release import Order, Outlet, accept, admit
 from privbo_plugins.store.run import OtherSettingsError, begin_or_join
-from privbo_plugins.store.transaction import NOTE, PLAY, UNPROTECTED, Transaction
+from privbo_plugins.store.transaction import EVALUATION, NOTE, UNPROTECTED, Transaction
 from privbo_plugins.store.vault import Vault
 from privbo_plugins.users import User, one_name
 
@@ -125,7 +125,8 @@ class RewardSession:
     def replay(self, trial: str) -> float | None:
         """Returns what was released of a trial before, if anything."""
         with self.run.transaction() as tx:
-            return tx.evaluation(trial)
+            known: float | None = tx.released(EVALUATION, trial)
+            return known
 
     @retelling
     def check(self, trial: str, user: User | None) -> None:
@@ -181,7 +182,7 @@ class RewardSession:
             trial, user, lambda noise: self.mechanism.randomize(reward, noise, worst)
         )
         with self.run.transaction() as tx:
-            points = () if tx.evaluation(trial) is None else tx.marks(_POINT)
+            points = () if tx.released(EVALUATION, trial) is None else tx.marks(_POINT)
             known = [at for at in points if at.endswith(f"/{trial}")]
             if known and f"{point}/{trial}" not in known:
                 raise PrivacyError(ANOTHER_POINT)
@@ -224,7 +225,7 @@ class RewardSession:
         draw: Callable[[NoiseSource], float] = _drawn_elsewhere,
     ) -> Order[float]:
         person = self._pseudonym(trial, user)
-        return Order(PLAY, trial, lambda tx: self._charge(tx, trial, person), draw, REWARDS)
+        return Order(EVALUATION, trial, lambda tx: self._charge(tx, trial, person), draw)
 
     def _charge(self, tx: Transaction, trial: str, person: str) -> None:
         compare(tx, self._asked)
@@ -250,8 +251,8 @@ class RewardSession:
         with self.run.transaction() as tx:
             if tx.payer(trial) is None:
                 tx.charge_evaluation(trial, person, self.mechanism.epsilon, self.mechanism.delta)
-            if tx.evaluation(trial) is None:
-                tx.store_evaluation(trial, value)
+            if tx.released(EVALUATION, trial) is None:
+                tx.release(EVALUATION, trial, value)
 
     @property
     def users_named(self) -> bool:

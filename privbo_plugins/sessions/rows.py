@@ -47,7 +47,7 @@ from privbo_plugins.sessions.tables import (
     worst_outcome,
 )
 from privbo_plugins.settings import takes
-from privbo_plugins.store.release import PAYLOADS, TEST_NOISE, Order, Outlet, Shelf
+from privbo_plugins.store.release import TEST_NOISE, Order, Outlet, Shelf
 from privbo_plugins.store.run import (
     OtherSettingsError,
     Run,
@@ -355,7 +355,7 @@ class Curator:
             return self._answers.release(str(row), y, payer, self._worst)
         if not math.isfinite(y):
             raise PrivacyError(f"Row {row} has no finite outcome, so there is no answer.")
-        order = Order(ANSWER, str(row), self._column.tie, lambda _noise: {"y": y}, PAYLOADS)
+        order = Order(ANSWER, str(row), self._column.tie, lambda _noise: {"y": y})
         with self._run.transaction() as tx:
             return float(self._outlet.release(tx, order)["y"])
 

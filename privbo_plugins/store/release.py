@@ -10,9 +10,9 @@ there), the charge hands out a token, and only the token's holder may store what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,38 +34,20 @@ TEST_NOISE = "the noise came from a test source"
 
 
 class Shelf(Generic[P]):
-    """Where the releases of one kind stand in a vault."""
+    """Where the releases of one kind stand: JSON-ready fields or one number, in the log itself."""
 
     def get(self, tx: Transaction, kind: str, key: str) -> P | None:
         """Returns what was released, if anything."""
-        raise NotImplementedError
+        found: P | None = tx.released(kind, key)
+        return found
 
     def put(self, tx: Transaction, kind: str, key: str, payload: P) -> None:
         """Stores a release."""
-        raise NotImplementedError
+        tx.release(kind, key, cast(Any, payload))
 
 
-class _Payloads(Shelf[Mapping[str, Any]]):
-    def get(self, tx: Transaction, kind: str, key: str) -> Mapping[str, Any] | None:
-        return tx.released(kind, key)
-
-    def put(self, tx: Transaction, kind: str, key: str, payload: Mapping[str, Any]) -> None:
-        tx.release(kind, key, payload)
-
-
-class _Rewards(Shelf[float]):
-    def get(self, tx: Transaction, _kind: str, key: str) -> float | None:
-        return tx.evaluation(key)
-
-    def put(self, tx: Transaction, _kind: str, key: str, payload: float) -> None:
-        tx.store_evaluation(key, payload)
-
-
-PAYLOADS: Shelf[Mapping[str, Any]] = _Payloads()
-"""Releases that are JSON-ready fields."""
-
-REWARDS: Shelf[float] = _Rewards()
-"""Privatised rewards: one finite number per evaluation."""
+LOG: Shelf[Any] = Shelf()
+"""The log itself."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +66,7 @@ class Order(Generic[P]):
     key: str
     charge: Callable[[Transaction], None]
     draw: Callable[[NoiseSource], P]
-    shelf: Shelf[P]
+    shelf: Shelf[Any] = LOG
 
 
 class Outlet:
@@ -114,7 +96,7 @@ class Outlet:
             VaultError: If the vault was restored from an older backup or refuses; nothing is
                 published.
         """
-        known = order.shelf.get(tx, order.kind, order.key)
+        known: P | None = order.shelf.get(tx, order.kind, order.key)
         if known is not None:
             return known
         self._run.check(tx)
@@ -143,7 +125,7 @@ def admit(run: Run, tx: Transaction, order: Order[P]) -> tuple[P | None, str]:
 
     An attempt that started earlier loses its token: of all that draw, one may store.
     """
-    known = order.shelf.get(tx, order.kind, order.key)
+    known: P | None = order.shelf.get(tx, order.kind, order.key)
     if known is not None:
         return known, ""
     run.check(tx)
@@ -157,11 +139,11 @@ def accept(run: Run, tx: Transaction, order: Order[P], token: str, payload: P) -
     Raises:
         PrivacyError: If the token is void.
     """
-    known = order.shelf.get(tx, order.kind, order.key)
+    known: P | None = order.shelf.get(tx, order.kind, order.key)
     if known is not None:
         return known
     run.check(tx)
-    if not tx.take_token(order.key, token):
+    if not tx.takes_token(order.key, token):
         raise PrivacyError(
             "A release without a valid charge was refused: it was never charged, or another "
             "attempt of this trial has started since. Nothing was published."

@@ -1,8 +1,7 @@
 """One run in a vault: started once, joined by everybody else, and compared with what others saw.
 
 Every backup is a second ledger, and a vault that was restored from one looks intact: it would draw
-again what has been published, and charge for it once. So the lines of a vault
-(charges, releases, evaluations and marks of all its runs) form a chain
+again what has been published, and charge for it once. So the events of a vault form a chain
 (:mod:`privbo_plugins.store.transaction`), and the host that shows the releases (a study, a
 searcher, an agent) keeps its head, too. The head is compared when a run is joined and before every
 draw. A count would not do: a copy grows again.
@@ -26,7 +25,15 @@ from typing import Any, Protocol
 
 from privbo_plugins.errors import SET_BACK, VaultError
 from privbo_plugins.files import LogHead
-from privbo_plugins.store.transaction import NOTE, UNPROTECTED, Transaction
+from privbo_plugins.store.transaction import (
+    CHARGE,
+    EVALUATION,
+    NOTE,
+    PAID,
+    RELEASE,
+    UNPROTECTED,
+    Transaction,
+)
 from privbo_plugins.store.vault import Vault
 
 _PLACE = "place"
@@ -71,8 +78,8 @@ class RollbackGuard(Protocol):
 class Spent:
     """How many charges of which size a run holds, read on from the last look.
 
-    Every charge has a link in the chain. If the chain still holds the head of the last look,
-    nothing before it has changed, and only the links after it are read. If it does not (a
+    Every charge is an event of the log. If the log still holds the head of the last look,
+    nothing before it has changed, and only the events after it are read. If it does not (a
     transaction was rolled back, or another copy of the vault was put in its place), everything is
     counted anew.
     """
@@ -292,13 +299,14 @@ class Run:
     def charged(self) -> bool:
         """Checks whether anything was charged or released."""
         with self.vault.transaction(self.run_id) as tx:
-            return bool(tx.charges() or tx.evaluations() or tx.releases_after(0))
+            return any(tx.has_mark(kind) for kind in (CHARGE, PAID, RELEASE))
 
     def mark_compared(self, trial: str) -> None:
         """Records that all that a host shows of a trial was compared with its release, if any."""
         with self.transaction() as tx:
             row = tx.trial(trial)
-            if (row is not None and row.value is not None) or tx.evaluation(trial) is not None:
+            value = tx.released(EVALUATION, trial) if row is None else row.value
+            if value is not None:
                 tx.mark(_COMPARED, trial)
 
     def uncompared(self) -> list[str]:

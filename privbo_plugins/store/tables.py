@@ -17,44 +17,49 @@ import sqlalchemy as sa
 from sqlalchemy.pool import NullPool, StaticPool
 
 from privbo_plugins.errors import VaultError
-from privbo_plugins.store.transaction import DAMAGED, Compile
+from privbo_plugins.store.transaction import (
+    DAMAGED,
+    EVALUATION,
+    PAID,
+    RELEASE,
+    RUN,
+    Compile,
+    Compiled,
+)
 
-SCHEMA = 4
+SCHEMA = 5
 """Number of the tables. A vault with another number is refused untouched: this version would leave
 out what the other relies on."""
 
+_PREFIX = "privbo_"
+
 metadata = sa.MetaData()
-vault_table = sa.Table(
-    "privbo_vault",
+_identity = sa.Table(
+    f"{_PREFIX}identity",
     metadata,
     sa.Column("one", sa.Integer, primary_key=True, autoincrement=False),  # always 1: one identity
     sa.Column("vault_id", sa.String(32), nullable=False),
+    sa.Column("schema", sa.Integer, nullable=False),
 )
-_schema = sa.Table(
-    "privbo_schema",
+_events = sa.Table(
+    f"{_PREFIX}events",
     metadata,
-    sa.Column("one", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("number", sa.Integer, nullable=False),
+    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("run", sa.String(32), nullable=False),
+    sa.Column("kind", sa.String(160), nullable=False),
+    sa.Column("key", sa.String(512), nullable=False),
+    sa.Column("payer", sa.String(64), nullable=False),
+    sa.Column("payload", sa.Text, nullable=False),
+    sa.Column("salt", sa.String(32), nullable=False),
+    sa.Column("digest", sa.String(64), nullable=False),
+    sa.UniqueConstraint("run", "kind", "key"),
+    sa.Index(f"{_PREFIX}events_kind", "run", "kind", "seq"),
+    sa.Index(f"{_PREFIX}events_payer", "payer", "kind"),
 )
-_runs = sa.Table(
-    "privbo_runs",
+_board = sa.Table(
+    f"{_PREFIX}board",
     metadata,
-    sa.Column("run_id", sa.String(32), primary_key=True),
-    sa.Column("host_key", sa.String(512), unique=True, nullable=False),
-    sa.Column("settings", sa.Text, nullable=False),
-    sa.Column("frozen", sa.Text),
-)
-_marks = sa.Table(
-    "privbo_marks",
-    metadata,
-    sa.Column("run_id", sa.String(32), primary_key=True),
-    sa.Column("kind", sa.String(16), primary_key=True),
-    sa.Column("text", sa.String(512), primary_key=True),
-)
-_trials = sa.Table(
-    "privbo_trials",
-    metadata,
-    sa.Column("run_id", sa.String(32), primary_key=True),
+    sa.Column("run", sa.String(32), primary_key=True),
     sa.Column("trial", sa.String(128), primary_key=True),
     sa.Column("role", sa.String(16), nullable=False),
     sa.Column("step", sa.Integer, nullable=False),
@@ -62,154 +67,105 @@ _trials = sa.Table(
     sa.Column("x", sa.LargeBinary, nullable=False),
     sa.Column("state", sa.String(8), nullable=False),
     sa.Column("value", sa.Double),
-    sa.Index("privbo_trials_step", "run_id", "step"),
-    sa.Index("privbo_trials_state", "run_id", "state"),
+    sa.Index(f"{_PREFIX}board_step", "run", "step"),
+    sa.Index(f"{_PREFIX}board_state", "run", "state"),
 )
 _losses = sa.Table(
-    "privbo_losses",
+    f"{_PREFIX}losses",
     metadata,
-    sa.Column("run_id", sa.String(32), primary_key=True),
+    sa.Column("run", sa.String(32), primary_key=True),
     sa.Column("trial", sa.String(128), primary_key=True),
     sa.Column("block", sa.Integer, primary_key=True),
     sa.Column("data", sa.LargeBinary, nullable=False),
-)
-_ledger = sa.Table(
-    "privbo_ledger",
-    metadata,
-    sa.Column("run_id", sa.String(32), primary_key=True),
-    sa.Column("kind", sa.String(16), primary_key=True),
-    sa.Column("key", sa.String(160), primary_key=True),
-    sa.Column("mu", sa.Double, nullable=False),
-    sa.Column("sensitivity", sa.Double, nullable=False),
-    sa.Column("scale", sa.Double, nullable=False),
-    sa.Column("population", sa.String(16), nullable=False),
-)
-_releases = sa.Table(
-    "privbo_releases",
-    metadata,
-    sa.Column("run_id", sa.String(32), primary_key=True),
-    sa.Column("seq", sa.Integer, primary_key=True),
-    sa.Column("kind", sa.String(16), nullable=False),
-    sa.Column("key", sa.String(160), nullable=False),
-    sa.Column("payload", sa.Text, nullable=False),
-    sa.UniqueConstraint("run_id", "kind", "key"),
-)
-_tables = sa.Table(
-    "privbo_tables",
-    metadata,
-    sa.Column("run_id", sa.String(32), primary_key=True),
-    sa.Column("table_name", sa.String(16), primary_key=True),
-    sa.Column("block", sa.Integer, primary_key=True),
-    sa.Column("data", sa.LargeBinary, nullable=False),
-)
-_plays = sa.Table(
-    "privbo_plays",
-    metadata,
-    sa.Column("run_id", sa.String(32), primary_key=True),
-    sa.Column("trial", sa.String(128), primary_key=True),
-    sa.Column("person", sa.String(64), nullable=False),
-    sa.Column("epsilon", sa.Double, nullable=False),
-    sa.Column("delta", sa.Double, nullable=False),
-    sa.Column("value", sa.Double),
-    sa.Index("privbo_plays_person", "person"),
-)
-_chain = sa.Table(
-    "privbo_chain",
-    metadata,
-    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("run_id", sa.String(32), nullable=False),
-    sa.Column("kind", sa.String(32), nullable=False),
-    sa.Column("key", sa.String(192), nullable=False),
-    sa.Column("salt", sa.String(32), nullable=False),
-    sa.Column("digest", sa.String(64), nullable=False),
-    sa.UniqueConstraint("run_id", "kind", "key"),
-)
-_tokens = sa.Table(
-    "privbo_tokens",
-    metadata,
-    sa.Column("run_id", sa.String(32), primary_key=True),
-    sa.Column("trial", sa.String(128), primary_key=True),
-    sa.Column("token", sa.String(32), nullable=False),
 )
 
 
 def _of_run(table: sa.FromClause) -> sa.ColumnElement[bool]:
-    return table.c.run_id == sa.bindparam("run_id")
+    return table.c.run == sa.bindparam("run")
 
 
-def _uncompared(table: sa.Table) -> sa.Select[Any]:
-    """Trials with a release of which no mark says that what they show was compared with it."""
-    told = _marks.c.run_id == table.c.run_id, _marks.c.text == table.c.trial
-    compared = sa.exists().where(*told, _marks.c.kind == sa.bindparam("kind"))
-    return sa.select(table.c.trial).where(_of_run(table), table.c.value.is_not(None), ~compared)
+def _uncompared(table: sa.Table, name: sa.ColumnElement[Any], fact: Any) -> sa.Select[Any]:
+    """Trials with a release of which no fact says that what they show was compared with it."""
+    facts = _events.alias("facts")
+    noted = facts.c.run == table.c.run, facts.c.kind == sa.bindparam("kind")
+    compared = sa.exists().where(*noted, fact(facts.c.key) == name)
+    return sa.select(name).where(_of_run(table), ~compared)
 
 
-_counted_by = (
-    *(_plays.c.person, _plays.c.run_id, _runs.c.settings), *(_plays.c.epsilon, _plays.c.delta)
-)  # fmt: skip
+_begun = _events.alias("begun")
+_counted_by = _events.c.payer, _events.c.run, _begun.c.payload, _events.c.payload
 _counted = (
     sa.select(*_counted_by, sa.func.count())
-    .select_from(_plays.outerjoin(_runs, _plays.c.run_id == _runs.c.run_id))
+    .select_from(
+        _events.outerjoin(_begun, (_begun.c.run == _events.c.run) & (_begun.c.kind == RUN))
+    )
+    .where(_events.c.kind == PAID)
     .group_by(*_counted_by)
 )
 """How many evaluations of which cost, and the settings of the run that says what they were."""
 
-_newer = _chain.alias("newer")
+_of_kind = _of_run(_events), _events.c.kind == sa.bindparam("kind")
+_all = _events.c.run, _events.c.kind, _events.c.key, _events.c.payer, _events.c.payload
 
 STATEMENTS: dict[str, Any] = {
-    "identity": sa.select(vault_table.c.vault_id),
-    "schema": sa.select(_schema.c.number),
-    "lock": sa.select(_runs.c.run_id).where(_of_run(_runs)).with_for_update(),
-    "lock_vault": sa.select(vault_table.c.one).with_for_update(),
-    "run_by_host": sa.select(_runs.c.run_id).where(_runs.c.host_key == sa.bindparam("host_key")),
-    "any_mark": sa.select(
-        sa.exists().where(_of_run(_marks), _marks.c.kind == sa.bindparam("kind"))
+    "identity": sa.select(_identity.c.vault_id, _identity.c.schema),
+    "lock": sa.select(_events.c.seq)
+    .where(_of_run(_events), _events.c.kind == RUN)
+    .with_for_update(),
+    "lock_vault": sa.select(_identity.c.one).with_for_update(),
+    "uncompared trials": _uncompared(_board, _board.c.trial, lambda key: key).where(
+        _board.c.value.is_not(None)
     ),
-    "uncompared trials": _uncompared(_trials),
-    "uncompared plays": _uncompared(_plays),
-    "charges_by_mu": sa.select(_ledger.c.population, _ledger.c.mu, sa.func.count())
-    .where(_of_run(_ledger))
-    .group_by(_ledger.c.population, _ledger.c.mu),
-    "last_release": sa.select(sa.func.max(_releases.c.seq)).where(_of_run(_releases)),
-    "since": sa.select(_releases.c.seq, _releases.c.kind, _releases.c.key, _releases.c.payload)
-    .where(_of_run(_releases), _releases.c.seq > sa.bindparam("after"))
-    .order_by(_releases.c.seq),
-    "released_plays": sa.select(sa.func.count(_plays.c.value)).where(_of_run(_plays)),
+    "uncompared rewards": _uncompared(
+        _events, _events.c.key, lambda key: sa.literal(f"{EVALUATION}/").concat(key)
+    ).where(_events.c.kind == RELEASE, _events.c.key.startswith(f"{EVALUATION}/")),
+    "charges_by_cost": sa.select(_events.c.payer, _events.c.payload, sa.func.count())
+    .where(*_of_kind)
+    .group_by(_events.c.payer, _events.c.payload),
+    "releases_after": sa.select(_events.c.seq, _events.c.key, _events.c.payload)
+    .where(*_of_kind, _events.c.seq > sa.bindparam("after"))
+    .order_by(_events.c.seq),
+    "newest": sa.select(_events.c.key, _events.c.payload)
+    .where(*_of_kind)
+    .order_by(_events.c.seq.desc())
+    .limit(1),
     "counted": _counted,
-    "counted_of": _counted.where(_plays.c.person == sa.bindparam("person")),
-    "last_link": sa.select(_chain.c.seq, _chain.c.digest).where(
-        _chain.c.seq == sa.select(sa.func.max(_newer.c.seq)).scalar_subquery()
+    "counted_of": _counted.where(_events.c.payer == sa.bindparam("person")),
+    "last_event": sa.select(_events.c.seq, _events.c.digest)
+    .order_by(_events.c.seq.desc())
+    .limit(1),
+    "digest_at": sa.select(_events.c.digest).where(_events.c.seq == sa.bindparam("seq")),
+    # by number alone: SQLite would rather look through all charges of a run
+    "events_since": sa.select(*_all)
+    .where(_events.c.seq > sa.bindparam("after"))
+    .order_by(_events.c.seq),
+    "whole_log": sa.select(_events.c.seq, _events.c.digest, *_all, _events.c.salt).order_by(
+        _events.c.seq
     ),
-    "link_at": sa.select(_chain.c.digest).where(_chain.c.seq == sa.bindparam("seq")),
-    # by number alone: SQLite would rather look through all charges of the run
-    "links_since": sa.select(_chain.c.run_id, _chain.c.kind, _chain.c.key).where(
-        _chain.c.seq > sa.bindparam("after")
-    ),
-    "links": sa.select(
-        _chain.c.run_id, _chain.c.kind, _chain.c.key, _chain.c.salt, _chain.c.digest
-    ).order_by(_chain.c.seq),
 }
 """Statements that are more than the rows of one table at equal columns."""
 
 
 def _statement(how: str, table: str = "", columns: Sequence[str] = (), where: Any = ()) -> Any:
-    """A statement by its name, or rows of a table at equal columns."""
+    """A statement by its name, or rows of a table at equal columns; events in their order."""
     if how in STATEMENTS:
         return STATEMENTS[how]
-    of = metadata.tables[f"privbo_{table}"]
+    of = metadata.tables[_PREFIX + table]
+    at = [of.c[name] == sa.bindparam(f"at_{name}") for name in where]
     new: dict[str, Any] = {name: sa.bindparam(f"new_{name}") for name in columns}
-    names = {name: name if name == "run_id" else f"at_{name}" for name in where}
-    at = [of.c[name] == sa.bindparam(bound) for name, bound in names.items()]
+    if "run" in of.c:
+        at.append(_of_run(of))
+        new.setdefault("run", sa.bindparam("run"))
     if how == "insert":
-        run: dict[str, Any] = {"run_id": sa.bindparam("run_id")} if "run_id" in of.c else {}
-        return sa.insert(of).values(run | new)
+        return sa.insert(of).values(new)
     if how == "update":
         return sa.update(of).where(*at).values(new)
     if how == "delete":
         return sa.delete(of).where(*at)
     if how == "count":
         return sa.select(sa.func.count()).select_from(of).where(*at)
-    return sa.select(*(of.c[name] for name in columns)).where(*at)
+    found = sa.select(*(of.c[name] for name in columns)).where(*at)
+    return found.order_by(of.c.seq) if of is _events else found
 
 
 class WriteAheadError(VaultError):
@@ -226,17 +182,25 @@ def prepare(engine: sa.Engine) -> None:
     Raises:
         OtherVersionError: If another version has written the vault; nothing is changed then.
     """
-    known = sa.inspect(engine)
-    begun = known.has_table(vault_table.name)
-    if known.has_table(_schema.name):
+    check_version(engine)
+    metadata.create_all(engine, [_identity])
+    metadata.create_all(engine)
+
+
+def check_version(engine: sa.Engine) -> None:
+    """Checks that no other version has written a vault.
+
+    Raises:
+        OtherVersionError: If one has.
+    """
+    names = sa.inspect(engine).get_table_names()
+    if _identity.name in names:
         with engine.connect() as connection:
-            number = connection.execute(sa.select(_schema.c.number)).scalar()
+            number = connection.execute(sa.select(_identity.c.schema)).scalar()
         if number is not None:  # None: another process has just made the tables
             check_schema(number)
-    elif begun:  # the process that makes a vault writes it last
+    elif any(name.startswith(_PREFIX) for name in names):  # the identity is made first
         check_schema(0)
-    metadata.create_all(engine, [_schema])
-    metadata.create_all(engine)
 
 
 def check_schema(number: object) -> None:
@@ -259,7 +223,7 @@ def check_schema(number: object) -> None:
         )
 
 
-_COMPILED: dict[str, dict[tuple[Any, ...], tuple[str, tuple[str, ...] | None]]] = {}
+_COMPILED: dict[str, dict[tuple[Any, ...], Compiled]] = {}
 
 
 def compiler(engine: sa.Engine) -> Compile:
@@ -267,10 +231,12 @@ def compiler(engine: sa.Engine) -> Compile:
     dialect = engine.dialect
     known = _COMPILED.setdefault(f"{dialect.name}+{dialect.driver}", {})
 
-    def compiled(statement: tuple[Any, ...]) -> tuple[str, tuple[str, ...] | None]:
+    def compiled(statement: tuple[Any, ...]) -> Compiled:
         if statement not in known:
             made: Any = _statement(*statement).compile(dialect=dialect)
-            known[statement] = str(made), tuple(made.positiontup) if made.positional else None
+            constants = {name: value for name, value in made.params.items() if value is not None}
+            positions = tuple(made.positiontup) if made.positional else None
+            known[statement] = str(made), positions, constants
         return known[statement]
 
     return compiled
@@ -300,10 +266,10 @@ def parse(text: str) -> sa.URL:
 
 def identity_seen_by(engine: sa.Engine) -> str | None:
     """The identity of the vault whose tables an engine sees, however its URL is spelt."""
-    if not sa.inspect(engine).has_table(vault_table.name):
+    if not sa.inspect(engine).has_table(_identity.name):
         return None
     with engine.connect() as connection:
-        return connection.execute(sa.select(vault_table.c.vault_id)).scalar()
+        return connection.execute(sa.select(_identity.c.vault_id)).scalar()
 
 
 def place_of(engine: sa.Engine, cursor: Any) -> str:

@@ -119,7 +119,13 @@ class Vault:
                 )
 
     def _check_store(self) -> None:
-        """Checks that the database holds a store, which has an identity."""
+        """Checks that the database holds a store of this version, which has an identity."""
+        try:
+            self._sql.check_version(self._engine)
+        except self._sql.driver_errors(self._engine) as error:
+            raise VaultError(self._explain(error)) from None
+        except UnicodeDecodeError:  # SQLite quotes a damaged schema
+            raise VaultError(DAMAGED) from None
         with self.transaction("") as tx:
             if tx.identity() is None:
                 raise VaultError(_NO_STORE)
@@ -130,8 +136,8 @@ class Vault:
             known = tx.identity()
             if known is None:
                 return tx.identify(uuid.uuid4().hex, self._sql.SCHEMA)
-            self._sql.check_schema(tx.schema())
-            return known
+            self._sql.check_schema(known[1])
+            return known[0]
 
     def _after_fork(self) -> None:
         if self.in_memory:

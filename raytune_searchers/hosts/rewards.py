@@ -98,7 +98,7 @@ def _claim(host: Host, reasons: list[str]) -> LocalGuarantee:
 
 def _facts(host: Host) -> dict[str, Any]:
     with host.session.run.transaction() as tx:
-        return {"done": tx.released_evaluations()}
+        return {"done": tx.n_released()}
 
 
 def _details(host: Host) -> dict[str, Any]:

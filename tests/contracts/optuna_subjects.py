@@ -29,6 +29,7 @@ from optuna_samplers import (
 )
 from optuna_samplers._study import key_of
 from privbo_plugins.sessions.rows import Curator
+from tests.inside import EVALUATIONS, LEDGER
 from tests.optuna_samplers.runs import rows
 
 Act = Callable[[Any], Any]
@@ -144,8 +145,8 @@ class Subject(abc.ABC):
 
     def charges(self) -> list[Any]:
         """Every line of the ledger, of all studies."""
-        tables = ("privbo_ledger", "privbo_plays")
-        return [line for name in tables for line in self.ground.stored(f"SELECT * FROM {name}")]
+        charged = "SELECT * FROM privbo_events WHERE kind IN ('charge', 'paid')"
+        return self.ground.stored(charged)
 
     def close(self) -> None:  # noqa: B027
         """Gives the run free for another process; most have nothing to give."""
@@ -171,8 +172,8 @@ class Records(Subject):
 
     def _read(self) -> tuple[dict[str, float], list[float]]:
         """(values by trial, mu of each charge)."""
-        values = self.ground.stored("SELECT trial, value FROM privbo_trials WHERE state = 'done'")
-        return dict(values), [mu for (mu,) in self.ground.stored("SELECT mu FROM privbo_ledger")]
+        values = self.ground.stored("SELECT trial, value FROM privbo_board WHERE state = 'done'")
+        return dict(values), [mu for (mu,) in self.ground.stored(f"SELECT mu FROM {LEDGER}")]
 
     def released(self, study: optuna.Study, trial: FrozenTrial) -> list[float]:
         values, _ = self._read()
@@ -196,8 +197,7 @@ class _Rewards(Subject):
         """(trial, epsilon, value) of each that the ledger holds for a study."""
         run = study.user_attrs["privbo:ldp"]["run"]
         return self.ground.stored(
-            "SELECT trial, epsilon, value FROM privbo_plays JOIN privbo_runs USING (run_id) "
-            f"WHERE host_key = 'optuna-ldp/{run}'"
+            f"SELECT trial, epsilon, value FROM {EVALUATIONS} WHERE host_key = 'optuna-ldp/{run}'"
         )
 
     def released(self, study: optuna.Study, trial: FrozenTrial) -> list[float]:
@@ -320,7 +320,7 @@ class Table(Subject):
         guarantee = self.guarantee(study)
         assert guarantee.n_answers == len(completed(study))
         assert guarantee.outcomes is not None
-        answers = self.ground.stored("SELECT trial, epsilon FROM privbo_plays")
+        answers = self.ground.stored(f"SELECT trial, epsilon FROM {EVALUATIONS}")
         assert {epsilon for _, epsilon in answers} == {1.0}
         assert len(answers) == len({row for row, _ in answers})
 

@@ -36,6 +36,7 @@ from tests.contracts.optuna_subjects import (
     Rewards,
     Subject,
 )
+from tests.inside import EVALUATIONS, LEDGER
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning"),
@@ -120,8 +121,8 @@ ALL: dict[str, type[Subject]] = {
 
 def ledger_of(ground: Ground) -> dict[str, float]:
     """Figures by name; of pure local privacy the epsilons of one user add up."""
-    charges = ground.stored("SELECT population, mu FROM privbo_ledger")
-    evaluations = ground.stored("SELECT person, epsilon FROM privbo_plays")
+    charges = ground.stored(f"SELECT population, mu FROM {LEDGER}")
+    evaluations = ground.stored(f"SELECT person, epsilon FROM {EVALUATIONS}")
     of = {who: [mu for whose, mu in charges if whose == who] for who, _ in charges}
     spent = {who: math.sqrt(sum(mu**2 for mu in costs)) for who, costs in of.items()}
     users: Counter[str] = Counter()

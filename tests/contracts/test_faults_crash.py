@@ -192,7 +192,8 @@ def test_control_the_scan_finds_committed_draws(folder: Path) -> None:
     assert "study.db: value/final" in found
     assert "vault.db: gradient/1" in found
     assert draws(folder) == Counter({n: 1 for n in vault_facts(folder / "vault.db")["order"]})
-    assert rows(folder / "vault.db", "SELECT count(*) FROM privbo_ledger") == [(N_RELEASES,)]
+    charged = "SELECT count(*) FROM privbo_events WHERE kind = 'charge'"
+    assert rows(folder / "vault.db", charged) == [(N_RELEASES,)]
 
 
 @pytest.mark.parametrize("attribute", ["privbo:run", "privbo:guarantee"])

@@ -36,7 +36,7 @@ class Scene:
         return study
 
     def drawn(self) -> int:
-        return len(rows(self.vault, "SELECT * FROM privbo_chain"))
+        return len(rows(self.vault, "SELECT * FROM privbo_events"))
 
 
 @pytest.fixture(params=ON_STUDIES)

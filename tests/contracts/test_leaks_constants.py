@@ -221,7 +221,8 @@ def begun(tmp_path: Path, value: float = 0.5) -> tuple[str, optuna.Study]:
 
 
 def frozen(tmp_path: Path) -> dict[str, Any]:
-    return dict(json.loads(rows(tmp_path / "vault.db", "SELECT frozen FROM privbo_runs")[0][0]))
+    told = "SELECT payload FROM privbo_events WHERE kind = 'frozen' ORDER BY seq DESC"
+    return dict(json.loads(rows(tmp_path / "vault.db", told)[0][0]))
 
 
 def go_on(url: str, study: optuna.Study, value: float) -> DPGIBOSampler:

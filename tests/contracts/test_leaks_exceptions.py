@@ -298,7 +298,7 @@ KINDS = [KeyboardInterrupt, SystemExit, MemoryError, RuntimeError, Odd]
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("owner", "place"),
-    [(Session, "_charge"), (Session, "_draw"), (Transaction, "release"), (Transaction, "link")],
+    [(Session, "_charge"), (Session, "_draw"), (Transaction, "release"), (Transaction, "append")],
 )
 def test_errors_inside_a_release_hold_no_losses(
     kind: type[BaseException], owner: type, place: str, monkeypatch: pytest.MonkeyPatch
@@ -324,7 +324,7 @@ def test_errors_inside_a_release_hold_no_losses(
         (LocalMechanism, "randomize"),
         (LocalMechanism, "clip"),
         (Transaction, "charge_evaluation"),
-        (Transaction, "store_evaluation"),
+        (Transaction, "release"),
     ],
     ids=lambda part: getattr(part, "__name__", part),
 )
@@ -416,7 +416,7 @@ def test_a_failing_vault_quotes_no_reward(tmp_path: Path) -> None:
 OTHER = {"z": FloatDistribution(0, 1)}
 
 REFUSE = (
-    "CREATE TRIGGER refuse BEFORE INSERT ON privbo_releases "
+    "CREATE TRIGGER refuse BEFORE INSERT ON privbo_events WHEN NEW.kind = 'release' "
     "BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END"
 )
 

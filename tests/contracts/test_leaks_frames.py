@@ -190,7 +190,7 @@ def _failing(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
         def fails(*_: Any, **__: Any) -> Any:
             raise VaultError("The vault is gone.")
 
-        for name in ("finish", "store_evaluation", "take_token"):
+        for name in ("finish", "release", "takes_token"):
             monkeypatch.setattr(Transaction, name, fails)
 
 

@@ -45,6 +45,7 @@ from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.sessions.stored import NOT_KNOWN, run_named, runs_of
 from privbo_plugins.spaces import Categorical, Float, Int, Space
+from privbo_plugins.store.run import begin_or_join
 from privbo_plugins.store.vault import open_vault
 from tests.test_imports import HEAVY, loaded_by
 
@@ -499,11 +500,8 @@ def test_a_run_without_a_release_claims_nothing_and_has_no_report_yet(
 def test_a_run_of_an_algorithm_from_outside_says_that_it_is_not_known_here(
     url: str, printed: Typed, refused: Typed
 ) -> None:
-    records(url)
-    with sqlite3.connect(url.removeprefix("sqlite:///")) as database:
-        (settings,) = database.execute("SELECT settings FROM privbo_runs").fetchone()
-        other = json.dumps(json.loads(settings) | {"algorithm": "theirs"})
-        database.execute("UPDATE privbo_runs SET settings = ?", (other,))
+    settings = records("memory").run.settings | {"algorithm": "theirs"}
+    begin_or_join(open_vault(url), "optuna/digits", settings)
     said = refused("guarantee", "--vault", url, "--run", "digits")
     assert "'theirs' is registered" in said
     assert "'theirs' is registered" in printed("guarantee", "--vault", url)
@@ -512,8 +510,9 @@ def test_a_run_of_an_algorithm_from_outside_says_that_it_is_not_known_here(
 def test_a_damaged_ledger_is_refused(url: str, refused: Typed) -> None:
     records(url)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as database:
-        database.execute("UPDATE privbo_ledger SET mu = mu / 2")
-    assert "The vault is damaged" in refused("guarantee", "--vault", url, "--run", "digits")
+        less = "UPDATE privbo_events SET payload = '[0.1, 1.0, 1.0]' WHERE kind = 'charge'"
+        database.execute(less)
+    assert "never stored in it" in refused("guarantee", "--vault", url, "--run", "digits")
 
 
 # A served federation ----------------------------------------------------------------------------

@@ -530,7 +530,8 @@ def test_a_vault_that_has_lost_a_release_does_not_draw_it_anew(
     assert (folder / "t.npz").read_bytes() == written
     if lost == "put back":
         with sqlite3.connect(folder / "curator.db") as vault:
-            assert vault.execute("SELECT count(*) FROM privbo_ledger").fetchone() == (1,)
+            charged = "SELECT count(*) FROM privbo_events WHERE kind = 'charge'"
+            assert vault.execute(charged).fetchone() == (1,)
 
 
 def test_an_answer_that_the_vault_never_gave_is_refused_and_kept(

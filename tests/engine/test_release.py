@@ -6,6 +6,7 @@ The reference in most tests is a set: what was published, with what was charged 
 from __future__ import annotations
 
 import ast
+import collections
 import hashlib
 import json
 import shutil
@@ -22,7 +23,7 @@ from privbo_plugins.files import LogHead
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.rewards import RewardSession
-from privbo_plugins.store.release import PAYLOADS, Order, Outlet
+from privbo_plugins.store.release import Order, Outlet
 from privbo_plugins.store.run import Run, begin_or_join
 from privbo_plugins.store.vault import Vault, open_vault
 
@@ -67,7 +68,7 @@ class Counter:
             self.drawn.append(key)
             return {"values": [float(len(self.drawn))]}
 
-        return Order("value", key, lambda _tx: self.charged.append(key), draw, PAYLOADS)
+        return Order("value", key, lambda _tx: self.charged.append(key), draw)
 
     def release(self, run: Run, key: str) -> float:
         with run.transaction() as tx:
@@ -98,20 +99,23 @@ def many() -> Iterator[Counter]:
 
 def test_the_head_is_a_hash_of_every_line_in_order(path: Path, many: Counter) -> None:
     run = run_of(path)
-    assert run.head() == LogHead(0, "")
+    assert run_of(path).head() == run.head()
     for key in "abc":
         many.release(run, key)
     run.note("a fact")
     many.release(run, "a")  # replayed
-    lines = [("value", key, json.dumps({"values": [float(n + 1)]})) for n, key in enumerate("abc")]
-    lines.append(("mark", sha("note/a fact"), "a fact"))
+    events = [("", "host", KEY, "", run.run_id), (run.run_id, "run", KEY, "", '{"a": 1}')]
+    for n, key in enumerate("abc"):
+        told = json.dumps({"values": [float(n + 1)]})
+        events.append((run.run_id, "release", f"value/{key}", "", told))
+    events.append((run.run_id, "note", "a fact", "", ""))
+    with sqlite3.connect(path) as log:
+        salts = [salt for (salt,) in log.execute("SELECT salt FROM privbo_events ORDER BY seq")]
+    assert len(set(salts)) == 6
     digest = ""
-    with run.vault.transaction("") as tx:
-        salts = [salt for _, salt, _ in tx.links()]
-    assert len(set(salts)) == 4
-    for (kind, key, text), salt in zip(lines, salts, strict=True):
-        digest = sha(json.dumps([digest, run.run_id, kind, key, salt, text]))
-    assert run.head() == LogHead(4, digest)
+    for event, salt in zip(events, salts, strict=True):
+        digest = sha("\0".join([digest, *event, salt]))
+    assert run.head() == LogHead(6, digest)
     assert many.drawn == ["a", "b", "c"]
 
 
@@ -140,9 +144,11 @@ def test_every_line_of_a_ledger_is_in_the_chain(path: Path) -> None:
     session.charge_training("0/first")
     tell(session, "t0", lambda x: np.zeros(50))
     with vault.transaction("") as tx:
-        kinds = [kind for (_, kind, _), _, _ in tx.links()]
-        assert {line for line, _, _ in tx.links()} == set(tx.lines())
-    assert sorted(set(kinds)) == ["charge", "mark", "paid", "play", "value"]
+        kinds = collections.Counter(event.kind for event in tx.events_since(0))
+    assert kinds == {
+        **{"host": 2, "run": 2, "frozen": 1, "note": 1, "unprotected": 2, "point": 1},
+        **{"paid": 1, "charge": 2, "release": 2},
+    }
 
 
 @pytest.mark.parametrize("lost", ["a training", "a mark", "another run's evaluation"])
@@ -173,13 +179,13 @@ def test_a_vault_that_lost_any_line_is_noticed(path: Path, tmp_path: Path, lost:
 @pytest.mark.parametrize(
     "damage",
     [
-        "UPDATE privbo_releases SET payload = '{\"values\": [0.0]}' WHERE key = 'b'",
-        "DELETE FROM privbo_releases WHERE key = 'b'",
-        "UPDATE privbo_chain SET digest = 'f' WHERE seq = 2",
-        "UPDATE privbo_chain SET key = 'z' WHERE seq = 2",
-        "DELETE FROM privbo_chain WHERE seq = (SELECT max(seq) FROM privbo_chain)",
-        "DELETE FROM privbo_chain",
-        "DROP TABLE privbo_chain",
+        "UPDATE privbo_events SET payload = '{\"values\": [0.0]}' WHERE key = 'value/b'",
+        "DELETE FROM privbo_events WHERE key = 'value/b'",
+        "UPDATE privbo_events SET digest = 'f' WHERE seq = 3",
+        "UPDATE privbo_events SET salt = 'f' WHERE seq = 3",
+        "UPDATE privbo_events SET key = 'z' WHERE seq = 3",
+        "UPDATE privbo_events SET payload = x'00' WHERE seq = 3",
+        "UPDATE privbo_events SET seq = 9 WHERE seq = 5",
     ],
 )
 def test_releases_that_do_not_fit_their_chain_end_the_run(
@@ -194,15 +200,32 @@ def test_releases_that_do_not_fit_their_chain_end_the_run(
         run_of(path)
 
 
+@pytest.mark.parametrize("lost", ["1", "3", "6"])
+def test_events_that_are_cut_off_the_logs_end_are_missed_by_its_guard(
+    path: Path, many: Counter, lost: str
+) -> None:
+    rollback_guard = Shared()
+    run = run_of(path, rollback_guard)
+    for key in "abc":
+        many.release(run, key)
+    with sqlite3.connect(path) as connection:
+        last = f"(SELECT max(seq) - {lost} FROM privbo_events)"
+        connection.execute(f"DELETE FROM privbo_events WHERE seq > {last}")
+    with pytest.raises(VaultError, match=r"older backup|does not hold"):
+        run_of(path, rollback_guard)
+    with pytest.raises(VaultError, match="older backup"):
+        many.release(run, "d")
+
+
 @pytest.mark.parametrize(
     "damage",
     [
-        "UPDATE privbo_plays SET person = 'bob'",
-        "UPDATE privbo_plays SET epsilon = 0.1",
-        "UPDATE privbo_plays SET delta = 0.1",
-        "UPDATE privbo_plays SET value = 0.1",
-        "UPDATE privbo_plays SET trial = 'another'",
-        "DELETE FROM privbo_plays",
+        "UPDATE privbo_events SET payer = 'bob' WHERE kind = 'paid'",
+        "UPDATE privbo_events SET payload = '[0.1, 0.0]' WHERE kind = 'paid'",
+        "UPDATE privbo_events SET payload = '[1.0, 0.1]' WHERE kind = 'paid'",
+        "UPDATE privbo_events SET payload = '[0.1]' WHERE kind = 'release'",
+        "UPDATE privbo_events SET key = 'another' WHERE kind = 'paid'",
+        "DELETE FROM privbo_events WHERE kind = 'paid'",
     ],
 )
 def test_a_ledger_of_users_that_does_not_fit_its_chain_ends_the_run(
@@ -325,7 +348,7 @@ def test_copies_that_draw_at_the_same_moment_publish_one_release(
         published.append(other.release(run_of(copy, rollback_guard), "a"))
         return {"values": [7.0]}
 
-    order = Order("value", "a", lambda _tx: None, draw, PAYLOADS)
+    order = Order("value", "a", lambda _tx: None, draw)
     outlet = Outlet(first)
 
     def release() -> None:
@@ -426,7 +449,7 @@ def test_two_attempts_that_draw_on_one_charge_store_one_draw() -> None:
     assert ledger.store("0", second, 0.5) == 0.5
     assert ledger.store("0", first, 0.25) == 0.5
     assert ledger.evaluations() == {"0": 0.5}
-    assert ledger.run.head().n == 2
+    assert ledger.run.head().n == 6  # host, run, paid, two tokens, release
 
 
 def test_an_outlet_is_secure_or_says_so_for_ever(path: Path) -> None:

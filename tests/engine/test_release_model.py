@@ -50,7 +50,7 @@ MECHANISM = make_mechanism(1.0, bound=1.0, mechanism="laplace")
 TRIALS = [str(i) for i in range(6)]
 USERS = ["Jane", "Joe"]
 BUDGET = 2.0
-POINTS = ["charge", "draw", "link", "commit", "show", "after show"]
+POINTS = ["charge", "draw", "store", "commit", "show", "after show"]
 
 
 class Crashed(BaseException):
@@ -178,8 +178,8 @@ class Releases(RuleBasedStateMachine):
             return mock.patch.object(Transaction, "charge_evaluation", ends)
         if point == "draw":
             return mock.patch.object(type(MECHANISM), "randomize", ends)
-        if point == "link":
-            return mock.patch.object(Transaction, "link", ends)
+        if point == "store":
+            return mock.patch.object(Transaction, "release", ends)
         if point == "commit":
             return mock.patch.object(Run, "_show", ends)
         return mock.patch.object(self.study, "crash_at", point)

@@ -165,7 +165,7 @@ def test_a_draw_that_fails_leaves_neither_charge_nor_release_nor_a_trace(
     assert curator.evaluations() == {"0": value}
 
 
-@pytest.mark.parametrize("name", ["charge_evaluation", "store_evaluation"])
+@pytest.mark.parametrize("name", ["charge_evaluation", "release"])
 def test_a_vault_that_refuses_publishes_nothing(
     vault: Vault, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -491,11 +491,11 @@ def test_neither_names_nor_rewards_are_anywhere_in_the_store(path: Path) -> None
     vault.close()
     stored = everything_in(path.parent)
     assert secrets().scan({"while": noise.found, "after": stored}) == []
-    # The scan would find them: the releases are in the file as SQLite's big-endian floats.
+    # The scan would find them: the releases are in the file as text.
     control = Scanner()
     for i, value in enumerate(values):
         control.add_raw(f"release {i}", value)
-    assert sorted(control.hits(stored)) == [f"release {i} as float64> bytes" for i in range(3)]
+    assert sorted(control.hits(stored)) == [f"release {i} as decimal" for i in range(3)]
 
 
 def test_pseudonyms_are_the_store_s_own(url: str) -> None:

@@ -67,10 +67,6 @@ def put(vault: Vault, trial: str, y: np.ndarray, run_id: str = "run") -> None:
         tx.put_losses(trial, y)
 
 
-def last_seq(tx: Transaction) -> int:
-    return max((seq for seq, *_ in tx.releases_after(0)), default=0)
-
-
 def everything_in(folder: Path) -> bytes:
     return b"".join(p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file())
 
@@ -105,9 +101,9 @@ def tables_of(url: str) -> dict[str, list[tuple[object, ...]]]:
 
 
 OTHER_VERSIONS = {
-    "later": (f"UPDATE privbo_schema SET number = {SCHEMA + 1}", "DROP TABLE privbo_tokens"),
-    "earlier": (f"UPDATE privbo_schema SET number = {SCHEMA - 1}", "DROP TABLE privbo_chain"),
-    "without a number": ("DROP TABLE privbo_schema", "DROP TABLE privbo_chain"),
+    "later": (f'UPDATE privbo_identity SET "schema" = {SCHEMA + 1}', "DROP TABLE privbo_board"),
+    "earlier": (f'UPDATE privbo_identity SET "schema" = {SCHEMA - 1}', "DROP TABLE privbo_events"),
+    "without an identity": ("DROP TABLE privbo_identity", "DROP TABLE privbo_events"),
 }
 
 
@@ -128,7 +124,7 @@ def test_a_vault_of_another_version_is_refused_and_left_as_it_is(
 def test_a_number_that_no_version_has_written_is_not_repeated(path: Path) -> None:
     url = f"sqlite:///{path}"
     begin(open_vault(url)).close()
-    altered(url, "UPDATE privbo_schema SET number = 'Jane'")
+    altered(url, "UPDATE privbo_identity SET schema = 'Jane'")
     with pytest.raises(VaultError) as told:
         open_vault(url)
     assert "Jane" not in str(told.value)
@@ -188,8 +184,9 @@ def test_a_release_of_a_kind_and_key_is_stored_once(vault: Vault) -> None:
         tx.release("gradient", "7", {"values": [1.0]})
         assert tx.released("value", "7") == {"values": [0.5]}
         assert tx.released("value", "9") is None
-        assert last_seq(tx) == 2
-        assert [r[:3] for r in tx.releases_after(1)] == [(2, "gradient", "7")]
+        (first, *_), (second, *_) = tx.releases_after(0)
+        assert tx.n_released() == 2
+        assert [r[:3] for r in tx.releases_after(first)] == [(second, "gradient", "7")]
 
 
 def test_a_handler_of_a_signal_cannot_end_the_transaction_that_it_interrupts(
@@ -232,7 +229,7 @@ def test_populations_add_up_apart(vault: Vault) -> None:
         assert sorted(c.key for c in tx.charges()) == ["1", "1", "2"]
     with vault.transaction("another") as tx:
         assert Spent().of(tx, VALIDATION).mu2 == 0.0
-        assert last_seq(tx) == 0
+        assert tx.n_released() == 0
 
 
 def test_the_life_of_a_trial(vault: Vault) -> None:
@@ -337,7 +334,7 @@ def test_a_rolled_back_transaction_keeps_nothing(
         assert tx.held() == []
         assert tx.charges() == []
         assert tx.trial("t") is None
-        assert last_seq(tx) == 0
+        assert tx.n_released() == 0
     if path.exists():
         assert traces(path.parent, SECRET) == 0
 
@@ -476,7 +473,7 @@ def switched_to_wal(path: Path) -> sqlite3.Connection:
     """What a database browser does: the file stays in this mode after it is closed."""
     tool = sqlite3.connect(path, isolation_level=None)
     assert tool.execute("PRAGMA journal_mode=WAL").fetchone() == ("wal",)
-    tool.execute("SELECT count(*) FROM privbo_runs").fetchone()
+    tool.execute("SELECT count(*) FROM privbo_events").fetchone()
     return tool
 
 
@@ -782,7 +779,7 @@ def in_threads(count: int, work: Callable[[int], None]) -> list[BaseException]:
 def next_release(vault: Vault) -> None:
     """Reads, then writes what it read plus one: two at a time would collide."""
     with vault.transaction("run") as tx:
-        last = last_seq(tx)
+        last = tx.n_released()
         spent = Spent().of(tx, VALIDATION).mu2
         assert spent == pytest.approx(last * 0.01)
         tx.charge(Charge("value", str(last), 0.1, 1.0, 1.0))
@@ -796,8 +793,8 @@ def test_threads_hammering_one_store_are_serialised(url: str, shared: bool) -> N
     errors = in_threads(4, lambda i: [next_release(vaults[i]) for _ in range(10)] and None)
     assert errors == []
     with first.transaction("run") as tx:
-        assert last_seq(tx) == 40
-        assert [r[0] for r in tx.releases_after(0)] == list(range(1, 41))
+        assert tx.n_released() == 40
+        assert [key for _, _, key, _ in tx.releases_after(0)] == [str(i) for i in range(40)]
     for vault in {id(v): v for v in (first, *vaults)}.values():
         vault.close()
 

@@ -194,7 +194,7 @@ def test_a_history_that_another_program_changed_is_refused(
     history = AgentHistory("a", SPACE, vault=url)
     history.append(0, np.full(5, 0.5), 1.0)
     with closing(sqlite3.connect(path)) as database:
-        database.execute(f"UPDATE privbo_trials SET {column} = ?", (stored,))
+        database.execute(f"UPDATE privbo_board SET {column} = ?", (stored,))
         database.commit()
     with pytest.raises(VaultError, match="never stored") as raised:
         print(history.n_trials, history.read())
@@ -202,7 +202,8 @@ def test_a_history_that_another_program_changed_is_refused(
 
 
 @pytest.mark.parametrize(("column", "stored"), [
-    ("settings", "Jane Doe"), ("settings", "[" * 10**5), ("frozen", "[]"), ("frozen", 3.0),
+    ("payload", "Jane Doe"), ("payload", "[" * 10**5), ("payload", "[]"), ("payload", 3.0),
+    ("payload", b"Jane Doe"), ("salt", "Jane Doe"), ("key", "Jane Doe"),
 ])  # fmt: skip
 def test_a_run_that_another_program_changed_is_refused(
     tmp_path: Path, column: str, stored: Any
@@ -210,7 +211,7 @@ def test_a_run_that_another_program_changed_is_refused(
     url, path = f"sqlite:///{tmp_path}/agent.db", tmp_path / "agent.db"
     AgentHistory("a", SPACE, vault=url)
     with closing(sqlite3.connect(path)) as database:
-        database.execute(f"UPDATE privbo_runs SET {column} = ?", (stored,))
+        database.execute(f"UPDATE privbo_events SET {column} = ? WHERE kind = 'run'", (stored,))
         database.commit()
     with pytest.raises(VaultError, match="never stored"):
         AgentHistory("a", SPACE, vault=url)
@@ -223,7 +224,7 @@ def test_a_schema_that_is_no_text_is_a_damaged_vault(tmp_path: Path) -> None:
         database.execute("PRAGMA writable_schema=ON")
         database.execute(
             "UPDATE sqlite_master SET name = CAST(x'e5e5' AS TEXT), sql = 'CREATE TABLE ('"
-            " WHERE name = 'privbo_trials'"
+            " WHERE name = 'privbo_board'"
         )
         database.commit()
     with pytest.raises(VaultError, match="never stored"):

@@ -109,7 +109,8 @@ class Workspace:
 
     def run(self, tests: Sequence[str], *options: str, timeout: float | None = None) -> Outcome:
         """Runs tests in the copy."""
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+        command = [sys.executable, "-m", "pytest", "-q", "-m", "", "-p", "no:cacheprovider"]
+        command += options
         begun = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="mutant-run-") as scratch:
             process = subprocess.Popen(

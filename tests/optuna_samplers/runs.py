@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from optuna_samplers import DPGIBOSampler
+from tests.inside import LEDGER, RELEASES
 
 RECORDS = np.random.default_rng(11).uniform(0.4, 0.9, size=120)
 """The private validation records of most tests."""
@@ -61,16 +62,16 @@ def rows(path: Path | str, sql: str) -> list[tuple[Any, ...]]:
 
 def vault_facts(path: Path | str) -> dict[str, Any]:
     """Ledger, releases and trials of a vault file, as stored."""
-    released = rows(path, "SELECT kind, key, payload FROM privbo_releases ORDER BY seq")
+    released = rows(path, f"SELECT kind, key, payload FROM {RELEASES} ORDER BY seq")
     released = [(broad(kind), key, payload) for kind, key, payload in released]
-    charged = rows(path, "SELECT kind, key, mu FROM privbo_ledger")
+    charged = rows(path, f"SELECT kind, key, mu FROM {LEDGER}")
     return {
         "ledger": [(broad(kind), key, mu) for kind, key, mu in charged],
         "releases": {(kind, key): json.loads(p)["values"] for kind, key, p in released},
         "order": [(kind, key) for kind, key, _ in released],
-        "trials": rows(path, "SELECT trial, role, step, slot, state, value FROM privbo_trials"),
+        "trials": rows(path, "SELECT trial, role, step, slot, state, value FROM privbo_board"),
         "published": dict(
-            rows(path, "SELECT trial, value FROM privbo_trials WHERE state = 'done'")
+            rows(path, "SELECT trial, value FROM privbo_board WHERE state = 'done'")
         ),
         "held": rows(path, "SELECT DISTINCT trial FROM privbo_losses"),
     }

@@ -623,7 +623,7 @@ def test_a_study_goes_on_without_its_server_when_it_joins_again(
 
 
 REFUSE = (
-    "CREATE TRIGGER refuse BEFORE INSERT ON privbo_ledger "
+    "CREATE TRIGGER refuse BEFORE INSERT ON privbo_events WHEN NEW.kind = 'charge' "
     "BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END"
 )
 

@@ -572,7 +572,7 @@ def test_a_user_function_that_names_nobody_is_refused_and_nothing_is_drawn(
     assert not ran
     assert not study.get_trials(states=(TrialState.COMPLETE,))
     assert not any(PLAY in trial.user_attrs for trial in study.trials)
-    charged = "SELECT count(*) FROM privbo_plays"
+    charged = "SELECT count(*) FROM privbo_events WHERE kind = 'paid'"
     assert rows(tmp_path / "vault.db", charged) == [(0,)]
     with pytest.raises(ValueError, match="name must be a string, bytes or an integer"):
         private(study.ask())

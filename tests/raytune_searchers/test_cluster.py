@@ -127,9 +127,11 @@ def spent(database: str) -> tuple[float, int, int]:
 
     with psycopg.connect(database.replace("+psycopg", "")) as connection:
         row = connection.execute(
-            "SELECT sum(mu * mu), count(*) FROM privbo_ledger WHERE population = 'validation'"
+            "SELECT sum((payload::json->>0)::float ^ 2), count(*) FROM privbo_events "
+            "WHERE kind = 'charge' AND payer = 'validation'"
         ).fetchone()
-        releases = connection.execute("SELECT count(*) FROM privbo_releases").fetchone()
+        released = "SELECT count(*) FROM privbo_events WHERE kind = 'release'"
+        releases = connection.execute(released).fetchone()
     assert row is not None
     assert releases is not None
     return float(row[0]), int(row[1]), int(releases[0])

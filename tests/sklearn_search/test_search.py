@@ -450,7 +450,7 @@ def test_a_study_that_was_interrupted_goes_on_with_its_ledger(tmp_path: Path) ->
 
 
 def _trainings_in(folder: Path) -> int:
-    told = "SELECT COUNT(*) FROM privbo_ledger WHERE population = 'training'"
+    told = "SELECT COUNT(*) FROM privbo_events WHERE payer = 'training'"
     ((n,),) = rows(folder / "private.db", told)
     return int(n)
 
@@ -523,7 +523,8 @@ def test_a_vault_holds_no_losses_once_the_search_is_over(tmp_path: Path) -> None
     make_search(memory=-1, vault=f"sqlite:///{tmp_path / 'private.db'}").fit(X, y)
     held = "SELECT count(*) FROM privbo_losses"
     assert rows(tmp_path / "private.db", held) == [(0,)]
-    assert rows(tmp_path / "private.db", "SELECT count(*) > 0 FROM privbo_releases") == [(1,)]
+    released = "SELECT count(*) > 0 FROM privbo_events WHERE kind = 'release'"
+    assert rows(tmp_path / "private.db", released) == [(1,)]
 
 
 def test_workers_with_one_storage_and_one_vault_share_one_plan(tmp_path: Path) -> None:

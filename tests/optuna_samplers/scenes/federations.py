@@ -128,12 +128,14 @@ def rows(url: str, sql: str) -> list[tuple[Any, ...]]:
 
 def ledger(url: str) -> list[str]:
     """Keys that were charged."""
-    return [key for (key,) in rows(url, "SELECT key FROM privbo_ledger ORDER BY key")]
+    found = rows(url, "SELECT key FROM privbo_events WHERE kind = 'charge' ORDER BY key")
+    return [key.removeprefix("broadcast/") for (key,) in found]
 
 
 def releases(url: str) -> dict[str, Any]:
     """Weights by round, as stored."""
-    found = rows(url, "SELECT key, payload FROM privbo_releases ORDER BY seq")
+    told = "SELECT key, payload FROM privbo_events WHERE kind = 'release' ORDER BY seq"
+    found = [(key.removeprefix("broadcast/"), payload) for key, payload in rows(url, told)]
     assert len({key for key, _ in found}) == len(found)
     return {key: json.loads(payload)["weights"] for key, payload in found}
 

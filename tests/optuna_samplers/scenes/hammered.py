@@ -18,7 +18,6 @@ from optuna.trial import TrialState
 from optuna_samplers import ldp_objective
 from optuna_samplers._local import RUN_ATTR
 from optuna_samplers._study import key_of
-from privbo_plugins.store.transaction import PLAY
 from privbo_plugins.store.vault import open_vault
 from tests.inside import close_storage
 from tests.worker import child
@@ -144,7 +143,7 @@ def compared(study: optuna.Study, vault: str) -> dict[str, int]:
     with store.transaction("") as tx:
         tx.run_id = tx.run_of_host(f"optuna-ldp/{run}") or ""
         evaluations = {trial: value for trial, _, _, _, value in tx.evaluations()}
-        links = sum(line[0] == tx.run_id and line[1] == PLAY for line, _, _ in tx.links())
+        links = tx.released_since(0).count(tx.run_id)
     store.close()
     released = {trial: value for trial, value in evaluations.items() if value is not None}
     return {
