@@ -28,8 +28,8 @@ from privbo_plugins.privacy.settings import NoiseSettings, UserSettings
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.rewards import RewardSession, check_user_budget, local_guarantee
 from privbo_plugins.settings import again, called_with, named, setting, settings
+from privbo_plugins.store.log import hashed
 from privbo_plugins.store.release import is_test
-from privbo_plugins.store.transaction import hashed
 from privbo_plugins.store.vault import Vault, open_vault
 from privbo_plugins.users import NO_NAME, User, user_name
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from privbo_plugins.errors import SpaceChangedError, VaultError
 from privbo_plugins.spaces import Space
+from privbo_plugins.store.log import DAMAGED
 from privbo_plugins.store.run import OtherSettingsError, begin_or_join, stored_settings
-from privbo_plugins.store.transaction import DAMAGED
 from privbo_plugins.store.vault import open_vault
 
 Array = NDArray[np.float64]

@@ -18,9 +18,10 @@ from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.ledger import AGENTS, Charge, check_budget
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sanitize import public_name
+from privbo_plugins.store.log import NOTE, UNPROTECTED
 from privbo_plugins.store.release import Order, Outlet, accept, admit
 from privbo_plugins.store.run import Run
-from privbo_plugins.store.transaction import NOTE, UNPROTECTED, Transaction
+from privbo_plugins.store.transaction import Transaction
 
 Array = NDArray[np.float64]
 R = TypeVar("R")

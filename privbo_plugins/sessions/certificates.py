@@ -27,7 +27,8 @@ from privbo_plugins.privacy.guarantee import Guarantee, PrivacyGuarantee
 from privbo_plugins.privacy.statement import Statement, legible
 from privbo_plugins.sessions.rows import answers_of
 from privbo_plugins.sessions.stored import LABEL, StoredRun, runs_of
-from privbo_plugins.store.transaction import Transaction, hashed
+from privbo_plugins.store.log import hashed
+from privbo_plugins.store.transaction import Transaction
 from privbo_plugins.store.vault import Vault
 
 FORMAT = "privbo-certificate-1"

@@ -31,8 +31,9 @@ from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge
 from privbo_plugins.privacy.words import texts_of
 from privbo_plugins.spaces import Space
 from privbo_plugins.status import status
+from privbo_plugins.store.log import NOTE, UNPROTECTED
 from privbo_plugins.store.run import Run, Total
-from privbo_plugins.store.transaction import NOTE, UNPROTECTED, Transaction, TrialRow
+from privbo_plugins.store.transaction import Transaction, TrialRow
 
 Array = NDArray[np.float64]
 

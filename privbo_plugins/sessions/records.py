@@ -46,9 +46,10 @@ from privbo_plugins.sessions.reader import (
 )
 from privbo_plugins.sessions.record_labels import RecordLabels
 from privbo_plugins.spaces import Space
+from privbo_plugins.store.log import UNPROTECTED
 from privbo_plugins.store.release import Order, Outlet
 from privbo_plugins.store.run import ENTERED, Run, begin_or_join
-from privbo_plugins.store.transaction import BLOCK, UNPROTECTED, Transaction
+from privbo_plugins.store.transaction import BLOCK, Transaction
 from privbo_plugins.store.vault import Vault
 
 Array = NDArray[np.float64]

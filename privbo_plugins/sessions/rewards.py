@@ -34,9 +34,10 @@ from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sanitize import retelling
 from privbo_plugins.sessions.run_settings import asked_with, compare, fix
 from privbo_plugins.spaces import Space
+from privbo_plugins.store.log import EVALUATION, NOTE, UNPROTECTED
 from privbo_plugins.store.release import Order, Outlet, accept, admit
 from privbo_plugins.store.run import OtherSettingsError, begin_or_join
-from privbo_plugins.store.transaction import EVALUATION, NOTE, UNPROTECTED, Transaction
+from privbo_plugins.store.transaction import Transaction
 from privbo_plugins.store.vault import Vault
 from privbo_plugins.users import User, one_name
 

@@ -47,6 +47,7 @@ from privbo_plugins.sessions.tables import (
     worst_outcome,
 )
 from privbo_plugins.settings import takes
+from privbo_plugins.store.log import UNPROTECTED
 from privbo_plugins.store.release import TEST_NOISE, Order, Outlet, Shelf
 from privbo_plugins.store.run import (
     OtherSettingsError,
@@ -54,7 +55,7 @@ from privbo_plugins.store.run import (
     begin_or_join,
     stored_settings,
 )
-from privbo_plugins.store.transaction import UNPROTECTED, Transaction
+from privbo_plugins.store.transaction import Transaction
 from privbo_plugins.store.vault import open_vault
 
 Array = NDArray[np.float64]

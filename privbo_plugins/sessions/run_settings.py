@@ -13,8 +13,9 @@ from typing import Any
 
 from privbo_plugins.errors import SpaceChangedError, VaultError
 from privbo_plugins.spaces import Space
+from privbo_plugins.store.log import DAMAGED, NOTE
 from privbo_plugins.store.run import Run
-from privbo_plugins.store.transaction import DAMAGED, NOTE, Transaction
+from privbo_plugins.store.transaction import Transaction
 
 _CONFIG, _SPACE, _LATE = "config", "space", "late"
 """What a run has fixed, and what of it was not known to its first evaluations."""

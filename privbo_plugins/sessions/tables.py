@@ -34,7 +34,8 @@ from privbo_plugins.privacy.mechanisms import check_share
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.columns import TABLE
 from privbo_plugins.sessions.settings import CuratorSettings
-from privbo_plugins.store.transaction import UNPROTECTED, Transaction
+from privbo_plugins.store.log import UNPROTECTED
+from privbo_plugins.store.transaction import Transaction
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]

@@ -102,7 +102,7 @@ class Outlet:
         self._run.check(tx)
         order.charge(tx)
         if self.uses_test_noise:
-            from privbo_plugins.store.transaction import UNPROTECTED  # a trial has no ledger
+            from privbo_plugins.store.log import UNPROTECTED  # a trial has no ledger
 
             tx.mark(UNPROTECTED, TEST_NOISE)
         payload = order.draw(self._noise)

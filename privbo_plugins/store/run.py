@@ -25,15 +25,8 @@ from typing import Any, Protocol
 
 from privbo_plugins.errors import SET_BACK, VaultError
 from privbo_plugins.files import LogHead
-from privbo_plugins.store.transaction import (
-    CHARGE,
-    EVALUATION,
-    NOTE,
-    PAID,
-    RELEASE,
-    UNPROTECTED,
-    Transaction,
-)
+from privbo_plugins.store.log import CHARGE, EVALUATION, NOTE, PAID, RELEASE, UNPROTECTED
+from privbo_plugins.store.transaction import Transaction
 from privbo_plugins.store.vault import Vault
 
 _PLACE = "place"

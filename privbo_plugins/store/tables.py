@@ -17,15 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.pool import NullPool, StaticPool
 
 from privbo_plugins.errors import VaultError
-from privbo_plugins.store.transaction import (
-    DAMAGED,
-    EVALUATION,
-    PAID,
-    RELEASE,
-    RUN,
-    Compile,
-    Compiled,
-)
+from privbo_plugins.store.log import DAMAGED, EVALUATION, PAID, RELEASE, RUN, Compile, Compiled
 
 SCHEMA = 5
 """Number of the tables. A vault with another number is refused untouched: this version would leave

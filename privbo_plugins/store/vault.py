@@ -31,7 +31,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from privbo_plugins.errors import VaultError
-from privbo_plugins.store.transaction import DAMAGED, Transaction
+from privbo_plugins.store.log import DAMAGED
+from privbo_plugins.store.transaction import Transaction
 from privbo_plugins.store.vault_file import prepare_file
 
 if TYPE_CHECKING:
