@@ -8,8 +8,6 @@ import os
 import signal
 import warnings
 from collections.abc import Callable
-from contextlib import ExitStack
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ import numpy as np
 
 from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig, make_model
 from privbo_plugins.algorithms.dp_fts_de.population import Belief, PopulationModel
-from privbo_plugins.federation import FederatedServer, Participant, RemoteLink, connect
+from privbo_plugins.federation import FederatedServer, connect
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.sessions import broadcasts as ledger_module
@@ -147,36 +145,12 @@ def _die(how: str) -> None:
     os._exit(7)
 
 
-# A federation's processes, told what to do ------------------------------------------------------
+# Agents and servers that fork -------------------------------------------------------------------
 
 SENTINEL = 0.7234918273645519
 """A number whose text or bytes would not turn up by chance."""
 
 SPACE = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
-
-
-def obey(role: str, calls: Connection, errors: str) -> None:
-    """Answers calls of an agent's or a server's methods, both in JSON.
-
-    Args:
-        role: "agent" or "server".
-        calls: Where they come from.
-        errors: Name of a file that receives whatever is printed.
-    """
-    printed = os.open(errors, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.dup2(printed, 1)
-    os.dup2(printed, 2)
-    process: Any = AgentProcess() if role == "agent" else ServerProcess(calls)
-    while True:
-        try:
-            method, arguments = json.loads(calls.recv_bytes())
-        except EOFError:
-            return
-        try:
-            answer = {"result": getattr(process, method)(*arguments)}
-        except Exception as error:
-            answer = {"error": [type(error).__name__, str(error)]}
-        calls.send_bytes(json.dumps(answer).encode())
 
 
 def vector(length: int, seed: int) -> np.ndarray:
@@ -191,99 +165,37 @@ def as_json(broadcast: Broadcast | None) -> Any:
     return [broadcast.round, broadcast.weights.tolist(), broadcast.noise.tolist()]
 
 
-class AgentProcess:
-    """An agent's process."""
+def fork_an_agent(invitation: str, file: str) -> None:
+    """Leaves the child's round, the broadcasts that its parent sees, and both numbers of channels.
 
-    link: RemoteLink
-
-    def __init__(self) -> None:
-        self._watch = ExitStack()  # as long as the process lives
-        self._opened = self._watch.enter_context(wires.dialled())
-
-    def connect(self, invitation: str) -> int:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "This federation adds no noise")
-            self.link = connect(invitation)
-        return self.link.agent
-
-    def join(self) -> None:
-        self.link.join(SPACE.to_dict())
-
-    def submit(self, seed: int) -> int | None:
-        return self.link.submit(vector(self.link.config.message_length, seed))
-
-    def collect(self, t: int) -> Any:
-        return as_json(self.link.collect(t))
-
-    def broadcasts(self) -> Any:
-        return [as_json(b) for b in self.link.broadcasts()]
-
-    def leave(self) -> None:
-        self.link.leave()
-
-    def participate(self, n_rounds: int) -> Any:
-        """Whole trials, as a sampler has them; what was received after each round."""
-        participant = Participant(self.link, SPACE, maximize=True, seed=3)
-        X: list[np.ndarray] = []
-        values: list[float] = []
-        received: list[Any] = []
-        for number in range(participant.n_startup + n_rounds):
-            points, known = np.array(X).reshape(-1, 2), np.array(values)
-            x = participant.next_point(points, known, number)
-            X.append(x)
-            values.append(float(1 - ((x - 0.1 * self.link.agent) ** 2).sum()))
-            if number >= participant.n_startup:
-                received.append(as_json(self.link.broadcasts()[-1]))
-        return received
-
-    def fork(self, seed: int) -> Any:
-        """The link in a child, which submits, and in its parent afterwards; how many channels."""
+    The child sends with the link that its parent has used.
+    """
+    warnings.filterwarnings("ignore", "This federation adds no noise|.*multi-threaded.*fork")
+    with wires.dialled() as opened:
+        link = connect(invitation)
+        link.join(SPACE.to_dict())
         read, write = os.pipe()
         if os.fork() == 0:
             with open(write, "w") as out:
-                json.dump([self.submit(seed), len(self._opened)], out)
+                t = link.submit(vector(link.config.message_length, 0))
+                json.dump([t, len(opened)], out)
             os._exit(0)
         os.close(write)
         with open(read) as answer:
             child = json.load(answer)
         os.wait()
-        return [child, len(self.broadcasts()), len(self._opened)]
+        Path(file).write_text(json.dumps([child, len(link.broadcasts()), len(opened)]))
 
 
-class ServerProcess:
-    """A server's process.
-
-    Args:
-        calls: Where it is told what to do.
-    """
-
-    server: FederatedServer
-
-    def __init__(self, calls: Connection) -> None:
-        self._calls = calls
-
-    def listen(self, config: dict[str, Any], vault: str, address: Any, secret: str) -> Any:
-        self.server = FederatedServer(FederationConfig(**config), vault=vault, space=SPACE)
-        bound = self.server.listen(tuple(address), secret=secret)
-        return bound, [self.server.invitation(n) for n in range(config["n_agents"])]
-
-    def ledger(self) -> list[str]:
-        return [charge.key for charge in self.server.ledger()]
-
-    def fork(self) -> int:
-        """A child that outlives this process, until it is killed; its number."""
-        child = os.fork()
-        if child == 0:
-            self._calls.close()
-            signal.alarm(int(PATIENCE))  # in case nobody does
-            while True:
-                signal.pause()
-        return child
-
-    def die_after_release(self) -> None:
-        """Ends this process between the next release and its answer."""
-        owner, name = DEATHS["committed"]
-        setattr(owner, name, _that_ends(getattr(owner, name), "kill"))
-
-    def close(self) -> None:
-        self.server.close()
+def fork_a_server(config: dict[str, Any], secret: str, file: str) -> None:
+    """Listens, and leaves its port and the number of a child that outlives this process."""
+    warnings.filterwarnings("ignore", ".*multi-threaded.*fork")
+    server = FederatedServer(FederationConfig(**config), space=SPACE)
+    _, port = server.listen(secret=secret)
+    child = os.fork()
+    signal.alarm(int(PATIENCE))  # in case no test ends them
+    if child:
+        Path(f"{file}~").write_text(json.dumps([port, child]))
+        os.rename(f"{file}~", file)
+    while True:
+        signal.pause()

@@ -13,11 +13,9 @@ import pickle
 import shutil
 import signal
 import socket
-import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,9 +46,8 @@ from privbo_plugins.federation import (
     messages,
 )
 from privbo_plugins.spaces import Float, Space
-from privbo_plugins.store.vault import open_vault
 from tests import wires
-from tests.worker import CONTEXT, PATIENCE
+from tests.worker import PATIENCE, script
 
 from .listeners import (
     PLAIN,
@@ -63,7 +60,7 @@ from .listeners import (
     traces,
     working,
 )
-from .scenes import SENTINEL, SPACE, as_json, obey, vector
+from .scenes import SENTINEL, SPACE, as_json, vector
 
 pytestmark = pytest.mark.filterwarnings("ignore:This federation adds no noise")
 
@@ -178,178 +175,58 @@ def test_a_federation_without_noise_is_not_joined_silently() -> None:
 # Processes --------------------------------------------------------------------------------------
 
 
-class Remote:
-    """A process of :func:`tests.engine.scenes.obey`; what it prints goes to a file."""
-
-    def __init__(self, role: str, errors: Path) -> None:
-        self._calls, other = CONTEXT.Pipe()
-        self.process = CONTEXT.Process(target=obey, args=(role, other, str(errors)))
-        self.process.start()
-        other.close()
-        self.said = b""
-
-    def ask(self, method: str, *arguments: Any) -> None:
-        """Begins a call."""
-        self._calls.send_bytes(json.dumps([method, arguments]).encode())
-
-    def answer(self) -> Any:
-        """Its answer; of an error the name and text."""
-        assert self._calls.poll(PATIENCE), "the process does not answer"
-        said = self._calls.recv_bytes()
-        self.said += said
-        reply = json.loads(said)
-        return reply.get("error", reply.get("result"))
-
-    def __call__(self, method: str, *arguments: Any) -> Any:
-        self.ask(method, *arguments)
-        return self.answer()
-
-    def is_killed(self) -> bool:
-        """Whether it dies of a signal that is sent by now."""
-        self.process.join(PATIENCE)
-        return self.process.exitcode == -signal.SIGKILL
-
-    def kill(self) -> None:
-        self.process.kill()
-        assert self.is_killed()
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.join()
-        self._calls.close()
-
-
-@dataclass
-class Pool:
-    """Agents' processes, used again by the next test."""
-
-    errors: Path
-    every: list[Remote] = field(default_factory=list)
-
-    def take(self, n: int) -> list[Remote]:
-        idle = [agent for agent in self.every if agent.process.is_alive()]
-        fresh = [Remote("agent", self.errors) for _ in range(n - len(idle))]
-        self.every += fresh
-        return [*idle, *fresh][:n]
-
-
-@pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
-    made = Pool(tmp_path_factory.mktemp("agents") / "printed")
-    yield made
-    for agent in made.every:
-        agent.close()
-    assert made.errors.read_bytes() == b""
-
-
-def invited(server: FederatedServer, agents: list[Remote]) -> None:
-    for n, agent in enumerate(agents):
-        assert agent("connect", server.invitation(n)) == n
-        assert agent("join") is None
-
-
-def average(n_agents: int, seeds: list[int]) -> np.ndarray:
-    total: np.ndarray = np.sum([vector(M, seed) for seed in seeds], axis=0)
-    return total / n_agents
-
-
-def test_agents_in_processes_receive_what_the_vault_holds(pool: Pool, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'vault.db'}"
-    settings = PLAIN | {"z": 1.0, "n_regions": 2}
-    with serving(vault=url, settings=settings, deadline=None) as server:
-        agents = pool.take(3)
-        invited(server, agents)
-        for agent in agents:
-            agent.ask("participate", 2)
-        answers = [agent.answer() for agent in agents]
-        held = [as_json(b) for b in server.broadcasts()]
-        assert [charge.key for charge in server.ledger()] == ["1", "2"]
-    assert answers == [held, held, held]
-    vault = open_vault(url)
-    with vault.transaction(server.run.run_id) as tx:
-        stored = [[int(k), p["weights"], p["noise"]] for _, _, k, p in tx.releases_after(0)]
-    vault.close()
-    assert stored == held
-    assert np.array(held[0][1]).shape == (2, M)
-
-
-def test_an_agent_killed_after_it_sent_is_in_the_sum(pool: Pool, clock: SimpleNamespace) -> None:
-    with serving(deadline=0.5) as server:
-        agents = pool.take(3)
-        invited(server, agents)
-        assert [agents[1]("submit", 1), agents[2]("submit", 2)] == [1, 1]
-        agents[2].kill()
+def test_a_round_ends_at_its_deadline_though_no_agent_waits(clock: SimpleNamespace) -> None:
+    with serving(3, deadline=0.5) as server:
+        for n in (1, 2):
+            with closing(connect(server.invitation(n))) as link:
+                assert link.submit(vector(M, n)) == 1
         clock.now += 1
-        eventually(lambda: len(server.broadcasts()) == 1)  # though nobody waits for it
-        expected = average(3, [1, 2])
+        eventually(lambda: len(server.broadcasts()) == 1)
+        expected = (vector(M, 1) + vector(M, 2)) / 3
         np.testing.assert_allclose(server.broadcasts()[0].weights[0], expected, atol=1e-6)
-        assert len(agents[0]("broadcasts")) == 1
 
 
-def test_a_forked_agent_opens_a_connection_of_its_own(pool: Pool) -> None:
+def test_a_forked_agent_opens_a_connection_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "found"
     with serving(1) as server:
-        agents = pool.take(1)
-        invited(server, agents)
-        (t, child), n_broadcasts, parent = agents[0]("fork", 0)
-        assert (t, n_broadcasts) == (1, 1)
-        assert child == parent + 1
+        told = {"invitation": server.invitation(0), "file": str(file)}
+        assert script("tests.engine.scenes:fork_an_agent", told).wait(PATIENCE) == 0
+        assert json.loads(file.read_text()) == [[1, 2], 1, 1]
         assert as_json(server.broadcasts()[0]) == locally(1, [0])
 
 
-# A server that dies -----------------------------------------------------------------------------
-
-
-def test_a_killed_server_goes_on_where_it_was(pool: Pool, tmp_path: Path) -> None:
-    settings = PLAIN | {"n_agents": 3, "z": 1.0, "n_rounds": 4}
-    url = f"sqlite:///{tmp_path / 'vault.db'}"
-    secret = str(tmp_path / "secret")
-    address: Any = ["127.0.0.1", 0]
-    agents, orphans, errors = pool.take(3), [], tmp_path / "printed"
-    servers = [Remote("server", errors) for _ in range(3)]
+def test_a_child_of_a_killed_server_does_not_keep_its_port(tmp_path: Path) -> None:
+    file, secret = tmp_path / "found", tmp_path / "secret"
+    told = {"config": PLAIN | {"n_agents": 1}, "secret": str(secret), "file": str(file)}
+    with script("tests.engine.scenes:fork_a_server", told) as process:
+        eventually(file.exists)
+        process.kill()
+    port, child = json.loads(file.read_text())
     try:
-        address, invitations = servers[0]("listen", settings, url, address, secret)
-        again = [settings, url, address, secret]
-        for n, agent in enumerate(agents):
-            assert [agent("connect", invitations[n]), agent("join")] == [n, None]
-        assert [agent("submit", n) for n, agent in enumerate(agents)] == [1, 1, 1]
-        first = agents[0]("collect", 1)
-
-        # In the middle of round 2, while an agent waits for its end.
-        assert [agents[0]("submit", 0), agents[1]("submit", 1)] == [2, 2]
-        agents[0].ask("collect", 2)
-        orphans.append(servers[0]("fork"))  # must not keep the port
-        servers[0].kill()
-        assert agents[0].answer()[0] == "FederationError"
-        assert agents[1]("submit", 1)[0] == "FederationError"
-        assert servers[1]("listen", *again) == [address, invitations]
-        assert agents[1]("collect", 2) is None  # what it sent is gone: nobody to wait for
-        assert agents[2]("submit", 2) == 2
-        assert agents[1]("collect", 2) is None  # though somebody else has opened it again
-        assert [agents[0]("submit", 0), agents[1]("submit", 1)] == [2, 2]
-        second = agents[2]("collect", 2)
-        assert second == agents[0]("collect", 2)
-
-        # Between the release of round 3 and its answer.
-        servers[1]("die_after_release")
-        assert [agents[0]("submit", 0), agents[1]("submit", 1)] == [3, 3]
-        assert agents[2]("submit", 2)[0] == "FederationError"
-        assert servers[1].is_killed()
-        assert servers[2]("listen", *again) == [address, invitations]
-        third = agents[0]("collect", 3)
-        for agent in agents:
-            assert agent("broadcasts") == [first, second, third]
-        assert servers[2]("ledger") == ["1", "2", "3"]
-        assert servers[2]("close") is None
+        with serving(1, secret=secret, address=("127.0.0.1", port)) as server:
+            with closing(connect(server.invitation(0))) as link:
+                assert link.submit(np.ones(M)) == 1
     finally:
-        for process in servers:
-            process.close()
-        for child in orphans:
-            os.kill(child, signal.SIGKILL)
-    assert errors.read_bytes() == b""
-    assert stat.S_IMODE(os.stat(secret).st_mode) == 0o600
-    said = b"".join(process.said for process in servers)
-    assert traces((tmp_path / "vault.db").read_bytes() + said) == []
-    assert traces(b"".join(agent.said for agent in agents)) == []
+        os.kill(child, signal.SIGKILL)
+
+
+def test_an_agent_whose_vector_was_lost_with_its_server_is_not_kept_waiting(
+    tmp_path: Path,
+) -> None:
+    """Though another agent has opened the same round again."""
+    where: dict[str, Any] = {"address": free_address(), "secret": tmp_path / "secret"}
+    where |= {"deadline": None, "settings": PLAIN | {"n_regions": 2}}
+    with serving(2, **where) as server:
+        lost, other = (connect(server.invitation(n)) for n in range(2))
+        assert lost.submit(np.ones(M)) == 1
+    with serving(2, **where) as server, closing(lost), closing(other):
+        assert other.submit(np.ones(M)) == 1
+        assert lost.collect(1) is None
+        assert lost.submit(np.ones(M)) == 1
+        found = other.collect(1)
+        assert found is not None
+        assert as_json(found) == as_json(server.broadcasts()[0])
+        assert found.weights.shape == (2, M)
 
 
 # A ledger that was lost or put back ------------------------------------------------------------
