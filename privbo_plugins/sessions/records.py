@@ -45,6 +45,7 @@ from privbo_plugins.sessions.reader import (
     shown,
 )
 from privbo_plugins.sessions.record_labels import RecordLabels
+from privbo_plugins.sessions.run_settings import differing
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.log import UNPROTECTED
 from privbo_plugins.store.release import Order, Outlet
@@ -431,18 +432,18 @@ def _blocks_of(y: Array) -> Iterable[Array]:
 
 
 def _check_same_settings(stored: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    then, now = ({**one["config"], "algorithm": one["algorithm"], "direction": one["maximize"]}
-                 for one in (stored, given))  # fmt: skip
-    differing = [name for name in {**now, **then} if then.get(name) != now.get(name)]
-    if differing:
-        told = ", ".join(
-            f"{name}={then.get(name)!r} then and {now.get(name)!r} now"
-            if name in stored["config"] or name in given["config"]
-            else name
-            for name in differing
-        )
+    then, now = (
+        {
+            "algorithm": one["algorithm"],
+            **one["config"],
+            "direction": "maximize" if one["maximize"] else "minimize",
+        }
+        for one in (stored, given)
+    )
+    others = differing(then, now)
+    if others:
         raise ValueError(
-            f"This run was started with other settings ({told}). A budget cannot change under "
+            f"This run was started with other settings ({others}). A budget cannot change under "
             "way: use the same settings, or start a new study (on the same records its mu adds to "
             "this one's: squares add up)."
         )

@@ -10,6 +10,7 @@ has no vault, the charge is made here and the noise is drawn there
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -32,11 +33,11 @@ from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import Gaussian, LocalMechanism
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sanitize import retelling
-from privbo_plugins.sessions.run_settings import asked_with, compare, fix
+from privbo_plugins.sessions.run_settings import asked_with, check_asked
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.log import EVALUATION, NOTE, UNPROTECTED
 from privbo_plugins.store.release import Order, Outlet, accept, admit
-from privbo_plugins.store.run import OtherSettingsError, begin_or_join
+from privbo_plugins.store.run import begin_or_join
 from privbo_plugins.store.transaction import Transaction
 from privbo_plugins.store.vault import Vault
 from privbo_plugins.users import User, one_name
@@ -71,8 +72,8 @@ class RewardSession:
         user_delta: Delta of one user's total and its limit; at 0 pure epsilons add up.
         noise: Test injection only; a run with it is reported as unprotected.
         config: Settings of the algorithm that asks for the rewards, JSON-ready, with its name as
-            "algorithm" and all else that shall not change under way; stored with the run. None
-            where any algorithm may ask.
+            "algorithm" and all else that shall not change under way; stored with a run that is
+            started. None where any algorithm may ask.
         space: What it searches; stored with the run. None where the host alone knows it.
 
     Raises:
@@ -103,19 +104,14 @@ class RewardSession:
         config: Mapping[str, Any] | None = None,
         space: Space | None = None,
     ) -> None:
-        self._asked = asked_with(config, space)
         check_user_budget(mechanism, user_budget, user_delta)
         self.mechanism, self.vault, self.user_budget = mechanism, vault, user_budget
         self.user_delta = user_delta
-        limits = {"user_budget": user_budget, "user_delta": user_delta}
-        try:
-            self.run = begin_or_join(vault, host_key, {**mechanism.parameters(), **limits})
-        except OtherSettingsError:
-            raise VaultError(
-                "The vault holds evaluations of this run under another mechanism, epsilon, range "
-                "or user budget. Use the same, or another study."
-            ) from None
-        fix(self.run, self._asked)
+        own = {**mechanism.parameters(), "user_budget": user_budget, "user_delta": user_delta}
+        asked = asked_with(config, space)
+        self.run = begin_or_join(
+            vault, host_key, own | asked, same=lambda stored: _check_same(stored, own, asked)
+        )
         self._outlet = Outlet(self.run, noise)
 
     def _pseudonym(self, trial: str, user: User | None) -> str:
@@ -229,7 +225,6 @@ class RewardSession:
         return Order(EVALUATION, trial, lambda tx: self._charge(tx, trial, person), draw)
 
     def _charge(self, tx: Transaction, trial: str, person: str) -> None:
-        compare(tx, self._asked)
         payer = tx.payer(trial)
         if payer not in (None, person):
             raise PrivacyError(
@@ -313,6 +308,18 @@ class RewardSession:
             reasons=[*marks, *reasons],
             notes=[*noted, *notes],
         )
+
+
+def _check_same(
+    stored: Mapping[str, Any], own: Mapping[str, Any], asked: Mapping[str, Any]
+) -> None:
+    known = {name: stored[name] for name in own if name in stored}
+    if known != json.loads(json.dumps(own)):
+        raise VaultError(
+            "The vault holds evaluations of this run under another mechanism, epsilon, range "
+            "or user budget. Use the same, or another study."
+        )
+    check_asked(stored, asked)
 
 
 def _evaluations(mechanism: str | None, epsilon: float, delta: float, k: int) -> Counter[Cost]:

@@ -31,7 +31,7 @@ from privbo_plugins.sessions.broadcasts import broadcasts_of, claimed_of, publis
 from privbo_plugins.sessions.reader import LossReader
 from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.sessions.rows import Curator, holds_answers, table_of
-from privbo_plugins.sessions.run_settings import algorithm_of, asked_of
+from privbo_plugins.sessions.run_settings import asked_of
 from privbo_plugins.settings import evolve
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.run import NEVER_COMPARED, Run
@@ -103,7 +103,9 @@ class StoredRun:
         """Name of the algorithm that it runs; of the mechanism where the vault knows no other."""
         named = ("algorithm", "mechanism", "population")
         told = next((self.settings[name] for name in named if name in self.settings), "")
-        return algorithm_of(self.frozen) or str(told)
+        config = self.settings.get("config")
+        asked = config.get("algorithm") if isinstance(config, Mapping) else None
+        return asked if isinstance(asked, str) else str(told)
 
     @property
     def not_known(self) -> tuple[str, ...]:
@@ -226,7 +228,9 @@ class StoredRun:
     def _rewards(self) -> _Told:
         mechanism = stored_mechanism(self.settings)
         limits = {name: self.settings[name] for name in ("user_budget", "user_delta")}
-        ledger = RewardSession(mechanism, self.vault, self.name, **limits, **asked_of(self.frozen))
+        ledger = RewardSession(
+            mechanism, self.vault, self.name, **limits, **asked_of(self.settings)
+        )
         released = list(ledger.evaluations().values())
         guarantee = ledger.guarantee(
             len(released), users_named=ledger.users_named, reasons=self._unseen

@@ -17,6 +17,7 @@ from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.sessions.stored import runs_of
 from privbo_plugins.spaces import Categorical, Float, Int, Space
+from privbo_plugins.store.run import begin_or_join
 from privbo_plugins.store.vault import Vault, open_vault
 
 from .scenes import at_once
@@ -24,7 +25,6 @@ from .scenes import at_once
 LINE = Space({"x": Float(0.0, 1.0)})
 MIXED = Space({"x": Float(0.0, 1.0), "kind": Categorical(("a", "b")), "k": Int(1, 6)})
 UCB = {"algorithm": "gp-ucb", "maximize": True}
-LATER = "stored after its first evaluations"
 
 
 @pytest.fixture(params=["memory", "postgres"])
@@ -57,7 +57,6 @@ def test_a_run_goes_on_with_the_settings_and_the_space_that_it_was_begun_with(
     again = opened(vault, config=dict(reversed(settings.items())), space=MIXED)
     assert again.evaluations() == {"0": value}
     assert again.replay("0") == value
-    assert LATER not in notes(again)
 
 
 @pytest.mark.parametrize("evaluated", [False, True])
@@ -72,7 +71,7 @@ def test_a_run_goes_on_with_the_settings_and_the_space_that_it_was_begun_with(
         ({"config": {**UCB, "T": 9}}, ValueError, "T=None then and 9 now"),
         ({"config": {"algorithm": "gp-ucb"}}, ValueError, "maximize=True then and None now"),
         ({"config": None}, ValueError, "algorithm='gp-ucb' then and None now"),
-        ({"config": None, "space": None}, ValueError, "Nothing was drawn"),
+        ({"config": None, "space": None}, SpaceChangedError, r"another space \(none,"),
     ],
 )
 def test_a_run_is_not_joined_with_others_or_with_none(
@@ -88,26 +87,15 @@ def test_a_run_is_not_joined_with_others_or_with_none(
     assert opened(vault, **own).guarantee(1, users_named=True).protected
 
 
-def test_what_one_host_does_not_tell_another_may_as_long_as_nobody_was_asked(
-    vault: Vault,
-) -> None:
-    opened(vault)
-    opened(vault, space=LINE)
-    session = opened(vault, config=UCB, space=LINE)
-    assert LATER not in notes(session)
-    with pytest.raises(SpaceChangedError):
-        opened(vault, config=UCB, space=MIXED)
-    with pytest.raises(ValueError, match="other settings"):
-        opened(vault, space=LINE)
-
-
 def test_a_run_of_any_algorithm_stays_one(vault: Vault) -> None:
-    """As with any sampler of Optuna's own: nothing is stored, and nothing compared."""
+    """As with any sampler of Optuna's own: nothing is stored, and no space is given later."""
     opened(vault).release("0", 0.5, "Jane", 0.0)
     opened(vault).release("1", 0.5, "Joe", 0.0)
     session = opened(vault)
     with vault.transaction(session.run.run_id) as tx:
         assert tx.run() == ("loop/a", session.run.settings, None)
+    with pytest.raises(SpaceChangedError, match=r"over none, .*Nothing was drawn"):
+        opened(vault, config=UCB, space=LINE)
 
 
 def test_settings_that_cannot_be_stored_begin_no_run(vault: Vault) -> None:
@@ -115,39 +103,6 @@ def test_settings_that_cannot_be_stored_begin_no_run(vault: Vault) -> None:
         opened(vault, config={"algorithm": object()})
     with vault.transaction("") as tx:
         assert tx.hosts() == []
-
-
-# Never two spaces -------------------------------------------------------------------------------
-
-
-def test_who_joined_before_the_space_was_known_draws_nothing_after(vault: Vault) -> None:
-    early = opened(vault)
-    early.release("0", 0.5, "Jane", 0.0)
-    late = opened(vault, config=UCB, space=LINE)
-    for asks in (
-        lambda: early.release("1", 0.5, "Joe", 0.0),
-        lambda: early.charge("1", "Joe"),
-    ):
-        with pytest.raises(SpaceChangedError, match="Nothing was drawn"):
-            asks()
-    assert list(late.evaluations()) == ["0"]
-    assert late.most()[0] == 1
-    assert early.release("0", 0.75, "Jane", 0.0) == late.replay("0")  # a replay asks for nothing
-
-
-def test_a_run_whose_first_evaluations_nobody_knows_says_so_and_takes_one_space_from_then_on(
-    vault: Vault,
-) -> None:
-    opened(vault).release("0", 0.5, "Jane", 0.0)
-    session = opened(vault, config=UCB, space=LINE)
-    session.release("1", 0.5, "Joe", 0.0)
-    assert session.guarantee(2, users_named=True).protected
-    assert f"the run's algorithm and search space was {LATER}" in notes(session).replace("\n", " ")
-    with pytest.raises(SpaceChangedError):
-        opened(vault, config=UCB, space=MIXED)
-    assert sorted(opened(vault, config=UCB, space=LINE).evaluations()) == ["0", "1"]
-    (run,) = runs_of(vault)
-    assert run.algorithm == "duchi"  # of all evaluations no more is known
 
 
 def joins(path: Path, x: float, ready: Any, answer: Any) -> None:
@@ -162,7 +117,6 @@ def joins(path: Path, x: float, ready: Any, answer: Any) -> None:
 
 def test_of_workers_that_join_at_once_with_two_spaces_those_of_one_go_on(tmp_path: Path) -> None:
     path = tmp_path / "v.db"
-    opened(open_vault(f"sqlite:///{path}"))
     jobs = [(path, 1.0 + i % 2) for i in range(4)]
     answers = at_once(joins, *jobs, folder=tmp_path)
     assert sorted(answers) in ([0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 2.0, 2.0])
@@ -195,17 +149,9 @@ def test_the_vault_alone_names_the_algorithm_that_asked(
     assert "<td>moma-gp-ucb</td>" in page.read_text()
 
 
-@pytest.mark.parametrize(
-    "frozen",
-    [
-        {"config": 3, "late": []}, {"config": {"algorithm": 3}, "late": []},
-        {"config": {"algorithm": "x"}, "late": 3}, {"config": {"algorithm": "x"}}, {},
-    ],
-)  # fmt: skip
-def test_what_was_never_stored_is_no_algorithm(frozen: Any) -> None:
+@pytest.mark.parametrize("config", [3, {"algorithm": 3}, {}])
+def test_what_was_never_stored_is_no_algorithm(config: Any) -> None:
     vault = open_vault()
-    session = opened(vault)
-    with vault.transaction(session.run.run_id) as tx:
-        tx.freeze(frozen)
-    (run,) = runs_of(vault)
-    assert run.algorithm == "duchi"
+    settings = {**opened(vault).run.settings, "config": config}
+    begin_or_join(vault, "loop/b", settings)
+    assert {run.algorithm for run in runs_of(vault)} == {"duchi"}
