@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
@@ -17,7 +17,7 @@ from optuna_samplers._audit import OF_TRIALS, stored
 from optuna_samplers._sampler import OfStudy, StudySampler
 from optuna_samplers._settings import SpaceSettings
 from privbo_plugins.algorithms.protocols import Evaluation, SeededAlgorithm, Slot
-from privbo_plugins.sessions.scheduler import Attempt, SharedTranscript, finite, is_at, slot_of
+from privbo_plugins.sessions.scheduler import Attempt, SharedScheduler, finite, is_at, slot_of
 from privbo_plugins.settings import evolve
 from privbo_plugins.spaces import Space
 
@@ -48,7 +48,7 @@ class Reading(OfStudy):
 
     def __init__(self) -> None:
         super().__init__()
-        self.scheduler: SharedTranscript[Any] | None = None
+        self.scheduler: SharedScheduler[Any] | None = None
         self.mark: Mark | None = None
         self.shown: dict[str, Any] | None = None
         self.said: set[str] = set()
@@ -62,8 +62,6 @@ class ScheduledSampler(StudySampler[Reading]):
         config: Its settings.
         given: What every sampler has; its seed drives candidates as well.
     """
-
-    _SCHEDULER: ClassVar[type[SharedTranscript[Any]]] = SharedTranscript
 
     def __init__(
         self, algorithm: Callable[..., SeededAlgorithm], config: Any, given: SpaceSettings
@@ -105,14 +103,14 @@ class ScheduledSampler(StudySampler[Reading]):
         mark = self._state(study).mark
         return [self._attempt(trial, mark) for trial in trials]
 
-    def _scheduler(self, study: Study, space: Space) -> SharedTranscript[Any]:
+    def _scheduler(self, study: Study, space: Space) -> SharedScheduler[Any]:
         """The transcript of a study's trials over a space, not brought up to date."""
         own, mark = self._state(study), self._mark(study, space)
         if own.scheduler is None or own.scheduler.space != space or own.mark != mark:
             maximize = study.direction == StudyDirection.MAXIMIZE
             seed = self._seed if mark is None else mark["key"]
             algorithm = self._algorithm(self._config, space, maximize=maximize, seed=seed)
-            own.scheduler, own.mark = self._SCHEDULER(algorithm, space), mark
+            own.scheduler, own.mark = SharedScheduler(algorithm, space), mark
         return own.scheduler
 
     def _synchronised(

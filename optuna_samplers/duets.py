@@ -13,7 +13,7 @@ import functools
 import hashlib
 import json
 import warnings
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,6 @@ from privbo_plugins.privacy.local import OptionalRewardPrivacy
 from privbo_plugins.sessions.scheduler import (
     Attempt,
     SharedScheduler,
-    SharedTranscript,
     slot_of,
 )
 from privbo_plugins.settings import Published, WholeNumber, setting, settings, takes
@@ -109,7 +108,6 @@ class DUETSSampler(Published, RewardSampler):
     """
 
     _PUBLISHED = PUBLISHED
-    _SCHEDULER: ClassVar[type[SharedTranscript[Any]]] = SharedScheduler
 
     @takes(_Settings)
     def __init__(self, given: _Settings) -> None:

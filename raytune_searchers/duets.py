@@ -13,7 +13,7 @@ from privbo_plugins.algorithms.duets.algorithm import Epoch
 from privbo_plugins.algorithms.duets.config import PUBLISHED, DUETSSettings
 from privbo_plugins.algorithms.protocols import Evaluation, Slot
 from privbo_plugins.privacy.local import OptionalRewardPrivacy
-from privbo_plugins.sessions.scheduler import DrawScheduler, FailureCounts
+from privbo_plugins.sessions.scheduler import FailureCounts, Scheduler
 from privbo_plugins.settings import Published, WholeNumber, setting, settings, takes
 from raytune_searchers._rewards import RewardSearch
 from raytune_searchers._settings import RewardSearchSettings
@@ -119,8 +119,8 @@ class DUETSSearch(Published, RewardSearch):
         self._lost.clear()
         return taken
 
-    def _of(self, algorithm: DUETS) -> DrawScheduler[DUETS]:
-        return DrawScheduler(algorithm, self._lost)
+    def _of(self, algorithm: DUETS) -> Scheduler[DUETS]:
+        return Scheduler(algorithm, self._lost)
 
     def _suggestion(self, trial_id: str) -> dict[str, Any]:
         suggestion = super()._suggestion(trial_id)

@@ -40,7 +40,6 @@ from privbo_plugins.algorithms.protocols import (
     ATTEMPTS,
     DrawAlgorithm,
     Evaluation,
-    RewardAlgorithm,
     Slot,
 )
 from privbo_plugins.spaces import Space
@@ -58,8 +57,7 @@ _LOOKS = 5
 _SAME = 1e-9
 """Points closer than this, in every coordinate, are one."""
 
-A = TypeVar("A", bound=RewardAlgorithm)
-D = TypeVar("D", bound=DrawAlgorithm)
+A = TypeVar("A", bound=Any)
 P = TypeVar("P", bound=Hashable)
 T = TypeVar("T")
 
@@ -128,57 +126,42 @@ class Scheduler(Generic[A]):
     """An algorithm, and what it has been told of trials that one process hands out.
 
     Args:
-        algorithm: Knows nothing yet, or what it was restored with.
+        algorithm: Knows nothing yet, or what it was restored with; one that waits for draws is a
+            :class:`DrawAlgorithm`.
+        lost: Trials that have ended without a number, as restored.
     """
 
-    def __init__(self, algorithm: A) -> None:
+    def __init__(self, algorithm: A, lost: FailureCounts[Slot] | None = None) -> None:
         self.algorithm = algorithm
+        self.lost: FailureCounts[Slot] = FailureCounts() if lost is None else lost
+
+    def _slots(self) -> list[Slot]:
+        """Draws of the open epoch; none where the algorithm waits for none."""
+        slots: list[Slot] = getattr(self.algorithm, "slots", list)()
+        return slots
 
     def next(
         self, key: int, out: Sequence[Evaluation] = (), *, may_wait: bool = False
     ) -> Evaluation | None:
         """Returns what the next trial evaluates, or None to wait.
 
+        A draw that is neither taken nor given up, or what the algorithm has besides.
+
         Args:
             key: Distinguishes this ask from others where nothing is known yet.
             out: What trials evaluate that have not ended.
             may_wait: Whether the host can wait.
         """
-        return self.algorithm.ask(key, out, may_wait=may_wait)
-
-    def tell(self, trial: Hashable, evaluation: Evaluation, value: float) -> None:  # noqa: ARG002
-        """A trial has ended with a finite number."""
-        self.algorithm.tell(evaluation, value)
-
-    def fail(self, trial: Hashable, evaluation: Evaluation) -> None:
-        """A trial has ended without one."""
-
-
-class DrawScheduler(Scheduler[D]):
-    """As :class:`Scheduler`, for an algorithm that waits for draws.
-
-    Args:
-        algorithm: Knows nothing yet, or what it was restored with.
-        lost: Trials that have ended without a number, as restored.
-    """
-
-    def __init__(self, algorithm: D, lost: FailureCounts[Slot] | None = None) -> None:
-        super().__init__(algorithm)
-        self.lost: FailureCounts[Slot] = FailureCounts() if lost is None else lost
-
-    def next(
-        self, key: int, out: Sequence[Evaluation] = (), *, may_wait: bool = False
-    ) -> Evaluation | None:
-        """Returns a draw that is neither taken nor given up, or what the algorithm has besides."""
         gone = [self.algorithm.evaluation_of(slot) for slot in self._given_up()]
-        return super().next(key, [*out, *gone], may_wait=may_wait)
+        chosen: Evaluation | None = self.algorithm.ask(key, [*out, *gone], may_wait=may_wait)
+        return chosen
 
     def tell(self, trial: Hashable, evaluation: Evaluation, value: float) -> None:
         """A trial has ended with a finite number."""
         slot = slot_of(evaluation)
         if slot is not None:
             self.lost.take_back(slot, trial)
-        super().tell(trial, evaluation, value)
+        self.algorithm.tell(evaluation, value)
         self._go_on()
 
     def fail(self, trial: Hashable, evaluation: Evaluation) -> None:
@@ -190,7 +173,7 @@ class DrawScheduler(Scheduler[D]):
 
     def _given_up(self) -> list[Slot]:
         gone = self.lost.given_up()
-        return [slot for slot in self.algorithm.open_slots() if slot in gone]
+        return [slot for slot in self.algorithm.open_slots() if slot in gone] if gone else []
 
     def _go_on(self) -> None:
         """Gives draws up where their epoch waits for nothing else."""
@@ -250,17 +233,37 @@ class Attempt:
         return Evaluation(space.snap(x), self.epoch)
 
 
-class SharedTranscript(Scheduler[A]):
+@dataclass(frozen=True)
+class Holders:
+    """Who holds the draws of the open epoch.
+
+    Attributes:
+        owners: Draws that have an owner, and whom.
+        given_up: Draws that have been tried often enough.
+        candidates: Trials that are an owner, or become one if those before them fail.
+    """
+
+    owners: dict[Slot, Attempt] = field(default_factory=dict)
+    given_up: set[Slot] = field(default_factory=set)
+    candidates: set[int] = field(default_factory=set)
+
+
+class SharedScheduler(Scheduler[A]):
     """What an algorithm has been told of a storage's trials, which several processes share.
 
     Args:
         algorithm: Knows nothing yet.
         space: Where it looks.
+
+    Attributes:
+        stray: The first trial found to have evaluated another point than its draw's.
     """
 
     def __init__(self, algorithm: A, space: Space) -> None:
         super().__init__(algorithm)
         self.space = space
+        self.stray: int | None = None
+        self._at: dict[int, bool] = {}
         self._told: set[int] = set()
         self._first_open = 0
 
@@ -277,80 +280,31 @@ class SharedTranscript(Scheduler[A]):
             self._told.discard(self._first_open)
             self._first_open += 1
 
-    def evaluated(self, attempt: Attempt) -> Evaluation | None:
-        """Returns what a trial evaluated; None if it has no part in this space."""
-        return attempt.evaluation(self.space)
-
     def read(self, attempts: Sequence[Attempt], asking: int | None) -> list[Evaluation]:
-        """Tells what has ended; what the others evaluate.
+        """Tells epochs that are complete, and what else has ended; what the others evaluate.
+
+        Draws of the open epoch that are done count as out: they are learnt with its last one.
 
         Args:
             attempts: Those that :meth:`unread` has named.
             asking: A trial that is about to ask, and evaluates nothing yet.
         """
-        ended = [attempt for attempt in attempts if attempt.ended]
-        for evaluation, value in self.values(ended):
-            self.algorithm.tell(evaluation, value)
-        self._read(ended)
-        return self._out(attempts, asking)
-
-    def _out(self, attempts: Iterable[Attempt], asking: int | None) -> list[Evaluation]:
-        out = [self.evaluated(a) for a in attempts if a.running and a.number != asking]
-        return [evaluation for evaluation in out if evaluation is not None]
-
-    def values(self, attempts: Iterable[Attempt]) -> list[tuple[Evaluation, float]]:
-        """Evaluations and their numbers; all are read before the algorithm learns the first."""
-        ended = [(self.evaluated(a), a.value) for a in attempts if a.value is not None]
-        return [(e, value) for e, value in ended if e is not None and value is not None]
-
-
-@dataclass(frozen=True)
-class Holders:
-    """Who holds the draws of the open epoch.
-
-    Attributes:
-        owners: Draws that have an owner, and whom.
-        given_up: Draws that have been tried often enough.
-        candidates: Trials that are an owner, or become one if those before them fail.
-    """
-
-    owners: dict[Slot, Attempt] = field(default_factory=dict)
-    given_up: set[Slot] = field(default_factory=set)
-    candidates: set[int] = field(default_factory=set)
-
-
-class SharedScheduler(SharedTranscript[D]):
-    """As :class:`SharedTranscript`, for an algorithm that waits for draws.
-
-    Args:
-        algorithm: Knows nothing yet.
-        space: Where it looks.
-
-    Attributes:
-        stray: The first trial found to have evaluated another point than its draw's.
-    """
-
-    def __init__(self, algorithm: D, space: Space) -> None:
-        super().__init__(algorithm, space)
-        self.lost: FailureCounts[Slot] = FailureCounts()
-        self.stray: int | None = None
-        self._at: dict[int, bool] = {}
-
-    def read(self, attempts: Sequence[Attempt], asking: int | None) -> list[Evaluation]:
-        """Tells epochs that are complete, and what else has ended; what the others evaluate.
-
-        Draws of the open epoch that are done count as out: they are learnt with its last one.
-        """
         left, held = self._close_epochs(attempts)
         ended = [a for a in left if a.ended and not self._waits(a, held)]
         for evaluation, value in self.values(ended):
-            self.algorithm.tell(Evaluation(evaluation.x), value)
+            self.algorithm.tell(evaluation, value)
         self._read(ended)
         open_now = [a for a in left if not a.ended and a.number != asking]
         out = {slot for slot, owner in held.owners.items() if owner.number != asking}
         out |= {a.wanted for a in open_now if a.wanted is not None} | held.given_up
-        draws = [self.algorithm.evaluation_of(s) for s in self.algorithm.slots() if s in out]
-        return draws + self._out(open_now, asking)
+        draws = [self.algorithm.evaluation_of(s) for s in self._slots() if s in out]
+        others = [a.evaluation(self.space) for a in open_now if a.running]
+        return draws + [evaluation for evaluation in others if evaluation is not None]
+
+    def values(self, attempts: Iterable[Attempt]) -> list[tuple[Evaluation, float]]:
+        """Evaluations and their numbers; all are read before the algorithm learns the first."""
+        ended = [(a.evaluation(self.space), a.value) for a in attempts if a.value is not None]
+        return [(e, value) for e, value in ended if e is not None and value is not None]
 
     def comes_first(self, number: int, slot: Slot, look: Callable[[], Sequence[Attempt]]) -> bool:
         """Checks whether a trial may hold the draw that it has claimed.
@@ -377,7 +331,7 @@ class SharedScheduler(SharedTranscript[D]):
     def late(self, attempts: Sequence[Attempt]) -> list[Attempt]:
         """Trials that an epoch waits for while everything else of it is known."""
         held = self._holders(attempts)
-        left = [slot for slot in self.algorithm.slots() if slot not in held.given_up]
+        left = [slot for slot in self._slots() if slot not in held.given_up]
         if not set(left) <= set(held.owners):
             return []
         waited_for = [owner for owner in held.owners.values() if not owner.ended]
@@ -391,11 +345,13 @@ class SharedScheduler(SharedTranscript[D]):
         algorithm, left = self.algorithm, list(attempts)
         while True:
             held = self._holders(left)
-            slots = algorithm.slots()
+            slots = self._slots()
+            if not slots:
+                return left, held
             done = {slot: owner for slot, owner in held.owners.items() if owner.ended}
             gone = held.given_up - {attempt.wanted for attempt in left}
             worst = algorithm.worst(known_of(algorithm, done.values()))
-            if not slots or not set(slots) <= set(done) | gone or (gone and worst is None):
+            if not set(slots) <= set(done) | gone or (gone and worst is None):
                 return left, held
             self._tell_epoch(done, worst)
             told = {owner.number for owner in done.values()}
@@ -405,7 +361,7 @@ class SharedScheduler(SharedTranscript[D]):
             left = [attempt for attempt in left if attempt.number not in told]
 
     def _tell_epoch(self, done: Mapping[Slot, Attempt], worst: float | None) -> None:
-        slots = self.algorithm.slots()
+        slots = self._slots()
         evaluations = [self.algorithm.evaluation_of(slot) for slot in slots]
         for slot, evaluation in zip(slots, evaluations, strict=True):
             if slot in done:
@@ -420,7 +376,7 @@ class SharedScheduler(SharedTranscript[D]):
         """
         holding = self._holding(attempts)
         found = Holders()
-        for slot in self.algorithm.slots():
+        for slot in self._slots():
             held, lost = holding.get(slot, {}), self.lost.of(slot)
             first = sorted(set(held) | lost)[:ATTEMPTS]
             good = [number for number in first if number not in lost]
@@ -434,7 +390,7 @@ class SharedScheduler(SharedTranscript[D]):
     def _holding(self, attempts: Iterable[Attempt]) -> dict[Slot, dict[int, Attempt]]:
         """Trials by the draws of the open epoch that they hold; who lost one is remembered."""
         holding: dict[Slot, dict[int, Attempt]] = {}
-        now = set(self.algorithm.slots())
+        now = set(self._slots())
         for attempt in attempts:
             slot = attempt.held
             if slot is None:
@@ -459,7 +415,7 @@ class SharedScheduler(SharedTranscript[D]):
 
     def _waits(self, attempt: Attempt, held: Holders) -> bool:
         """Checks whether an ended trial's number has to wait for its epoch to be done."""
-        if attempt.held is None or attempt.value is None or not self.algorithm.slots():
+        if attempt.held is None or attempt.value is None or not self._slots():
             return False
         return attempt.number in held.candidates or attempt.held[0] > self.algorithm.epoch
 

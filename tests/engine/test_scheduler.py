@@ -19,11 +19,10 @@ from privbo_plugins.sessions.scheduler import (
     FRUITLESS,
     HOPELESS,
     Attempt,
-    DrawScheduler,
     EarlyStop,
     FailureCounts,
+    Scheduler,
     SharedScheduler,
-    SharedTranscript,
     finite,
     is_at,
     slot_of,
@@ -48,7 +47,7 @@ def at(evaluation: Evaluation | None) -> dict[str, Any]:
 
 
 def test_a_draw_is_tried_three_times_and_then_counts_as_the_worst_of_its_epoch() -> None:
-    scheduler = DrawScheduler(duets())
+    scheduler = Scheduler(duets())
     slots = scheduler.algorithm.slots()
     for trial in range(ATTEMPTS):
         evaluation = scheduler.next(trial)
@@ -68,7 +67,7 @@ def test_a_draw_is_tried_three_times_and_then_counts_as_the_worst_of_its_epoch()
 
 
 def test_a_trial_that_is_run_again_takes_its_draw_back() -> None:
-    scheduler = DrawScheduler(duets())
+    scheduler = Scheduler(duets())
     first = scheduler.next(0)
     assert first is not None
     for trial in range(ATTEMPTS):
@@ -81,7 +80,7 @@ def test_a_trial_that_is_run_again_takes_its_draw_back() -> None:
 
 
 def test_an_epoch_that_nobody_has_a_number_for_waits_for_one() -> None:
-    scheduler = DrawScheduler(duets(1))
+    scheduler = Scheduler(duets(1))
     for i in range(2 * ATTEMPTS):
         evaluation = scheduler.next(i)
         assert evaluation is not None
@@ -97,7 +96,7 @@ def test_an_epoch_that_nobody_has_a_number_for_waits_for_one() -> None:
 
 
 def test_with_a_public_range_the_end_that_nobody_wants_counts() -> None:
-    scheduler = DrawScheduler(duets(1, low=-3.0, high=2.0))
+    scheduler = Scheduler(duets(1, low=-3.0, high=2.0))
     for i in range(2 * ATTEMPTS):
         evaluation = scheduler.next(i)
         assert evaluation is not None
@@ -226,7 +225,7 @@ def test_whoever_reads_when_derives_the_same(moves: list[tuple[str, int, int]]) 
 
 
 def test_workers_that_take_turns_derive_what_one_process_does() -> None:
-    storage, alone = Storage.of(2), DrawScheduler(duets())
+    storage, alone = Storage.of(2), Scheduler(duets())
     rng = np.random.default_rng(3)
     for i in range(40):
         number = storage.ask(i % 2)
@@ -292,7 +291,7 @@ def test_the_trials_that_an_epoch_waits_for_are_named() -> None:
 
 
 def test_without_draws_every_number_is_told_as_it_comes() -> None:
-    scheduler = SharedTranscript(GPUCB(UCBConfig(low=0.0, high=1.0), SPACE, seed=0), SPACE)
+    scheduler = SharedScheduler(GPUCB(UCBConfig(low=0.0, high=1.0), SPACE, seed=0), SPACE)
     trials: Sequence[Attempt] = [
         Attempt(0, {"x": 0.25}, "ended", 0.5),
         Attempt(1, {"x": 0.5}, "running"),
