@@ -259,6 +259,35 @@ class RewardAlgorithm(Algorithm, Protocol):
         ...
 
 
+class Transcript:
+    """Evaluations told, in order: all that a reward algorithm learns from.
+
+    Attributes:
+        evaluations: What was told, in order.
+    """
+
+    def __init__(self) -> None:
+        self.evaluations: list[tuple[Evaluation, float]] = []
+
+    @property
+    def t(self) -> int:
+        """Number of evaluations told."""
+        return len(self.evaluations)
+
+    def tell(self, evaluation: Evaluation, value: float) -> None:
+        """Learns one value, in the host's direction; finite."""
+        raise NotImplementedError
+
+    def state_dict(self) -> dict[str, Any]:
+        """The transcript: JSON-ready, and public where the values are."""
+        return {"evaluations": [[e.x.tolist(), e.epoch, value] for e, value in self.evaluations]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Replays :meth:`state_dict` on a new object."""
+        for x, epoch, value in state["evaluations"]:
+            self.tell(Evaluation(np.array(x, dtype=float), epoch), value)
+
+
 class SeededAlgorithm(RewardAlgorithm, Protocol):
     """Over one space, with candidates that a seed drives, which a host may change."""
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.algorithms.ldp_gp_ucb.domain import Arms, Box, make_domain
-from privbo_plugins.algorithms.protocols import Evaluation
+from privbo_plugins.algorithms.protocols import Evaluation, Transcript
 from privbo_plugins.algorithms.search import CANDIDATES, Score
 from privbo_plugins.models.reward_posterior import RewardPosterior
 from privbo_plugins.spaces import Space
@@ -20,7 +19,7 @@ Array = NDArray[np.float64]
 Predictor = Callable[[Array], tuple[Array, Array]]
 
 
-class RewardUCB(abc.ABC):
+class RewardUCB(Transcript, abc.ABC):
     """Ask/tell over noisy rewards; maximises inside, in either direction of the host.
 
     Args:
@@ -35,16 +34,11 @@ class RewardUCB(abc.ABC):
     def __init__(
         self, config: UCBConfig, space: Space, *, maximize: bool = True, seed: int = 0
     ) -> None:
+        super().__init__()
         self.config, self.space, self.maximize, self.seed = config, space, maximize, seed
         self.domain: Arms | Box = make_domain(config, space)
-        self.evaluations: list[tuple[Evaluation, float]] = []
         self._points: list[Array] = []
         self._begin()
-
-    @property
-    def t(self) -> int:
-        """Number of evaluations told."""
-        return len(self.evaluations)
 
     def ask(
         self, key: int, pending: Sequence[Evaluation] = (), *, may_wait: bool = False
@@ -128,20 +122,6 @@ class RewardUCB(abc.ABC):
         if not self.evaluations:
             raise ValueError("There is nothing to recommend yet: no reward has been told.")
         return self._best(self.mean, 2)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The transcript: JSON-ready, and public where the rewards are."""
-        return {
-            "evaluations": [
-                [evaluation.x.tolist(), evaluation.epoch, value]
-                for evaluation, value in self.evaluations
-            ],
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Replays :meth:`state_dict` on a new object."""
-        for x, epoch, value in state["evaluations"]:
-            self.tell(Evaluation(np.array(x, dtype=float), epoch), value)
 
 
 class ModelUCB(RewardUCB):

@@ -22,7 +22,7 @@ O(n t (r + t)).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,7 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 from privbo_plugins.algorithms.po_gp_ucb.kernel import CORRECTIONS, RowPrior, row_prior
 from privbo_plugins.algorithms.po_gp_ucb.posterior import Hyperparameters, RowPosterior, fit
 from privbo_plugins.algorithms.po_gp_ucb.table import ReleasedTable
-from privbo_plugins.algorithms.protocols import Evaluation
+from privbo_plugins.algorithms.protocols import Evaluation, Transcript
 from privbo_plugins.errors import SpaceChangedError
 from privbo_plugins.settings import (
     Count,
@@ -200,7 +200,7 @@ def rows_config(
     return RowsConfig(Z, noise_sd or 0.0, answer_variance=answer_variance or 0.0, **more)
 
 
-class POGPUCB:
+class POGPUCB(Transcript):
     """Ask/tell over the rows of a released table.
 
     Args:
@@ -233,16 +233,11 @@ class POGPUCB:
                 f"This table has {config.n} rows, so the space must be one integer parameter with "
                 f"{config.n} values; it holds {', '.join(space.names)}."
             )
+        super().__init__()
         self.config, self.space, self.maximize, self.seed = config, space, maximize, seed
         self._low = dims[0].low
-        self.evaluations: list[tuple[Evaluation, float]] = []
         self._rows: list[int] = []
         self._hyper: Hyperparameters | None = None
-
-    @property
-    def t(self) -> int:
-        """Number of outcomes told."""
-        return len(self.evaluations)
 
     def row(self, x: Array) -> int:
         """The row that a point of the space stands for, counted from 0."""
@@ -358,20 +353,6 @@ class POGPUCB:
             raise ValueError("There is nothing to recommend yet: no outcome has been told.")
         mu, _ = self._model([]).predict_told(list(range(self.t)))
         return self.point(self._rows[int(np.argmax(mu))])
-
-    def state_dict(self) -> dict[str, Any]:
-        """The transcript, JSON-ready."""
-        return {
-            "evaluations": [
-                [evaluation.x.tolist(), evaluation.epoch, value]
-                for evaluation, value in self.evaluations
-            ]
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Replays :meth:`state_dict` on a new object."""
-        for x, epoch, value in state["evaluations"]:
-            self.tell(Evaluation(np.array(x, dtype=float), epoch), value)
 
 
 def row_space(n: int, name: str = "row") -> Space:
