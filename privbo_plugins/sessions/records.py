@@ -306,7 +306,8 @@ class Session(LossReader):
         else:
             role, step = row.role, row.step
         query = algorithm.value_query(trial, role, step, x)
-        release = None if query is None else self._release(tx, query, _blocks_of(y))
+        blocks = [y[start : start + BLOCK, None] for start in range(0, len(y), BLOCK)]
+        release = None if query is None else self._release(tx, query, blocks)
         if row is not None and row.value is not None:  # told, and its losses purged under way
             value = row.value
         else:
@@ -424,11 +425,6 @@ _OTHER_LENGTH = (
     "order; this vector has another length. Return NaN for a record that cannot be scored instead "
     "of dropping it. Nothing was stored or charged."
 )
-
-
-def _blocks_of(y: Array) -> Iterable[Array]:
-    for start in range(0, len(y), BLOCK):
-        yield y[start : start + BLOCK, None]
 
 
 def _check_same_settings(stored: Mapping[str, Any], given: Mapping[str, Any]) -> None:
