@@ -102,7 +102,7 @@ class Query:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def exact(self, blocks: Iterable[Array]) -> Array:
-        """The statistic of some losses, which nothing but noise may be added to."""
+        """The statistic of some losses, as audits compute it: a secret."""
         return self.statistic(blocks, **self.settings)
 
 

@@ -372,7 +372,7 @@ class Session(LossReader):
         self, query: Query, blocks: Iterable[Array], scale: float, noise: NoiseSource
     ) -> dict[str, Any]:
         with np.errstate(all="ignore"):  # a warning would tell that some record is extreme
-            exact = query.exact(blocks)
+            exact = query.statistic(blocks, **query.settings)
         private = not self.plain and not math.isinf(query.mu)
         noisy = (noise.add_gaussian(exact, scale) if private else exact) + query.offset
         return {"values": noisy.tolist(), "meta": dict(query.meta)}

@@ -133,12 +133,12 @@ class Scheduler(Generic[A]):
 
     def __init__(self, algorithm: A, lost: FailureCounts[Slot] | None = None) -> None:
         self.algorithm = algorithm
+        self._draws = hasattr(algorithm, "slots")
         self.lost: FailureCounts[Slot] = FailureCounts() if lost is None else lost
 
     def _slots(self) -> list[Slot]:
         """Draws of the open epoch; none where the algorithm waits for none."""
-        slots: list[Slot] = getattr(self.algorithm, "slots", list)()
-        return slots
+        return list(self.algorithm.slots()) if self._draws else []
 
     def next(
         self, key: int, out: Sequence[Evaluation] = (), *, may_wait: bool = False
@@ -292,7 +292,8 @@ class SharedScheduler(Scheduler[A]):
         left, held = self._close_epochs(attempts)
         ended = [a for a in left if a.ended and not self._waits(a, held)]
         for evaluation, value in self.values(ended):
-            self.algorithm.tell(evaluation, value)
+            stray = Evaluation(evaluation.x)  # it belongs to no epoch of draws
+            self.algorithm.tell(stray if self._draws else evaluation, value)
         self._read(ended)
         open_now = [a for a in left if not a.ended and a.number != asking]
         out = {slot for slot, owner in held.owners.items() if owner.number != asking}

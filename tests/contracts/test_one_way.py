@@ -252,11 +252,11 @@ def vectors() -> Act:
 
 
 WAYS = {
-    "a loss vector, DP-GIBO, Optuna": Way(losses, 16, 7, 195),
-    "a loss vector, any sampler, Optuna": Way(means, 16, 7, 165),
+    "a loss vector, DP-GIBO, Optuna": Way(losses, 18, 7, 195),
+    "a loss vector, any sampler, Optuna": Way(means, 18, 7, 165),
     "a reward, LDP GP-UCB, Optuna": Way(rewards, 15, 7, 195),
     "a reward, any sampler, Optuna": Way(any_rewards, 15, 7, 125),
-    "a row's answer, PO-GP-UCB, Optuna": Way(answers, 14, 7, 80),
+    "a row's answer, PO-GP-UCB, Optuna": Way(answers, 14, 6, 80),
     "an agent's vector, DP-FTS-DE, Optuna": Way(vectors, 9, 7, 170),
 }
 
