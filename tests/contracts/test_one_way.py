@@ -252,12 +252,12 @@ def vectors() -> Act:
 
 
 WAYS = {
-    "a loss vector, DP-GIBO, Optuna": Way(losses, 18, 7, 195),
-    "a loss vector, any sampler, Optuna": Way(means, 18, 7, 165),
-    "a reward, LDP GP-UCB, Optuna": Way(rewards, 15, 7, 195),
-    "a reward, any sampler, Optuna": Way(any_rewards, 15, 7, 125),
-    "a row's answer, PO-GP-UCB, Optuna": Way(answers, 14, 6, 80),
-    "an agent's vector, DP-FTS-DE, Optuna": Way(vectors, 9, 7, 170),
+    "a loss vector, DP-GIBO, Optuna": Way(losses, 19, 7, 200),
+    "a loss vector, any sampler, Optuna": Way(means, 19, 7, 165),
+    "a reward, LDP GP-UCB, Optuna": Way(rewards, 16, 7, 195),
+    "a reward, any sampler, Optuna": Way(any_rewards, 16, 7, 125),
+    "a row's answer, PO-GP-UCB, Optuna": Way(answers, 15, 6, 80),
+    "an agent's vector, DP-FTS-DE, Optuna": Way(vectors, 9, 7, 176),
 }
 
 
