@@ -46,7 +46,7 @@ from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.store.release import draw_reward
 from raytune_searchers import DPGIBOSearch, LDPGPUCBSearch
 from raytune_searchers._channel import Channel
-from raytune_searchers._hosted import HostedSearch
+from raytune_searchers._search import TuneSearch
 from raytune_searchers.hosts.base import Host
 
 RESULTS = Path(__file__).parent / "results" / "scale.json"
@@ -104,7 +104,7 @@ class _Near:
         search._vault_id, search.host = vault_id, host
         return channel
 
-    _OF_THIS_PROCESS = (*HostedSearch._OF_THIS_PROCESS, "host")
+    _OF_THIS_PROCESS = (*TuneSearch._OF_THIS_PROCESS, "host")
 
 
 class NearDPGIBO(_Near, DPGIBOSearch):

@@ -1,17 +1,24 @@
-"""The driver's way to the hosts of a federation's agents, none of which it ever waits for."""
+"""A federation's agents as their driver knows them: who they are, and where each of them is.
+
+The driver asks the hosts of agents (:mod:`raytune_searchers.hosts.agents`) and waits for none.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
 from ray.exceptions import ActorUnavailableError, RayError
 
 from privbo_plugins.errors import VaultError
-from raytune_searchers._shell import AGENTS
-from raytune_searchers.hosts.actors import ActorHandle, _found_actor, anchor, begin_actor
+from raytune_searchers._arguments import checked_handle, private_url
+from raytune_searchers._shell import AGENTS, Agent
+from raytune_searchers.hosts.actors import ActorHandle, actor_of, anchor
 from raytune_searchers.hosts.agents import AGENT_HOST, AgentSettings, Standing
 from raytune_searchers.hosts.server import Status
 
@@ -21,11 +28,73 @@ PAUSE, _AGAIN = 0.05, 5.0
 _DROPPED = 30.0
 """Seconds after which a trial that its host knows nothing of was dropped by an earlier fit."""
 
+_NAME = re.compile(r"[\w-][\w.-]{0,63}")
+
+_MARK = "--agent--"
+
 Left = tuple[Sequence[int], str]
 """Agents that are left out, and why."""
 
-Start = Callable[[Sequence[int]], tuple[AgentSettings, dict[int, str] | None]]
-"""From agents to what their host is started with: its settings, and a database's URL of each."""
+Settings = Callable[[], AgentSettings]
+"""Made where a host begins, and kept by none: a search would hold itself."""
+
+
+@dataclass(frozen=True)
+class Roster:
+    """A federation's agents, and what their hosts are started with; all of it public.
+
+    Attributes:
+        names: In the order of their numbers.
+        n_hosts: Processes that they share; agent i has host i modulo their number.
+        vaults: URL of each agent's database, with ``{agent}`` in it; None for memory.
+        log_to: Path of what objectives print, with ``{agent}`` in it; None drops it.
+    """
+
+    names: tuple[Agent, ...]
+    n_hosts: int
+    vaults: str | None
+    log_to: str | None
+
+    @classmethod
+    def checked(
+        cls, n: int, agents: Sequence[str] | None, hosts: Any, vaults: Any, log_to: str | None
+    ) -> Roster:
+        """Makes the roster of n agents.
+
+        Raises:
+            ValueError: For every argument that fits neither the others nor its own range.
+        """
+        names = _checked_agents(agents, n)
+        if hosts != "agent" and (
+            isinstance(hosts, bool) or not isinstance(hosts, int) or hosts < 1
+        ):
+            raise ValueError(
+                f"hosts must be 'agent' or a number of processes >= 1, got {hosts!r}."
+            )
+        n_hosts = n if hosts == "agent" else min(hosts, n)
+        if log_to is not None and ("{agent}" not in log_to or n_hosts < n):
+            raise ValueError(
+                "log_to= needs a path with {agent} in it, and hosts='agent': agents that share a "
+                "host share its output, and one would read what another's objective prints. Got "
+                f"log_to={log_to!r} with {n_hosts} hosts for {n} agents."
+            )
+        return cls(names, n_hosts, checked_template(vaults), log_to)
+
+    @property
+    def members(self) -> list[range]:
+        """Numbers of the agents of each host."""
+        return [range(i, len(self.names), self.n_hosts) for i in range(self.n_hosts)]
+
+    def of_host(
+        self, settings: AgentSettings, members: Sequence[int]
+    ) -> tuple[AgentSettings, dict[int, str] | None]:
+        """Settings of the host of some agents, and the URL of each one's database."""
+        names, urls, log_to = {i: self.names[i] for i in members}, None, self.log_to
+        if self.vaults is not None:
+            urls = {i: agent_url(self.vaults, name) for i, name in names.items()}
+        if log_to is not None:
+            log_to = log_to.replace("{agent}", str(names[members[0]]))
+        return replace(settings, members=names, log_to=log_to), urls
 
 
 class _OneHost:
@@ -39,11 +108,13 @@ class _OneHost:
         """When the host was asked what is known of it."""
         self._future: Any = None
         self._status: Status | None = None
-        self._asked_at = self._changed_at = 0.0
+        self._asked_at = 0.0
+        self.changed_at = 0.0
+        """When a trial of its agents began or ended."""
 
     def change(self) -> None:
         """Marks the known status as out of date, and an answer that is on its way too."""
-        self.stale, self._changed_at = True, time.monotonic()
+        self.stale, self.changed_at = True, time.monotonic()
 
     def settled(self, status: Status | None) -> bool:
         """Checks whether asking again would tell nothing new."""
@@ -68,7 +139,7 @@ class _OneHost:
         if error is not None:
             return str(error[1])
         self.standings, self.known_at = standings, self._asked_at
-        self.stale = self._asked_at < self._changed_at
+        self.stale = self._asked_at < self.changed_at
         return None
 
 
@@ -76,31 +147,40 @@ class AgentHosts:
     """The hosts of a federation's agents; never pickled.
 
     Args:
-        names: Names of their actors; agent i has host i modulo their number.
-        n_agents: Number of agents.
-        durable: Whether agents have databases, so that another host can take one's place.
+        roster: The agents.
+        names: Names of their hosts' actors.
         may_begin: Whether this process may begin those that hold their agents in memory.
         out: Agents that were left out.
     """
 
     def __init__(
-        self, names: Sequence[str], n_agents: int, *, durable: bool, may_begin: bool, out: set[int]
+        self, roster: Roster, names: Sequence[str], *, may_begin: bool, out: set[int]
     ) -> None:
-        n = len(names)
         self._hosts = [
-            _OneHost(anchor(name, AGENT_HOST, may_begin=may_begin), range(i, n_agents, n))
-            for i, name in enumerate(names)
+            _OneHost(anchor(name, AGENT_HOST, may_begin=may_begin), members)
+            for name, members in zip(names, roster.members, strict=True)
         ]
-        self.out, self._durable = out, durable
+        self.out, self._roster = out, roster
+        self._left: list[Left] = []
 
     @property
-    def standings(self) -> Iterator[tuple[int, Standing]]:
+    def names(self) -> list[str]:
+        """Name of the host's actor of each agent."""
+        return [self._of(agent).own.name for agent in range(len(self._roster.names))]
+
+    @property
+    def _standings(self) -> Iterator[tuple[int, Standing]]:
         """(agent, where it is) of all agents of which that is known."""
         for host in self._hosts:
             yield from host.standings.items()
 
-    def ready(self, busy: set[int]) -> list[tuple[int, int]]:
-        """(trials done, agent) of agents whose next trial may begin.
+    def over(self, trials: int) -> bool:
+        """Checks whether every agent has done so many trials, or was left out."""
+        done = {agent for agent, standing in self._standings if standing.done >= trials}
+        return len(done | self.out) == len(self._roster.names)
+
+    def next(self, busy: set[int]) -> tuple[int, int] | None:
+        """The agent with the fewest trials whose next one may begin: (agent, number).
 
         Args:
             busy: Agents with a trial that is out: their hosts run one.
@@ -112,26 +192,26 @@ class AgentHosts:
             and not host.stale
             and not busy & set(host.members)
         )
-        return [
+        known = [
             (standing.done, agent)
             for host in free
             for agent, standing in host.standings.items()
             if standing.ready
         ]
+        return min(known)[::-1] if known else None
 
-    def is_over(self, agent: int, number: int, since: float) -> bool:
+    def is_over(self, agent: int, number: int) -> bool:
         """Tells if a trial that is out is over: its host has finished it, or never heard of it.
 
         Args:
             agent: Whose trial it is.
             number: The trial's, from 0.
-            since: When it was suggested.
         """
         host = self._of(agent)
         standing = host.standings.get(agent)
         if standing is None or standing.done > number:
             return standing is not None
-        return not host.stale and host.known_at > since + _DROPPED
+        return not host.stale and host.known_at > host.changed_at + _DROPPED
 
     def change(self, agent: int) -> None:
         """Marks what is known of an agent's host as out of date."""
@@ -141,83 +221,123 @@ class AgentHosts:
         return self._hosts[agent % len(self._hosts)]
 
     def refresh(
-        self,
-        status: Status | None,
-        skipped: Mapping[int, int],
-        start: Start,
+        self, status: Status | None, skipped: Mapping[int, int], settings: Settings
     ) -> list[Left]:
         """Asks hosts where their agents are, and takes the answers that are there.
 
         Args:
             status: Of the server; None if it does not answer.
             skipped: Trials (agent to number) that failed too often.
-            start: What a host is started with, by its agents.
+            settings: What hosts are started with, without their members.
 
         Returns:
             Agents that are left out now, and why.
         """
         futures: dict[Any, _OneHost] = {}
-        left: list[Left] = []
+        self._left = []
         for host in self._hosts:
             if self.out.issuperset(host.members) or host.settled(status):
                 continue
             skip = {agent: number for agent, number in skipped.items() if agent in host.members}
             try:
-                futures[host.ask(self._actor(host, start), status, skip)] = host
+                futures[host.ask(self._actor(host, settings), status, skip)] = host
             except Exception as error:  # Ray's, and what handles of an ended Ray raise
-                left += self._failed(host, error)
+                self._failed(host, error)
         if futures:
             heard, _ = ray.wait(list(futures), num_returns=len(futures), timeout=PAUSE)
             for future in heard:
-                left += self._heard(futures[future])
-        return left
+                self._hear(futures[future])
+        return self._left
 
-    def begin(self, start: Start) -> None:
+    def begin(self, settings: Settings) -> None:
         """Has all hosts begin."""
         for host in self._hosts:
-            self._actor(host, start)
+            self._actor(host, settings)
 
     def end(self) -> None:
         """Ends the hosts that this process holds."""
         for host in self._hosts:
             host.own.end()
 
-    def _heard(self, host: _OneHost) -> list[Left]:
+    def _hear(self, host: _OneHost) -> None:
         try:
             refused = host.hear()
         except ActorUnavailableError:  # Ray is restarting it
             host.change()
         except RayError as error:
-            return self._failed(host, error)
+            self._failed(host, error)
         else:
             if refused is not None:
-                return self._leave(host, refused)
-        return []
+                self._leave(host, refused)
 
-    def _failed(self, host: _OneHost, error: Exception) -> list[Left]:
+    def _failed(self, host: _OneHost, error: Exception) -> None:
         """A host has ended: with a database for its agents another one takes its place."""
         host.change()
-        if self._durable:
+        if self._roster.vaults is not None:
             host.own.actor = None
-            return []
-        if host.own.actor is None and not host.standings:  # nothing was ever started here
+        elif host.own.actor is None and not host.standings:  # nothing was ever started here
             raise VaultError(AGENTS.lost) from error
-        return self._leave(host, AGENTS.lost)
+        else:
+            self._leave(host, AGENTS.lost)
 
-    def _leave(self, host: _OneHost, why: str) -> list[Left]:
+    def _leave(self, host: _OneHost, why: str) -> None:
         self.out |= set(host.members)
-        return [(host.members, why)]
+        self._left.append((host.members, why))
 
-    def _actor(self, host: _OneHost, start: Start) -> Any:
-        """A host's actor, started where that is allowed: in memory once, by its maker."""
-        own = host.own
-        with own.lock:
-            if own.actor is None and not self._durable and not own.may_begin:
-                return _found_actor(own)
-            if own.actor is None:
-                settings, urls = start(host.members)
-                one = None if urls is None else urls[host.members[0]]
-                # An objective that ends its host must not do so for ever.
-                actor = begin_actor(own, one, settings, urls, max_task_retries=0)
-                own.began(actor, durable=self._durable)
-            return own.actor
+    def _actor(self, host: _OneHost, settings: Settings) -> Any:
+        if host.own.actor is not None:
+            return host.own.actor
+        own, urls = self._roster.of_host(settings(), host.members)
+        at = None if urls is None else urls[host.members[0]]
+        # An objective that ends its host must not do so for ever.
+        return actor_of(host.own, at, own, urls, max_task_retries=0)
+
+
+# What users give -----------------------------------------------------------------------------
+
+
+def checked_template(agent_vaults: str | None) -> str | None:
+    """A URL for each agent that may be pickled: with ``{agent}`` in it, and no password.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    if agent_vaults is None:
+        return None
+    if not isinstance(agent_vaults, str) or "{agent}" not in _resolved(agent_vaults):
+        raise ValueError(
+            "agent_vaults must be a URL with {agent} in it, such as "
+            "'sqlite:////private/{agent}.db', or 'env:NAME' for one: each agent keeps its trials "
+            "where no other agent can read them."
+        )
+    checked = str(checked_handle(agent_vaults.replace("{agent}", _MARK)))
+    return checked.replace(_MARK, "{agent}")
+
+
+def _resolved(template: str) -> str:
+    if not template.startswith("env:"):
+        return template
+    return os.environ.get(template.removeprefix("env:"), "")
+
+
+def agent_url(template: str, agent: Agent) -> str:
+    """An agent's own URL, for its host's memory only."""
+    return private_url(_resolved(template).replace("{agent}", str(agent)))
+
+
+def _checked_agents(agents: Sequence[str] | None, n_agents: int) -> tuple[Agent, ...]:
+    if agents is None:
+        return tuple(range(n_agents))
+    names = tuple(agents)
+    if len(set(names)) != len(names) or len(names) != n_agents:
+        raise ValueError(
+            f"agents must list {n_agents} different names, one an agent, got {len(names)} with "
+            f"{len(set(names))} different ones."
+        )
+    for name in names:
+        if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+            raise ValueError(
+                "An agent's name has 1 to 64 letters, digits, '_', '-' and '.', not '.' first, "
+                f"got {name!r}."
+            )
+    return names

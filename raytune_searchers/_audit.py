@@ -228,7 +228,11 @@ def value_in(result: Mapping[str, Any], metric: str | None) -> Any:
 def stored_record(trial: str, report: Mapping[str, Any]) -> TrialRecord:
     """Makes a trial's record from a host's report."""
     mark = f"/{trial}"
-    vouched = frozenset(v.removesuffix(mark) for v in report["vouched"] if v.endswith(mark))
+    vouched = frozenset(
+        v.removesuffix(mark) for v in report.get("vouched", ()) if v.endswith(mark)
+    )
     entered = trial in report.get("entered", (trial,))
     drawn = report.get("drawn", {}).get(trial)
-    return TrialRecord(report["published"].get(trial), entered, vouched, report["head"], drawn)
+    return TrialRecord(
+        report.get("published", {}).get(trial), entered, vouched, report["head"], drawn
+    )

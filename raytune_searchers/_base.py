@@ -26,9 +26,8 @@ from privbo_plugins.settings import setting, settings, takes
 from privbo_plugins.status import status
 from raytune_searchers._audit import stored_in, value_in
 from raytune_searchers._channel import Channel
-from raytune_searchers._hosted import HostedSearch
-from raytune_searchers._run import ComparedRun
-from raytune_searchers._search import Reported, TunePlan, config_at
+from raytune_searchers._run import HostedRun, Reported
+from raytune_searchers._search import TunePlan, TuneSearch, config_at
 from raytune_searchers._settings import SearchSettings
 from raytune_searchers._space import TuneSpace, to_space
 from raytune_searchers._trainable import Trainable, make_private
@@ -62,7 +61,7 @@ class PrivateSearchSettings(PrivateRunSettings):
     )
 
 
-class LossesRun(ComparedRun, Reported):
+class LossesRun(HostedRun, Reported):
     """A run on per-record losses before a vault's host, and what users read of it."""
 
     _HOST = VAULT
@@ -218,7 +217,7 @@ class LossesRun(ComparedRun, Reported):
         self._call("purge")
 
 
-class PrivateSearch(LossesRun, HostedSearch):
+class PrivateSearch(LossesRun, TuneSearch):
     """Base of the searchers that tune on per-record values under central privacy.
 
     It runs any algorithm of that kind in the registry: ``PrivateSearch(config)`` is a searcher.

@@ -30,9 +30,8 @@ from privbo_plugins.shown import as_float
 from privbo_plugins.status import planned_trials, status, used_up
 from raytune_searchers._audit import stored_in, value_in
 from raytune_searchers._evaluations import UserOf, wrap
-from raytune_searchers._hosted import HostedSearch
 from raytune_searchers._local import RewardsRun
-from raytune_searchers._search import TunePlan, config_at
+from raytune_searchers._search import TunePlan, TuneSearch, config_at
 from raytune_searchers._settings import RewardSearchSettings
 from raytune_searchers._space import TuneSpace
 from raytune_searchers._trainable import Trainable
@@ -43,7 +42,7 @@ Array = NDArray[np.float64]
 NOT_PRIVATE = "epsilon = infinity: rewards are not privatised"
 
 
-class RewardSearch(RewardsRun, HostedSearch):
+class RewardSearch(RewardsRun, TuneSearch):
     """Base of the searchers that learn from one privatised number a trial.
 
     Args:

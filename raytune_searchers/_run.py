@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +19,20 @@ import ray.cloudpickle as cloudpickle
 
 from privbo_plugins.errors import PrivacyWarning, UtilityWarning, VaultError
 from privbo_plugins.files import replace_file
+from privbo_plugins.plots import Report
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.shown import ALTERED, Shown, TrialRecord, altered, comparable, complaints
+from privbo_plugins.shown import (
+    ALTERED,
+    BESIDE,
+    Shown,
+    TrialRecord,
+    altered,
+    comparable,
+    complaints,
+)
 from raytune_searchers._arguments import checked_handle, checked_run, identify, private_url
 from raytune_searchers._audit import Row, Stored, read, stored_record
 from raytune_searchers._channel import SHORT_RUN, Channel
-from raytune_searchers._search import known_space
 from raytune_searchers._space import TuneSpace
 from raytune_searchers.hosts.actors import anchor, check_alive, check_lives, connect, furthest
 from raytune_searchers.hosts.base import Kind, Settings, actor_name
@@ -48,8 +56,10 @@ _ENDED = "the vault has ended; this is what it showed at the search's last check
 _MORE_RELEASED = "the vault ended, and more had been released than its last report knew"
 
 
-class HostedRun(abc.ABC):
-    """Keeps a ledger in a host: the way there, and what is known of it where it has ended.
+class HostedRun:
+    """Keeps a ledger in a host, and compares with it what Tune shows of trials.
+
+    It knows the way there, and what was known of the run where its host has ended.
 
     Args:
         vault: None or a database URL, as users give it.
@@ -61,11 +71,19 @@ class HostedRun(abc.ABC):
         VaultError: If the vault's database cannot be opened.
     """
 
-    _HOST: ClassVar[Kind]
+    _HOST: ClassVar[Kind | None] = None
+    """What the host holds; None where there is nothing that needs one."""
+    _PLAIN: ClassVar[str]
+    """The reason given for a value that never passed through the host."""
+    _BESIDE: ClassVar[str] = BESIDE
+    """And for a value that stands beside it, undeclared."""
+    _WRAP: ClassVar[str]
+    """What to do about a plain value."""
     _STATUS: ClassVar[str] = "status"
     """The host's operation that tells what each save keeps."""
     _ENDS_WITH_HOST: ClassVar[bool] = True
-    """Whether an experiment whose vault in memory is gone has nothing left to do."""
+    """Whether trials have releases of their own, so that nothing is left to do where a vault in
+    memory is gone."""
 
     _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = ("_anchor", "_channel", "_broken", "_kept")
     """What :meth:`_attach` makes anew and no pickle holds."""
@@ -92,25 +110,26 @@ class HostedRun(abc.ABC):
         """Whether something was shown that nothing has compared yet."""
         self._attach(may_begin=True, noise=noise)
 
-    @abc.abstractmethod
     def _settings(self) -> Settings:
         """Returns the settings of the run that the host needs."""
+        raise ValueError("Without privacy there is no ledger.")
 
     @property
     def _has_host(self) -> bool:
         """Checks whether there is anything that needs one."""
-        return True
+        return self._HOST is not None
 
     @property
     def _actor_name(self) -> str:
         where = None if self._handle is None else self._vault_id
-        return actor_name(self._HOST, where, self._run)
+        return "" if self._HOST is None else actor_name(self._HOST, where, self._run)
 
     # State ----------------------------------------------------------------------------------
 
     def _attach(self, *, may_begin: bool = False, noise: NoiseSource | None = None) -> None:
         """Makes the parts that belong to this process and are never pickled."""
-        self._anchor = anchor(self._actor_name, self._HOST, may_begin=may_begin, noise=noise)
+        kind, name = self._HOST, self._actor_name
+        self._anchor: Any = kind and anchor(name, kind, may_begin=may_begin, noise=noise)
         self._channel: Channel | None = None
         self._broken: str | None = None
         self._kept: tuple[Path | None, int] = None, 0
@@ -207,11 +226,22 @@ class HostedRun(abc.ABC):
         """The space, once everything is known that a run needs.
 
         Raises:
-            RuntimeError: If something is not.
+            RuntimeError: If space, metric or mode are not known.
             VaultError: If the run's vault was in memory and is gone.
         """
         self._check_alive()
-        return known_space(type(self).__name__, self._space, self._metric, self._mode)
+        name = type(self).__name__
+        if self._space is None:
+            raise RuntimeError(
+                f"{name} has no search space: pass param_space= to the Tuner, or search_space= to "
+                "the search, with at least one Tune domain such as tune.uniform(0, 1)."
+            )
+        if self._metric is None or self._mode is None:
+            raise RuntimeError(
+                f"{name} needs metric= and mode= (here or in TuneConfig), got "
+                f"metric={self._metric!r} and mode={self._mode!r}."
+            )
+        return self._space
 
     def _check_alive(self) -> None:
         """Raises VaultError if the run's vault was in memory and is gone."""
@@ -230,6 +260,111 @@ class HostedRun(abc.ABC):
 
     def _see(self, head: tuple[int, str]) -> None:
         self._head = furthest(self._head, head)
+
+    # What Tune shows ------------------------------------------------------------------------
+
+    def _read(self, trial: str, row: Row) -> Shown:
+        """Reads what a row shows that a release or a declaration must account for."""
+        return read(trial, row, self._metric, self._parameters)
+
+    @property
+    def _parameters(self) -> set[str]:
+        """Returns the names that a trial's config may hold."""
+        return set()
+
+    def _configs(self, trial_id: str) -> list[Row]:  # noqa: ARG002
+        """Flattened configs that a trial was given, as far as they are known here."""
+        return []
+
+    def _look(self, trial_id: str, row: Row) -> None:
+        """Compares a row of a trial that goes on."""
+        shown = self._read(trial_id, row)
+        if self._has_host and shown:
+            self._unless_broken(self._audit, trial_id, row)
+        self._compare_config(shown, self._configs(trial_id))
+
+    def _look_at_end(
+        self,
+        end: Callable[[str, dict[str, Any], bool], object],
+        trial_id: str,
+        row: dict[str, Any],
+        error: bool,
+    ) -> None:
+        """Compares the last row of a trial, before and while ``end`` takes it."""
+        shown, given = self._read(trial_id, row), self._configs(trial_id)
+        self._compare_config(shown, given)
+        self._unless_broken(end, trial_id, row, error)
+        if self._has_host and comparable(shown.config, given):
+            self._see_whole(trial_id)
+
+    def _audit(self, trial_id: str, row: Row) -> TrialRecord:
+        """Compares a row with what the host knows now."""
+        shown = self._read(trial_id, row)
+        record: TrialRecord = self._call("record", trial_id, tuple(shown.extras))
+        self._see(record.head)
+        self._compare(shown, record)
+        return record
+
+    def _compare(self, shown: Shown, record: TrialRecord) -> None:
+        for reason in complaints(shown, record, plain=self._PLAIN, beside=self._BESIDE):
+            self._expose(reason, self._WRAP if reason == self._PLAIN else "")
+
+    def _compare_config(self, shown: Shown, given: Sequence[Row]) -> None:
+        """Notices what a function has written into its config, which Tune shows in every row."""
+        if self._has_host and altered(shown.config, given):
+            self._expose(ALTERED)
+
+    def _see_whole(self, trial_id: str) -> None:
+        """Has the vault remember that every row of a trial was compared, if so."""
+        if self._ENDS_WITH_HOST and trial_id not in self._passed:
+            self._unless_broken(self._call, "compared", trial_id)
+
+    def _expose(self, reason: str, fix: str = "") -> None:
+        known = reason in self._exposed
+        self._exposed |= {reason}  # remembered here too: the vault may be gone, or go
+        try:
+            self._call("mark_unprotected", reason)
+        except VaultError as error:
+            self._broken = str(error)
+        if not known:
+            text = f"Nothing is protected: {reason}. {fix}".strip()
+            warnings.warn(text, PrivacyWarning, stacklevel=2)
+
+    def _unless_broken(self, step: Callable[..., Any], *args: Any) -> None:
+        """Carries a step out; if the vault fails, the next suggestion says so.
+
+        Tune would wrap what is raised here into an error of its own, trial by trial.
+        """
+        try:
+            step(*args)
+        except VaultError as error:
+            self._broken = str(error)
+            if any(isinstance(a, Mapping) and self._read(str(args[0]), a) for a in args):
+                self._unaudited, self._passed = True, self._passed | {str(args[0])}
+
+    def _checked_report(self, stored: Sequence[Stored]) -> dict[str, Any]:
+        """The report after comparing what an experiment holds with it."""
+        report = self._report()
+        seen = [self._look_again(trial, report) for trial in stored]
+        if not all(seen) or (stored and not self._passed):
+            self._unaudited = not all(seen)
+        return self._report()
+
+    def _look_again(self, stored: Stored, report: Mapping[str, Any]) -> bool:
+        """Compares a stored trial with a report, and says whether that could be done."""
+        trial, given = stored.trial, [*self._configs(stored.trial), *stored.given]
+        forgotten = report.get("partial") and trial not in report.get("published", ())
+        rows = [self._read(trial, row) for row in stored.rows]
+        for shown in rows:
+            self._compare_config(shown, given)
+            if not forgotten:
+                self._compare(shown, stored_record(trial, report))
+        if forgotten:  # the vault has ended, and kept less
+            return not any(rows)
+        if stored.comparable(given) and trial in {*report.get("uncompared", ()), *self._passed}:
+            self._passed -= {trial}
+            self._see_whole(trial)
+        return True
 
     # What the user reads ---------------------------------------------------------------------
 
@@ -281,7 +416,9 @@ class HostedRun(abc.ABC):
         return report[name]
 
     def close(self) -> None:
-        """Ends the vault's actor; a vault in memory is gone then, one in a database is not.
+        """Ends the vault's actor, if there is one.
+
+        A vault in memory is gone then, one in a database is not.
 
         The last report is kept, so that ``guarantee``, ``recommend`` and ``report`` still work.
         """
@@ -294,113 +431,30 @@ class HostedRun(abc.ABC):
         self._channel = None
 
 
-class ComparedRun(HostedRun):
-    """Compares with the ledger of a host's run what Tune shows of its trials."""
+class Reported(abc.ABC):
+    """Tells programs and people where a run stands."""
 
-    _PLAIN: ClassVar[str]
-    """The reason given for a value that never passed through the host."""
-    _WRAP: ClassVar[str]
-    """And what to do about it."""
+    @abc.abstractmethod
+    def status(self) -> dict[str, Any]:
+        """Tells where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
 
-    def _read(self, trial: str, row: Row) -> Shown:
-        """Reads what a row shows that a release or a declaration must account for."""
-        return read(trial, row, self._metric, self._parameters)
+    @abc.abstractmethod
+    def _page(self, results: Iterable[Any]) -> Report:
+        """Makes the content of a report."""
 
-    @property
-    def _parameters(self) -> set[str]:
-        """Returns the names that a trial's config may hold."""
-        return set()
+    def report(self, path: str | Path, results: Iterable[Any] = ()) -> Path:
+        """Writes an HTML page: guarantee, recommendation, what has been released, in pictures.
 
-    def _configs(self, trial_id: str) -> list[Row]:  # noqa: ARG002
-        """Flattened configs that a trial was given, as far as they are known here."""
-        return []
+        Of a federation it tells rounds and budget, and nothing of any agent's own trials.
 
-    def _look(self, trial_id: str, row: Row) -> None:
-        """Compares a row of a trial that goes on."""
-        shown = self._read(trial_id, row)
-        if self._has_host and shown:
-            self._unless_broken(self._audit, trial_id, row)
-        self._compare_config(shown, self._configs(trial_id))
+        Args:
+            path: Where to write.
+            results: As for :meth:`guarantee`.
 
-    def _look_at_end(
-        self,
-        end: Callable[[str, dict[str, Any], bool], object],
-        trial_id: str,
-        row: dict[str, Any],
-        error: bool,
-    ) -> None:
-        """Compares the last row of a trial, before and while ``end`` takes it."""
-        shown, given = self._read(trial_id, row), self._configs(trial_id)
-        self._compare_config(shown, given)
-        self._unless_broken(end, trial_id, row, error)
-        if self._has_host and comparable(shown.config, given):
-            self._see_whole(trial_id)
+        Returns:
+            The path written.
 
-    def _audit(self, trial_id: str, row: Row) -> TrialRecord:
-        """Compares a row with what the host knows now."""
-        shown = self._read(trial_id, row)
-        record: TrialRecord = self._call("record", trial_id, tuple(shown.extras))
-        self._see(record.head)
-        self._compare(shown, record)
-        return record
-
-    def _compare(self, shown: Shown, record: TrialRecord) -> None:
-        for reason in complaints(shown, record, plain=self._PLAIN):
-            self._expose(reason, self._WRAP if reason == self._PLAIN else "")
-
-    def _compare_config(self, shown: Shown, given: Sequence[Row]) -> None:
-        """Notices what a function has written into its config, which Tune shows in every row."""
-        if self._has_host and altered(shown.config, given):
-            self._expose(ALTERED)
-
-    def _see_whole(self, trial_id: str) -> None:
-        """Has the vault remember that every row of a trial was compared, if so."""
-        if trial_id not in self._passed:
-            self._unless_broken(self._call, "compared", trial_id)
-
-    def _expose(self, reason: str, fix: str = "") -> None:
-        known = reason in self._exposed
-        self._exposed |= {reason}  # remembered here too: the vault may be gone, or go
-        try:
-            self._call("mark_unprotected", reason)
-        except VaultError as error:
-            self._broken = str(error)
-        if not known:
-            text = f"Nothing is protected: {reason}. {fix}".strip()
-            warnings.warn(text, PrivacyWarning, stacklevel=2)
-
-    def _unless_broken(self, step: Callable[..., Any], *args: Any) -> None:
-        """Carries a step out; if the vault fails, the next suggestion says so.
-
-        Tune would wrap what is raised here into an error of its own, trial by trial.
+        Raises:
+            ImportError: If the ``viz`` extra is not installed.
         """
-        try:
-            step(*args)
-        except VaultError as error:
-            self._broken = str(error)
-            if any(isinstance(a, Mapping) and self._read(str(args[0]), a) for a in args):
-                self._unaudited, self._passed = True, self._passed | {str(args[0])}
-
-    def _checked_report(self, stored: Sequence[Stored]) -> dict[str, Any]:
-        """The report after comparing what an experiment holds with it."""
-        report = self._report()
-        seen = [self._look_again(trial, report) for trial in stored]
-        if not all(seen) or (stored and not self._passed):
-            self._unaudited = not all(seen)
-        return self._report()
-
-    def _look_again(self, stored: Stored, report: Mapping[str, Any]) -> bool:
-        """Compares a stored trial with a report, and says whether that could be done."""
-        trial, given = stored.trial, [*self._configs(stored.trial), *stored.given]
-        forgotten = report.get("partial") and trial not in report.get("published", ())
-        rows = [self._read(trial, row) for row in stored.rows]
-        for shown in rows:
-            self._compare_config(shown, given)
-            if not forgotten:
-                self._compare(shown, stored_record(trial, report))
-        if forgotten:  # the vault has ended, and kept less
-            return not any(rows)
-        if stored.comparable(given) and trial in {*report.get("uncompared", ()), *self._passed}:
-            self._passed -= {trial}
-            self._see_whole(trial)
-        return True
+        return replace(self._page(results), status=self.status()).write(path)

@@ -13,22 +13,25 @@ import abc
 import dataclasses
 import warnings
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import ray
 import ray.cloudpickle as cloudpickle
 from numpy.typing import NDArray
 from ray.tune.result import DEFAULT_METRIC
 from ray.tune.search import Searcher
 
-from privbo_plugins.errors import UtilityWarning
-from privbo_plugins.plots import Report
+from privbo_plugins.errors import ForeignValueError, PrivacyError, UtilityWarning, VaultError
+from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.scheduler import HOPELESS, EarlyStop
 from raytune_searchers._arguments import check_target, checked_limit, checked_points
 from raytune_searchers._audit import Row, given_to
-from raytune_searchers._settings import TuneSettings
+from raytune_searchers._run import HostedRun, Reported
+from raytune_searchers._settings import SearchSettings
 from raytune_searchers._space import TuneSpace, domains_of, holds_placeholder, to_space
 
 Array = NDArray[np.float64]
@@ -74,70 +77,48 @@ def who_suggested(trial_id: str) -> str | None:
     return next(found, None)
 
 
-class Reported(abc.ABC):
-    """Tells programs and people where a run stands."""
-
-    @abc.abstractmethod
-    def status(self) -> dict[str, Any]:
-        """Tells where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
-
-    @abc.abstractmethod
-    def _page(self, results: Iterable[Any]) -> Report:
-        """Makes the content of a report."""
-
-    def report(self, path: str | Path, results: Iterable[Any] = ()) -> Path:
-        """Writes an HTML page: guarantee, recommendation, what has been released, in pictures.
-
-        Of a federation it tells rounds and budget, and nothing of any agent's own trials.
-
-        Args:
-            path: Where to write.
-            results: As for :meth:`guarantee`.
-
-        Returns:
-            The path written.
-
-        Raises:
-            ImportError: If the ``viz`` extra is not installed.
-        """
-        return dataclasses.replace(self._page(results), status=self.status()).write(path)
-
-
-class TuneSearch(Reported, Searcher):  # type: ignore[misc]  # Ray has no types
-    """Base of all searchers; a class of its own calls ``_attach`` once it is made.
+class TuneSearch(HostedRun, Reported, Searcher):  # type: ignore[misc]  # Ray has no types
+    """Base of all searchers: Tune's hooks, and a run whose results they compare with its ledger.
 
     Args:
-        given: What every searcher has.
-        search_space: Tune domains, nested or not; None takes the Tuner's ``param_space``.
+        given: What every searcher has that keeps a ledger.
 
     Raises:
-        ValueError: For an argument outside its range.
+        ValueError: For an argument outside its range, or a vault URL with a password.
+        VaultError: If the vault's database cannot be opened.
     """
 
-    _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = ("_here", "_paused", "_patience")
-    """What :meth:`_attach` makes anew and no pickle holds."""
+    _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = (
+        *HostedRun._OF_THIS_PROCESS,
+        *("_here", "_paused", "_patience", "_suggesting", "_reconcile"),
+    )
+
+    _most_failures = HOPELESS
+    """So many failures in a row end the search: without num_samples nothing else would."""
 
     _reading = False
     """Whether a saved search is being read, and no fit goes on with it yet."""
 
-    _SEE_WHY: ClassVar[str] = "Ray shows how in error.txt of each."
+    _SEE_WHY: ClassVar[str] = (
+        "Ray shows how in error.txt of each; what a private trainable raises is withheld there: "
+        "call the function itself with one config to see it."
+    )
     """Where to look if trials fail."""
 
-    def __init__(
-        self, given: TuneSettings, *, search_space: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, given: SearchSettings) -> None:
         check_target(type(self).__name__, given.metric, given.mode)
         super().__init__(metric=given.metric, mode=given.mode)
         self._metric: str | None = given.metric
         self._mode: str | None = given.mode
         self._seed = given.seed
-        self._param_space: dict[str, Any] = dict(search_space or {})
+        self._param_space: dict[str, Any] = dict(given.search_space or {})
         self._space: TuneSpace | None = to_space(self._param_space)
-        if search_space is not None and self._space is None:
+        if given.search_space is not None and self._space is None:
             raise ValueError("search_space must hold at least one parameter that varies.")
         self._points = checked_points(given.points_to_evaluate)
         self._limit = checked_limit(given.max_concurrent)
         self._live: dict[str, Array] = {}
+        self._start(given.vault, given.run_name, given.noise)
 
     @abc.abstractmethod
     def _next(self, trial_id: str, space: TuneSpace) -> tuple[str, Array | None]:
@@ -151,25 +132,13 @@ class TuneSearch(Reported, Searcher):  # type: ignore[misc]  # Ray has no types
 
     # State ----------------------------------------------------------------------------------
 
-    def _attach(self) -> None:
-        """Makes the parts that belong to this process and are never pickled."""
+    def _attach(self, *, may_begin: bool = False, noise: NoiseSource | None = None) -> None:
+        super()._attach(may_begin=may_begin, noise=noise)
+        self._suggesting = self._reconcile = False
         _OF_THIS_PROCESS.add(self)
         self._here: set[str] = set()
         self._paused: set[str] = set()
         self._patience = EarlyStop(self._most_failures)
-
-    @property
-    def _most_failures(self) -> int:
-        """So many failures in a row end the search: without num_samples nothing else would."""
-        return HOPELESS
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Public settings and what was released: nothing that a host holds, no noise source."""
-        return {n: v for n, v in self.__dict__.items() if n not in self._OF_THIS_PROCESS}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._attach()
 
     def get_state(self) -> dict[str, Any]:
         """As :meth:`__getstate__`."""
@@ -180,12 +149,32 @@ class TuneSearch(Reported, Searcher):  # type: ignore[misc]  # Ray has no types
         self.__setstate__(state)
 
     def save(self, checkpoint_path: str) -> None:
-        """Writes the public state; Tune calls it now and then."""
+        """Writes the public state; Tune calls it now and then.
+
+        Raises:
+            VaultError: If the vault was in memory and is gone, while trials are out: Tune asks for
+                no suggestion any more once all its trials have begun.
+        """
+        with suppress(VaultError, PrivacyError):  # the last one stays, and says so when it is read
+            self._keep(Path(checkpoint_path).parent)
         Path(checkpoint_path).write_bytes(cloudpickle.dumps(self.get_state()))
+        if self._here and self._suggesting:
+            self._check_lives()
 
     def restore(self, checkpoint_path: str) -> None:
-        """Reads what :meth:`save` wrote; what a vault knows beyond it always wins."""
+        """Reads what :meth:`save` wrote; what the vault knows beyond it always wins."""
         self.set_state(cloudpickle.loads(Path(checkpoint_path).read_bytes()))
+        self._kept = Path(checkpoint_path).parent, 0
+        if self._reading:
+            return
+        with suppress(VaultError):  # a later call says that it is gone
+            self._begin()
+
+    def _begin(self) -> None:
+        """Has the host begin: trials that a restored experiment resumes ask for nothing."""
+        known = None not in (self._metric, self._mode, self._space)
+        if known and self._has_host and ray.is_initialized():
+            self._open()
 
     @classmethod
     def from_experiment(cls, path: str | Path) -> Self:
@@ -252,6 +241,7 @@ class TuneSearch(Reported, Searcher):  # type: ignore[misc]  # Ray has no types
         self._live.clear()
         self._here.clear()
         self._paused.clear()
+        self._channel, self._suggesting = None, False
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         """Takes the limit of ``max_concurrent_trials`` or a ``ConcurrencyLimiter``."""
@@ -263,13 +253,20 @@ class TuneSearch(Reported, Searcher):  # type: ignore[misc]  # Ray has no types
 
         Raises:
             RuntimeError: If metric, mode or search space are not known.
+            VaultError: If the vault is gone.
         """
+        if self._broken is not None:
+            raise VaultError(self._broken)
+        if not self._suggesting:  # once a fit, and never by those who only read
+            self._suggesting = self._reconcile = True
+        elif self._here:
+            self._check_lives()
         space = self._ready()
         if trial_id in self._live:
             return self._suggestion(trial_id)
         if self._patience.over:
             return FINISHED
-        if self._limit is not None and self._n_running() >= self._limit:
+        if self._limit is not None and len(self._running()) >= self._limit:
             return None
         answer, x = self._next(trial_id, space)
         if x is None:
@@ -288,8 +285,9 @@ class TuneSearch(Reported, Searcher):  # type: ignore[misc]  # Ray has no types
             return []
         return [given_to(merged(self._param_space, self._suggestion(trial_id)))]
 
-    def _n_running(self) -> int:
-        return len(self._here - self._paused)
+    def _running(self) -> Collection[str]:
+        """Trials that are out and not paused."""
+        return self._here - self._paused
 
     def on_pause(self, trial_id: str) -> None:
         """A trial was paused by ``HyperBandForBOHB``: it makes room for another one."""
@@ -299,27 +297,38 @@ class TuneSearch(Reported, Searcher):  # type: ignore[misc]  # Ray has no types
         """A paused trial may go on; it counts as running again."""
         self._paused.discard(trial_id)
 
-    def on_trial_result(
-        self,
-        trial_id: str,
-        result: dict[str, Any],  # noqa: ARG002
-    ) -> None:
-        """Notes that a trial runs."""
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        """Compares a report: what was neither released nor declared unprotects the run."""
         if trial_id in self._live:
             self._here.add(trial_id)
+        self._look(trial_id, result)
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Looks at what a trial has shown at its end."""
+        """Looks at what is shown of a trial, and gives its slot back if it was never told."""
+        self._look_at_end(self._end_trial, trial_id, dict(result or {}), error)
+
+    def _end_trial(self, trial_id: str, result: dict[str, Any], error: bool) -> None:
         x = self._live.pop(trial_id, None)
         self._here.discard(trial_id)
         self._paused.discard(trial_id)
-        learnt = self._complete(trial_id, x, result or {}, error)
+        learnt = self._complete(trial_id, x, result, error)
         why = self._patience.count(failed=error, learnt=learnt)
         if why is not None:
             see = self._SEE_WHY if error else _STOPPED
             warnings.warn(f"{why}, so the search ends. {see}", UtilityWarning, stacklevel=2)
+
+    @property
+    def _parameters(self) -> set[str]:
+        return set(self._param_space)
+
+    def add_evaluated_point(self, *_args: Any, **_kwargs: Any) -> None:
+        """Refused: a value from elsewhere is not a release of this run."""
+        raise ForeignValueError(
+            f"{type(self).__name__} learns from its own releases only; a value from elsewhere has "
+            "no noise and no charge. Have the point evaluated: points_to_evaluate=[...]."
+        )
 
     def _told_point(self, result: Mapping[str, Any]) -> Array | None:
         """Returns the point of a trial that Tune made anew, not suggested by this search."""
@@ -328,35 +337,6 @@ class TuneSearch(Reported, Searcher):  # type: ignore[misc]  # Ray has no types
             return space.encode_flat({name: result[f"config/{name}"] for name in space.space})
         except (KeyError, ValueError):
             return None
-
-    def _ready(self) -> TuneSpace:
-        """The space, once everything is known that a run needs.
-
-        Raises:
-            RuntimeError: If something is not.
-        """
-        return known_space(type(self).__name__, self._space, self._metric, self._mode)
-
-
-def known_space(
-    name: str, space: TuneSpace | None, metric: str | None, mode: str | None
-) -> TuneSpace:
-    """The space of a search, once it knows what it needs.
-
-    Raises:
-        RuntimeError: If space, metric or mode are not known.
-    """
-    if space is None:
-        raise RuntimeError(
-            f"{name} has no search space: pass param_space= to the Tuner, or search_space= to the "
-            "search, with at least one Tune domain such as tune.uniform(0, 1)."
-        )
-    if metric is None or mode is None:
-        raise RuntimeError(
-            f"{name} needs metric= and mode= (here or in TuneConfig), got metric={metric!r} and "
-            f"mode={mode!r}."
-        )
-    return space
 
 
 def config_at(

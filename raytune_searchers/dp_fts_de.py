@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 import secrets
 import time
 import warnings
@@ -28,13 +26,12 @@ from privbo_plugins.reports import federation_report
 from privbo_plugins.sessions.scheduler import HOPELESS, FailureCounts
 from privbo_plugins.sessions.settings import RoundSettings
 from privbo_plugins.settings import again, setting, settings, takes
-from privbo_plugins.shown import Shown, TrialRecord, complaints
+from privbo_plugins.shown import Shown, TrialRecord
 from privbo_plugins.status import status
-from raytune_searchers._agents import PAUSE, AgentHosts
-from raytune_searchers._arguments import checked_handle, checked_run, private_url
+from raytune_searchers._agents import PAUSE, AgentHosts, Roster, agent_url, checked_template
+from raytune_searchers._arguments import checked_run
 from raytune_searchers._audit import Row, config_in, foreign, stored_in, value_in
-from raytune_searchers._hosted import HostedSearch
-from raytune_searchers._search import merged
+from raytune_searchers._search import TuneSearch, merged
 from raytune_searchers._settings import SearchSettings
 from raytune_searchers._shell import (
     AGENT,
@@ -49,10 +46,6 @@ from raytune_searchers._space import TuneSpace, to_space
 from raytune_searchers._trainable import Trainable
 from raytune_searchers.hosts.agents import AgentSettings
 from raytune_searchers.hosts.server import FEDERATION, ServerSettings, Status
-
-_NAME = re.compile(r"[\w-][\w.-]{0,63}")
-
-_MARK = "--agent--"
 
 _MORE = "results hold more than an agent's name, its round and the number of rounds released"
 
@@ -128,7 +121,7 @@ class _Settings:
     noise: NoiseSource | None = again(NoiseSettings, "noise", default=None)
 
 
-class DPFTSDESearch(HostedSearch):
+class DPFTSDESearch(TuneSearch):
     """A whole federation in one experiment: each agent tunes its own objective on its own data.
 
     Agents learn from their own trials and from what a server broadcasts: sums of vectors that
@@ -167,8 +160,8 @@ class DPFTSDESearch(HostedSearch):
     """
 
     _HOST, _STATUS = FEDERATION, "report"
-    _OF_THIS_PROCESS = (*HostedSearch._OF_THIS_PROCESS, "_hosts", "_alone", "_since")
-    _PLAIN = _MORE
+    _OF_THIS_PROCESS = (*TuneSearch._OF_THIS_PROCESS, "_hosts", "_alone")
+    _PLAIN = _BESIDE = _MORE
     _WRAP = _OUTSIDE
     _ENDS_WITH_HOST = False  # without their server agents go on alone
     _SEE_WHY = (
@@ -180,12 +173,11 @@ class DPFTSDESearch(HostedSearch):
     def __init__(self, given: _Settings) -> None:
         config, run_name, seed = given.config, given.run_name, given.seed
         _check_rounds(config, given.n_trials, given.deadline)
-        self._config, self._trials = config, given.n_trials
-        self._names = _checked_agents(given.agents, config.n_agents)
-        self._n_hosts = _checked_hosts(given.hosts, config.n_agents)
-        self._deadline = given.deadline
-        self._agent_vaults = checked_template(given.agent_vaults)
-        self._log_to = _checked_log(given.log_to, self._n_hosts, config.n_agents)
+        self._config, self._trials, self._deadline = config, given.n_trials, given.deadline
+        self._roster = Roster.checked(
+            config.n_agents, given.agents, given.hosts, given.agent_vaults, given.log_to
+        )
+        self._most_failures = max(HOPELESS, ATTEMPTS * config.n_agents)  # every agent's rounds
         self._lost: FailureCounts[tuple[int, int]] = FailureCounts()
         self._out: set[int] = set()
         super().__init__(
@@ -200,8 +192,10 @@ class DPFTSDESearch(HostedSearch):
             )
         )
         if run_name is not None and self._handle is None:
-            self._run = checked_run(run_name, self._agent_vaults)
+            self._run = checked_run(run_name, self._roster.vaults)
             self._attach(may_begin=True, noise=given.noise)
+        # What agents tune is in no trial's config.
+        self._tuned, self._param_space = self._param_space, {}
 
     # State ----------------------------------------------------------------------------------
 
@@ -212,25 +206,15 @@ class DPFTSDESearch(HostedSearch):
 
     def _attach(self, *, may_begin: bool = False, noise: NoiseSource | None = None) -> None:
         super()._attach(may_begin=may_begin, noise=noise)
-        self._hosts = AgentHosts(
-            self._host_names,
-            len(self._names),
-            durable=self._agent_vaults is not None,
-            may_begin=may_begin,
-            out=self._out,
-        )
+        names = [f"{self._actor_name}/agents/{i}" for i in range(self._roster.n_hosts)]
+        self._hosts = AgentHosts(self._roster, names, may_begin=may_begin, out=self._out)
         self._alone = False
-        self._since: dict[str, float] = {}
-
-    @property
-    def _host_names(self) -> list[str]:
-        return [f"{self._actor_name}/agents/{i}" for i in range(self._n_hosts)]
 
     def _begin(self) -> None:
         """Has server and hosts begin: trials that a restored experiment resumes look for them."""
         super()._begin()
         if ray.is_initialized():
-            self._hosts.begin(self._start_host)
+            self._hosts.begin(self._of_agents)
 
     # Tune's hooks ---------------------------------------------------------------------------
 
@@ -258,54 +242,33 @@ class DPFTSDESearch(HostedSearch):
         return True
 
     def _next(self, trial_id: str, space: TuneSpace) -> tuple[str, Any]:  # noqa: ARG002
-        self._open()
-        found = self._found()
-        if found is None:
-            return ("finished" if self._over() else "wait"), None
-        self._since[trial_id] = time.monotonic()
-        return "ask", found
-
-    def _suggestion(self, trial_id: str) -> dict[str, Any]:
-        agent, number = self._live[trial_id]
-        return {AGENT: self._names[int(agent)], ROUND: int(number) + 1}
-
-    def _configs(self, trial_id: str) -> list[Row]:
-        return [self._suggestion(trial_id)] if trial_id in self._live else []
-
-    def _n_running(self) -> int:
-        return len(self._running())
-
-    def _found(self) -> tuple[int, int] | None:
         """The agent with the fewest trials whose next one may begin: (agent, number)."""
+        self._open()
         end = time.monotonic() + (_BUSY if self._here else _IDLE)
         while True:
             self._refresh()
-            known = self._hosts.ready(self._running())
-            if known:
-                number, agent = min(known)
-                return agent, number
-            if time.monotonic() > end or self._over():
-                return None
+            found = self._hosts.next(set(self._running().values()))
+            if found is not None:
+                self._hosts.change(found[0])
+                return "ask", found
+            if self._hosts.over(self._trials):
+                return "finished", None
+            if time.monotonic() > end:
+                return "wait", None
             time.sleep(PAUSE)
 
-    def _running(self) -> set[int]:
-        """Agents with a trial that is out.
+    def _suggestion(self, trial_id: str) -> dict[str, Any]:
+        agent, number = self._live[trial_id]
+        return {AGENT: self._roster.names[int(agent)], ROUND: int(number) + 1}
+
+    def _running(self) -> dict[str, int]:
+        """The agent of each trial that is out.
 
         A trial that its host has finished is over, though Tune has more to do; one that its host
         has not heard of for a while was dropped by a fit that ended early.
         """
         out = {trial: self._live[trial] for trial in self._here & set(self._live)}
-        return {
-            int(agent)
-            for trial, (agent, number) in out.items()
-            if not self._hosts.is_over(int(agent), int(number), self._since.get(trial, 0.0))
-        }
-
-    def _over(self) -> bool:
-        """Checks whether every agent has done its trials, or was left out."""
-        standings = self._hosts.standings
-        done = {agent for agent, standing in standings if standing.done >= self._trials}
-        return len(done | self._out) == len(self._names)
+        return {t: agent for t, (agent, k) in out.items() if not self._hosts.is_over(agent, k)}
 
     def _complete(
         self,
@@ -323,18 +286,15 @@ class DPFTSDESearch(HostedSearch):
         self._audit(trial_id, result)
         return not error
 
-    @property
-    def _most_failures(self) -> int:
-        """So many failures in a row end the search: every round of every agent failed."""
-        return max(HOPELESS, ATTEMPTS * len(self._names))
-
     # What Tune shows ------------------------------------------------------------------------
 
     def _read(self, trial: str, row: Row) -> Shown:
         """Reads what a row, flattened, holds beside an agent's name and numbers of rounds."""
         names = foreign(row, RELEASED, (AGENT, ROUND)) - {AGENT, ROUND}
         agents = [row[name] for name in (AGENT, f"config/{AGENT}") if name in row]
-        if any(type(agent) not in (int, str) or agent not in self._names for agent in agents):
+        if any(
+            type(agent) not in (int, str) or agent not in self._roster.names for agent in agents
+        ):
             names.add(AGENT)
         rounds = [row[name] for name in (ROUND, f"config/{ROUND}") if name in row]
         rounds += [] if value_in(row, RELEASED) is None else [row[RELEASED]]
@@ -349,21 +309,14 @@ class DPFTSDESearch(HostedSearch):
         self._compare(self._read(trial_id, row), record)
         return record
 
-    def _compare(self, shown: Shown, record: TrialRecord) -> None:
-        for reason in complaints(shown, record, plain=_MORE, beside=_MORE):
-            self._expose(reason, _OUTSIDE)
-
-    def _see_whole(self, trial_id: str) -> None:
-        """Nothing: an agent's round has no release of its own that could be left uncompared."""
-
     # Server and hosts -----------------------------------------------------------------------
 
     def _settings(self) -> ServerSettings:
-        space = self._ready()
+        space, names = self._ready(), self._roster.names
         return ServerSettings(
             self._run,
             self._config,
-            tuple(map(str, self._names)) if isinstance(self._names[0], str) else None,
+            tuple(map(str, names)) if isinstance(names[0], str) else None,
             space.public,
             self._mode == "max",
             self._deadline,
@@ -388,30 +341,25 @@ class DPFTSDESearch(HostedSearch):
     def _refresh(self) -> None:
         """Learns from hosts where their agents are, and leaves out those whose host has ended."""
         status, skipped = self._status(), dict(sorted(self._lost.given_up()))
-        for members, why in self._hosts.refresh(status, skipped, self._start_host):
-            names = ", ".join(str(self._names[agent]) for agent in members)
+        for members, why in self._hosts.refresh(status, skipped, self._of_agents):
+            names = ", ".join(str(self._roster.names[agent]) for agent in members)
             with suppress(VaultError):
                 self._call("note", _LEFT_NOTE)
                 for agent in members:
                     self._call("leave", agent)
             warnings.warn(f"These agents are left out: {names}. {why}", UserWarning, stacklevel=2)
 
-    def _start_host(self, members: Sequence[int]) -> tuple[AgentSettings, dict[int, str] | None]:
-        urls, log_to = None, self._log_to
-        if self._agent_vaults is not None:
-            urls = {i: agent_url(self._agent_vaults, self._names[i]) for i in members}
-        settings = AgentSettings(
+    def _of_agents(self) -> AgentSettings:
+        return AgentSettings(
             self._run,
             self._actor_name,
             self._config,
-            {i: self._names[i] for i in members},
-            cloudpickle.dumps((self._space, self._param_space)),
+            {},
+            cloudpickle.dumps((self._space, self._tuned)),
             self._mode == "max",
             int(self._seed or 0),
             self._trials,
-            None if log_to is None else log_to.replace("{agent}", str(self._names[members[0]])),
         )
-        return settings, urls
 
     # What the user writes and reads ---------------------------------------------------------
 
@@ -438,8 +386,7 @@ class DPFTSDESearch(HostedSearch):
                 raise ValueError(
                     f"search.private takes {name} as a function, got a {type(function).__name__}."
                 )
-        hosts = [self._host_names[i % self._n_hosts] for i in range(len(self._names))]
-        return make_shell(objective, finish, self._names, hosts)
+        return make_shell(objective, finish, self._roster.names, self._hosts.names)
 
     def guarantee(self, results: Iterable[Any] = ()) -> FederationGuarantee:
         """Claims what the ledger allows for all that this federation broadcasts.
@@ -451,11 +398,7 @@ class DPFTSDESearch(HostedSearch):
         Raises:
             VaultError: If the server was in memory and has ended before anything was known of it.
         """
-        for trial in stored_in(results):
-            for row in trial.rows:
-                self._audit(trial.trial, row)
-                self._compare_config(self._read(trial.trial, row), trial.given)
-        return self._report()["guarantee"]  # type: ignore[no-any-return]
+        return self._checked_report(stored_in(results))["guarantee"]  # type: ignore[no-any-return]
 
     def history(self) -> FederationHistory:
         """Returns what the server has broadcast; nothing of any agent's own trials.
@@ -504,7 +447,7 @@ class DPFTSDESearch(HostedSearch):
     @property
     def left_out(self) -> list[Agent]:
         """Agents whose host has ended without a database for their trials."""
-        return [self._names[i] for i in sorted(self._out)]
+        return [self._roster.names[i] for i in sorted(self._out)]
 
     def close(self) -> None:
         """Ends server and hosts; what was in memory is gone then, what is in databases is not."""
@@ -547,61 +490,6 @@ def agent_trials(
     ]
 
 
-def checked_template(agent_vaults: str | None) -> str | None:
-    """A URL for each agent that may be pickled: with ``{agent}`` in it, and no password.
-
-    Raises:
-        ValueError: If it is none.
-    """
-    if agent_vaults is None:
-        return None
-    if not isinstance(agent_vaults, str) or "{agent}" not in _resolved(agent_vaults):
-        raise ValueError(
-            "agent_vaults must be a URL with {agent} in it, such as "
-            "'sqlite:////private/{agent}.db', or 'env:NAME' for one: each agent keeps its trials "
-            "where no other agent can read them."
-        )
-    checked = str(checked_handle(agent_vaults.replace("{agent}", _MARK)))
-    return checked.replace(_MARK, "{agent}")
-
-
-def _resolved(template: str) -> str:
-    if not template.startswith("env:"):
-        return template
-    return os.environ.get(template.removeprefix("env:"), "")
-
-
-def agent_url(template: str, agent: Agent) -> str:
-    """An agent's own URL, for its host's memory only."""
-    return private_url(_resolved(template).replace("{agent}", str(agent)))
-
-
-def _checked_agents(agents: Sequence[str] | None, n_agents: int) -> tuple[Agent, ...]:
-    if agents is None:
-        return tuple(range(n_agents))
-    names = tuple(agents)
-    if len(set(names)) != len(names) or len(names) != n_agents:
-        raise ValueError(
-            f"agents must list {n_agents} different names, one an agent, got {len(names)} with "
-            f"{len(set(names))} different ones."
-        )
-    for name in names:
-        if not isinstance(name, str) or _NAME.fullmatch(name) is None:
-            raise ValueError(
-                "An agent's name has 1 to 64 letters, digits, '_', '-' and '.', not '.' first, "
-                f"got {name!r}."
-            )
-    return names
-
-
-def _checked_hosts(hosts: Any, n_agents: int) -> int:
-    if hosts == "agent":
-        return n_agents
-    if isinstance(hosts, bool) or not isinstance(hosts, int) or hosts < 1:
-        raise ValueError(f"hosts must be 'agent' or a number of processes >= 1, got {hosts!r}.")
-    return min(hosts, n_agents)
-
-
 def _check_rounds(config: FederationConfig, trials: Any, deadline: float | None) -> None:
     whole = isinstance(trials, int) and not isinstance(trials, bool)
     if not whole or trials <= config.n_startup:
@@ -617,13 +505,3 @@ def _check_rounds(config: FederationConfig, trials: Any, deadline: float | None)
             "server and agents here: let every agent tune a study of its own "
             "(optuna_samplers.DPFTSDESampler), or use trust='server'."
         )
-
-
-def _checked_log(log_to: str | None, n_hosts: int, n_agents: int) -> str | None:
-    if log_to is not None and ("{agent}" not in log_to or n_hosts < n_agents):
-        raise ValueError(
-            "log_to= needs a path with {agent} in it, and hosts='agent': agents that share a "
-            "host share its output, and one would read what another's objective prints. Got "
-            f"log_to={log_to!r} with {n_hosts} hosts for {n_agents} agents."
-        )
-    return log_to

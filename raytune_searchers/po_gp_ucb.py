@@ -33,14 +33,15 @@ from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.plots import Report, RowHistory
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
+from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.reports import row_history, rows_report
 from privbo_plugins.sessions.scheduler import FailureCounts
-from privbo_plugins.settings import Published, evolve, setting, settings, takes
+from privbo_plugins.settings import Published, evolve, named, setting, settings, takes
 from privbo_plugins.shown import altered
 from privbo_plugins.status import status
-from raytune_searchers._audit import Row, read, stored_in
+from raytune_searchers._audit import Row, stored_in
 from raytune_searchers._search import TuneSearch, filled
-from raytune_searchers._settings import TuneSettings
+from raytune_searchers._settings import SearchSettings, TuneSettings
 from raytune_searchers._space import TuneSpace, domains_of
 
 Array = NDArray[np.float64]
@@ -55,17 +56,26 @@ _SEEN_BESIDE = (
 
 
 class _Rows:
-    """Released rows: a file is pickled as its path and manifest, other things whole.
+    """Released rows as a search space; a file is pickled as its path and manifest, else whole.
 
     Args:
         table: A released table, the path of its file, or a matrix of shape (n, r).
+        settings: Of the model.
+        parameter: Under which name a trial's config holds its row.
 
     Raises:
-        ValueError: If it is none of them.
+        ValueError: If the table is none of them, or the name none.
         FileNotFoundError: If there is no such file.
     """
 
-    def __init__(self, table: ReleasedTable | ArrayLike | str | Path) -> None:
+    def __init__(
+        self,
+        table: ReleasedTable | ArrayLike | str | Path,
+        settings: dict[str, Any],
+        parameter: Any,
+    ) -> None:
+        if not isinstance(parameter, str) or not parameter or "/" in parameter:
+            raise ValueError(f"parameter must be a name without '/', got {parameter!r}.")
         self._path: Path | None = None
         if isinstance(table, str | Path):
             self._path = Path(table).resolve()
@@ -73,12 +83,17 @@ class _Rows:
         known = isinstance(table, ReleasedTable)
         self.manifest: TableManifest | None = table.manifest if known else None  # type: ignore[union-attr]
         self._table: Any = table if known else rows_config(table).Z.copy()
+        self._settings, self.parameter = settings, parameter
+        self._config: RowsConfig | None = None
+        self.n = self.config().n
+        self.space = TuneSpace(row_space(self.n, parameter), {})
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | ({} if self._path is None else {"_table": None})
+        of_a_file = {} if self._path is None else {"_table": None}
+        return self.__dict__ | of_a_file | {"_config": None}
 
-    def table(self) -> ReleasedTable | ArrayLike:
-        """The rows, read again where only their path was pickled.
+    def config(self) -> RowsConfig:
+        """Settings and rows, read again where only their path was pickled.
 
         Raises:
             ValueError: If the file holds another table than it did.
@@ -93,7 +108,54 @@ class _Rows:
                     "told of rows is not told of these."
                 )
             self._table = found
-        return self._table  # type: ignore[no-any-return]
+        if self._config is None:
+            self._config = rows_config(self._table, **self._settings)
+        return self._config
+
+    def row(self, x: Array) -> int:
+        """The row at a point of shape (1,)."""
+        return int(self.space.suggestion(x)[self.parameter])
+
+    def point(self, row: int) -> Array:
+        """The point of a row, shape (1,)."""
+        return self.space.space.encode({self.parameter: row})
+
+    def check_points(self, points: Sequence[Mapping[str, Any]], *, repeats: bool) -> None:
+        """Raises ValueError if a listed point is no row, or is listed twice without repeats."""
+        listed = [self.row(self.space.checked_point(point)) for point in points]
+        for row, point in zip(listed, points, strict=True):
+            if point[self.parameter] != row:
+                raise ValueError(
+                    f"points_to_evaluate gives {self.parameter}={point[self.parameter]!r}, "
+                    "which is no row."
+                )
+        if len(set(listed)) < len(listed) and not repeats:
+            raise ValueError("points_to_evaluate asks for a row twice, and repeats=False.")
+
+    def check_space(self, config: Mapping[str, Any]) -> None:
+        """Raises ValueError if a Tuner's ``param_space`` holds other domains than the rows."""
+        name, dims = self.parameter, domains_of(config)
+        rule = (
+            f"this search asks for rows of its table: leave {name!r} out of param_space, or put "
+            f"tune.randint(0, {self.n}) there"
+        )
+        others = sorted(set(dims) - {name})
+        if others:
+            raise ValueError(
+                f"param_space holds a domain for {', '.join(others)}, but {rule}. It may hold "
+                "constants besides."
+            )
+        if name in config and dims.get(name) != self.space.space[name]:
+            raise ValueError(f"param_space holds something else for {name!r}, but {rule}.")
+
+    def claim(self, n_answers: int) -> OutsourcedGuarantee:
+        """What the manifest says of the rows; nothing of a bare matrix."""
+        if self.manifest is not None:
+            return self.manifest.guarantee(n_answers)
+        reasons, inf = (NO_MANIFEST,), math.inf
+        return OutsourcedGuarantee(
+            False, "unknown", inf, 0.0, None, self.n, n_answers=n_answers, reasons=reasons
+        )
 
 
 @settings(eq=False)
@@ -174,63 +236,36 @@ class POGPUCBSearch(Published, TuneSearch):
 
     _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = (
         *TuneSearch._OF_THIS_PROCESS,
-        "_config",
         "_model",
     )
 
     _PUBLISHED = PUBLISHED
+    _SEE_WHY = "Ray shows how in error.txt of each."
 
     @takes(_Settings)
     def __init__(self, given: _Settings) -> None:
         seed = secrets.randbits(32) if given.seed is None else int(given.seed)
-        super().__init__(evolve(given, seed=seed))
-        self._rows = _Rows(given.Z)
-        self._settings: dict[str, Any] = given.of_the_model()
+        super().__init__(SearchSettings(**named(evolve(given, seed=seed), TuneSettings)))
+        self._rows = _Rows(given.Z, given.of_the_model(), given.parameter)
         self._repeats = bool(given.repeats)
-        self._attach()
-        self._n = self._rows_config().n
-        self._parameter = _checked_name(given.parameter)
-        self._space: TuneSpace = TuneSpace(row_space(self._n, self._parameter), {})
+        self._space: TuneSpace = self._rows.space
         self._told: list[tuple[int, float]] = []
         self._learnt: set[str] = set()
         self._lost: FailureCounts[int] = FailureCounts()
         self._asked = 0
         self._beside = False
-        self._check_points()
-        reasons = self._claim(0).reasons
+        self._rows.check_points(self._points, repeats=self._repeats)
+        reasons = self._rows.claim(0).reasons
         if reasons:
             warnings.warn(
                 f"Nothing is protected: {'; '.join(reasons)}.", PrivacyWarning, stacklevel=3
             )
 
-    def _check_points(self) -> None:
-        listed = [self._row(self._space.checked_point(point)) for point in self._points]
-        for row, point in zip(listed, self._points, strict=True):
-            if point[self._parameter] != row:
-                raise ValueError(
-                    f"points_to_evaluate gives {self._parameter}={point[self._parameter]!r}, "
-                    "which is no row."
-                )
-        if len(set(listed)) < len(listed) and not self._repeats:
-            raise ValueError("points_to_evaluate asks for a row twice, and repeats=False.")
-
     # State ----------------------------------------------------------------------------------
 
-    def _attach(self) -> None:
-        super()._attach()
-        self._config: RowsConfig | None = None
+    def _attach(self, *, may_begin: bool = False, noise: NoiseSource | None = None) -> None:
+        super()._attach(may_begin=may_begin, noise=noise)
         self._model: POGPUCB | None = None
-
-    def _rows_config(self) -> RowsConfig:
-        """Settings and rows.
-
-        Raises:
-            ValueError: If the rows' file holds another table than it did.
-            FileNotFoundError: If it is gone.
-        """
-        if self._config is None:
-            self._config = rows_config(self._rows.table(), **self._settings)
-        return self._config
 
     def restore(self, checkpoint_path: str) -> None:
         """Reads what ``save`` wrote, and the table's file.
@@ -240,26 +275,20 @@ class POGPUCBSearch(Published, TuneSearch):
             FileNotFoundError: If it is gone.
         """
         super().restore(checkpoint_path)
-        self._rows_config()
+        self._rows.config()
 
     def _learned(self) -> POGPUCB:
         """The algorithm after everything that trials have shown."""
         if self._model is None:
             self._model = POGPUCB(
-                self._rows_config(),
+                self._rows.config(),
                 self._space.space,
                 maximize=self._mode == "max",
                 seed=int(self._seed or 0),
             )
             for row, value in self._told:
-                self._model.tell(Evaluation(self._point(row)), value)
+                self._model.tell(Evaluation(self._rows.point(row)), value)
         return self._model
-
-    def _row(self, x: Array) -> int:
-        return int(self._space.suggestion(x)[self._parameter])
-
-    def _point(self, row: int) -> Array:
-        return self._space.space.encode({self._parameter: row})
 
     # Tune's hooks ---------------------------------------------------------------------------
 
@@ -273,26 +302,10 @@ class POGPUCBSearch(Published, TuneSearch):
                 table's file holds another table than it did.
             FileNotFoundError: If the file is gone.
         """
-        self._check_space(config)
-        self._rows_config()
+        self._rows.check_space(config)
+        self._rows.config()
         self._model = None  # the mode may be another
         return super().set_search_properties(metric, mode, config, **spec)
-
-    def _check_space(self, config: Mapping[str, Any]) -> None:
-        name, dims = self._parameter, domains_of(config)
-        rule = (
-            f"this search asks for rows of its table: leave {name!r} out of param_space, or put "
-            f"tune.randint(0, {self._n}) there"
-        )
-        others = sorted(set(dims) - {name})
-        if others:
-            raise ValueError(
-                f"param_space holds a domain for {', '.join(others)}, but {rule}. It may hold "
-                "constants besides."
-            )
-        whole = self._space.space[name]
-        if name in config and dims.get(name) != whole:
-            raise ValueError(f"param_space holds something else for {name!r}, but {rule}.")
 
     def _ready(self) -> TuneSpace:
         """The space, once metric and mode are known.
@@ -310,16 +323,16 @@ class POGPUCBSearch(Published, TuneSearch):
 
     def _next(self, trial_id: str, space: TuneSpace) -> tuple[str, Array | None]:  # noqa: ARG002
         done = {row for row, _ in self._told} | self._left_out
-        out = {trial: self._row(x) for trial, x in self._live.items()}
+        out = {trial: self._rows.row(x) for trial, x in self._live.items()}
         taken = set() if self._repeats else done | set(out.values())
         while self._points:
             x = space.checked_point(self._points.pop(0))
-            if self._row(x) not in taken:
+            if self._rows.row(x) not in taken:
                 return "ask", x
-        if len(taken) == self._n:
+        if len(taken) == self._rows.n:
             return self._forgotten(out, done)
         pending = [Evaluation(x) for x in self._live.values()]
-        pending += [Evaluation(self._point(row)) for row in sorted(self._left_out)]
+        pending += [Evaluation(self._rows.point(row)) for row in sorted(self._left_out)]
         evaluation = self._learned().ask(self._asked, pending)
         self._asked += 1
         return "ask", None if evaluation is None else evaluation.x
@@ -335,16 +348,14 @@ class POGPUCBSearch(Published, TuneSearch):
                 return "ask", self._live.pop(trial)
         return "finished", None
 
-    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Notes that a trial runs, and whether it reports more than its answer."""
-        super().on_trial_result(trial_id, result)
-        self._see(trial_id, result, self._configs(trial_id))
+    def _look(self, trial_id: str, row: Row) -> None:
+        self._note_beside(trial_id, row, self._configs(trial_id))
 
     def _complete(
         self, trial_id: str, x: Array | None, result: Mapping[str, Any], error: bool
     ) -> bool:
-        self._see(trial_id, result)
-        row = self._found(result) if x is None else self._row(x)
+        self._note_beside(trial_id, result)
+        row = self._found(result) if x is None else self._rows.row(x)
         value = None if error else _number(result.get(str(self._metric)))
         if row is None or trial_id in self._learnt:
             return value is not None
@@ -355,17 +366,19 @@ class POGPUCBSearch(Published, TuneSearch):
             self._lost.add(row, trial_id)
         return value is not None
 
-    def _see(self, trial: str, result: Row, given: Sequence[Row] = ()) -> None:
-        shown = read(trial, result, self._metric, {*self._param_space, self._parameter})
+    @property
+    def _parameters(self) -> set[str]:
+        return {*self._param_space, self._rows.parameter}
+
+    def _note_beside(self, trial: str, result: Row, given: Sequence[Row] = ()) -> None:
+        shown = self._read(trial, result)
         self._beside |= bool(shown.extras) or altered(shown.config, given)
 
     def _found(self, result: Mapping[str, Any]) -> int | None:
         """The row of a trial that this search did not suggest: one that Tune made anew."""
-        return self._checked(result.get(f"config/{self._parameter}"))
-
-    def _checked(self, row: Any) -> int | None:
+        row: Any = result.get(f"config/{self._rows.parameter}")
         whole = isinstance(row, int | np.integer) and not isinstance(row, bool)
-        return int(row) if whole and 0 <= row < self._n else None
+        return int(row) if whole and 0 <= row < self._rows.n else None
 
     def _tell(self, row: int, value: float) -> None:
         """Learns an answer; a second one of the same row would be the same noise again."""
@@ -373,7 +386,7 @@ class POGPUCBSearch(Published, TuneSearch):
             return
         self._told.append((row, value))
         if self._model is not None:
-            self._model.tell(Evaluation(self._point(row)), value)
+            self._model.tell(Evaluation(self._rows.point(row)), value)
 
     # What the user reads --------------------------------------------------------------------
 
@@ -394,7 +407,7 @@ class POGPUCBSearch(Published, TuneSearch):
         if not self._told:
             raise ValueError("There is nothing to recommend yet: no row has an outcome.")
         own = self._param_space if param_space is None else param_space
-        self._check_space(own)
+        self._rows.check_space(own)
         values = self._ready().suggestion(self._learned().recommendation())
         return filled(own, values)
 
@@ -411,11 +424,11 @@ class POGPUCBSearch(Published, TuneSearch):
         rows = {row for row, _ in self._told}
         for trial in stored_in(results):
             for shown in trial.rows:
-                self._see(trial.trial, shown, trial.given)
+                self._note_beside(trial.trial, shown, trial.given)
                 row = self._found(shown)
                 if row is not None and _number(shown.get(str(self._metric))) is not None:
                     rows.add(row)
-        made = self._claim(len(rows))
+        made = self._rows.claim(len(rows))
         notes = (*made.notes, *((_SEEN_BESIDE,) if self._beside else ()))
         return replace(made, not_covered=(*made.not_covered, _BESIDE), notes=notes)
 
@@ -424,7 +437,7 @@ class POGPUCBSearch(Published, TuneSearch):
         return row_history(
             self._told,
             maximize=self._mode == "max",
-            answer_variance=self._rows_config().answer_variance,
+            answer_variance=self._rows.config().answer_variance,
             model=self._learned(),
         )
 
@@ -434,7 +447,7 @@ class POGPUCBSearch(Published, TuneSearch):
         Warns:
             UtilityWarning: If the noise is likely to drown the rows.
         """
-        made = make_table_plan(self._rows_config(), self._rows.manifest, self._claim(0))
+        made = make_table_plan(self._rows.config(), self._rows.manifest, self._rows.claim(0))
         made.warn_if_noise_dominates()
         return made
 
@@ -453,21 +466,6 @@ class POGPUCBSearch(Published, TuneSearch):
             None if manifest is None else manifest.to_dict(),
             self.recommend() if history.answers else None,
         )
-
-    def _claim(self, n_answers: int) -> OutsourcedGuarantee:
-        manifest = self._rows.manifest
-        if manifest is not None:
-            return manifest.guarantee(n_answers)
-        reasons, inf = (NO_MANIFEST,), math.inf
-        return OutsourcedGuarantee(
-            False, "unknown", inf, 0.0, None, self._n, n_answers=n_answers, reasons=reasons
-        )
-
-
-def _checked_name(name: Any) -> str:
-    if not isinstance(name, str) or not name or "/" in name:
-        raise ValueError(f"parameter must be a name without '/', got {name!r}.")
-    return name
 
 
 def _number(value: Any) -> float | None:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 def settings_of(made: Any) -> Any:
     """What a sampler or a search was made with, as its algorithm takes it."""
+    rows = getattr(made, "_rows", None)  # of a search on a released table
+    if hasattr(rows, "config"):
+        return rows.config()
     return made._rows_config() if hasattr(made, "_rows_config") else made._config
 
 
@@ -179,7 +182,7 @@ def host_name(search: Any) -> str:
 
 def agent_hosts(search: Any) -> list[str]:
     """Names of the hosts of a federation's agents."""
-    return list(search._host_names)
+    return list(dict.fromkeys(search._hosts.names))
 
 
 def history_of_agent(host: Any, agent: int) -> AgentHistory:

@@ -41,7 +41,7 @@ VERBS = {
     "purge": "Deletes the raw losses that a vault still holds, when a run is over.",
     "paper": "Makes the class as its paper publishes it.",
     "from_experiment": "The search of an experiment that Tune has saved.",
-    "close": "Ends the actor that holds losses, ledger or server.",
+    "close": "Ends the actor that holds losses, ledger or server, if there is one.",
 }
 """Meaning by name; what a name stands for, it stands for in every class."""
 

@@ -207,7 +207,7 @@ def _send_from_driver(
     second one would have an empty ledger. A vault in a database may be opened by anyone.
     """
     for tries in range(_TRIES if ray.is_initialized() else 0):
-        actor = _driver_actor(own, settings, url)
+        actor = actor_of(own, url, settings, url, own.noise)
         try:
             return ray.get(actor.call.remote(*args))
         except Exception as error:  # Ray's errors, and what handles of an ended Ray raise
@@ -220,25 +220,39 @@ def _send_from_driver(
     own.lost()
 
 
-def _driver_actor(own: ActorHandle, settings: Settings, url: str | None) -> Any:
+def actor_of(
+    own: ActorHandle, at: str | None, settings: Settings, *args: Any, **options: Any
+) -> Any:
+    """A host's actor, begun where that is allowed: in memory once, by its maker.
+
+    Args:
+        own: The process's hold of the host.
+        at: Its database; None for a vault in memory.
+        settings: Of the host.
+        args: Its further arguments.
+        options: Ray's.
+
+    Raises:
+        VaultError: If it is gone, or another process has begun one of its name.
+    """
     with own.lock:
         if own.actor is not None:
             return own.actor
-        if url is None and not own.may_begin:
+        if at is None and not own.may_begin:
             return _found_actor(own)
         try:
-            actor = begin_actor(own, url, settings, url, own.noise)
+            actor = _begin_actor(own, at, settings, *args, **options)
         except ValueError:
             raise VaultError(
                 f"A vault for the run {settings.run!r} is alive in this cluster, started by "
                 "another process. Give this search another run_name=, or a vault in a database "
                 "if both shall share one ledger."
             ) from None
-        own.began(actor, durable=url is not None)
+        own.began(actor, durable=at is not None)
         return own.actor
 
 
-def begin_actor(own: ActorHandle, url: str | None, *args: Any, **more: Any) -> Any:
+def _begin_actor(own: ActorHandle, url: str | None, *args: Any, **more: Any) -> Any:
     """Begins a host's actor: on which node, and whether it is restarted when its process ends.
 
     Args:

@@ -14,6 +14,9 @@ No function of the engine calls one of a host's. :func:`privbo_plugins.sanitize.
 counted as one that does: it runs what the host hands it. Vaults are in memory; one in a file asks
 the host's rollback guard besides, before and after a release.
 
+On Ray a secret is traced on each side apart: in the trial's process, or that of an agent's host,
+and in the host that it is sealed to. Tests run both in one process.
+
 Another host adds its scenes to ``WAYS``. A number here may fall; one that rises needs a reason.
 """
 
@@ -22,10 +25,11 @@ from __future__ import annotations
 import functools
 import sys
 import types
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import optuna
@@ -48,6 +52,10 @@ ROOT = Path(__file__).parents[2]
 ENGINE = "privbo_plugins"
 PACKAGES = (ENGINE, "optuna_samplers", "raytune_searchers", "sklearn_search")
 HANDED_OVER = ("privbo_plugins/sanitize.py", "call")
+LINK = ("raytune_searchers/hosts/agents.py", "ServerLink.")
+"""What a host hands to a participant of a federation, which calls it."""
+HOST = ("raytune_searchers/hosts/base.py", "Host.call")
+"""Where a call reaches another process on Ray."""
 
 SECRET = 0.71234567890123
 """The number that is followed."""
@@ -71,6 +79,8 @@ def numbers_in(held: Any, depth: int = 4) -> Iterator[float]:
 
 
 def _parts(held: Any) -> Any:
+    if type(held).__name__ == "_Probe":  # of reports on Ray: who looks into it has let it through
+        return ()
     if isinstance(held, list | tuple):
         return held
     if isinstance(held, dict):
@@ -80,7 +90,7 @@ def _parts(held: Any) -> Any:
     if isinstance(held, types.FunctionType):
         cells = held.__closure__ or ()
         return [cell.cell_contents for cell in cells if cell != types.CellType()]
-    return [getattr(held, name, None) for name in getattr(held, "__dataclass_fields__", ())]
+    return [getattr(held, name, None) for name in getattr(type(held), "__dataclass_fields__", ())]
 
 
 @functools.cache
@@ -122,7 +132,8 @@ class Trace:
         found = self.held.setdefault(place, set())
         for value in (*frame.f_locals.values(), *([result] * (event == "return"))):
             found.update(numbers_in(value))
-        caller = None if place[0].startswith(ENGINE) else caller_of(frame)
+        lent = place[0] == LINK[0] and place[1].startswith(LINK[1])
+        caller = None if lent or place[0].startswith(ENGINE) else caller_of(frame)
         if caller is not None and caller[0].startswith(ENGINE) and caller != HANDED_OVER:
             self.climbs.add((caller, place))
 
@@ -131,9 +142,25 @@ class Trace:
         return {place for place, found in self.held.items() if number in found}
 
 
-def traced(act: Callable[[], Any]) -> tuple[Trace, Any]:
+@dataclass
+class Processes:
+    """What each process of Ray has run: a trial's, its host's, and a host's that this calls."""
+
+    traces: list[Trace] = field(default_factory=lambda: [Trace(), Trace(), Trace()])
+    depth: int = 0
+
+    def __call__(self, frame: types.FrameType, event: str, result: Any) -> None:
+        at_host = frame.f_code.co_name == "call" and place_of(frame) == HOST
+        self.depth += at_host and event == "call"
+        self.traces[self.depth](frame, event, result)
+        self.depth -= at_host and event == "return"
+
+
+T = TypeVar("T", Trace, Processes)
+
+
+def traced(act: Callable[[], Any], trace: T) -> tuple[T, Any]:
     """What an act has run, and its result."""
-    trace = Trace()
     sys.setprofile(trace)
     try:
         return trace, act()
@@ -206,9 +233,9 @@ def any_rewards() -> Act:
     return _in_a_study(None, ldp_objective(_reward, epsilon=1.0, value_range=(0, 1)))
 
 
-def answers() -> Act:
+def _curator() -> Curator:
     X = np.random.default_rng(0).uniform(18, 90, size=(12, 1))
-    curator = Curator(
+    return Curator(
         X,
         epsilon=4.0,
         delta=1e-6,
@@ -217,6 +244,10 @@ def answers() -> Act:
         outcome_epsilon=1.0,
         outcome_range=(0.0, 1.0),
     )
+
+
+def answers() -> Act:
+    curator = _curator()
     study = optuna.create_study(sampler=POGPUCBSampler(curator.release(), seed=0))
     for _ in range(3):
         study.ask().suggest_int("row", 0, 11)
@@ -264,10 +295,115 @@ WAYS = {
 @pytest.mark.parametrize("name", WAYS)
 def test_a_secret_goes_one_way(name: str) -> None:
     way = WAYS[name]
-    trace, secret = traced(way.scene())
+    trace, secret = traced(way.scene(), Trace())
     holding = trace.holding(secret)
     assert len(holding) <= way.holding, sorted(holding)
     assert len({file for file, _ in holding}) <= way.files, sorted(holding)
     assert len(trace.held) <= way.ran
     assert trace.climbs == set()
     assert len(holding) > 5  # the number was seen at all
+
+
+# On Ray -----------------------------------------------------------------------------------------
+
+
+def _on_ray(search: Any, trainable: Any, *, space: bool = True) -> Act:
+    """The last of some trials, with what its search asks next."""
+    from ray import tune
+
+    from tests.raytune_searchers.hosts import run_trial
+
+    if space:
+        search.set_search_properties(None, None, {"x": tune.uniform(0.0, 1.0)}, num_samples=-1)
+    for number in range(3):
+        run_trial(search, trainable, f"t{number}")
+
+    def act() -> float:
+        done = run_trial(search, trainable, "last")
+        assert done is not None
+        assert done.error is None
+        return SECRET
+
+    return act
+
+
+class _Vector:
+    """A trial's config, where an objective of Optuna's would ask for a number."""
+
+    def __init__(self, config: dict[str, float]) -> None:
+        self._config = config
+
+    def suggest_float(self, name: str, *_: float) -> float:
+        return self._config[name]
+
+
+def losses_on_ray() -> Act:
+    from raytune_searchers import DPGIBOSearch
+
+    search = DPGIBOSearch(mu=1, metric="loss", mode="min", seed=0)
+    return _on_ray(search, search.private(lambda config: _vector(_Vector(config))))
+
+
+def rewards_on_ray() -> Act:
+    from raytune_searchers import LDPGPUCBSearch
+
+    search = LDPGPUCBSearch(1.0, value_range=(0, 1), metric="reward", mode="max", seed=0)
+    return _on_ray(search, search.private(lambda config: _reward(_Vector(config))))
+
+
+def answers_on_ray() -> Act:
+    from raytune_searchers import POGPUCBSearch, answering
+
+    asked = answering(_curator)
+    search = POGPUCBSearch(asked.release(), metric="outcome", mode="max", seed=0)
+    act = _on_ray(search, lambda config: {"outcome": asked(config["row"])}, space=False)
+    weakref.finalize(act, asked.close)
+    return act
+
+
+def vectors_on_ray() -> Act:
+    from ray import tune
+
+    from raytune_searchers import DPFTSDESearch
+    from raytune_searchers.hosts.agents import ServerLink
+
+    search = DPFTSDESearch(
+        FederationConfig(n_agents=1, epsilon=4.0, n_rounds=9, n_startup=1),
+        search_space={"x": tune.uniform(0.0, 1.0)}, n_trials=9, hosts=1, seed=0,
+    )  # fmt: skip
+    sent, submit = list[float](), ServerLink.submit
+
+    def submitted(link: ServerLink, message: Any) -> Any:
+        sent.append(float(message[0]))
+        return submit(link, message)
+
+    ServerLink.submit = submitted  # type: ignore[method-assign]
+    act = _on_ray(search, search.private(lambda agent, config: config["x"]), space=False)
+
+    def followed() -> float:
+        act()
+        ServerLink.submit = submit  # type: ignore[method-assign]
+        return sent[-1]
+
+    return followed
+
+
+RAY_WAYS = {
+    "a loss vector, DP-GIBO": (losses_on_ray, [(15, 5), (17, 6), (0, 0)]),
+    "a reward, LDP GP-UCB": (rewards_on_ray, [(15, 6), (0, 0), (0, 0)]),
+    "a row's answer, PO-GP-UCB": (answers_on_ray, [(0, 0), (15, 6), (0, 0)]),
+    "an agent's vector, DP-FTS-DE": (vectors_on_ray, [(0, 0), (6, 6), (9, 7)]),
+}
+"""Functions that hold the secret, and their files: in the trial, in its host, and one beyond."""
+
+
+@pytest.mark.parametrize("name", RAY_WAYS)
+def test_a_secret_goes_one_way_on_ray(name: str, local_hosts: Any) -> None:
+    scene, allowed = RAY_WAYS[name]
+    found, secret = traced(scene(), Processes())
+    held = [trace.holding(secret) for trace in found.traces]
+    for places, (functions, files) in zip(held, allowed, strict=True):
+        assert len(places) <= functions, sorted(places)
+        assert len({file for file, _ in places}) <= files, sorted(places)
+    assert sum(map(len, held)) > 5  # the number was seen at all
+    assert not any(trace.climbs for trace in found.traces)

@@ -445,7 +445,7 @@ def test_a_host_that_dies_under_a_tell_stores_one_release(
     value = tell(hosts.channel, "a", x, many(x))
     charges, releases, _ = hosts.facts()
     assert [(c.kind, c.key) for c in charges] == [("value", "a")]
-    assert [r.values for r in releases] == [(hosts.channel.call("drawn", "a"),)]
+    assert [r.values for r in releases] == [(hosts.channel.call("record", "a").drawn,)]
     assert tell(hosts.channel, "a", x, 1 - many(x)) == value
     assert hosts.channel.call("enter", "a", "later").value == value
     assert len(hosts.facts()[0]) == 1
