@@ -149,7 +149,7 @@ class _Board(Rows):
 
 
 class _Ledger(Log):
-    """What was charged to whom."""
+    """What was charged to whom, and what was released for it."""
 
     def charge(self, charge: Charge) -> None:
         """Writes a charge; the budget has been checked by the caller in this transaction."""
@@ -186,6 +186,33 @@ class _Ledger(Log):
             if (event.run, event.kind) == (self.run_id, CHARGE)
         ]
 
+    def released_since(self, seq: int) -> list[str]:
+        """Runs of the releases after the first ``seq`` events, each as often as it released."""
+        return [event.run for event in self.events_since(seq) if event.kind == RELEASE]
+
+    def release(self, kind: str, key: str, payload: Mapping[str, Any] | float) -> int:
+        """Stores a release, and returns its number; a second one of its name is refused."""
+        fields = payload if isinstance(payload, Mapping) else [float(payload)]
+        return self._add(RELEASE, f"{kind}/{key}", json.dumps(fields))
+
+    def released(self, kind: str, key: str) -> Any:
+        """The stored release of a kind and key: its fields, its number, or None."""
+        said = self._said(RELEASE, f"{kind}/{key}")
+        return None if said is None else _payload_of(kind, said)
+
+    def releases_after(self, seq: int) -> list[tuple[int, str, str, Any]]:
+        """(number, kind, key, payload) of the run's releases after the log's first ``seq``."""
+        rows = self._fetch("releases_after", kind=RELEASE, after=seq)
+        return [
+            (n, kind, name, _payload_of(kind, said))
+            for n, key, said in rows
+            for kind, name in [_key_of(key)]
+        ]
+
+    def n_released(self) -> int:
+        """Number of releases of the run."""
+        return self._count("events", kind=RELEASE)
+
     def charge_evaluation(self, trial: str, person: str, epsilon: float, delta: float) -> None:
         """Charges a person for an evaluation whose release is not drawn yet."""
         self._add(PAID, trial, cost_text(epsilon, delta), person)
@@ -197,8 +224,7 @@ class _Ledger(Log):
 
     def evaluations(self) -> list[tuple[str, str, float, float, float | None]]:
         """(trial, person, epsilon, delta, release or None) of every charged evaluation."""
-        releases = self._select("events", "key", "payload", kind=RELEASE)
-        values = {_key_of(key): numbers_of(said, 1)[0] for key, said in releases}
+        values = {(kind, key): value for _, kind, key, value in self.releases_after(0)}
         rows = self._select("events", "key", "payer", "payload", kind=PAID)
         return [
             (trial, who, *numbers_of(cost, 2), values.get((EVALUATION, trial)))
@@ -279,32 +305,7 @@ class Transaction(_Ledger, _Board):
         rewards = self._fetch("uncompared rewards", kind=kind)
         return sorted([*(str(t) for (t,) in trials), *(_key_of(key)[1] for (key,) in rewards)])
 
-    # Releases -----------------------------------------------------------------------------
-
-    def released_since(self, seq: int) -> list[str]:
-        """Runs of the releases after the first ``seq`` events, each as often as it released."""
-        return [event.run for event in self.events_since(seq) if event.kind == RELEASE]
-
-    def release(self, kind: str, key: str, payload: Mapping[str, Any] | float) -> int:
-        """Stores a release, and returns its number; a second one of its name is refused."""
-        fields = payload if isinstance(payload, Mapping) else [float(payload)]
-        return self._add(RELEASE, f"{kind}/{key}", json.dumps(fields))
-
-    def released(self, kind: str, key: str) -> Any:
-        """The stored release of a kind and key: its fields, its number, or None."""
-        said = self._said(RELEASE, f"{kind}/{key}")
-        if said is None:
-            return None
-        return numbers_of(said, 1)[0] if kind == EVALUATION else parsed(said, dict)
-
-    def releases_after(self, seq: int) -> list[tuple[int, str, str, dict[str, Any]]]:
-        """(number, kind, key, fields) of the run's releases after the log's first ``seq``."""
-        rows = self._fetch("releases_after", kind=RELEASE, after=seq)
-        return [(n, *_key_of(key), parsed(payload, dict)) for n, key, payload in rows]
-
-    def n_released(self) -> int:
-        """Number of releases of the run."""
-        return self._count("events", kind=RELEASE)
+    # Tables -------------------------------------------------------------------------------
 
     def put_table(self, name: str, Z: Array) -> None:
         """Stores a released table's numbers, in blocks; its release says what shape they have."""
@@ -334,6 +335,11 @@ class Transaction(_Ledger, _Board):
         """Checks whether this is the evaluation's newest token."""
         newest = self._newest(f"{TOKEN}/{trial}")
         return newest is not None and newest[0] == token
+
+
+def _payload_of(kind: str, said: str) -> Any:
+    """What was released: fields, or one number of a reward."""
+    return numbers_of(said, 1)[0] if kind == EVALUATION else parsed(said, dict)
 
 
 def _key_of(key: str) -> tuple[str, str]:
