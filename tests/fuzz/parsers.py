@@ -11,6 +11,7 @@ import copy
 import json
 import math
 import sqlite3
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -276,7 +277,7 @@ def replies(scene: Scene) -> tuple[Inputs, Read]:
             found = calls[call][0](link)
         except (ValueError, RuntimeError) as error:
             if type(error) is FederationError or _is_told(error, reply):
-                raise FederationError from None
+                raise FederationError(str(error)) from None
             raise AssertionError(f"{type(error).__name__}: {error}") from None
         _check_reply(call, found)
 
@@ -301,15 +302,16 @@ def _check_reply(call: str, found: Any) -> None:
             assert broadcast.noise.shape == (1,)
 
 
+INVITATIONS = [
+    wires.invitation(address, 3, (SECRET * 3)[:32].encode())
+    for address in (("127.0.0.1", 4711), ("::1", 1), ("clinic.example", 80))
+]
+
+
 def invitations(_scene: Scene) -> tuple[Inputs, Read]:
     """Of invitations as an agent's operator pastes them."""
-    secret = (SECRET * 3)[:32].encode()
-    texts = [
-        wires.invitation(address, 3, secret)
-        for address in (("127.0.0.1", 4711), ("::1", 1), ("clinic.example", 80))
-    ]
-    texts += [f"env:{text}" for text in texts]
-    key = texts[0].rpartition("#")[2]
+    texts = [*INVITATIONS, *(f"env:{text}" for text in INVITATIONS)]
+    key = INVITATIONS[0].rpartition("#")[2]
 
     def read(text: str) -> None:
         with _repeating_nothing_of(text, key[:12]):
@@ -329,11 +331,11 @@ def _repeating_nothing_of(text: str, secret: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        why = str(error)
+        why = "".join(traceback.format_exception(error))
     if why is not None and secret in why and not text.removeprefix("env:").isidentifier():
         raise AssertionError(f"it repeats a secret: {why}")
     if why is not None:
-        raise ValueError
+        raise ValueError(why.replace(secret, "..."))
 
 
 def _is_a_host(name: str) -> bool:
@@ -601,7 +603,7 @@ def _changed(path: Path, table: str, name: str, row: int, odd: Any) -> bool:
 # What a curator and a modeler exchange ----------------------------------------------------------
 
 
-def _table() -> ReleasedTable:
+def released_table() -> ReleasedTable:
     X = np.random.default_rng(0).uniform(size=(6, 3))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -613,7 +615,7 @@ def _table() -> ReleasedTable:
 
 def manifests(_scene: Scene) -> tuple[Inputs, Read]:
     """Of a manifest that somebody has sealed with its table."""
-    table = _table()
+    table = released_table()
     plain = Curator(table.Z, epsilon=1.0, delta=1e-5, norm_bound=5.0).release().manifest
     valid = [table.manifest.to_dict(), plain.to_dict()]
 
@@ -652,7 +654,7 @@ def tables(ending: str) -> Callable[[Scene], tuple[Inputs, Read]]:
     """Of a released table's file."""
 
     def prepare(scene: Scene) -> tuple[Inputs, Read]:
-        path, valid = scene.folder / f"table{ending}", [_table(), _table()]
+        path, valid = scene.folder / f"table{ending}", [released_table(), released_table()]
         files = [made.save(path).read_bytes() for made in valid]
         numbers = [made.Z.tobytes() for made in valid]
 
