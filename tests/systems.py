@@ -150,41 +150,42 @@ def sixth_sampler(**settings: Any) -> PrivateSampler:
 
 VECTOR_WAYS = hostile.VECTORS | hostile.VECTOR_FAILS | hostile.OPTUNA
 
+Make = Callable[..., tuple[Any, Any, Any]]
+"""From an objective and settings to a sampler, the private objective, and who tells of a run."""
 
-def records(
-    evidence: Evidence,
-    *,
-    in_file: bool,
-    build: Callable[..., PrivateSampler],
-) -> None:
+
+def by(build: Callable[..., Any]) -> Make:
+    """A sampler of ours makes objectives private, and tells of its runs."""
+
+    def make(objective: Any, *, user_id: Any = None, **settings: Any) -> tuple[Any, Any, Any]:
+        sampler = build(**settings)
+        named = {} if user_id is None else {"user_id": user_id}
+        return sampler, sampler.private(objective, **named), sampler
+
+    return make
+
+
+def means(objective: Any, **settings: Any) -> tuple[Any, Any, Any]:
+    """Released means under a sampler of Optuna's own."""
+    n_trials = len(hostile.VECTORS) + 8
+    private = private_objective(objective, mu=1.0, n_trials=n_trials, seed=3, **settings)
+    return optuna.samplers.TPESampler(seed=0, n_startup_trials=5), private, private
+
+
+def any_sampler(objective: Any, **settings: Any) -> tuple[Any, Any, Any]:
+    """Privatised rewards under a sampler of Optuna's own, which shows nothing of its run."""
+    private = ldp_objective(objective, **settings)
+    return optuna.samplers.TPESampler(seed=0, n_startup_trials=5), private, None
+
+
+def records(evidence: Evidence, *, make: Make, in_file: bool = True, n_jobs: int = 1) -> None:
     """A vector of losses a trial, of which each way goes wrong once."""
     own = evidence.of(Secrets(size=N_RECORDS))
-    sampler = build(vault=evidence.vault if in_file else None)
-    private = sampler.private(objective_of(own, VECTOR_WAYS))
-    study = evidence.optimize(sampler, private, len(VECTOR_WAYS) + 12)
-    _gather_records(evidence, own, study, sampler, in_file)
-
-
-def means(evidence: Evidence, *, in_file: bool, n_jobs: int = 1) -> None:
-    """The same under a sampler of Optuna's own."""
-    own = evidence.of(Secrets(size=N_RECORDS))
-    private = private_objective(
-        objective_of(own, VECTOR_WAYS), mu=1.0, n_trials=len(hostile.VECTORS) + 8, seed=3,
-        vault=evidence.vault if in_file else None,
-    )  # fmt: skip
-    sampler = optuna.samplers.TPESampler(seed=0, n_startup_trials=5)
+    vault = evidence.vault if in_file else None
+    sampler, private, told = make(objective_of(own, VECTOR_WAYS), vault=vault)
     study = evidence.optimize(sampler, private, len(VECTOR_WAYS) + 12, n_jobs)
-    _gather_records(evidence, own, study, private, in_file)
-
-
-def _gather_records(
-    evidence: Evidence, own: Secrets, study: optuna.Study, told: Any, in_file: bool
-) -> None:
-    """What a run leaves; ``told`` is who tells of it."""
     evidence.add_guarantee(told.guarantee(study))
-    evidence.add_objects(recommendation=told.recommend(study))
-    evidence.add_report(partial(told.report, study))
-    evidence.add_dashboard(study, told)
+    _gather_shown(evidence, study, told)
     told.purge(study)
     evidence.add_vault()
     evidence.allow(study.trials)
@@ -197,7 +198,14 @@ def _gather_records(
     assert own.calls == len(states) > len(VECTOR_WAYS)
 
 
-# Rewards: LDP --------------------------------------------------------------------------------
+def _gather_shown(evidence: Evidence, study: optuna.Study, told: Any) -> None:
+    """What a sampler or an objective shows of a run."""
+    evidence.add_objects(recommendation=told.recommend(study))
+    evidence.add_report(partial(told.report, study))
+    evidence.add_dashboard(study, told)
+
+
+# Rewards: LDP, DUETS --------------------------------------------------------------------------
 
 _CURRENT: list[Any] = []
 
@@ -220,62 +228,47 @@ def wild(own: Secrets, ways: Mapping[str, Way]) -> Callable[[Any], Any]:
 REWARD_WAYS = hostile.REWARDS | hostile.REWARD_FAILS | hostile.OPTUNA
 
 
-def _gather_rewards(
-    evidence: Evidence, own: Secrets, study: optuna.Study, private: Any, sampler: Any
-) -> None:
+def rewards(
+    evidence: Evidence,
+    *,
+    make: Make,
+    mechanism: str = "laplace",
+    in_file: bool = True,
+    n_jobs: int = 1,
+    more: int = 2,
+) -> Any:
+    """Users with names and a vault's file, or nobody named and the vault in memory."""
+    own = evidence.of(Secrets())
+    settings: dict[str, Any] = {
+        "epsilon": 1.0,
+        "value_range": (0.0, 1.0),
+        "mechanism": mechanism,
+        "delta": 1e-5 if mechanism == "gaussian" else None,
+        "vault": evidence.vault if in_file else None,
+        "user_id": _who if in_file else None,
+    }
+    sampler, private, told = make(wild(own, REWARD_WAYS), **settings)
+    study = evidence.optimize(sampler, private, len(REWARD_WAYS) + more, n_jobs)
     guarantee = private.guarantee(study)
     evidence.add_guarantee(guarantee)
     evidence.add_objects(objective=private)
-    if hasattr(sampler, "recommend"):
-        evidence.add_objects(recommendation=sampler.recommend(study))
-        evidence.add_report(partial(sampler.report, study))
-        evidence.add_dashboard(study, sampler)
+    if told is not None:
+        _gather_shown(evidence, study, told)
     evidence.add_vault()
     evidence.allow(study.trials)
 
     states = states_of(study)
+    assert bool(evidence.blobs["vault"]) == in_file
     assert states.count("FAIL") == len(hostile.REWARD_FAILS | hostile.OPTUNA) - 1
     assert states.count("PRUNED") == 1
     assert own.calls == len(states) >= len(REWARD_WAYS)
     assert guarantee.protected
     assert guarantee.n_evaluations == states.count("COMPLETE")
+    assert not in_file or guarantee.most_evaluations == guarantee.n_evaluations
     values = {trial.value for trial in study.trials}
     assert values.isdisjoint(own.values)
     assert values.isdisjoint({0.0, 1.0})  # nor a reward that was clipped
-
-
-def rewards(evidence: Evidence, *, build: Any, mechanism: str) -> None:
-    """Users with names, a sampler of ours, and a vault's file."""
-    own = evidence.of(Secrets())
-    settings: dict[str, Any] = {
-        "value_range": (0.0, 1.0),
-        "mechanism": mechanism,
-        "delta": 1e-5 if mechanism == "gaussian" else None,
-        "vault": evidence.vault,
-    }
-    objective = wild(own, REWARD_WAYS)
-    if build is None:
-        sampler: Any = optuna.samplers.TPESampler(seed=0, n_startup_trials=5)
-        private: Any = ldp_objective(objective, epsilon=1.0, user_id=_who, **settings)
-    else:
-        sampler = build(1.0, seed=0, **settings)
-        private = sampler.private(objective, user_id=_who)
-    study = evidence.optimize(sampler, private, len(REWARD_WAYS) + 2)
-    _gather_rewards(evidence, own, study, private, sampler)
-    assert evidence.blobs["vault"]
-    assert private.guarantee(study).most_evaluations == private.guarantee(study).n_evaluations
-
-
-def any_sampler(evidence: Evidence, *, n_jobs: int) -> None:
-    """Any sampler of Optuna, nobody named, and the vault in memory."""
-    own = evidence.of(Secrets())
-    private = ldp_objective(wild(own, REWARD_WAYS), epsilon=0.5, bound=1.0, mechanism="laplace")
-    sampler = optuna.samplers.RandomSampler(seed=1)
-    study = evidence.optimize(sampler, private, len(REWARD_WAYS), n_jobs)
-    _gather_rewards(evidence, own, study, private, sampler)
-
-
-# Agents that share work: DUETS ------------------------------------------------------------------
+    return study
 
 
 def duets_sampler(**settings: Any) -> DUETSSampler:
@@ -290,14 +283,10 @@ def duets_sampler(**settings: Any) -> DUETSSampler:
     return DUETSSampler(2, **(known | settings))
 
 
-def duets(evidence: Evidence, *, n_jobs: int, vault: bool) -> None:
+def duets(evidence: Evidence) -> None:
     """With privatised rewards; what agents send each other is searched too."""
-    own = evidence.of(Secrets())
-    sampler = duets_sampler(vault=evidence.vault if vault else None)
-    private = sampler.private(wild(own, REWARD_WAYS), user_id=_who if vault else None)
-    study = evidence.optimize(sampler, private, len(REWARD_WAYS) + 8, n_jobs)
-    _gather_rewards(evidence, own, study, private, sampler)
-    algorithm: Any = algorithm_of(sampler, study)
+    study = rewards(evidence, make=by(duets_sampler), more=8)
+    algorithm: Any = algorithm_of(study.sampler, study)
     heard = [broadcast.to_dict() for broadcast in algorithm.public_state.heard]
     evidence.add_messages(
         heard=heard, states=[algorithm.state_dict()], sides=[algorithm.server, algorithm.agents]
@@ -679,11 +668,9 @@ def careless_vault(evidence: Evidence, **run: Any) -> None:
             study.optimize(sampler.private(objective_of(own, {})), n_trials=3)
     evidence.add_vault()
     evidence.expect("vault", f"call {first:03d}")
-    assert sampler.recommend(study)
-    evidence.add_report(partial(sampler.report, study))
-    evidence.expect("report", f"call {first:03d}")
-    evidence.add_dashboard(study, sampler)
-    evidence.expect("dashboard", f"call {first:03d}")
+    _gather_shown(evidence, study, sampler)
+    for sink in ("report", "dashboard"):
+        evidence.expect(sink, f"call {first:03d}")
     # An agent with fewer rewards than a projection has numbers sends them as they are.
     algorithm: Any = algorithm_of(sampler, study)
     for trial in study.trials:
@@ -895,37 +882,42 @@ SYSTEMS: dict[str, System] = {
         secret="every trial's vector of losses, its mean, and texts that come with it",
         public="noisy values and gradients, points, settings",
         runs={
-            "sqlite, vault file": ("sqlite", partial(records, in_file=True, build=four_steps)),
-            "journal, vault in memory": (
+            "sqlite, vault file": ("sqlite", partial(records, make=by(four_steps))),
+            "an algorithm from outside, vault in memory": (
                 "journal",
-                partial(records, in_file=False, build=four_steps),
+                partial(records, make=by(sixth_sampler), in_file=False),
             ),
-            "an algorithm from outside": (
-                "sqlite",
-                partial(records, in_file=True, build=sixth_sampler),
-            ),
-            "any sampler": ("sqlite", partial(means, in_file=True)),
-            "any sampler, 3 jobs": ("journal", partial(means, in_file=False, n_jobs=3)),
+            "any sampler, 3 jobs": ("journal", partial(records, make=means, n_jobs=3)),
         },
         careless={
-            kind: (kind, partial(careless_records, sampler=records_sampler, size=N_RECORDS))
-            for kind in ("sqlite", "journal")
+            "sqlite": (
+                "sqlite",
+                partial(careless_records, sampler=records_sampler, size=N_RECORDS),
+            )
         },
     ),
     "rewards": System(
         secret="every reward, and the names of users",
         public="privatised rewards, points, settings",
         runs={
-            "laplace": ("sqlite", partial(rewards, build=LDPGPUCBSampler, mechanism="laplace")),
-            "duchi": ("journal", partial(rewards, build=LDPTGPUCBSampler, mechanism="duchi")),
+            "laplace": ("sqlite", partial(rewards, make=by(LDPGPUCBSampler))),
+            "duchi": (
+                "journal",
+                partial(rewards, make=by(LDPTGPUCBSampler), mechanism="duchi"),
+            ),
             "piecewise": (
                 "journal",
-                partial(rewards, build=LDPMoMAGPUCBSampler, mechanism="piecewise"),
+                partial(rewards, make=by(LDPMoMAGPUCBSampler), mechanism="piecewise"),
             ),
-            "hybrid": ("journal", partial(rewards, build=LDPATAGPUCBSampler, mechanism="hybrid")),
-            "gaussian": ("journal", partial(rewards, build=None, mechanism="gaussian")),
-            "any sampler": ("sqlite", partial(any_sampler, n_jobs=1)),
-            "any sampler, 3 jobs": ("journal", partial(any_sampler, n_jobs=3)),
+            "hybrid": (
+                "journal",
+                partial(rewards, make=by(LDPATAGPUCBSampler), mechanism="hybrid"),
+            ),
+            "gaussian": ("journal", partial(rewards, make=any_sampler, mechanism="gaussian")),
+            "any sampler, 3 jobs, vault in memory": (
+                "sqlite",
+                partial(rewards, make=any_sampler, in_file=False, n_jobs=3),
+            ),
         },
         careless={
             "sqlite": (
@@ -960,12 +952,11 @@ SYSTEMS: dict[str, System] = {
         secret="every reward, and the names of users",
         public="privatised rewards, what agents send, points, settings",
         runs={
-            "one job": ("sqlite", partial(duets, n_jobs=1, vault=True)),
-            "3 jobs": ("journal", partial(duets, n_jobs=3, vault=False)),
+            "one job": ("sqlite", duets),
         },
         careless={
-            "sqlite": (
-                "sqlite",
+            "journal": (
+                "journal",
                 partial(
                     careless_vault,
                     sampler=lambda: duets_sampler(epsilon=float("inf")),

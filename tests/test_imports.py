@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import json
 import subprocess
@@ -76,11 +77,15 @@ LAZY = (
 )
 """Packages whose names are imported on first use."""
 
+HOSTS = ("losses", "rewards", "server", "curator")
+
 _PROBE = """
 import json, sys
 from importlib import import_module
-package, names = sys.argv[1], sys.argv[2:]
-module, found = import_module(package), {}
+packages, names = sys.argv[1].split(), sys.argv[2:]
+found, (package, *_) = {}, packages
+for name in packages:
+    import_module(name)
 found[""] = sorted(sys.modules)
 for name in names:
     for loaded in [m for m in sys.modules if m.split(".")[0] in OURS]:
@@ -93,15 +98,16 @@ print(json.dumps(found))
 OURS = ("optuna_samplers", "raytune_searchers", "sklearn_search", "privbo_plugins")
 
 
-def loaded_by(package: str, names: Sequence[str] = ()) -> dict[str, list[str]]:
-    """Modules loaded after a package was imported ("") and after each of its names was asked for.
+@functools.cache
+def loaded_by(*packages: str, names: tuple[str, ...] = ()) -> dict[str, list[str]]:
+    """Modules loaded by imports (""), and after each of the first package's names was asked for.
 
     Our own modules are forgotten in between; others are not, so what one name loads counts
     against all that come after it.
     """
     probe = f"OURS = {OURS!r}\n{_PROBE}"
     done = subprocess.run(
-        [sys.executable, "-c", probe, package, *names],
+        [sys.executable, "-c", probe, " ".join(packages), *names],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -121,7 +127,7 @@ def papers(modules: Sequence[str]) -> set[str]:
 
 def check_names(package: str, named: Mapping[str, str]) -> None:
     """Nothing heavy after the import or any name, and no other paper's algorithm."""
-    found = loaded_by(package, list(named))
+    found = loaded_by(package, names=tuple(named))
     ours = {m for m in found[""] if m.startswith("privbo_plugins.")}
     assert ours == {"privbo_plugins.lazy"}
     for name, modules in found.items():
@@ -142,7 +148,7 @@ def test_naming_a_search_loads_its_own_algorithm_and_nothing_heavy() -> None:
 
 def test_the_search_for_scikit_learn_loads_no_host_before_it_fits() -> None:
     pytest.importorskip("sklearn", reason="scikit-learn is not installed (the sklearn extra)")
-    found = loaded_by("sklearn_search", ["PrivateSearch"])
+    found = loaded_by("sklearn_search", names=("PrivateSearch",))
     assert {m for m in found[""] if m.startswith("privbo_plugins.")} == {"privbo_plugins.lazy"}
     assert not set(HEAVY) & set(found[""])
     loaded = set(found["PrivateSearch"])
@@ -151,11 +157,12 @@ def test_the_search_for_scikit_learn_loads_no_host_before_it_fits() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("host", ["losses", "rewards", "server", "curator"])
-def test_the_process_of_a_vault_starts_without_ray_tune(host: str) -> None:
+def test_the_process_of_a_vault_starts_without_ray_tune() -> None:
     """An experiment waits for it, and importing Tune takes longer than all else that it needs."""
     pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
-    modules = loaded_by(f"raytune_searchers.hosts.{host}")[""]
+    hosts = [f"raytune_searchers.hosts.{host}" for host in HOSTS]
+    modules = loaded_by(*hosts)[""]
+    assert set(hosts) <= set(modules)
     assert not {"ray.tune", "ray.train", "pandas"} & set(modules)
 
 

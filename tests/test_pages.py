@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests import pages
+from tests.worker import printed
 
 NAMES = {str(page.relative_to(pages.ROOT)): page for page in pages.PAGES}
 RUN = [
@@ -91,18 +92,10 @@ def one_ray() -> Iterator[dict[str, str]]:
 
 def ran(name: str, folder: Path, environment: dict[str, str]) -> dict[int, str]:
     """What each block of a page has printed, by its line."""
-    command = [sys.executable, "-m", "tests.pages", str(NAMES[name])]
-    done = subprocess.run(
-        [*command, textwrap.dedent(AFTER.get(name, ""))],
-        cwd=folder,
-        env=os.environ | PATHS | {"HOME": str(folder)} | environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, f"{name}: {done.stderr[-3000:]}"
-    parts = [part.partition("\n") for part in done.stdout.split(pages.MARK)[1:]]
+    page = NAMES[name], textwrap.dedent(AFTER.get(name, ""))
+    known = PATHS | {"HOME": str(folder)} | environment
+    said = printed(pages.run, *page, folder=folder, environment=known, patience=300)
+    parts = [part.partition("\n") for part in said.split(pages.MARK)[1:]]
     return {int(line): said for line, _, said in parts}
 
 

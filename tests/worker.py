@@ -1,9 +1,9 @@
 """The second process of every test that needs one.
 
-Two kinds: :func:`children` (all at once, to their ends) and :func:`child` (one, by hand) fork
-functions from a server that has imported everything once, which takes milliseconds;
-:func:`script` begins a fresh interpreter, for what must not share a parent's memory or ends in a
-group of its own (a driver of Ray, a terminal's command)::
+Two kinds: :func:`children` (all at once, to their ends), :func:`child` (one, by hand) and
+:func:`printed` (one, for what it prints) fork functions from a server that has imported everything
+once, which takes milliseconds; :func:`script` begins a fresh interpreter, for what must not share
+a parent's memory or ends in a group of its own (a driver of Ray, a terminal's command)::
 
     assert children(scenes.crash, (folder, "before commit")) == [-signal.SIGKILL]
     driver = script("tests.raytune_searchers.scenes:drive", {"folder": "x"})
@@ -15,11 +15,14 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from importlib import import_module
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -61,9 +64,9 @@ def child(work: Callable[..., None], *job: Any) -> BaseProcess:
     return process
 
 
-def ended(process: BaseProcess) -> int | None:
+def ended(process: BaseProcess, patience: float = PATIENCE) -> int | None:
     """Exit code of a child once it has ended; one that hangs is killed and has None."""
-    process.join(PATIENCE)
+    process.join(patience)
     code = process.exitcode
     process.kill()
     process.join()
@@ -73,6 +76,33 @@ def ended(process: BaseProcess) -> int | None:
 def children(work: Callable[..., None], *jobs: tuple[Any, ...]) -> list[int | None]:
     """Runs a function once a job, all at the same time; exit codes, None for one that hangs."""
     return [ended(process) for process in [child(work, *job) for job in jobs]]
+
+
+def _apart(work: Callable[..., None], job: Any, folder: Path, environment: Any, to: Path) -> None:
+    """Runs as a program of its own would, in a folder, with what it prints in two files."""
+    os.chdir(folder)
+    os.environ.update(environment)
+    sys.path.insert(0, str(folder))
+    sys.argv[1:] = []
+    for stream in (1, 2):
+        with (to / str(stream)).open("wb") as file:
+            os.dup2(file.fileno(), stream)
+    work(*job)
+
+
+def printed(
+    work: Callable[..., None], *job: Any, folder: Path, environment: Any, patience: float
+) -> str:
+    """What a function prints in a child with a folder, an environment and streams of its own.
+
+    Raises:
+        AssertionError: If it fails, with the end of what it said.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        to = Path(place)
+        code = ended(child(_apart, work, job, folder, environment, to), patience)
+        assert code == 0, f"{code}: {(to / '2').read_text()[-3000:]}"
+        return (to / "1").read_text()
 
 
 def script(target: str, settings: dict[str, Any], **popen: Any) -> subprocess.Popen[Any]:

@@ -158,8 +158,9 @@ def test_killed_at_a_point_of_a_release(point: str, kind: str, key: str, folder:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", ["0", "5"], ids=["value, first", "value, last"])
-@pytest.mark.parametrize("point", crashes.POINTS)
+@pytest.mark.parametrize(
+    ("point", "key"), [(point, "0") for point in crashes.POINTS] + [("after commit", "5")]
+)
 def test_killed_while_an_algorithm_from_outside_releases(
     point: str, key: str, folder: Path
 ) -> None:

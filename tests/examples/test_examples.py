@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import re
 import runpy
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.worker import printed
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,47 +37,40 @@ def skip_without(packages: tuple[str, ...]) -> None:
 
 def run(folder: Path, module: str, *arguments: str, needs: tuple[str, ...]) -> str:
     skip_without(needs)
-    return finished([module, *arguments, "--out", str(folder)])
+    return finished(module, *arguments, "--out", str(folder))
 
 
 def run_compared(folder: Path, module: str, *arguments: str, needs: tuple[str, ...]) -> str:
     """The same for an example whose comparison another one makes."""
     skip_without(needs)
-    told = {"module": module, "arguments": [*arguments, "--out", str(folder)]}
-    begin = "tests.examples.test_examples:begin_compared"
-    return finished(["tests.worker", begin, json.dumps(told)])
+    return finished(module, *arguments, "--out", str(folder), begin=begin_compared)
 
 
-def begin_compared(module: str, arguments: list[str]) -> None:
+def begin_compared(*command: str) -> None:
     """In the example's process: a made-up result stands for that of the fits."""
     from examples import digits
 
     digits.best_on_grid = lambda: (0.0, 1.0, 1.0)
+    begin_as_typed(*command)
+
+
+def begin_as_typed(module: str, *arguments: str) -> None:
+    """As ``python -m`` does."""
     sys.argv[1:] = arguments
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-def finished(command: list[str]) -> str:
-    printed = ended(command)
-    assert "Recommended:" in printed
-    assert any(claim in printed for claim in CLAIMS)
-    assert "Configuration for experiment" not in printed  # quiet
-    return printed
+def finished(*command: str, begin: Callable[..., None] = begin_as_typed) -> str:
+    said = ended(*command, begin=begin)
+    assert "Recommended:" in said
+    assert any(claim in said for claim in CLAIMS)
+    assert "Configuration for experiment" not in said  # quiet
+    return said
 
 
-def ended(command: list[str]) -> str:
+def ended(*command: str, begin: Callable[..., None] = begin_as_typed) -> str:
     """What a program has printed that came to its end."""
-    done = subprocess.run(
-        [sys.executable, "-m", *command],
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    return printed(begin, *command, folder=ROOT, environment={}, patience=280)
 
 
 def check_page(path: Path) -> None:
@@ -95,21 +88,17 @@ def test_the_demo(begin: Callable[..., str], tmp_path: Path) -> None:
 
 
 def test_the_local_demo(tmp_path: Path) -> None:
-    printed = run(tmp_path, "examples.demo_local", "--trials", "30", needs=("optuna", "sklearn"))
-    assert (
-        "Released so far: 30 evaluations. The user asked most often had 1 evaluations" in printed
-    )
+    said = run(tmp_path, "examples.demo_local", "--trials", "30", needs=("optuna", "sklearn"))
+    assert "Released so far: 30 evaluations. The user asked most often had 1 evaluations" in said
     assert (tmp_path / "demo-local.db").exists()
 
 
 def test_the_distributed_demo(tmp_path: Path) -> None:
     needs = ("optuna", "sklearn", "matplotlib")
-    printed = run(tmp_path, "examples.demo_distributed", "--trials", "64", needs=needs)
-    assert (
-        "Released so far: 64 evaluations. The user asked most often had 1 evaluations" in printed
-    )
-    assert "Epoch 1: 1 trial an agent" in printed
-    assert "Epoch 2: 2 trials an agent" in printed
+    said = run(tmp_path, "examples.demo_distributed", "--trials", "64", needs=needs)
+    assert "Released so far: 64 evaluations. The user asked most often had 1 evaluations" in said
+    assert "Epoch 1: 1 trial an agent" in said
+    assert "Epoch 2: 2 trials an agent" in said
     page = (tmp_path / "demo-distributed.html").read_text()
     assert "Communication" in page
     assert "Active set" in page
@@ -125,7 +114,7 @@ def test_the_demo_on_ray(tmp_path: Path) -> None:
 
 
 def test_torch_on_ray(tmp_path: Path) -> None:
-    printed = run(
+    said = run(
         tmp_path,
         "examples.torch_ray",
         "--steps",
@@ -134,17 +123,15 @@ def test_torch_on_ray(tmp_path: Path) -> None:
         "2",
         needs=("torch", "ray", "sklearn"),
     )
-    assert "report_public(train_loss)" in printed
+    assert "report_public(train_loss)" in said
     assert list(tmp_path.glob("torch/*/checkpoint_*/model.pt"))
 
 
 @pytest.mark.parametrize("model", ["svc", "xgboost", "lightgbm", "torch"])
 def test_the_demo_for_scikit_learn(model: str, tmp_path: Path) -> None:
     needs = ("optuna", "sklearn", *([] if model == "svc" else [model]))
-    printed = run(
-        tmp_path, "examples.demo_sklearn", "--model", model, "--trials", "16", needs=needs
-    )
-    assert float(printed.rsplit(maxsplit=1)[-1]) > 0.7
+    said = run(tmp_path, "examples.demo_sklearn", "--model", model, "--trials", "16", needs=needs)
+    assert float(said.rsplit(maxsplit=1)[-1]) > 0.7
     assert "release" in (tmp_path / "demo-sklearn.csv").read_text()
 
 
@@ -152,8 +139,8 @@ def test_the_demo_for_scikit_learn(model: str, tmp_path: Path) -> None:
 def test_the_federated_demo(trust: str, tmp_path: Path) -> None:
     needs = ("optuna", "sklearn", "matplotlib", "grpc", "cryptography")
     few = ("--clinics", "6", "--rounds", "4", "--trust", trust)
-    printed = run(tmp_path, "examples.demo_federated", *few, needs=needs)
-    assert ("together with any 1 of the other agents" in printed) == (trust == "aggregate")
+    said = run(tmp_path, "examples.demo_federated", *few, needs=needs)
+    assert ("together with any 1 of the other agents" in said) == (trust == "aggregate")
     assert (tmp_path / "demo-federated.png").stat().st_size > 10**4
     assert {p.name for p in (tmp_path / "demo-federated").iterdir()} == {
         "server.db",
@@ -165,8 +152,8 @@ def test_the_federated_demo(trust: str, tmp_path: Path) -> None:
 def test_the_federated_demo_on_ray(tmp_path: Path) -> None:
     skip_without(("ray", "sklearn"))
     few = ("--trials", "5", "--out", str(tmp_path))
-    printed = ended(["examples.demo_federated_ray", *few])
-    assert "user-level (epsilon = 4.00, delta = 1e-05)-differentially private" in printed
+    said = ended("examples.demo_federated_ray", *few)
+    assert "user-level (epsilon = 4.00, delta = 1e-05)-differentially private" in said
     shown = "".join(path.read_text() for path in tmp_path.glob("demo-federated/*/result.json"))
     assert "federation_round" in shown
     assert "gamma" not in shown
@@ -175,10 +162,10 @@ def test_the_federated_demo_on_ray(tmp_path: Path) -> None:
 
 def test_the_outsourced_demo() -> None:
     skip_without(("optuna", "sklearn", "pandas"))
-    printed = ended(["examples.demo_outsourced", "--tests", "5"])
-    assert "(epsilon = 4.00, delta = 1e-06)-differentially private" in printed
-    assert "Of 5 patients examined" in printed
-    assert printed.endswith("In the shared folder: answers.json, request.json, table.npz\n")
+    said = ended("examples.demo_outsourced", "--tests", "5")
+    assert "(epsilon = 4.00, delta = 1e-06)-differentially private" in said
+    assert "Of 5 patients examined" in said
+    assert said.endswith("In the shared folder: answers.json, request.json, table.npz\n")
 
 
 @pytest.mark.parametrize(
@@ -191,10 +178,10 @@ def test_the_outsourced_demo() -> None:
 )
 def test_the_applications(module: str, package: str, tmp_path: Path) -> None:
     needs = ("optuna", "sklearn", "matplotlib", package)
-    printed = run(tmp_path, f"examples.{module}", "--trials", "8", needs=needs)
+    said = run(tmp_path, f"examples.{module}", "--trials", "8", needs=needs)
     for arm in ("no tuning", "private", "TPE, not private"):
         assert re.search(
-            rf"^  {arm} +0\.\d{{4}} on validation records, 0\.\d{{4}} on test", printed, re.M
+            rf"^  {arm} +0\.\d{{4}} on validation records, 0\.\d{{4}} on test", said, re.M
         )
     certificate = json.loads((tmp_path / f"{module}-certificate.json").read_text())
     assert certificate["guarantee"]["mu"] == 1.0

@@ -105,7 +105,10 @@ VECTOR_FAILS = hostile.VECTOR_FAILS | hostile.RAY | {"exit": hostile.ABORTS["exi
 REWARD_FAILS = hostile.REWARD_FAILS | hostile.RAY | {"exit": hostile.ABORTS["exit text"]}
 
 ALONE = {"records": ("cause", "mutates"), "rewards": ("attribute", "reports"), "duets": ()}
-"""Ways that get a trial of their own, after one that is good and one for all ways."""
+"""Ways that get a trial of their own, after two that are good and one for all ways.
+
+A worker is begun anew after each failure, which takes seconds: what fails comes last.
+"""
 
 
 def all_ways(private: list[Any], config: dict[str, Any]) -> Any:
@@ -140,7 +143,7 @@ def make_wild(system: str, search: Any, n: int, fails: Any, **user: Any) -> Any:
         bad = functools.partial(mutating, system, n)
         ways.append(search.private(bad, user_id=misnamed))
     alone = [search.private(functools.partial(going, system, way, size)) for way in ALONE[system]]
-    private = [good, functools.partial(all_ways, ways), *alone]
+    private = [good, good, functools.partial(all_ways, ways), *alone]
 
     def wild(config: dict[str, Any]) -> Any:
         return private[number() - 1 if number() <= len(private) else 0](config)
@@ -224,11 +227,11 @@ def _by_print(told: Told) -> Any:
 
 LEAKS = (
     hostile.RAY["reports"],
-    hostile.RAISED["text"],
-    hostile.RAISED["attribute"],
     _by_mutation,
     _by_print,
     _into_home,
+    hostile.RAISED["text"],
+    hostile.RAISED["attribute"],
 )
 
 
@@ -237,13 +240,13 @@ def leaky_records(config: dict[str, Any]) -> Any:
     return LEAKS[number() - 1](fresh("control records", N, config))
 
 
-def leaky(owner: str, answers: Any, config: dict[str, Any]) -> Any:
-    """Reports a raw reward, which the first trial quotes in what it raises."""
+def leaky(owner: str, answers: Any, last: int, config: dict[str, Any]) -> Any:
+    """Reports a raw reward, which the last trial quotes in what it raises."""
     told = fresh(owner, 1)
     value = told.first if answers is None else answers(config["row"])
     print(told.name, value, flush=True)
     print(told.name, value, flush=True, file=sys.stderr)
-    if first_time(f"failed {owner}"):
+    if number() == last:
         raise ValueError(f"{told.name} {value!r}")
     return {"reward": value}
 
@@ -387,7 +390,7 @@ class Runs:
         outside = PrivateSearch(SixthConfig(1.0, 4), metric="loss", mode="min", seed=3)
         trainable = make_wild("records", outside, N, VECTOR_FAILS)
         self.fit(
-            "records outside", outside, trainable, outside.guarantee, space=LINE, num_samples=5
+            "records outside", outside, trainable, outside.guarantee, space=LINE, num_samples=3
         )
         means = private_trainable(
             functools.partial(mutating, "records", N),
@@ -430,7 +433,7 @@ class Runs:
         self.fit("rewards wild", search, trainable, search.guarantee, space=LINE, num_samples=5)
         self.fit("rewards plain", None, plain, plain.guarantee, space=LINE, num_samples=2)
         control = LDPGPUCBSearch(math.inf, **own)
-        careless = functools.partial(leaky, "control rewards", None)
+        careless = functools.partial(leaky, "control rewards", None, 2)
         self.fit(
             "control rewards", control, careless, control.guarantee, space=LINE, num_samples=2
         )
@@ -459,7 +462,7 @@ class Runs:
             num_samples=-1,
             max_concurrent_trials=None,
         )
-        careless = functools.partial(leaky, "control federation", None)
+        careless = functools.partial(leaky, "control federation", None, 1)  # numbered from 0
         self.fit("control federation", None, careless, num_samples=2)
 
     def duets(self) -> None:
@@ -474,7 +477,7 @@ class Runs:
         states = pickle.dumps([search._duets().state_dict(), search.status()])
         (self.root / "objects" / "duets messages").write_bytes(states)
         control = DUETSSearch(2, seed=0, **own)
-        careless = functools.partial(leaky, "control duets", None)
+        careless = functools.partial(leaky, "control duets", None, 2)
         self.fit("control duets", control, careless, space=LINE, num_samples=2)
 
     def rows(self) -> None:
@@ -493,7 +496,7 @@ class Runs:
             if owner == "rows":
                 trainable: Any = functools.partial(answered, answers)
             else:
-                trainable = functools.partial(leaky, owner, answers)
+                trainable = functools.partial(leaky, owner, answers, 3)
             self.fit(owner, search, trainable, search.guarantee, num_samples=3)
             self.facts[owner]["public"] += table.Z.ravel().tolist()
             answers.close()
