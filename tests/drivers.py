@@ -19,21 +19,26 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
+from optuna.samplers import RandomSampler
 
 import optuna_samplers
+from optuna_samplers import ldp_objective
+from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.sessions.rows import Curator
+from tests.leaks.secrets import N_RECORDS, Secrets
+from tests.optuna_samplers.runs import RECORDS
 from tests.sixth import SixthConfig
-from tests.systems import Secrets
 
 HOSTS = ("optuna", "ray")
-N_RECORDS, N_ROWS = 16, 12
+N_ROWS = 12
 
 _NOW: list[Run] = []
 """The run whose trial is under way: what travels by pickle finds its secrets here."""
@@ -72,8 +77,9 @@ SYSTEMS: dict[str, System] = {
     "records": System(
         "DPGIBO", {"mu": 1.0, "n_starts": 2, "n_steps": 2}, size=N_RECORDS, whole=7
     ),
-    "outside": System("Private", {"config": SixthConfig(1.0, 6)}, size=N_RECORDS, whole=6),
-    "any sampler": System("", {"mu": 1.0, "n_trials": 6}, size=N_RECORDS, whole=6),
+    "outside": System("Private", {"config": SixthConfig(1.0, 14)}, size=N_RECORDS, whole=14),
+    "any sampler": System("", {"mu": 1.0, "n_trials": 14}, size=N_RECORDS, whole=14),
+    "any sampler, local": System("", {"epsilon": 1.0, "value_range": (0, 1)}),
     "rewards": _rewards("LDPGPUCB"),
     "rewards, t": _rewards("LDPTGPUCB"),
     "rewards, ata": _rewards("LDPATAGPUCB"),
@@ -90,8 +96,87 @@ SYSTEMS: dict[str, System] = {
     "federation": System("DPFTSDE", counted="rounds", whole=2),
 }  # fmt: skip
 
-EVERYWHERE = [(system, host) for system in SYSTEMS for host in HOSTS]
-"""All runs that there are."""
+EVERYWHERE = [(name, host) for name in SYSTEMS if name != "any sampler, local" for host in HOSTS]
+"""All runs that there are; an objective with a ledger of rewards tells its guarantee alone."""
+
+
+@dataclass(frozen=True)
+class Hosted:
+    """A system on a study that hides what an objective returns, as its users set it up.
+
+    Attributes:
+        sampler: The study's.
+        private: Makes an objective private.
+        size: As the system's.
+    """
+
+    sampler: Any
+    private: Callable[..., Any]
+    size: int | None
+
+    @property
+    def named(self) -> dict[str, str]:
+        """What ``private`` is told besides where evaluations are charged to a user."""
+        return {} if self.size else {"user_id": "Jane"}
+
+    def outcome(self, x: float) -> Any:
+        """What a good objective returns at a point of the unit interval."""
+        return squared_distances(x) if self.size else float(x)
+
+    def objective(self, trial: Any) -> Any:
+        """Of one parameter ``x``."""
+        return self.outcome(trial.suggest_float("x", 0.0, 1.0))
+
+    def study(self, **settings: Any) -> optuna.Study:
+        """A study with its sampler."""
+        return optuna.create_study(sampler=self.sampler, **settings)
+
+    def begun(self, n_trials: int) -> tuple[Any, optuna.Study]:
+        """(private objective, a study with some trials of it)."""
+        private, study = self.private(self.objective), self.study()
+        study.optimize(private, n_trials=n_trials)
+        return private, study
+
+    def owner(self, private: Any) -> Any:
+        """Who tells the guarantee: an objective that keeps a ledger, or the sampler."""
+        return private if hasattr(private, "guarantee") else self.sampler
+
+
+def squared_distances(x: float) -> np.ndarray:
+    """A loss a record."""
+    return np.asarray((x - RECORDS) ** 2)
+
+
+def hosted(key: str, **more: Any) -> Hosted:
+    """A system on a study; a plan of rewards has no end, and nobody need be named.
+
+    Args:
+        key: Of :data:`STUDIES`.
+        more: Settings of the sampler or of the objective.
+    """
+    system = SYSTEMS[key]
+    endless = (
+        {} if system.size else dict.fromkeys({"n_trials", "user_budget"} & {*system.settings})
+    )
+    own = system.settings | endless | more
+    if key == "any sampler, local":
+        return Hosted(RandomSampler(seed=0), partial(ldp_objective, **own), system.size)
+    own = {"seed": 3} | own
+    if key != "any sampler":
+        kind = getattr(optuna_samplers, f"{system.name}Sampler")
+        sampler = kind(**own)
+        return Hosted(sampler, sampler.private, system.size)
+    # As private_objective does it, for several objectives of one run.
+    config = MeansConfig(mu=own.pop("mu"), n_trials=own.pop("n_trials"))
+    run, sampler = optuna_samplers.PrivateSampler(config, **own), RandomSampler(seed=0)
+    sampler.guarantee, sampler.finished = run.guarantee, run.finished
+    return Hosted(sampler, run.private, system.size)
+
+
+STUDIES = ("records", "outside", "any sampler", "any sampler, local", "rewards", "duets")
+
+ON_STUDIES: dict[str, Callable[..., Hosted]] = {key: partial(hosted, key) for key in STUDIES}
+"""To each system that hides what an objective returns, made of its settings."""
 
 
 class Run(ABC):

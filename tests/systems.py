@@ -7,7 +7,6 @@ careless run as well, whose leaks must be found.
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
 import warnings
 from collections.abc import Callable, Mapping
@@ -22,7 +21,6 @@ from optuna.distributions import FloatDistribution
 
 from optuna_samplers import (
     DPFTSDESampler,
-    DUETSSampler,
     FederatedServer,
     FederationConfig,
     LDPATAGPUCBSampler,
@@ -38,82 +36,20 @@ from optuna_samplers import (
 )
 from optuna_samplers._sampler import StudySampler
 from privbo_plugins.algorithms.dp_fts_de import RoundSum
-from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.plots import Round
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.privacy.noise import SecureNoise
 from privbo_plugins.sessions.rows import Curator
+from tests.drivers import hosted
 from tests.inside import algorithm_of, settings_of
 from tests.leaks import hostile
 from tests.leaks.hostile import Told, Way
 from tests.leaks.scanner import Scanner
-from tests.optuna_samplers.runs import RECORDS, make_sampler
-from tests.sixth import SixthConfig
+from tests.leaks.secrets import N_RECORDS, Secrets
+from tests.optuna_samplers.runs import make_sampler
 
 if TYPE_CHECKING:
     from tests.leaks.evidence import Evidence
-
-N_RECORDS = 16
-
-
-class Secrets:
-    """Makes distinctive numbers and a text that goes with them, and looks for all of them.
-
-    Args:
-        home: Whose they are, as "agent 1: "; empty if nobody else is there.
-        size: Of each vector of losses; None for single rewards.
-        seed: Of the numbers.
-    """
-
-    def __init__(self, home: str = "", size: int | None = None, seed: int | None = None) -> None:
-        self.home, self.size = home, size
-        self.rng = np.random.default_rng(seed)
-        self.scanner = Scanner()
-        self.token = f"patient-{secrets.token_hex(8)}"
-        self.user = f"user-{secrets.token_hex(8)}"
-        self.scanner.add_text("token", self.token)
-        self.scanner.add_text("user", self.user)
-        self.values: list[Any] = []
-
-    @property
-    def calls(self) -> int:
-        return len(self.values)
-
-    def reward(self) -> float:
-        """In (0.11, 0.88): a double of full precision whose float32, too, has many digits."""
-        y = float(_long(self.rng, 0.12, 0.88, 1)[0])
-        self.values.append(y)
-        name = f"call {self.calls:03d}"
-        self.scanner.add_number(name, y)
-        self.scanner.add_number(f"{name} in float32", float(np.float32(y)))
-        self.scanner.add_number(f"1 - {name}", 1 - y)  # a minimiser's unit
-        self.scanner.add_raw(f"{name} in half-ranges", 2 * y - 1)  # what a mechanism sees
-        self.scanner.add_raw(f"- {name}", -y)
-        return y
-
-    def vector(self, size: int | None = None) -> np.ndarray:
-        vector = _long(self.rng, 0.11, 0.99, size or self.size or N_RECORDS)
-        self.values.append(vector)
-        self.scanner.add_vector(f"call {self.calls:03d}", vector[:40])
-        return vector
-
-    def told(self, host: Any = None) -> Told:
-        return Told(self.token, self.vector() if self.size else self.reward(), host)
-
-    def add_raw(self, name: str, values: Any) -> None:
-        for i, value in enumerate(np.ravel(values)):
-            self.scanner.add_raw(f"{name}[{i}]", float(value))
-
-    def hits(self, name: str, blob: bytes) -> list[str]:
-        return self.scanner.hits(blob)
-
-
-def _long(rng: np.random.Generator, low: float, high: float, size: int) -> np.ndarray:
-    """Uniform numbers whose six digits do not end in 0: shorter ones stand in any page."""
-    found = rng.uniform(low, high, size)
-    while (short := np.char.str_len([f"{value:.6g}" for value in found]) < len("0.123456")).any():
-        found[short] = rng.uniform(low, high, int(short.sum()))
-    return found
 
 
 def objective_of(own: Secrets, ways: Mapping[str, Way]) -> Callable[[Any], Any]:
@@ -132,6 +68,8 @@ def states_of(study: optuna.Study) -> list[str]:
     return [trial.state.name for trial in study.trials]
 
 
+LINE = {"x": FloatDistribution(0, 1)}
+
 # Records: DP-GIBO -------------------------------------------------------------------------------
 
 
@@ -143,9 +81,9 @@ def four_steps(**settings: Any) -> PrivateSampler:
     return records_sampler(n_steps=4, **settings)
 
 
-def sixth_sampler(**settings: Any) -> PrivateSampler:
+def sixth_sampler(**settings: Any) -> Any:
     """An algorithm that the product has never heard of."""
-    return PrivateSampler(SixthConfig(mu=1.0, n_trials=14), seed=3, **settings)
+    return hosted("outside", **settings).sampler
 
 
 VECTOR_WAYS = hostile.VECTORS | hostile.VECTOR_FAILS | hostile.OPTUNA
@@ -184,8 +122,7 @@ def records(evidence: Evidence, *, make: Make, in_file: bool = True, n_jobs: int
     vault = evidence.vault if in_file else None
     sampler, private, told = make(objective_of(own, VECTOR_WAYS), vault=vault)
     study = evidence.optimize(sampler, private, len(VECTOR_WAYS) + 12, n_jobs)
-    evidence.add_guarantee(told.guarantee(study))
-    _gather_shown(evidence, study, told)
+    evidence.add_told(told, study)
     told.purge(study)
     evidence.add_vault()
     evidence.allow(study.trials)
@@ -196,13 +133,6 @@ def records(evidence: Evidence, *, make: Make, in_file: bool = True, n_jobs: int
     assert states.count("FAIL") == len(hostile.VECTOR_FAILS | hostile.OPTUNA) - 1
     assert states.count("PRUNED") == 1
     assert own.calls == len(states) > len(VECTOR_WAYS)
-
-
-def _gather_shown(evidence: Evidence, study: optuna.Study, told: Any) -> None:
-    """What a sampler or an objective shows of a run."""
-    evidence.add_objects(recommendation=told.recommend(study))
-    evidence.add_report(partial(told.report, study))
-    evidence.add_dashboard(study, told)
 
 
 # Rewards: LDP, DUETS --------------------------------------------------------------------------
@@ -253,7 +183,7 @@ def rewards(
     evidence.add_guarantee(guarantee)
     evidence.add_objects(objective=private)
     if told is not None:
-        _gather_shown(evidence, study, told)
+        evidence.add_told(told, study)
     evidence.add_vault()
     evidence.allow(study.trials)
 
@@ -271,16 +201,9 @@ def rewards(
     return study
 
 
-def duets_sampler(**settings: Any) -> DUETSSampler:
-    known = {
-        "epsilon": 1.0,
-        "value_range": (0.0, 1.0),
-        "mechanism": "laplace",
-        "discretisation": 64,
-        "search_space": {"x": FloatDistribution(0, 1)},
-        "seed": 0,
-    }
-    return DUETSSampler(2, **(known | settings))
+def duets_sampler(**settings: Any) -> Any:
+    """Two agents on a line."""
+    return hosted("duets", **({"search_space": LINE, "seed": 0} | settings)).sampler
 
 
 def duets(evidence: Evidence) -> None:
@@ -387,12 +310,11 @@ class Agent:
             trials=study.trials,
             settings=public,
             config=self.link.config,
-            recommendation=sampler.recommend(study),
         )
         evidence.add("attributes", f"{home}attributes", repr(study.user_attrs))
         shown = [sampler, self.link.link, study]
         evidence.add("texts", f"{home}shown", "".join(f"{x!r}{x}" for x in shown))
-        evidence.add_guarantee(sampler.guarantee(study), home)
+        evidence.add_told(sampler, study, home=home, page=f"of agent {self.n}")
         evidence.add_messages(home, broadcasts=self.link.broadcasts(), received=self.link.received)
 
     def check_it_ran(self) -> None:
@@ -462,10 +384,6 @@ def _gather_federation(evidence: Evidence, server: Any, agents: list[Agent]) -> 
     evidence.add("texts", "server", "\n".join(map(repr, texts)))
     evidence.add_messages("server ", broadcasts=server.broadcasts())
     evidence.add_report(server.report, "of the server")
-    for agent in agents:  # for everybody: not even its own study is in it
-        report = partial(agent.sampler.report, agent.study)
-        evidence.add_report(report, f"of agent {agent.n}")
-        evidence.add_dashboard(agent.study, agent.sampler, f"agent {agent.n}: ")
 
 
 def federation(evidence: Evidence, *, threads: bool) -> None:
@@ -550,18 +468,12 @@ def _ask(evidence: Evidence, curator: Curator, rows: list[int], more: int) -> An
 def _gather_rows(evidence: Evidence, curator: Curator, study: Any, sampler: Any) -> None:
     evidence.add_files()
     evidence.add_vault()
-    evidence.add_guarantee(sampler.guarantee(study))
+    evidence.add_told(sampler, study)
     evidence.add("attributes", "of the study", repr(study.user_attrs))
     evidence.add("attributes", "trials", repr([vars(trial) for trial in study.trials]))
     evidence.add("texts", "curator", f"{curator}{curator!r}")
-    evidence.add_report(partial(sampler.report, study))
-    evidence.add_dashboard(study, sampler)
     evidence.add_objects(
-        study=study,
-        sampler=sampler,
-        trials=study.trials,
-        recommendation=sampler.recommend(study),
-        algorithm=algorithm_of(sampler, study),
+        study=study, sampler=sampler, trials=study.trials, algorithm=algorithm_of(sampler, study)
     )
     Z = settings_of(sampler).Z
     evidence.add_messages(table=[Z.tobytes(), Z.tolist()])
@@ -668,7 +580,7 @@ def careless_vault(evidence: Evidence, **run: Any) -> None:
             study.optimize(sampler.private(objective_of(own, {})), n_trials=3)
     evidence.add_vault()
     evidence.expect("vault", f"call {first:03d}")
-    _gather_shown(evidence, study, sampler)
+    evidence.add_told(sampler, study)
     for sink in ("report", "dashboard"):
         evidence.expect(sink, f"call {first:03d}")
     # An agent with fewer rewards than a projection has numbers sends them as they are.
@@ -701,9 +613,8 @@ def careless_records(evidence: Evidence, **run: Any) -> None:
         study.optimize(sampler.private(objective_of(own, {})), n_trials=2)
     drawn = [trial.user_attrs["privbo:release"] for trial in study.trials]
     own.add_raw("value without noise", drawn)
-    evidence.add_report(partial(sampler.report, study))
+    evidence.add_told(sampler, study)
     evidence.expect("report", "value without noise[0]")
-    evidence.add_dashboard(study, sampler)
     evidence.expect("dashboard", "stored | value without noise[0]")
     evidence.expect("dashboard", f"/api/studies/{study._study_id} | value without noise[0]")
 
@@ -774,85 +685,6 @@ def careless_rows(evidence: Evidence) -> None:
     evidence.expect("log", "X[2]")
     evidence.expect("warnings", "X[4]")
     evidence.expect("messages", "X[0]")
-
-
-# One study of each ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Hosted:
-    """A system on a study, as its users set it up.
-
-    Attributes:
-        sampler: The study's.
-        private: Makes an objective private.
-        outcome: What a good objective returns at a point of the unit interval.
-        named: What ``private`` is told besides where evaluations are charged to a user.
-    """
-
-    sampler: Any
-    private: Callable[..., Any]
-    outcome: Callable[[float], Any]
-    named: dict[str, Any] = field(default_factory=dict)
-
-    def objective(self, trial: Any) -> Any:
-        """Of one parameter ``x``."""
-        return self.outcome(trial.suggest_float("x", 0.0, 1.0))
-
-    def study(self, **settings: Any) -> optuna.Study:
-        """A study with its sampler."""
-        return optuna.create_study(sampler=self.sampler, **settings)
-
-    def begun(self, n_trials: int) -> tuple[Any, optuna.Study]:
-        """(private objective, a study with some trials of it)."""
-        private, study = self.private(self.objective), self.study()
-        study.optimize(private, n_trials=n_trials)
-        return private, study
-
-    def owner(self, private: Any) -> Any:
-        """Whoever tells the guarantee: an objective that keeps a ledger, or the sampler."""
-        return private if hasattr(private, "guarantee") else self.sampler
-
-
-def _squares(x: float) -> np.ndarray:
-    return np.asarray((x - RECORDS) ** 2)
-
-
-JANE = {"user_id": "Jane"}
-
-
-def _by_records(sampler: Any) -> Hosted:
-    return Hosted(sampler, sampler.private, _squares)
-
-
-def _by_rewards(sampler: Any) -> Hosted:
-    return Hosted(sampler, sampler.private, float, JANE)
-
-
-def _by_any_sampler(**settings: Any) -> Hosted:
-    private = partial(ldp_objective, epsilon=1.0, value_range=(0.0, 1.0), **settings)
-    return Hosted(optuna.samplers.RandomSampler(seed=0), private, float, JANE)
-
-
-def _by_any_sampler_of_records(**settings: Any) -> Hosted:
-    """As ``private_objective`` does it, for several objectives of one run."""
-    run = PrivateSampler(MeansConfig(mu=1.0, n_trials=14), seed=3, **settings)
-    sampler: Any = optuna.samplers.RandomSampler(seed=0)
-    sampler.guarantee, sampler.finished = run.guarantee, run.finished
-    return Hosted(sampler, run.private, _squares)
-
-
-ON_STUDIES: dict[str, Callable[..., Hosted]] = {
-    "records": lambda **more: _by_records(records_sampler(**more)),
-    "from outside": lambda **more: _by_records(sixth_sampler(**more)),
-    "private_objective": _by_any_sampler_of_records,
-    "ldp_objective": _by_any_sampler,
-    "ldp sampler": lambda **more: _by_rewards(
-        LDPGPUCBSampler(1.0, value_range=(0.0, 1.0), seed=0, **more)
-    ),
-    "duets": lambda **more: _by_rewards(duets_sampler(**({"search_space": None} | more))),
-}
-"""To each system that hides what an objective returns, made of its settings."""
 
 
 # The table --------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ def test_what_is_said_to_stand_in_a_file_stands_there() -> None:
     assert {block.name for block in quoted} >= {
         "tests/sixth.py",
         "tests/contracts/test_algorithm.py",
-        "tests/systems.py",
+        "tests/drivers.py",
         "examples/any_loop.py",
     }
     for block in quoted:

@@ -19,17 +19,15 @@ from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers import (
     DPFTSDESampler,
-    DPGIBOSampler,
-    DUETSSampler,
     FederatedServer,
     FederationConfig,
-    LDPGPUCBSampler,
     POGPUCBSampler,
-    ldp_objective,
 )
 from optuna_samplers._study import key_of
 from privbo_plugins.sessions.rows import Curator
+from tests.drivers import N_ROWS, hosted
 from tests.inside import EVALUATIONS, LEDGER
+from tests.leaks.secrets import N_RECORDS
 from tests.optuna_samplers.runs import rows
 
 Act = Callable[[Any], Any]
@@ -37,8 +35,6 @@ Act = Callable[[Any], Any]
 
 TOKEN = "patient-5f2c9e1ab7d04e68"
 """A text that stands for a record; no system may repeat it."""
-
-N_RECORDS, N_ROWS = 16, 12
 
 
 class Ground:
@@ -83,6 +79,10 @@ class Subject(abc.ABC):
     """
 
     name: ClassVar[str]
+    key: ClassVar[str]
+    """Of ``tests.drivers.SYSTEMS``."""
+    settings: ClassVar[dict[str, Any]] = {}
+    named: ClassVar[dict[str, str]] = {}
     direction: ClassVar[str] = "minimize"
     n_trials: ClassVar[int] = 8
     guarded: ClassVar[bool] = True
@@ -94,6 +94,12 @@ class Subject(abc.ABC):
 
     def __init__(self, ground: Ground) -> None:
         self.ground = ground
+        self._begin()
+
+    def _begin(self) -> None:
+        """Makes the sampler, and what makes objectives private."""
+        made = hosted(self.key, vault=self.ground.vault, **self.settings)
+        self.sampler, self._private = made.sampler, made.private
 
     # An objective ---------------------------------------------------------------------------
 
@@ -119,7 +125,7 @@ class Subject(abc.ABC):
 
     def private(self, plain: Callable[[Any], Any]) -> Any:
         """The objective as the system's users wrap it."""
-        return self.sampler.private(plain)
+        return self._private(plain, **self.named)
 
     @abc.abstractmethod
     def outcome(self, point: Any) -> Any:
@@ -160,12 +166,8 @@ class Records(Subject):
     """DP-GIBO: a vector of losses a trial."""
 
     name = "DP-GIBO"
-
-    def __init__(self, ground: Ground) -> None:
-        super().__init__(ground)
-        self.sampler = DPGIBOSampler(
-            1.0, n_starts=2, n_steps=2, seed=3, value_share=0.2, vault=ground.vault
-        )
+    key = "records"
+    settings: ClassVar[dict[str, Any]] = {"value_share": 0.2}
 
     def outcome(self, point: Any) -> Any:
         return self.ground.numbers(N_RECORDS)
@@ -185,10 +187,14 @@ class Records(Subject):
         assert total == pytest.approx(1.0) if done else total <= 1.0
 
 
-class _Rewards(Subject):
-    """One privatised number a trial, epsilon 1 each."""
+class Rewards(Subject):
+    """One privatised number a trial; LDP-GP-UCB."""
 
+    name = "LDP GP-UCB"
+    key = "rewards"
+    settings: ClassVar[dict[str, Any]] = {"n_trials": 8}
     direction = "maximize"
+    epsilon: ClassVar[float] = 0.5
 
     def outcome(self, point: Any) -> Any:
         return float(self.ground.numbers(1)[0])
@@ -206,67 +212,39 @@ class _Rewards(Subject):
     def check_charges(self, study: optuna.Study, *, done: bool) -> None:
         rows = self.evaluations(study)
         assert len(rows) == len({trial for trial, _, _ in rows})
-        assert {epsilon for _, epsilon, _ in rows} <= {1.0}
+        assert {epsilon for _, epsilon, _ in rows} <= {self.epsilon}
         guarantee = self.guarantee(study)
         assert guarantee.n_evaluations == len(rows)
         shown = {key_of(trial) for trial in completed(study)}
         assert shown <= {trial for trial, _, _ in rows}
 
-    def done(self, study: optuna.Study) -> bool:
-        return len(completed(study)) >= self.n_trials
 
-
-class Rewards(_Rewards):
-    """LDP-GP-UCB."""
-
-    name = "LDP GP-UCB"
-
-    def __init__(self, ground: Ground) -> None:
-        super().__init__(ground)
-        self.sampler = LDPGPUCBSampler(
-            1.0, value_range=(0.0, 1.0), seed=0, n_trials=self.n_trials, vault=ground.vault
-        )
-
-    def done(self, study: optuna.Study) -> bool:
-        return bool(self.sampler.finished(study))
-
-
-class AnySampler(_Rewards):
+class AnySampler(Rewards):
     """``ldp_objective`` under Optuna's default sampler."""
 
     name = "ldp_objective, TPE"
+    key = "any sampler, local"
+    settings: ClassVar[dict[str, Any]] = {}
+    epsilon = 1.0
 
-    def __init__(self, ground: Ground) -> None:
-        super().__init__(ground)
+    def _begin(self) -> None:
+        super()._begin()
         self.sampler = optuna.samplers.TPESampler(seed=0, n_startup_trials=3)
-
-    def private(self, plain: Callable[[Any], Any]) -> Any:
-        return ldp_objective(plain, epsilon=1.0, value_range=(0.0, 1.0), vault=self.ground.vault)
 
     def guarantee(self, study: optuna.Study) -> Any:
         return self.objective().guarantee(study)
 
+    def done(self, study: optuna.Study) -> bool:
+        return len(completed(study)) >= self.n_trials
 
-class Draws(_Rewards):
+
+class Draws(Rewards):
     """DUETS with privatised rewards."""
 
     name = "DUETS"
-
-    def __init__(self, ground: Ground) -> None:
-        super().__init__(ground)
-        self.sampler = DUETSSampler(
-            2,
-            epsilon=1.0,
-            value_range=(0.0, 1.0),
-            discretisation=64,
-            n_trials=self.n_trials,
-            search_space=self.space,
-            seed=0,
-            vault=ground.vault,
-        )
-
-    def done(self, study: optuna.Study) -> bool:
-        return bool(self.sampler.finished(study))
+    key = "duets"
+    settings: ClassVar[dict[str, Any]] = {"n_trials": 8, "search_space": Subject.space}
+    epsilon = 1.0
 
 
 class Table(Subject):
@@ -278,8 +256,8 @@ class Table(Subject):
     guarded = False
     space: ClassVar[dict[str, BaseDistribution]] = {"row": IntDistribution(0, N_ROWS - 1)}
 
-    def __init__(self, ground: Ground) -> None:
-        super().__init__(ground)
+    def _begin(self) -> None:
+        ground = self.ground
         rows, file = ground.private / "rows.npy", ground.shared / "table.npz"
         if not rows.exists():
             X = np.stack([ground.numbers(N_ROWS), ground.numbers(N_ROWS)])
@@ -333,8 +311,7 @@ class Federated(Subject):
     guarded = False
     own_study = True
 
-    def __init__(self, ground: Ground) -> None:
-        super().__init__(ground)
+    def _begin(self) -> None:
         config = FederationConfig(
             n_agents=1,
             population="explore",
@@ -344,7 +321,7 @@ class Federated(Subject):
             clipping_norm=22.0,
             z=2.0,
         )
-        self.server = FederatedServer(config, vault=ground.vault, deadline=30.0)
+        self.server = FederatedServer(config, vault=self.ground.vault, deadline=30.0)
         self.sampler = DPFTSDESampler(self.server.connect(0), search_space=self.space, seed=0)
 
     def private(self, plain: Callable[[Any], Any]) -> Any:

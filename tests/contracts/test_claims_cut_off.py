@@ -14,17 +14,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import optuna
 import pytest
 
-from optuna_samplers import (
-    DPGIBOSampler,
-    private_objective,
-)
 from optuna_samplers import _compared as compared
+from optuna_samplers import private_objective
 from privbo_plugins.cli import main
 from privbo_plugins.sessions.stored import run_named
 from privbo_plugins.store.vault import Vault, open_vault
@@ -61,13 +58,7 @@ class Trained(Records):
     """DP-GIBO, whose trainings have a declared cost."""
 
     name = "DP-GIBO, training_mu"
-
-    def __init__(self, ground: Ground) -> None:
-        super().__init__(ground)
-        self.sampler = DPGIBOSampler(
-            1.0, n_starts=2, n_steps=2, seed=3, value_share=0.2, training_mu=0.5,
-            vault=ground.vault,
-        )  # fmt: skip
+    settings: ClassVar[dict[str, Any]] = {"value_share": 0.2, "training_mu": 0.5}
 
 
 class Means(Records):
@@ -75,12 +66,10 @@ class Means(Records):
 
     name = "private_objective"
 
-    def __init__(self, ground: Ground) -> None:
-        Subject.__init__(self, ground)
+    def _begin(self) -> None:
         self.sampler = optuna.samplers.RandomSampler(seed=0)
-        self.means = private_objective(
-            self._vector, mu=1.0, n_trials=self.n_trials, training_mu=0.5, vault=ground.vault
-        )
+        how = {"mu": 1.0, "n_trials": self.n_trials, "training_mu": 0.5}
+        self.means = private_objective(self._vector, vault=self.ground.vault, **how)
 
     def _vector(self, trial: Any) -> Any:
         trial.suggest_float("x", 0.0, 1.0)
@@ -100,9 +89,7 @@ class Named(Rewards):
     """One user is asked in each trial."""
 
     name = "LDP GP-UCB, one user"
-
-    def private(self, plain: Callable[[Any], Any]) -> Any:
-        return self.sampler.private(plain, user_id="Jane")
+    named: ClassVar[dict[str, str]] = {"user_id": "Jane"}
 
     def done(self, study: optuna.Study) -> bool:
         return len(study.trials) >= self.n_trials

@@ -10,8 +10,8 @@ import optuna
 import pytest
 
 from privbo_plugins.errors import VaultError
+from tests.drivers import ON_STUDIES
 from tests.optuna_samplers.runs import make_sampler, rows, squares
-from tests.systems import ON_STUDIES
 
 
 class Scene:

@@ -26,9 +26,9 @@ from optuna_samplers import (
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.store.run import Run
+from tests.drivers import ON_STUDIES, Hosted
 from tests.inside import looked_at, storage_of
 from tests.optuna_samplers.runs import RECORDS, make_sampler, squares
-from tests.systems import ON_STUDIES, Hosted
 
 GUARANTEE = "privbo:guarantee"
 SECRET = float(RECORDS[0])
@@ -65,7 +65,7 @@ EVERY_SYSTEM = pytest.mark.parametrize("make", ON_STUDIES.values(), ids=ON_STUDI
 
 
 def rewards() -> Any:
-    hosted = ON_STUDIES["ldp_objective"](mechanism="laplace")
+    hosted = ON_STUDIES["any sampler, local"](mechanism="laplace")
     return hosted.private(hosted.objective)
 
 
@@ -529,7 +529,7 @@ def _only_note(owner: Any, study: Study) -> str:
 
 @pytest.mark.parametrize("name", INVENTED)
 def test_an_invented_attribute_of_the_plugins_name_is_named(name: str) -> None:
-    owner, study = STUDIES["ldp_objective"]()
+    owner, study = STUDIES["any sampler, local"]()
     study.set_user_attr(name, INVENTED[name])
     assert _only_note(owner, study).endswith(f"not covered: {name}")
 

@@ -16,7 +16,9 @@ from privbo_plugins.algorithms.po_gp_ucb.exchange import write_request
 from privbo_plugins.cli import main
 from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.spaces import Float, Space
-from tests.systems import ON_STUDIES, PRIVATE_ANSWERS, Rows, Secrets, objective_of
+from tests.drivers import ON_STUDIES
+from tests.leaks.secrets import Secrets
+from tests.systems import PRIVATE_ANSWERS, Rows, objective_of
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed (the viz extra)")
 
@@ -54,9 +56,9 @@ def agent(url: str) -> Any:
 
 HELD: dict[str, Callable[[str], Any]] = {
     "records": partial(of_study, "records", 4, batch_size=3),  # raw losses of a batch are there
-    "rewards": partial(of_study, "ldp sampler", 5, mechanism="laplace"),
-    "from outside": partial(of_study, "from outside", 4),
-    "any sampler": partial(of_study, "ldp_objective", 5, mechanism="laplace"),
+    "rewards": partial(of_study, "rewards", 5, mechanism="laplace"),
+    "outside": partial(of_study, "outside", 4),
+    "any sampler": partial(of_study, "any sampler, local", 5, mechanism="laplace"),
     "duets": partial(of_study, "duets", 5),
     "rows": rows,
     "agent": agent,

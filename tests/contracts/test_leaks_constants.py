@@ -15,8 +15,8 @@ from optuna.trial import TrialState
 
 from optuna_samplers import DPGIBOSampler, ldp_objective
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError
+from tests.drivers import ON_STUDIES, Hosted
 from tests.optuna_samplers.runs import RECORDS, make_sampler, rows, squares
-from tests.systems import ON_STUDIES, Hosted
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 
@@ -141,7 +141,7 @@ def test_a_computed_range_is_refused_before_it_is_stored(make: Make) -> None:
 
 
 def test_parameters_that_only_some_private_rewards_have_stay_allowed() -> None:
-    hosted = ON_STUDIES["ldp_objective"]()
+    hosted = ON_STUDIES["any sampler, local"]()
 
     def objective(trial: Any) -> float:
         kind = trial.suggest_categorical("kind", ["a", "b"])
@@ -162,7 +162,7 @@ SPACE: dict[str, BaseDistribution] = {
 }
 
 
-DECLARING = [name for name in ON_STUDIES if name != "ldp_objective"]
+DECLARING = [name for name in ON_STUDIES if name != "any sampler, local"]
 """Whose samplers take a search space; the other is for any sampler."""
 
 
@@ -403,7 +403,7 @@ def test_trials_that_fail_in_the_same_space_are_no_reason(make: Make) -> None:
 
 
 def test_a_constant_that_no_completed_reward_has_is_noticed() -> None:
-    hosted = ON_STUDIES["ldp_objective"]()
+    hosted = ON_STUDIES["any sampler, local"]()
     study = hosted.study()
     private = hosted.private(hosted.objective)
     study.optimize(private, n_trials=1)

@@ -45,17 +45,16 @@ from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.transaction import Transaction
+from tests.drivers import ON_STUDIES
 from tests.leaks import exception_leaks, hostile
 from tests.leaks.evidence import Evidence
 from tests.leaks.hostile import Odd, Told
 from tests.leaks.scanner import links
+from tests.leaks.secrets import N_RECORDS, Secrets
 from tests.systems import (
-    N_RECORDS,
     N_ROWS,
-    ON_STUDIES,
     D,
     Rows,
-    Secrets,
     federation_config,
     make_federation,
     objective_of,
@@ -104,7 +103,7 @@ def _hosted(system: str, own: Secrets, ways: dict[str, Any]) -> tuple[Any, Any]:
 
 
 _records = functools.partial(_hosted, "records")
-_rewards = functools.partial(_hosted, "ldp_objective")
+_rewards = functools.partial(_hosted, "any sampler, local")
 
 
 def _rows(own: Any, ways: dict[str, Any]) -> tuple[Any, Any]:

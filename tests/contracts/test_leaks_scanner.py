@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.leaks import Scanner, exception_leaks, number_forms, pair_forms, text_forms
-from tests.systems import Secrets
+from tests.leaks.secrets import Secrets
 
 VECTOR: dict[str, Callable[[np.ndarray], bytes]] = {
     "json list": lambda v: json.dumps(v.tolist()).encode(),

@@ -20,12 +20,12 @@ from tests.contracts.test_leaks_exceptions import OTHER, raised
 from tests.inside import session_of
 from tests.leaks import exception_leaks
 from tests.leaks.evidence import Evidence
+from tests.leaks.secrets import Secrets
 from tests.optuna_samplers.scenes.federations import invited, serve_loudly
 from tests.systems import (
     N_AGENTS,
     Agent,
     DPFTSDESampler,
-    Secrets,
     duets_sampler,
     objective_of,
     records_sampler,

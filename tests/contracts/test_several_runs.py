@@ -18,8 +18,8 @@ from sklearn.linear_model import Ridge
 from optuna_samplers import DPGIBOSampler, private_objective
 from privbo_plugins.errors import ObjectiveFailedError
 from sklearn_search import PrivateSearch
+from tests.drivers import ON_STUDIES, Hosted, squared_distances
 from tests.sklearn_search.problems import Telling
-from tests.systems import ON_STUDIES, Hosted, _squares
 
 pytestmark = pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
 
@@ -42,16 +42,16 @@ def said(guarantee: Any) -> float | None:
 
 
 def objective(trial: Any) -> np.ndarray:
-    return _squares(trial.suggest_float("x", 0, 1))
+    return squared_distances(trial.suggest_float("x", 0, 1))
 
 
 def _direct(**settings: Any) -> Hosted:
     private = private_objective(objective, mu=1.0, n_trials=5, **settings)
-    return Hosted(optuna.samplers.RandomSampler(seed=0), lambda _: private, _squares)
+    return Hosted(optuna.samplers.RandomSampler(seed=0), lambda _: private, 1)
 
 
 LOSSES: dict[str, Callable[..., Hosted]] = {
-    name: ON_STUDIES[name] for name in ("records", "from outside", "private_objective")
+    name: ON_STUDIES[name] for name in ("records", "outside", "any sampler")
 } | {"a private_objective of its own": _direct}
 """All systems whose budget is one study's; those on rewards compose a user's in the ledger."""
 

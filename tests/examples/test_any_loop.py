@@ -31,7 +31,7 @@ from privbo_plugins.spaces import Float, Int, Space
 from tests.independence.zoo import ORDINARY, ZOO
 from tests.inside import rewards_in, session_in
 from tests.leaks import exception_leaks, hostile
-from tests.systems import Secrets
+from tests.leaks.secrets import Secrets
 from tests.worker import child, ended
 
 ROOT = Path(__file__).parents[2]

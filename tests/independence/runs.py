@@ -10,7 +10,6 @@ import functools
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -28,7 +27,6 @@ from optuna_samplers import (
     answer_trials,
     ldp_objective,
 )
-from privbo_plugins.errors import PrivacyError
 from privbo_plugins.federation import connect
 from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.spaces import Float, Space
@@ -47,12 +45,7 @@ from tests.independence.zoo import ORDINARY
 from tests.raytune_searchers import federated_scenes, runs
 from tests.raytune_searchers.hosts import LocalRay, evaluation
 from tests.raytune_searchers.means_scenes import Experiment
-from tests.systems import (
-    SQUARE,
-    duets_sampler,
-    federation_config,
-    records_sampler,
-)
+from tests.systems import SQUARE, duets_sampler, federation_config, records_sampler
 
 N, PLACE = 6, 3
 """Records, and which of them is the odd one."""
@@ -102,7 +95,7 @@ def records(seen: Seen, entry: Any, *, objective: Any = _records, **settings: An
     sampler = records_sampler(**({"noise": Deaf(), "vault": seen.vault} | settings))
     private = seen.telling(sampler.private(objective))
     study = seen.optimize(sampler, private, 12)
-    _gather_study(seen, study, sampler, "recommend", "history", "status")
+    seen.add_told(sampler, study)
     seen.add_vault()
     sampler.purge(study)
     left = [path.read_bytes() for path in sorted(seen.vault_folder.iterdir())]
@@ -113,34 +106,6 @@ def journal(seen: Seen, entry: Any) -> None:
     """With a journal for a storage, and the vault in memory."""
     seen.kind = "journal"
     records(seen, entry, vault=None)
-
-
-def _asked(seen: Seen, question: Callable[..., Any], *args: Any) -> Any:
-    """The answer, or None; a refusal is an answer too."""
-    try:
-        return seen.telling(question)(*args)
-    except (ValueError, PrivacyError):
-        return None
-
-
-def _add_report(seen: Seen, write: Callable[[Path], Path]) -> None:
-    """The page for people; where there is nothing to recommend yet there may be none."""
-    try:
-        seen.add_report(write)
-    except ValueError as error:
-        seen.add_error(error)
-
-
-def _gather_study(seen: Seen, study: Any, told: Any, *questions: str) -> None:
-    """What can be asked of a study; where there is nothing to recommend yet some refuse."""
-    seen.add_guarantee(told.guarantee(study))
-    for name in questions:
-        seen.add_objects(**{name: _asked(seen, getattr(told, name), study)})
-    _add_report(seen, functools.partial(told.report, study))
-    try:
-        seen.add_dashboard(study, told)
-    except ValueError as error:
-        seen.add_error(error)
 
 
 def told(seen: Seen, entry: Any) -> None:
@@ -203,7 +168,7 @@ def rewards(
     seen.add_guarantee(private.guarantee(study), "of the objective ")
     seen.add_objects(objective=private)
     if hasattr(sampler, "recommend"):
-        _gather_study(seen, study, sampler, "recommend", "history", "status")
+        seen.add_told(sampler, study)
     seen.add_vault()
 
 
@@ -232,7 +197,7 @@ def _gather_server(seen: Seen, server: Any) -> None:
     texts = [server, server.config, server.ledger(), server.guarantee(), server.broadcasts()]
     seen.add("texts", "server", "\n".join(map(repr, texts)))
     seen.add_messages(broadcasts=server.broadcasts())
-    _add_report(seen, server.report)
+    seen.answer(seen.add_report, server.report)
     seen.add_vault()
 
 
@@ -282,7 +247,7 @@ def agents(seen: Seen, entry: Any) -> None:
                 _at_home(study, _agents_objective(n))
     seen.blobs["console"].clear()  # in one process an agent's own study speaks there too
     seen.add_objects(trials=studies[1].trials)
-    seen.add_objects(summary=_asked(seen, studies[1].sampler.status))
+    seen.add_objects(summary=seen.answer(studies[1].sampler.status, studies[1]))
     _gather_server(seen, server)
 
 
@@ -346,12 +311,12 @@ def rows(seen: Seen, entry: Any, *, odd: str, **settings: Any) -> None:
             study.ask().suggest_int("row", 0, N_ROWS - 1)
             with contextlib.suppress(ValueError):
                 seen.telling(answer_trials)(study, curator)
-        plan = _asked(seen, sampler.plan)
+        plan = seen.answer(sampler.plan)
     seen.add_files()
     seen.add_guarantee(curator.guarantee(), "curator ")
     seen.add("texts", "curator", f"{curator}{curator!r}")
     seen.add_objects(sampler=sampler, trials=study.trials, plan=str(plan))
-    _gather_study(seen, study, sampler, "recommend", "history", "status")
+    seen.add_told(sampler, study)
     seen.add_vault()
 
 
@@ -382,13 +347,8 @@ def _gather_search(seen: Seen, search: Any, trials: list[Any]) -> None:
     if hasattr(search, "save"):  # a callback's state is its own
         search.save(str(seen.folder / "searcher-state.pkl"))
         seen.add_objects(search=search)
-    seen.add_guarantee(search.guarantee())
+    seen.add_told(search)
     seen.add_guarantee(search.guarantee(trials), "of the results ")
-    for name in ("history", "recommend", "status"):
-        question = getattr(search, name, None)
-        told = _asked(seen, question) if callable(question) else question
-        seen.add_objects(**{name: told})
-    _add_report(seen, search.report)
     seen.add_files()
     search.close()
     seen.add_vault()

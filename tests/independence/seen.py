@@ -14,6 +14,7 @@ from typing import Any
 
 import matplotlib.backends.backend_svg  # noqa: F401  # its first import speaks to the log
 
+from privbo_plugins.errors import PrivacyError
 from tests.independence.sealed import Tape, sealed
 from tests.independence.zoo import SPOKEN
 from tests.leaks.evidence import Evidence
@@ -44,7 +45,7 @@ class Seen(Evidence):
 
     def __init__(self, folder: Path, tape: Tape, storage: str = "sqlite") -> None:
         super().__init__(folder, storage)
-        self.tape = tape
+        self.tape, self.refusals = tape, (ValueError, PrivacyError)
         for sink in ("exceptions", "files"):
             self.blobs[sink] = {}
 

@@ -13,6 +13,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import optuna
 
 from tests.boards import answers
 from tests.leaks.hostile import PAYLOAD
-from tests.systems import Secrets
+from tests.leaks.secrets import Secrets
 
 SINKS = (
     "storage",
@@ -177,6 +178,38 @@ class Evidence:
         if hasattr(guarantee, "to_dict"):
             text += repr(guarantee.to_dict())
         self.add("texts", f"{home}guarantee", text)
+
+    refusals: tuple[type[Exception], ...] = ()
+    """What may be raised in the place of an answer, and is looked at then."""
+
+    def answer(self, ask: Callable[..., Any], *given: Any) -> Any:
+        """What is answered, or None in the place of a refusal."""
+        try:
+            return ask(*given)
+        except self.refusals as error:
+            self.add_error(error)
+            return None
+
+    def add_error(self, error: BaseException) -> None:
+        """What was raised."""
+        raise error
+
+    def add_told(self, told: Any, *study: Any, home: str = "", page: str = "report") -> None:
+        """What whoever tells of a run answers to every question, and its page and pictures.
+
+        Args:
+            told: A sampler or an objective, with its study, or a search, which knows its run.
+            study: That study.
+            home: Whose answers these are.
+            page: The name of the page, which is for everybody.
+        """
+        self.add_guarantee(told.guarantee(*study), home)
+        for question in ("recommend", "history", "status"):
+            if callable(ask := getattr(told, question, None)):
+                self.add_objects(home=home, **{question: self.answer(ask, *study)})
+        self.answer(self.add_report, partial(told.report, *study), page)
+        if study:
+            self.answer(self.add_dashboard, *study, told, home)
 
     def add_report(self, write: Callable[[Path], Path], name: str = "report") -> None:
         """The page that a report writes."""
