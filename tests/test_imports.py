@@ -232,37 +232,3 @@ def test_a_name_that_a_package_does_not_have_is_an_attribute_error() -> None:
         _ = module.Serer
     with pytest.raises(ImportError, match="Serer"):
         exec("from privbo_plugins.federation import Serer")
-
-
-@pytest.mark.soak  # half a minute; make lint has checked the packages themselves
-def test_mypy_sees_the_types_behind_lazy_names(tmp_path: Path) -> None:
-    pytest.importorskip("mypy", reason="mypy is not installed (the dev extra)")
-    user = tmp_path / "user.py"
-    user.write_text(
-        "from optuna_samplers import DPGIBOSampler\n"
-        "from privbo_plugins.federation import Alone\n"
-        "reveal_type(DPGIBOSampler(mu=1))\n"
-        "DPGIBOSampler(mue=1)\n"
-        "from raytune_searchers import DUETSSearch\n"
-        "reveal_type(DUETSSearch)\n"
-        "DUETSSearch(4, first_epoch='two')\n"
-        "from optuna_samplers import DPGIBOSampel\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), str(user)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
-    said = done.stdout
-    assert 'Revealed type is "optuna_samplers.dp_gibo.DPGIBOSampler"' in said, said + done.stderr
-    assert 'user.py:4: error: Unexpected keyword argument "mue"' in said
-    assert 'has no attribute "DPGIBOSampel"' in said
-    assert "user.py:2" not in said
-    shown = next(line for line in said.splitlines() if "user.py:6: note: Revealed" in line)
-    assert "def (n_agents: int =, *, " in shown
-    assert "first_epoch: int | None =" in shown, "an editor completes it"
-    assert "max_concurrent: int | None =" in shown
-    assert 'user.py:7: error: Argument "first_epoch" to "DUETSSearch" has incompatible' in said

@@ -105,6 +105,8 @@ from __future__ import annotations
 import numpy as np
 import optuna
 from optuna_samplers import DPGIBOSampler, private_objective
+from raytune_searchers import DUETSSearch
+from privbo_plugins.federation import Alone
 from privbo_plugins.privacy.guarantee import Guarantee
 
 
@@ -122,6 +124,9 @@ best: dict[str, object] = sampler.recommend(study)
 DPGIBOSampler(1, clip_norm=3)  # Unexpected keyword argument
 DPGIBOSampler(mu="1")  # incompatible type
 sampler.recommend()  # Missing positional argument
+DUETSSearch(4, first_epoch="two")  # incompatible type
+Alone.guarantees  # has no attribute
+from optuna_samplers import DPGIBOSampel  # has no attribute
 """
 
 

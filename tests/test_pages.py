@@ -142,48 +142,38 @@ def test_every_system_has_a_page_with_an_experiment_on_ray() -> None:
 # The checks themselves --------------------------------------------------------------------------
 
 
-def block(language: str, code: str, note: str = "") -> pages.Block:
-    return pages.Block(language, 1, code, note)
-
-
 @pytest.mark.parametrize(
     ("shown", "note", "said", "same"),
     [
-        ("a = 1", "", "a = 1\n", True),
-        ("a = 1", "", "a = 2\n", False),
         ("a = 1", "", "a = 1\nb\n", False),
         ("... = 1 ...", "", "a\nb = 1\nc", True),
         ("{'C': 1.78} at 3.81", "varies: 1.78", "{'C': 2.5e-05} at 3.81", True),
         ("{'C': 1.78} at 3.81", "varies: 1.78", "{'C': 2.5} at 3.82", False),
-        ("{'C': 1.78}", "varies: 1.78", "{'C': None}", False),
     ],
 )
 def test_an_output_is_compared_but_for_what_varies(
     shown: str, note: str, said: str, same: bool
 ) -> None:
-    assert pages.agrees(block("text", shown, note), said) is same
+    assert pages.agrees(pages.Block("text", 1, shown, note), said) is same
 
 
-@pytest.mark.parametrize(
-    ("language", "code"),
-    [
-        ("python", "print("),
-        ("json", "{"),
-        ("toml", "a ="),
-        ("yaml", "a: [1"),
-        ("sql", "SELECT 1"),
-        ("console", "$ privbo plans"),
-        ("console", "$ make demo\nThe end."),
-        ("console", "$ privbo plan dp-gibo --records few"),
-        ("console", "$ make demo-nothing"),
-        ("console", "$ python -m examples.nothing"),
-        ("console", "$ python -m examples.demo --nothing"),
-        ("pyhton", "print()"),
-    ],
-)
-def test_a_block_that_is_not_what_it_says_is_found(language: str, code: str) -> None:
-    with pytest.raises((Exception, SystemExit)):
-        pages.parse(block(language, code))
+WRONG = {
+    "python": ["print("],
+    "json": ["{"],
+    "toml": ["a ="],
+    "yaml": ["a: [1"],
+    "sql": ["SELECT 1"],
+    "console": ["$ privbo plans", "$ privbo plan dp-gibo --records few", "$ make demo-nothing",
+                "$ python -m examples.nothing", "$ python -m examples.demo --nothing"],
+    "pyhton": ["print()"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("language", WRONG)
+def test_a_block_that_is_not_what_it_says_is_found(language: str) -> None:
+    for code in WRONG[language]:
+        with pytest.raises((Exception, SystemExit)):
+            pages.parse(pages.Block(language, 1, code, ""))
 
 
 def test_every_page_with_code_is_run() -> None:

@@ -246,7 +246,7 @@ def leaky(owner: str, answers: Any, last: int, config: dict[str, Any]) -> Any:
     value = told.first if answers is None else answers(config["row"])
     print(told.name, value, flush=True)
     print(told.name, value, flush=True, file=sys.stderr)
-    if number() == last:
+    if last == next(n for n in range(1, 9) if first_time(f"{owner} {n}")):
         raise ValueError(f"{told.name} {value!r}")
     return {"reward": value}
 
@@ -462,7 +462,7 @@ class Runs:
             num_samples=-1,
             max_concurrent_trials=None,
         )
-        careless = functools.partial(leaky, "control federation", None, 1)  # numbered from 0
+        careless = functools.partial(leaky, "control federation", None, 2)
         self.fit("control federation", None, careless, num_samples=2)
 
     def duets(self) -> None:
