@@ -2,9 +2,12 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
-# uv is faster where it is installed. Byte code of what tests load is made afterwards, by all cores at once.
-UNUSED = /(tests?|plotly|statsmodels|mlflow|databricks|wandb|fontTools|debugpy|pip)/
-INSTALL = $(if $(shell command -v uv),uv pip install --quiet --python $(BIN)/python,$(BIN)/python -m pip install --quiet --no-compile)
+# uv installs in seconds what takes pip minutes; pip does it where uv is not to be had, or reaches no index.
+# Byte code of what tests load is made afterwards, by all cores at once.
+UNUSED = /(tests?|rllib|serve|llm|plotly|statsmodels|mlflow|mypyc?|databricks|wandb|fontTools|debugpy|pip)/
+UV = $(BIN)/uv pip install --quiet --python $(BIN)/python
+PIP = $(BIN)/python -m pip install --quiet --no-compile
+install = if [ -x $(BIN)/uv ] && $(UV) $(1); then true; else $(PIP) $(1); fi
 
 # One thread a process: the matrices are small, and the cores are shared by processes.
 export OMP_NUM_THREADS ?= 1
@@ -20,7 +23,8 @@ $(STAMP): pyproject.toml
 	@echo "Installing into $(VENV); this takes a minute."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(INSTALL) --editable '.[dev]'
+	$(PIP) uv || true
+	$(call install,--editable '.[dev]')
 	$(BIN)/python -W ignore -m compileall -q -q -j 0 -x '$(UNUSED)' $(VENV)/lib || true
 	touch $(STAMP)
 
@@ -54,7 +58,7 @@ test-fast: $(STAMP)  ## the tests without the slow ones
 test-soak: $(STAMP)  ## what runs long: statistics at full size, and mutants that tests must catch
 	$(BIN)/python -m pytest -n 3 -m soak
 	$(BIN)/python -m tests.mutants --jobs 2
-	$(INSTALL) --editable '.[mutants]'
+	$(call install,--editable '.[mutants]')
 	$(BIN)/python -m tests.mutants.generic
 
 hosts: $(STAMP)  ## the environments of test-hosts

@@ -16,7 +16,6 @@ from unittest import mock
 import numpy as np
 import optuna
 import ray.cloudpickle as cloudpickle
-from ray import tune
 
 from optuna_samplers import (
     DPFTSDESampler,
@@ -30,21 +29,14 @@ from optuna_samplers import (
 from privbo_plugins.federation import connect
 from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.spaces import Float, Space
-from raytune_searchers import (
-    DUETSSearch,
-    LDPGPUCBSearch,
-    POGPUCBSearch,
-    answering,
-    private_trainable,
-)
-from raytune_searchers._rewards import RewardSearch
+from raytune_searchers import POGPUCBSearch, answering
 from raytune_searchers.hosts.agents import Agents
+from tests.drivers import begin
 from tests.independence.sealed import IN_MEMORY, Deaf
 from tests.independence.seen import Run, Seen
 from tests.independence.zoo import ORDINARY
-from tests.raytune_searchers import federated_scenes, runs
+from tests.raytune_searchers import federated_scenes
 from tests.raytune_searchers.hosts import LocalRay, evaluation
-from tests.raytune_searchers.means_scenes import Experiment
 from tests.systems import SQUARE, duets_sampler, federation_config, records_sampler
 
 N, PLACE = 6, 3
@@ -334,10 +326,6 @@ def _local_ray() -> Iterator[None]:
             local.end_driver()
 
 
-def _config_losses(config: dict[str, Any]) -> Any:
-    return losses(config["x"])
-
-
 def _gather_search(seen: Seen, search: Any, trials: list[Any]) -> None:
     """What Tune would write, and what its user holds."""
     for trial in trials:
@@ -354,63 +342,37 @@ def _gather_search(seen: Seen, search: Any, trials: list[Any]) -> None:
     seen.add_vault()
 
 
-def ray_records(seen: Seen, entry: Any, *, vault: bool = True) -> None:
-    """In Ray's searcher hooks, with hosts in this process."""
+def on_ray(
+    seen: Seen, entry: Any, *, system: str, n: int, odd: int | None = None, **settings: Any
+) -> None:
+    """In Ray's hooks, with hosts in this process: all vectors hold the odd record.
+
+    Args:
+        seen: Gathers what the run leaves.
+        entry: Makes the odd record.
+        system: Of ``tests.drivers``.
+        n: Trials.
+        odd: Which evaluation's reward is the odd one, where there are rewards.
+        settings: Of the search.
+    """
     given(entry)
+
+    def reward(config: dict[str, Any]) -> Any:
+        run.own.values.append(None)
+        return _entry[0]() if run.own.calls == odd else 1 - abs(config["x"] - 0.4)
+
     with _local_ray(), seen.recorded():
-        handle = {"vault": seen.vault, "run_name": "r"} if vault else {}
-        search = runs.make_search(noise=Deaf(), **handle)
-        runs.begun(search)
-        private = search.private(_config_losses)
-        seen.add("pickles", "trainable", cloudpickle.dumps(private))
-        trials = evaluation(search, private, 9)
-        _gather_search(seen, search, trials)
-
-
-def ray_means(seen: Seen, entry: Any) -> None:
-    """Under a searcher of somebody else, by the hooks of the callback."""
-    given(entry)
-    with _local_ray(), seen.recorded():
-        private = private_trainable(
-            _config_losses, param_space=runs.LINE, mu=1.0, n_trials=4, seed=3, noise=Deaf(),
-            vault=seen.vault, run_name="r",
-        )  # fmt: skip
-        experiment = Experiment(private.callback)
-        for i, x in enumerate((0.1, 0.7, 0.4, 0.9)):
-            experiment.run(private, f"t{i}", x=x)
-        experiment.end()
-        seen.add("pickles", "trainable", cloudpickle.dumps(private))
-        seen.add("pickles", "callback", cloudpickle.dumps(private.callback))
-        seen.add("pickles", "state", cloudpickle.dumps(private.callback.get_state()))
-        _gather_search(seen, private, experiment.trials)
-
-
-_evaluated: list[int] = []
-
-
-def _config_reward(config: dict[str, Any]) -> Any:
-    _evaluated.append(1)
-    return _entry[0]() if len(_evaluated) == PLACE else 1 - abs(config["x"] - 0.4)
-
-
-def _config_user(config: dict[str, Any]) -> str:
-    return f"user {len(_evaluated) % 2}"
-
-
-def ray_rewards(seen: Seen, entry: Any, *, kind: type[RewardSearch], **settings: Any) -> None:
-    """Likewise: one user's reward is the odd one."""
-    given(entry)
-    _evaluated.clear()
-    own: dict[str, Any] = {
-        "value_range": (0.0, 1.0), "metric": "reward", "mode": "max", "seed": 1, "run_name": "r",
-        "vault": seen.vault, "noise": Deaf(),
-    }  # fmt: skip
-    with _local_ray(), seen.recorded():
-        search = kind(epsilon=1.0, **(own | settings))
-        assert search.set_search_properties(None, None, {"x": tune.uniform(0.0, 1.0)})
-        private = search.private(_config_reward, user_id=_config_user)
-        trials = evaluation(search, private, PLACE + 3)
-        _gather_search(seen, search, trials)
+        run: Any = begin(
+            system, "ray", seen.vault_folder, vault=True, noise=Deaf(), run_name="r", **settings
+        )
+        run.returned = (lambda config: losses(config["x"])) if odd is None else reward
+        seen.add("pickles", "trainable", cloudpickle.dumps(run.trainable))
+        run.trials(n)
+        if system == "any sampler":
+            run.experiment.end()
+            callback = run.search.callback
+            seen.add("pickles", "callback", cloudpickle.dumps((callback, callback.get_state())))
+        _gather_search(seen, run.search, run.results)
 
 
 def _agents_value(agent: int, config: dict[str, Any]) -> Any:
@@ -496,8 +458,8 @@ RUNS: dict[str, tuple[str, Run]] = {
     "records, adaptive": (LIST, functools.partial(records, clipping_norm="adaptive")),
     "records, in a journal": (LIST, journal),
     "records, ask and tell": (LIST, told),
-    "records, ray": (LIST, ray_records),
-    "means, ray": (LIST, ray_means),
+    "records, ray": (LIST, functools.partial(on_ray, system="records", n=9)),
+    "means, ray": (LIST, functools.partial(on_ray, system="any sampler", n=4)),
     "rewards, laplace": (REWARD, functools.partial(rewards, build=LDPGPUCBSampler)),
     "rewards, duchi": (REWARD, functools.partial(rewards, mechanism="duchi")),
     "rewards, piecewise": (REWARD, functools.partial(rewards, mechanism="piecewise")),
@@ -506,10 +468,12 @@ RUNS: dict[str, tuple[str, Run]] = {
     ),
     "rewards, gaussian": (REWARD, functools.partial(rewards, mechanism="gaussian")),
     "rewards, ray": (
-        REWARD, functools.partial(ray_rewards, kind=LDPGPUCBSearch, mechanism="laplace"),
+        REWARD, functools.partial(on_ray, system="rewards", n=PLACE + 3, odd=PLACE, n_trials=9),
     ),
     "duets": (REWARD, functools.partial(rewards, build=_duets)),
-    "duets, ray": (REWARD, functools.partial(ray_rewards, kind=DUETSSearch, discretisation=32)),
+    "duets, ray": (
+        REWARD, functools.partial(on_ray, system="duets", n=PLACE + 3, odd=PLACE),
+    ),
     "rounds": (FLOATS, rounds),
     "rounds, sockets": (FLOATS, functools.partial(rounds, wire=True)),
     "agents": (REWARD, agents),
