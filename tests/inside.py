@@ -110,14 +110,6 @@ def fail(study: Any, trial: Any) -> None:
     storage_of(study).set_trial_state_values(trial._trial_id, TrialState.FAIL)
 
 
-def trial_of_number(study: Any, number: int) -> Any:
-    """A trial that another worker has begun, as that worker had it."""
-    from optuna import Trial
-
-    storage = storage_of(study)
-    return Trial(study, storage.get_trial_id_from_study_id_trial_number(study._study_id, number))
-
-
 def close_storage(study: Any) -> None:
     """Closes the connections of a study's database."""
     storage_of(study)._backend.engine.dispose()
@@ -317,13 +309,6 @@ def draws_through(around: Callable[[Draw, Any], Any]) -> Iterator[None]:
     with mock.patch.object(noise, "_measurement", noise._measurement):
         watch_draws(around)
         yield
-
-
-def measurements_kept() -> int:
-    """How many of OpenDP's measurements this process holds, one a length and scale."""
-    from privbo_plugins.privacy import noise
-
-    return int(noise._measurement.cache_info().currsize)
 
 
 def noise_of(session: Session) -> Any:

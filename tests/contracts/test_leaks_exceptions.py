@@ -184,15 +184,6 @@ def test_control_the_exceptions_of_an_open_outcome_are_found_out() -> None:
     assert exception_leaks(raised(lambda: study.optimize(outcome, n_trials=1)), own.scanner)
 
 
-@pytest.mark.parametrize("way", FAILS["rewards"][1])
-def test_exceptions_of_ask_and_tell_hold_no_reward(way: str) -> None:
-    own = Secrets()
-    _, private = _rewards(own, {way: FAILS["rewards"][1][way]})
-    trial = optuna.create_study().ask()
-    clean(raised(lambda: private(trial)), own)
-    assert PLAY not in trial.user_attrs
-
-
 @pytest.mark.parametrize("way", [*hostile.UNUSABLE, *hostile.ODD_SCALARS, *hostile.NO_VECTOR])
 def test_errors_of_tell_private_hold_no_data(way: str) -> None:
     own, sampler = Secrets(size=N_RECORDS), records_sampler()
@@ -476,24 +467,6 @@ def test_an_invitation_is_in_no_text() -> None:
 
 
 # Values and memory ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0, 100.0])
-@pytest.mark.parametrize("mechanism", ["laplace", "duchi", "piecewise", "hybrid", "gaussian"])
-def test_no_release_is_the_clipped_reward(mechanism: str, epsilon: float) -> None:
-    own = Secrets(seed=41)
-    private = ldp_objective(
-        lambda trial: own.reward() * (1 if trial.number % 2 else 1e6),
-        epsilon=epsilon,
-        value_range=(0, 1),
-        mechanism=mechanism,
-        delta=1e-5 if mechanism == "gaussian" else None,
-    )
-    study = optuna.create_study()
-    releases = {private(trial) for trial in [study.ask() for _ in range(30)]}
-    assert releases.isdisjoint({*own.values, 1.0})
-    if mechanism in ("laplace", "gaussian"):
-        assert len(releases) == 30
 
 
 class _Reward(float):

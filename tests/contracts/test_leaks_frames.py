@@ -10,21 +10,20 @@ import functools
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import optuna
 import pytest
-from ray import tune
 from scipy.stats import uniform
 from sklearn.pipeline import make_pipeline
 
 from optuna_samplers import private_objective
 from privbo_plugins.errors import VaultError
 from privbo_plugins.store.transaction import Transaction
-from raytune_searchers import DPGIBOSearch, DUETSSearch, LDPGPUCBSearch
 from sklearn_search import PrivateSearch
-from tests.drivers import ON_STUDIES
+from tests.drivers import ON_STUDIES, begin
 from tests.inside import end_host
 from tests.raytune_searchers import hosts
 from tests.raytune_searchers.hosts import evaluate
@@ -232,39 +231,20 @@ def test_what_leaves_a_loop_of_ask_and_tell_leads_to_no_secret(
 # Ray Tune ---------------------------------------------------------------------------------------
 
 
-TUNED: dict[str, Callable[[], tuple[Any, Callable[[Any], Any]]]] = {
-    "DP-GIBO": lambda: _by_search(DPGIBOSearch(mu=1.0, n_starts=2, n_steps=1, **NAMED)),
-    "LDP-GP-UCB": lambda: _by_search(LDPGPUCBSearch(epsilon=1.0, value_range=(0, 1), **NAMED)),
-    "DUETS": lambda: _by_search(DUETSSearch(2, epsilon=1.0, value_range=(0, 1), **NAMED)),
-}
-"""To each system a search and what makes a trainable private."""
-
-NAMED: dict[str, Any] = {
-    "search_space": {"x": tune.uniform(0.0, 1.0)},
-    "metric": "y",
-    "mode": "max",
-}
-
-
-def _by_search(search: Any) -> tuple[Any, Callable[[Any], Any]]:
-    search.set_search_properties("y", "max", NAMED["search_space"])
-    return search, search.private
-
-
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("bound", [False, True], ids=["closed over", "with_parameters"])
-@pytest.mark.parametrize("system", TUNED)
+@pytest.mark.parametrize("system", ["records", "rewards", "duets"])
 @pytest.mark.usefixtures("local_hosts")
 def test_what_leaves_a_trainable_leads_to_no_secret(
-    system: str, bound: bool, way: str, monkeypatch: pytest.MonkeyPatch
+    system: str, bound: bool, way: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    search, wrap = TUNED[system]()
-    secret = _secret(N if system == "DP-GIBO" else 1)
+    run: Any = begin(system, "ray", tmp_path)
+    search, secret = run.search, _secret(N if run.system.size else 1)
 
     def trainable(config: dict[str, Any], data: Any = secret) -> Any:
         return WAYS[way](data)
 
-    private = wrap(trainable)
+    private = search.private(trainable, **run.system.named)
     if bound:
         private = functools.partial(private, data=secret)
     _failing(way, monkeypatch)

@@ -26,7 +26,6 @@ from tests.systems import (
     N_AGENTS,
     Agent,
     DPFTSDESampler,
-    duets_sampler,
     objective_of,
     records_sampler,
     threads_of,
@@ -169,24 +168,6 @@ def test_control_a_pickled_closure_is_found_out() -> None:
     kept = own.reward()
     private = ldp_objective(lambda trial: kept, epsilon=1.0, value_range=(0, 1))
     assert own.scanner.hits(cloudpickle.dumps(private))  # what the objective itself holds
-
-
-@pytest.mark.filterwarnings("ignore:Nothing is protected:privbo_plugins.errors.PrivacyWarning")
-def test_the_plugins_prefix_hides_no_attribute() -> None:
-    sampler = duets_sampler()
-    study = optuna.create_study(sampler=sampler, direction="maximize")
-    study.optimize(sampler.private(lambda trial: trial.suggest_float("x", 0, 1)), n_trials=2)
-    assert sampler.guarantee(study).protected
-
-    def beside(trial: optuna.Trial) -> float:
-        trial.set_user_attr("privbo:raw", trial.suggest_float("x", 0, 1))
-        raise optuna.TrialPruned
-
-    study.optimize(beside, n_trials=1)
-    guarantee = sampler.guarantee(study)
-    assert not guarantee.protected
-    assert "data beside the reward" in str(guarantee)
-    assert "1 trials failed or were pruned" in str(guarantee.notes)
 
 
 # A server in a process of its own ---------------------------------------------------------------
