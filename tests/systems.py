@@ -747,7 +747,7 @@ SYSTEMS: dict[str, System] = {
             ),
             "gaussian": ("journal", partial(rewards, make=any_sampler, mechanism="gaussian")),
             "any sampler, 3 jobs, vault in memory": (
-                "sqlite",
+                "journal",
                 partial(rewards, make=any_sampler, in_file=False, n_jobs=3),
             ),
         },
@@ -784,7 +784,7 @@ SYSTEMS: dict[str, System] = {
         secret="every reward, and the names of users",
         public="privatised rewards, what agents send, points, settings",
         runs={
-            "one job": ("sqlite", duets),
+            "one job": ("journal", duets),
         },
         careless={
             "journal": (
