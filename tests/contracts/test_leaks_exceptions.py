@@ -285,80 +285,52 @@ def test_samplers_pickle_public_numbers_only() -> None:
 KINDS = [KeyboardInterrupt, SystemExit, MemoryError, RuntimeError, Odd]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+INSIDE: dict[str, list[tuple[Any, str]]] = {
+    "records": [(Session, "_charge"), (Session, "_draw"), (Transaction, "release"),
+                (Transaction, "append")],
+    "rewards": [(RewardSession, "_charge"), (LocalMechanism, "randomize"),
+                (LocalMechanism, "clip"), (Transaction, "charge_evaluation"),
+                (Transaction, "release")],
+}  # fmt: skip
+"""Where the engine fails while it holds the data, by system."""
+
+BESIDE: list[tuple[Any, str]] = [
+    (optuna.trial.Trial, "set_user_attr"), (LocalObjective, "_worst"),
+    (LocalObjective, "guarantee"), (LocalObjective, "_marker"),
+]  # fmt: skip
+"""Where something fails before or after a reward is released."""
+
+FAILING = [
+    *((system, *place, kind) for system, places in INSIDE.items()
+      for place in places for kind in KINDS),
+    *(("rewards", *place, kind) for place in BESIDE
+      for kind in (optuna.exceptions.StorageInternalError, KeyboardInterrupt)),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("owner", "place"),
-    [(Session, "_charge"), (Session, "_draw"), (Transaction, "release"), (Transaction, "append")],
+    ("system", "owner", "place", "kind"), FAILING, ids=lambda one: getattr(one, "__name__", one)
 )
-def test_errors_inside_a_release_hold_no_losses(
-    kind: type[BaseException], owner: type, place: str, monkeypatch: pytest.MonkeyPatch
+def test_errors_while_data_are_held_hold_none_of_them(
+    system: str, owner: Any, place: str, kind: type[BaseException], monkeypatch: Any
 ) -> None:
-    """Also an interrupt that arrives while the engine holds the vector."""
-    own = Secrets(size=N_RECORDS)
+    """Also an interrupt that arrives while the engine holds a vector."""
+    own, inside = secrets_of(system), (owner, place) in INSIDE[system]
 
     def fails(*args: Any, **kwargs: Any) -> Any:
-        raise kind("here")
+        raise kind(repr(own.values) if inside else "database is locked")
 
-    monkeypatch.setattr(owner, place, fails)
-    sampler, private = _records(own, {})
+    sampler, private = FAILS[system][0](own, {})
     study = optuna.create_study(sampler=sampler)
-    error = raised(lambda: study.optimize(private, n_trials=1))
-    assert exception_leaks(error, own.scanner) == []
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    ("owner", "place"),
-    [
-        (RewardSession, "_charge"),
-        (LocalMechanism, "randomize"),
-        (LocalMechanism, "clip"),
-        (Transaction, "charge_evaluation"),
-        (Transaction, "release"),
-    ],
-    ids=lambda part: getattr(part, "__name__", part),
-)
-def test_errors_inside_a_release_hold_no_reward(
-    owner: Any, place: str, kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = Secrets()
-
-    def fails(*args: Any, **kwargs: Any) -> Any:
-        raise kind(repr(own.values))
-
-    _, private = _rewards(own, {})
-    study = optuna.create_study()
     trial = study.ask()
     with monkeypatch.context() as patch:
         patch.setattr(owner, place, fails)
-        error = raised(lambda: private(trial))
+        error = raised(lambda: private(trial), BaseException if inside else kind)
     assert exception_leaks(error, own.scanner) == []
-    assert PLAY not in trial.user_attrs
-    assert not private.guarantee(study).protected
-    assert private(trial) == private(trial)  # nothing of the failed release was kept
-
-
-@pytest.mark.parametrize(
-    ("owner", "place"),
-    [
-        (optuna.trial.Trial, "set_user_attr"),
-        (LocalObjective, "_worst"),
-        (LocalObjective, "guarantee"),
-        (LocalObjective, "_marker"),
-    ],
-    ids=lambda part: getattr(part, "__name__", part),
-)
-@pytest.mark.parametrize("kind", [optuna.exceptions.StorageInternalError, KeyboardInterrupt])
-def test_errors_beside_a_release_hold_no_reward(
-    owner: Any, place: str, kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = Secrets()
-    _, private = _rewards(own, {})
-    trial = optuna.create_study().ask()
-    locked = kind("database is locked")
-    monkeypatch.setattr(owner, place, lambda *args, **kwargs: hostile.throw(locked))
-    error = raised(lambda: private(trial), kind)
-    assert exception_leaks(error, own.scanner) == []
+    if system == "rewards" and inside:
+        assert PLAY not in trial.user_attrs
+        assert not private.guarantee(study).protected
+        assert private(trial) == private(trial)  # nothing of the failed release was kept
 
 
 @pytest.mark.filterwarnings("always")
