@@ -30,6 +30,7 @@ from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -167,7 +168,8 @@ def parsed(words: list[str]) -> dict[str, Any]:
     if isinstance(command, click.Group) and words and not words[0].startswith("-"):
         raise ValueError(f"There is no command {words[0]!r}.")
     try:
-        with redirect_stdout(io.StringIO()):
+        # Nothing is run, so there is no vault to open.
+        with redirect_stdout(io.StringIO()), patch("privbo_plugins.store.vault.open_vault"):
             return command.make_context("privbo", list(words)).params
     except click.exceptions.Exit:  # --help, --version
         return {}

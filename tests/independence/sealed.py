@@ -148,6 +148,9 @@ class _Cursor:
         _tape.write(self._channel, f"{len(rows)} rows")
         return list(rows)
 
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.fetchall())
+
 
 def _size(part: Any) -> str:
     """Parameters themselves may be private; their kinds and lengths show in a file's size."""
