@@ -639,7 +639,7 @@ def test_uploads_are_a_function_of_the_privatised_rewards() -> None:
         if kind == "rewards":
             assert upload.numbers == tuple(Y)
         else:
-            S = server.public_state.spanning_inducing.S
+            S = server.public_state.inducing.S
             assert len(S) == 1
             v = RBF(100.0).k(agent.points, S)[:, 0] @ Y
             assert upload.numbers == pytest.approx((v, Y.sum(), Y @ Y))

@@ -405,7 +405,7 @@ def test_the_best_point_stays_with_the_theorems_width(variant: str) -> None:
     more: dict[str, Any] = {
         "first_epoch": 8, "lengthscale": 0.15, "discretisation": 120,
     }  # fmt: skip
-    config = DUETSConfig.paper(6, 60, noise_ratio=0.04, **more)
+    config = DUETSConfig.paper(6, 100, noise_ratio=0.04, **more)
     if variant == "default":
         config = DUETSConfig(n_agents=6, horizon=400, beta_scale=1.0 / WIDTH, **more)
     lost, share = failures(config, 30)

@@ -66,7 +66,7 @@ def weights(kind: str, length: float | None = None) -> np.ndarray:
     public = public_state(kind, length)[1]
     if kind == "rewards":
         return np.eye(4)
-    return np.asarray(public.spanning_inducing.z(public.points(0)))
+    return np.asarray(public.inducing.z(public.points(0)))
 
 
 def seen(kind: str, sent: Upload) -> float:

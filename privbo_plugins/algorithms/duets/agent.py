@@ -20,7 +20,6 @@ from privbo_plugins.algorithms.duets.messages import (
     Upload,
     numbers,
 )
-from privbo_plugins.algorithms.duets.posterior import Inducing
 from privbo_plugins.algorithms.duets.public_state import PublicState
 
 Array = NDArray[np.float64]
@@ -60,7 +59,6 @@ class Agent:
             )
         self.number, self.public_state = number, public_state
         self._rewards: dict[tuple[int, int], float] = {}
-        self._inducing: dict[int, Inducing] = {}
 
     @property
     def points(self) -> Array:
@@ -117,8 +115,8 @@ class Agent:
             )
         j = self.public_state.j
         Y = np.array([self._rewards[j, t] for t in range(self.public_state.T_j)])
-        self._inducing[j] = self.public_state.inducing_of(message)
-        Z = self._inducing[j].z(self.public_state.domain.inputs(self.points))
+        self.public_state.announce(message)
+        Z = self.public_state.inducing.z(self.public_state.domain.inputs(self.points))
         v = Z.T @ Y  # eq. 7
         sums = [] if self.public_state.config.published else [float(Y.sum()), float(Y @ Y)]
         projection = (*numbers(v), *sums)
@@ -137,14 +135,5 @@ class Agent:
         Raises:
             ValueError: Also if coins are private and the inducing set is missing.
         """
-        inducing = self._inducing.get(broadcast.epoch)
-        if inducing is None and message is not None:
-            inducing = self.public_state.inducing_of(message)
-        private = self.public_state.config.published
-        if private and inducing is None and broadcast.epoch == self.public_state.j:
-            raise ValueError(
-                f"Coins are private, and agent {self.number} has no inducing set of epoch "
-                f"{broadcast.epoch}: hear the server's, message=, too."
-            )
-        self.public_state.hear(broadcast, inducing)
-        self._inducing.clear()
+        self.public_state.announce(message)
+        self.public_state.hear(broadcast)

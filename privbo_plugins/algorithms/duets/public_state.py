@@ -57,6 +57,7 @@ class PublicState:
         self.level: float | None = None
         self.heard: list[Broadcast] = []
         self._points: dict[int, Array] = {}
+        self.announced: InducingSet | None = None
 
     @property
     def finished(self) -> bool:
@@ -125,43 +126,47 @@ class PublicState:
         """D_j: all points of some agents as the kernel sees them, shape (n, p)."""
         return self.domain.inputs(np.vstack([self.points(agent) for agent in agents]))
 
+    def announce(self, message: InducingSet | None) -> None:
+        """Takes the open epoch's inducing set, where the server sends one."""
+        if message is not None and message.epoch == self.j:
+            self.announced = message
+
     @cached_property
-    def spanning_inducing(self) -> Inducing:
-        """z_S with the S_j that everybody computes where coins are shared: from all N agents.
+    def inducing(self) -> Inducing:
+        """z_S with the S_j that the server has sent, or that everybody computes.
 
-        Those that are lost later count too: the others have projected by then.
+        Where coins are shared it spans the points of all N agents. Those that are lost later
+        count too: the others have projected by then.
+
+        Raises:
+            ValueError: If coins are private and the inducing set is missing.
         """
-        D = self.inputs_of(tuple(range(self.config.n_agents)))
-        return Inducing(self.kernel, spanning(self.kernel, D))
-
-    def inducing_of(self, message: InducingSet | None) -> Inducing:
-        """z_S with the S_j that the server has sent, or with the one that everybody computes."""
-        if message is None:
-            return self.spanning_inducing
-        return Inducing(self.kernel, self.domain.inputs(np.array(message.points)))
+        if not self.config.published:
+            D = self.inputs_of(tuple(range(self.config.n_agents)))
+            return Inducing(self.kernel, spanning(self.kernel, D))
+        if self.announced is None:
+            raise ValueError(
+                f"Coins are private, and this agent has no inducing set of epoch {self.j}: hear "
+                "the server's, message=, too."
+            )
+        return Inducing(self.kernel, self.domain.inputs(np.array(self.announced.points)))
 
     # Broadcasts -----------------------------------------------------------------------------
 
-    def hear(self, broadcast: Broadcast, inducing: Inducing | None = None) -> None:
+    def hear(self, broadcast: Broadcast) -> None:
         """Trims the active set and starts the next epoch; an epoch that is over changes nothing.
 
-        Args:
-            broadcast: The server's.
-            inducing: S_j where the server has sent it; None to compute it.
-
         Raises:
-            ValueError: If broadcasts before it were missed, the discretisations differ, or it
-                says what no server says. Nothing has changed then.
+            ValueError: If broadcasts before it were missed, the inducing set is, the
+                discretisations differ, or it says what no server says. Nothing has changed then.
         """
         if not is_whole(broadcast.epoch):
             raise ValueError("The epoch of a broadcast is an integer.")
         if broadcast.epoch < self.j:
             return
         self._check_turn(broadcast)
-        if inducing is None:
-            inducing = self.spanning_inducing
-        self._check(broadcast, inducing)
-        self._take(broadcast, inducing)
+        self._check(broadcast)
+        self._take(broadcast)
 
     def _check_turn(self, broadcast: Broadcast) -> None:
         if broadcast.epoch > self.j:
@@ -177,7 +182,8 @@ class PublicState:
                 "coins would be replayed wrongly: settings, key or hardware differ."
             )
 
-    def _check(self, broadcast: Broadcast, inducing: Inducing) -> None:
+    def _check(self, broadcast: Broadcast) -> None:
+        inducing = self.inducing
         size = 0 if self.config.published else 3 if self.level is None else 2
         scale, sigma_max, last = broadcast.scale, broadcast.sigma_max, self.config.n_agents - 1
         rules = {
@@ -204,8 +210,9 @@ class PublicState:
         inside = 0 <= agents[0] and agents[-1] < self.config.n_agents
         return inside and all(one < two for one, two in itertools.pairwise(agents))
 
-    def _take(self, broadcast: Broadcast, inducing: Inducing) -> None:
+    def _take(self, broadcast: Broadcast) -> None:
         """All that follows from a broadcast; nothing changes before all of it is known."""
+        inducing = self.inducing
         scale, level, G = self.fixed_scale(), self.level, None
         if not self.config.published:
             lam, s, *sent = broadcast.scale
@@ -257,8 +264,8 @@ class PublicState:
 
     def _forget(self) -> None:
         """Drops what was worked out for another epoch, or with other coins."""
-        self._points = {}
-        for name in ("ranked", "cells", "spanning_inducing"):
+        self._points, self.announced = {}, None
+        for name in ("ranked", "cells", "inducing"):
             self.__dict__.pop(name, None)
 
     def apart(self, coins: Coins) -> PublicState:

@@ -47,7 +47,6 @@ class Server:
         self.public_state = public_state
         self.communication = Communication(public_state.config.n_agents)
         self._uploads: dict[int, Upload] = {}
-        self._announced: InducingSet | None = None
 
     # The inducing set -----------------------------------------------------------------------
 
@@ -55,11 +54,12 @@ class Server:
         """S_j to send to all agents; None where they compute it. Asked again, it is the same."""
         if not self.public_state.config.published or self.public_state.last:
             return None
-        if self._announced is None or self._announced.epoch != self.public_state.j:
+        if self.public_state.announced is None:
             points = self._choose()
-            self._announced = InducingSet(self.public_state.j, tuple(map(numbers, points)))
-            self.communication.down += self._announced.reals
-        return self._announced
+            message = InducingSet(self.public_state.j, tuple(map(numbers, points)))
+            self.public_state.announce(message)
+            self.communication.down += message.reals
+        return self.public_state.announced
 
     def _choose(self) -> Array:
         """S_j as points (m, D): by coin with p_j = p0 sigma_max²."""
@@ -157,9 +157,9 @@ class Server:
                 "receive their uploads, or close(without=...) those that are lost."
             )
         agents = tuple(n for n in sorted(self._uploads) if n not in lost)
-        inducing, broadcast = self._aggregate(agents)
+        broadcast = self._aggregate(agents)
         try:
-            self.public_state.hear(broadcast, inducing)
+            self.public_state.hear(broadcast)
         except ValueError as error:
             raise ValueError(
                 f"Epoch {self.public_state.j} cannot end with the uploads of the agents {agents}, "
@@ -169,7 +169,7 @@ class Server:
         self.communication.down += broadcast.reals
         return broadcast
 
-    def _aggregate(self, agents: tuple[int, ...]) -> tuple[Inducing, Broadcast]:
+    def _aggregate(self, agents: tuple[int, ...]) -> Broadcast:
         """v_bar (eq. 8) of those agents."""
         public_state, config = self.public_state, self.public_state.config
         inducing = self._inducing()
@@ -187,10 +187,11 @@ class Server:
             # best part of it, can no longer see.
             sent = (scale.lam, scale.s, scale.c)[: 3 if public_state.level is None else 2]
         v, digest = numbers(solved(G, ones, sums, scale)), public_state.digest
-        return inducing, Broadcast(public_state.j, v, sigma_max, sent, agents, digest)
+        return Broadcast(public_state.j, v, sigma_max, sent, agents, digest)
 
     def _inducing(self) -> Inducing:
-        return self.public_state.inducing_of(self.inducing_set())
+        self.inducing_set()  # announces it, where coins are private
+        return self.public_state.inducing
 
     def _summed(self, agents: tuple[int, ...], inducing: Inducing, n: int) -> Sums:
         """Adds up all uploads; rewards are projected here."""
@@ -222,7 +223,8 @@ class Server:
         Raises:
             ValueError: As for :meth:`PublicState.hear`.
         """
-        self.public_state.hear(broadcast, self._inducing())
+        self.inducing_set()
+        self.public_state.hear(broadcast)
 
 
 def _check_sums(one: float, two: float, n: int) -> None:
