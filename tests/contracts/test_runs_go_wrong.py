@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
@@ -17,10 +19,12 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 import ray.cloudpickle as cloudpickle
 
 from privbo_plugins.convert import fingerprint
-from privbo_plugins.errors import PrivacyWarning, UtilityWarning
+from privbo_plugins.errors import PrivacyWarning, UtilityWarning, VaultError
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.sessions.scheduler import FRUITLESS, HOPELESS
 from tests.drivers import EVERYWHERE, HOSTS, N_RECORDS, SYSTEMS, begin, status
+from tests.inside import end_host, host_name
+from tests.raytune_searchers.hosts import crash
 
 pytestmark = [
     pytest.mark.usefixtures("local_hosts"),
@@ -171,27 +175,11 @@ NAMES = [f"patient {i}" for i in range(N_RECORDS)]
 OTHERS = "are others than the run's, or in another order"
 
 
-class Labelled(np.ndarray):
-    """What a pandas Series is here: a vector with an index of its own."""
-
-    index: Any
-
-
-class Index(list[str]):
-    def to_numpy(self) -> np.ndarray:
-        return np.array(self)
-
-
 @on_losses
 def test_losses_whose_own_index_changes_are_refused(system: str, host: str, start: Any) -> None:
     run, names = start(system, host), [NAMES]
 
-    def returned(config: dict[str, Any]) -> Any:
-        made = run.own.vector().view(Labelled)
-        made.index = Index(names[-1])
-        return made
-
-    run.returned = returned
+    run.returned = lambda config: pd.Series(run.own.vector(), index=names[-1])
     run.trials(3)
     before = status(run)["releases"]
     names.append(NAMES[::-1])
@@ -319,3 +307,31 @@ def test_trials_that_all_fail_end_the_run(system: str, host: str, start: Any) ->
     said = [str(error) for error in run.errors] + [str(one.message) for one in caught]
     assert run.own.hits("said", " ".join(said).encode()) == []
     assert status(run)["releases"] == 0
+
+
+# A vault that was put back ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", ["a living host", "a host begun again", "another cluster"])
+@pytest.mark.parametrize("system", ["records", "outside", "rewards", "duets"])
+def test_a_search_notices_that_its_vault_was_put_back(
+    system: str, when: str, tmp_path: Path, local_hosts: Any
+) -> None:
+    path, backup = tmp_path / "vault.db", tmp_path / "backup.db"
+    run: Any = begin(system, "ray", tmp_path, vault=True)
+    run.trials(1)
+    shutil.copy(path, backup)
+    run.trials(1)
+    if when == "a host begun again":
+        crash(host_name(run.search))
+    if when == "another cluster":  # what the search has kept is all that is left
+        end_host(run.search)
+        local_hosts.forget()
+        run.reopen()
+    shutil.copy(backup, path)
+    try:
+        run.trials(1)
+    except VaultError as error:
+        run.errors.append(error)
+    assert "older backup" in str(run.errors[-1])
+    assert len(run.points) < 3 or run.results[-1].error

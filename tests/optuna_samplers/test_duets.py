@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import pickle
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,10 +23,9 @@ from optuna.storages import RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers import DUETSSampler
-from privbo_plugins.algorithms.duets import DUETS, DUETSConfig
+from privbo_plugins.algorithms.duets import DUETS
 from privbo_plugins.algorithms.protocols import ATTEMPTS
 from privbo_plugins.errors import UtilityWarning
-from tests.worker import children
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
@@ -158,24 +156,6 @@ def _asked(study: optuna.Study, objective: Callable[[Any], Any] = peak) -> optun
     return trial
 
 
-@pytest.mark.parametrize(
-    "space", [SPACE, {name: SPACE[name] for name in ("n", "kind")}], ids=["mixed", "finite"]
-)
-def test_every_kind_of_parameter(space: dict[str, BaseDistribution]) -> None:
-    sampler = make(search_space=space)
-    study = make_study(sampler)
-
-    def objective(trial: Any) -> float:
-        for name, distribution in space.items():
-            trial._suggest(name, distribution)
-        return mixed(optuna.trial.FixedTrial({"x": 0.5, "rate": 1e-3} | trial.params))
-
-    study.optimize(objective, n_trials=29)
-    assert Counter(draw_of(t)[0] for t in study.trials) == {1: 4, 2: 8, 3: 16, 4: 1}  # type: ignore[index]
-    assert known(sampler, study).epoch == 4
-    agreed(study, sampler, search_space=space)
-
-
 def test_the_space_is_found_where_it_is_not_declared() -> None:
     sampler = make(search_space=None)
     study = make_study(sampler)
@@ -198,14 +178,6 @@ def test_the_last_epoch_and_what_follows_it() -> None:
     assert len(algorithm.history) == 1
     assert len(algorithm.evaluations) == 15
     agreed(study, sampler, n_trials=11)
-
-
-def test_the_recommendation_is_near_the_best() -> None:
-    sampler = make(4, n_trials=60, seed=0, discretisation=256)
-    study = make_study(sampler)
-    study.optimize(peak, n_trials=60)
-    assert abs(sampler.recommend(study)["x"] - 0.3) < 0.1
-    assert study.user_attrs[SUMMARY]["active_share"] < 0.7
 
 
 def test_the_recommendation_knows_the_rewards_of_the_open_epoch() -> None:
@@ -241,37 +213,6 @@ def test_what_has_no_value_is_drawn_again_at_the_same_point(how: str, which: int
     assert draw_of(again) == draw_of(trials[which])
     assert again.params == trials[which].params
     assert draw_of(_asked(study, mixed)) == (1, 1, 1)
-
-
-def test_a_run_with_failures_learns_what_one_without_does() -> None:
-    def flaky(trial: Any) -> float:
-        reward = peak(trial)
-        if trial.number % 3 == 1:
-            raise OSError("no connection")
-        return reward
-
-    calm, wild = make(), make()
-    quiet, loud = make_study(calm), make_study(wild)
-    quiet.optimize(peak, n_trials=12)
-    loud.optimize(flaky, n_trials=18, catch=(OSError,))
-    assert state(calm, quiet) == state(wild, loud)
-    assert known(calm, quiet).epoch == 3
-
-
-def test_a_draw_that_a_dead_worker_left_is_taken_over() -> None:
-    sampler, other = make(), make()
-    study = make_study(sampler, optuna.storages.InMemoryStorage())
-    dead = _asked(study)
-    beside = make_study(other, study._storage)
-    for _ in range(5):
-        beside.tell(trial := beside.ask(), peak(trial))
-    assert draw_of(beside.trials[-1]) is None  # the others are done, and epoch 1 waits
-    beside.tell(dead.number, state=TrialState.FAIL)
-    again = _asked(study)
-    assert draw_of(again) == draw_of(dead)
-    assert again.params == dead.params
-    study.tell(again, peak(again))
-    assert agreed(study, sampler, other)["status"]["epoch"] == 2
 
 
 def test_a_retry_holds_the_draw_of_the_trial_that_it_repeats() -> None:
@@ -380,39 +321,6 @@ def _complete(study: optuna.Study) -> list[FrozenTrial]:
     return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
 
 
-def _work(url: str, out: str, n_trials: int) -> None:
-    """A worker process: joins the study, evaluates and writes what it believes."""
-    warnings.simplefilter("ignore")
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    sampler = make(seed=None)
-    study = make_study(sampler, _sqlite(url))
-    study.optimize(peak, n_trials=n_trials)
-    if out:
-        Path(out).write_text(json.dumps(state(sampler, study)))
-
-
-def _sqlite(url: str) -> optuna.storages.RDBStorage:
-    return optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": {"timeout": 60.0}})
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.usefixtures("study_tables")
-def test_two_processes_share_the_draws_and_agree(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/study.db"
-    study = make_study(make(seed=None), _sqlite(url))
-    assert children(_work, (url, "", 12), (url, "", 10)) == [0, 0]
-    assert {t.state for t in study.get_trials()} == {TrialState.COMPLETE}
-    owned = Counter(draw_of(t) for t in study.get_trials() if draw_of(t))
-    assert set(owned.values()) == {1}
-    assert children(_work, (url, f"{tmp_path}/state.json", 2)) == [0]
-    theirs = json.loads((tmp_path / "state.json").read_text())
-    mine = state(make(seed=None), study)
-    assert json.loads(json.dumps(mine)) == theirs
-    assert mine["status"]["epoch"] == 3
-    assert study.user_attrs[SUMMARY] == mine["status"]
-
-
 # Coming back ----------------------------------------------------------------------------------
 
 
@@ -485,51 +393,10 @@ def test_the_studys_attributes_follow_the_epochs(monkeypatch: pytest.MonkeyPatch
     assert [e["epoch"] for e in study.user_attrs[SUMMARY]["epochs"]] == [1, 2]
 
 
-def test_privatised_rewards() -> None:
-    sampler = make(epsilon=1.0, value_range=(0.0, 1.0))
-    private = sampler.private(peak)
-    study = make_study(sampler)
-    study.optimize(private, n_trials=14)
-    for guarantee in (private.guarantee(study), sampler.guarantee(study)):
-        assert guarantee.protected, str(guarantee)
-        assert guarantee.n_evaluations == 14
-        assert guarantee.epsilon == 1.0
-        assert study.user_attrs[GUARANTEE] == guarantee.lasting
-    assert draw_of(study.trials[12]) == (3, 0, 0)
-    told = {y for _, y in known(sampler, study).evaluations}
-    assert told <= {t.value for t in study.trials}
-    assert told.isdisjoint(peak(optuna.trial.FixedTrial(t.params)) for t in study.trials)
-    agreed(study, sampler, epsilon=1.0, value_range=(0.0, 1.0))
-
-
 # Misuse ---------------------------------------------------------------------------------------
 
 
-def test_the_published_settings_are_on_offer() -> None:
-    paper: dict[str, Any] = {"variant": "paper", "n_trials": 20}
-    sampler = make(**paper)
-    assert sampler._config == DUETSConfig.paper(2, 10, discretisation=64)
-    study = make_study(sampler)
-    study.optimize(peak, n_trials=22)
-    assert [draw_of(t) is None for t in study.trials[18:]] == [False, False, True, True]
-    agreed(study, sampler, **paper)
-
-
 # A draw without a number, and pictures ----------------------------------------------------------
-
-
-def test_pictures_are_found_by_the_dashboard() -> None:
-    pytest.importorskip("optuna_dashboard", reason="it is not installed (dev extra)")
-    sampler = make()
-    study = make_study(sampler, direction="minimize")
-    study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=6)
-    sampler.publish(study)
-    reader = pytest.importorskip("optuna_dashboard._custom_plot_data")  # what it shows pages from
-    stored = study._storage.get_study_system_attrs(study._study_id)
-    shown = reader.get_plotly_graph_objects(stored)
-    assert {"privbo-communication", "privbo-active-set"} <= set(shown)
-    assert "real numbers sent so far" in shown["privbo-communication"]
-    assert "share of the search space" in shown["privbo-active-set"]
 
 
 def test_a_declared_parameter_that_is_not_suggested_ends_after_so_many_trials() -> None:

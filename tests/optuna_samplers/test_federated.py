@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import base64
-import contextlib
-import itertools
 import json
 import math
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,11 +22,9 @@ from optuna_samplers._space import to_space
 from privbo_plugins.algorithms.dp_fts_de import Regions
 from privbo_plugins.errors import (
     FederationError,
-    PrivacyError,
     PrivacyWarning,
     SpaceChangedError,
 )
-from tests.inside import allows
 from tests.optuna_samplers.scenes.federations import (
     N_STARTUP,
     SQUARE,
@@ -218,34 +213,8 @@ def test_every_agent_ends_with_its_trials_and_every_round_is_released(
         assert federation.samplers[0].guarantee().n_released == 3
 
 
-def test_agents_find_what_they_look_for() -> None:
-    """Not a benchmark: a maximiser and a minimiser of one function end at opposite sides."""
-    ends = {}
-    for direction in ("minimize", "maximize"):
-        line = {"x": FloatDistribution(0, 1)}
-        federation = Federation(direction=direction, space=line, z=0.0, n_startup=5)
-        federation.run(8, lambda n: lambda trial: trial.suggest_float("x", 0, 1))
-        ends[direction] = [s.recommend(study)["x"] for s, study in _pairs(federation)]
-    assert max(ends["minimize"]) < 0.2
-    assert min(ends["maximize"]) > 0.8
-
-
 def _pairs(federation: Federation) -> Any:
     return zip(federation.samplers, federation.studies, strict=True)
-
-
-@pytest.mark.parametrize(
-    ("declared", "population"), [(True, "explore"), (False, "explore"), (False, "prior")]
-)
-def test_every_kind_of_parameter(declared: bool, population: str) -> None:
-    federation = Federation(space=MIXED if declared else None, n_rounds=2, population=population)
-    federation.run(3, lambda n: mixed)
-    federation.check_released(2)
-    for trial in itertools.chain.from_iterable(study.trials for study in federation.studies):
-        assert trial.state == TrialState.COMPLETE
-        for name, value in trial.params.items():
-            assert allows(MIXED[name], value)
-            assert type(value) in (int, float, str, type(None))  # none of numpy's
 
 
 # Start-up ---------------------------------------------------------------------------------------
@@ -264,31 +233,6 @@ def test_without_a_declared_space_the_first_trial_is_an_independent_draw() -> No
 
 
 # Going on with a run that was interrupted -------------------------------------------------------
-
-
-def test_a_run_that_was_interrupted_goes_on() -> None:
-    federation, fatal = Federation(), [True]
-
-    def objective(n: int) -> Any:
-        def measured(trial: Any) -> float:
-            if fatal[0] and n == 1 and trial.number == 3:
-                raise KeyboardInterrupt
-            return bowl(n)(trial)
-
-        return measured
-
-    with pytest.raises(KeyboardInterrupt):
-        federation.run(3, objective)
-    before = [b.weights for b in federation.server.broadcasts()]
-    assert federation.counts == [4, 4, 3]  # one is behind
-    fatal[0] = False
-    federation.run(3, objective)
-    assert federation.counts == [N_STARTUP + 3] * 3
-    federation.check_released(3)
-    for early, late in zip(before, federation.server.broadcasts(), strict=False):
-        np.testing.assert_array_equal(early, late.weights)
-    federation.run(3, objective)  # nothing is left to do
-    assert federation.counts == [N_STARTUP + 3] * 3
 
 
 def test_new_samplers_and_a_new_server_go_on_with_studies_of_which_some_are_ahead(
@@ -464,14 +408,6 @@ def test_studies_in_storages_of_their_own_are_not_warned_of(tmp_path: Path) -> N
 # Agents that run by themselves ------------------------------------------------------------------
 
 
-def _slow(objective: Any, seconds: float) -> Any:
-    def measured(trial: Any) -> float:
-        time.sleep(seconds)
-        return float(objective(trial))
-
-    return measured
-
-
 def test_a_fast_agent_does_not_run_ahead() -> None:
     waits = threading.Event()
 
@@ -493,25 +429,6 @@ def test_a_fast_agent_does_not_run_ahead() -> None:
     in_threads(fast, slow)
     federation.check_released(3)
     assert sorted(federation.links[0].received) == [1, 2, 3]  # it has waited for each
-
-
-def test_several_jobs_in_one_study() -> None:
-    federation = Federation(2, server={"deadline": None}, n_rounds=4)
-
-    def many() -> None:
-        study = federation.studies[0]
-        study.optimize(_slow(bowl(0), 0.01), n_trials=N_STARTUP + 8, n_jobs=2)
-        federation.samplers[0].leave()
-
-    def single() -> None:
-        federation.studies[1].optimize(bowl(1), n_trials=N_STARTUP + 4)
-        federation.samplers[1].leave()
-
-    in_threads(many, single)
-    assert federation.counts == [N_STARTUP + 8, N_STARTUP + 4]
-    federation.check_released(4)
-    for study in federation.studies:
-        assert all(trial.state == TrialState.COMPLETE for trial in study.trials)
 
 
 def test_several_asked_before_one_is_told() -> None:
@@ -622,40 +539,6 @@ def test_a_study_goes_on_without_its_server_when_it_joins_again(
     assert len(study.trials) == N_STARTUP + 3
 
 
-REFUSE = (
-    "CREATE TRIGGER refuse BEFORE INSERT ON privbo_events WHEN NEW.kind = 'charge' "
-    "BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END"
-)
-
-
-def _execute(path: Path, sql: str) -> None:
-    import sqlite3
-    from contextlib import closing
-
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(sql)
-
-
-def test_a_vault_that_cannot_be_written(tmp_path: Path) -> None:
-    vault = tmp_path / "vault.db"
-    federation = Federation(2, server={"vault": f"sqlite:///{vault}", "deadline": 0.5})
-    federation.run(1)
-    _execute(vault, REFUSE)
-
-    def alone(n: int) -> None:
-        federation.studies[n].optimize(bowl(n), n_trials=2)
-
-    with pytest.warns(UserWarning, match="goes on alone: Round 2 was not released"):
-        in_threads(lambda: alone(0), lambda: alone(1))
-    assert federation.counts == [N_STARTUP + 3] * 2
-    federation.check_released(1)
-
-    _execute(vault, "DROP TRIGGER refuse")
-    federation.server.close_round()
-    federation.run(4)
-    federation.check_released(3)
-
-
 # Spaces -----------------------------------------------------------------------------------------
 
 
@@ -686,29 +569,6 @@ def test_a_study_whose_common_space_shrinks_goes_on_alone() -> None:
     assert max(federation.links[0].rounds) == 2  # with the old space
     assert federation.links[1].rounds == [1, 2, 3, 4]
     assert federation.samplers[0].guarantee(federation.studies[0]).protected
-
-
-@pytest.mark.parametrize("how", ["reseeded", "resumed"])
-def test_a_space_that_shrinks_after(how: str) -> None:
-    federation = Federation(1, space=None, n_rounds=9)
-    study = federation.studies[0]
-    study.optimize(_shrinking(N_STARTUP + 2), n_trials=N_STARTUP + 3)
-    if how == "reseeded":
-        study.sampler.reseed_rng()
-    else:
-        study.sampler = DPFTSDESampler(federation.links[0], seed=0)
-    with pytest.warns(UserWarning, match="has left the federation"):
-        study.optimize(_shrinking(0), n_trials=2)
-
-
-def test_a_space_that_shrinks_under_several_jobs_ends_no_other_study() -> None:
-    federation = Federation(2, space=None, n_rounds=4, server={"deadline": 0.3})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        with contextlib.suppress(SpaceChangedError):
-            federation.studies[0].optimize(_shrinking(4), n_trials=9, n_jobs=2)
-    federation.studies[1].optimize(_shrinking(99), n_trials=N_STARTUP + 4)
-    assert federation.counts[1] == N_STARTUP + 4
 
 
 # Seeds, copies ----------------------------------------------------------------------------------
@@ -744,56 +604,7 @@ def test_reseed_rng_changes_the_points(space: Any) -> None:
 # Refused ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_inside_rays_optuna_search_the_sampler_is_refused() -> None:
-    search = pytest.importorskip("ray.tune.search.optuna", reason="Ray Tune is not installed")
-    federation = Federation(1)
-    inner = search.OptunaSearch(SQUARE, sampler=federation.samplers[0], metric="loss", mode="min")
-    with pytest.raises(PrivacyError, match="DPFTSDESearch"):
-        inner.suggest("a")
-    assert federation.links[0].sent == []
-
-
 # What may be claimed ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("q", "z", "T"), [(0.4, 1.3, 3), (1.0, 2.0, 5)])
-def test_the_claimed_epsilon_is_that_of_another_accountant(q: float, z: float, T: int) -> None:
-    import dp_accounting
-
-    federation = Federation(q=q, z=z, n_rounds=T, delta=0.01)
-    event = dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(z))
-
-    def expected(n: int) -> float:
-        accountant = dp_accounting.pld.PLDAccountant(  # neighbours: add or remove one
-            value_discretization_interval=1e-3
-        )
-        return float(accountant.compose(event, n).get_epsilon(0.01))
-
-    federation.run(2)
-    guarantee = federation.samplers[0].guarantee(federation.studies[0])
-    assert guarantee.protected
-    assert (guarantee.n_agents, guarantee.delta) == (3, 0.01)
-    assert guarantee.n_rounds == T
-    assert guarantee.epsilon == pytest.approx(expected(T), abs=1e-3)
-    assert guarantee.epsilon_spent == pytest.approx(expected(2), abs=1e-3)
-    if q == 1:
-        closed = dp_accounting.get_epsilon_gaussian(z / math.sqrt(T), 0.01)
-        assert guarantee.epsilon == pytest.approx(closed, abs=1e-3)
-
-
-def test_the_guarantee_is_shown_in_the_study(tmp_path: Path) -> None:
-    storage = journal(tmp_path, "agent")
-    federation = Federation(1, storage=lambda n: storage)
-    study, sampler = federation.studies[0], federation.samplers[0]
-    for n_trials in (1, N_STARTUP):
-        study.optimize(bowl(), n_trials=n_trials)
-        guarantee = sampler.guarantee(study)
-        stored = optuna.load_study(study_name="agent-0", storage=journal(tmp_path, "agent"))
-        assert stored.user_attrs[GUARANTEE] == guarantee.lasting
-        assert guarantee.protected
-        assert "user-level" in stored.user_attrs[GUARANTEE]
-    assert guarantee.n_released == 1
 
 
 def test_the_recommendation_is_the_agents_own_best() -> None:

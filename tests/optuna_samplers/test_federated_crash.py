@@ -10,7 +10,6 @@ import re
 import shutil
 import signal
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,9 +28,8 @@ from tests.optuna_samplers.scenes.federations import (
     lines,
     make_config,
     releases,
-    rows,
 )
-from tests.worker import PATIENCE, child, ended
+from tests.worker import child, ended
 
 N_AGENTS, N_ROUNDS = 3, make_config().n_rounds
 TOTAL = N_STARTUP + N_ROUNDS + 1
@@ -110,19 +108,6 @@ class Places:
             storage.remove_session()
             storage.engine.dispose()
 
-    def counts(self) -> list[int]:
-        """Trials of each agent's study, whatever became of them."""
-        sql = "SELECT count(*) FROM trials JOIN studies USING (study_id) WHERE study_name = '{}'"
-        agents = enumerate(self.studies)
-        return [int(rows(url, sql.format(f"agent-{n}"))[0][0]) for n, url in agents]
-
-    def wait_for_trials(self, number: int) -> None:
-        """Until every study has so many."""
-        end = time.monotonic() + PATIENCE
-        while min(self.counts()) < number:
-            assert time.monotonic() < end
-            time.sleep(0.02)
-
     def files(self) -> dict[str, bytes]:
         return {p.name: p.read_bytes() for p in self.folder.glob("*.db*")}
 
@@ -182,95 +167,3 @@ def test_control_the_scan_finds_draws_that_are_kept(folder: Path, empty_study: P
 
 
 # Processes --------------------------------------------------------------------------------------
-
-
-class Processes:
-    """A server and its agents; whoever is left is killed in the end."""
-
-    def __init__(self, places: Places) -> None:
-        self.places, self.running = places, list[Any]()
-
-    def __enter__(self) -> Processes:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        for process in self.running:
-            process.kill()
-
-    def _start(self, *work: Any) -> Any:
-        self.running.append(child(*work))
-        return self.running[-1]
-
-    def server(self, point: str | None = None) -> Any:
-        folder, vault = self.places.folder, self.places.vault
-        return self._start(federations.serve, folder, vault, N_AGENTS, point)
-
-    def agent(self, n: int, point: str | None = None) -> Any:
-        url = self.places.studies[n]
-        return self._start(federations.take_part, self.places.folder, n, url, TOTAL, point)
-
-    def finish(self, server: Any, agents: list[Any], before: dict[str, Any]) -> None:
-        """Waits for the agents, stops the server and looks at what is left."""
-        assert [ended(agent) for agent in agents] == [0] * N_AGENTS
-        (self.places.folder / "stop").touch()
-        assert ended(server) == 0
-        self.places.check_finished(before)
-        done = lines(self.places.folder / "done")
-        assert sorted(done) == [[n, N_ROUNDS] for n in range(N_AGENTS)]
-        seen = {(n, t) for n, t, _ in lines(self.places.folder / "seen")}
-        assert seen == {(n, t) for n in range(N_AGENTS) for t in range(1, N_ROUNDS + 1)}
-
-
-def _agent_killed(places: Places, point: str) -> None:
-    with Processes(places) as processes:
-        server = processes.server()
-        agents = [processes.agent(n, point if n == 1 else None) for n in range(N_AGENTS)]
-        assert ended(agents[1]) == KILLED
-        before = places.check({})
-        assert "1" in before
-        agents[1] = processes.agent(1)
-        processes.finish(server, agents, before)
-    assert Counter(t for t, _ in lines(places.folder / "draws")) == Counter({1: 1, 2: 1, 3: 1})
-
-
-def _server_killed(places: Places, point: str) -> None:
-    with Processes(places) as processes:
-        server = processes.server(point)
-        agents = [processes.agent(n) for n in range(N_AGENTS)]
-        assert ended(server) == KILLED
-        before = places.check({})
-        assert ("2" in before) == (point == "after commit")
-        lost = places.lost(before)
-        assert bool(len(lost)) == (point in UNDONE)
-        places.wait_for_trials(1 + max(places.counts()))  # agents are alone for a while
-        processes.finish(processes.server(), agents, before)
-    assert lost.scan(places.files()) == []
-    drawn = Counter(t for t, _ in lines(places.folder / "draws"))
-    assert drawn == Counter({1: 1, 2: 1 + (point in UNDONE), 3: 1})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("point", ["before sending", "after sending"])
-def test_an_agent_is_killed(point: str, folder: Path, empty_study: Path) -> None:
-    _agent_killed(Places(folder, empty_study, None), point)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("point", ["after adding", "after commit"])
-def test_the_server_is_killed(point: str, folder: Path, empty_study: Path) -> None:
-    _server_killed(Places(folder, empty_study, None), point)
-
-
-@pytest.mark.slow
-def test_agents_and_server_are_killed_on_postgresql(
-    folder: Path, empty_study: Path, postgres_database: str
-) -> None:
-    places = Places(folder, empty_study, postgres_database)
-    with Processes(places) as processes:
-        server = processes.server("after draw")
-        agents = [processes.agent(n, "before sending" if n == 1 else None) for n in range(3)]
-        assert ended(agents[1]) == KILLED
-        assert ended(server) == KILLED
-        before = places.check({})
-        agents[1] = processes.agent(1)
-        processes.finish(processes.server(), agents, before)

@@ -31,7 +31,6 @@ from optuna_samplers import (
     LDPTGPUCBSampler,
     ldp_objective,
 )
-from optuna_samplers._guard import GuardedTrialError
 from optuna_samplers._rewards import RewardSampler
 from privbo_plugins.errors import (
     BudgetExceededError,
@@ -174,19 +173,6 @@ def _fixed(trial: optuna.trial.FrozenTrial) -> optuna.trial.FixedTrial:
     return optuna.trial.FixedTrial(trial.params)
 
 
-@pytest.mark.parametrize("mechanism", ["laplace", "duchi", "piecewise", "hybrid", "gaussian"])
-def test_every_mechanism(mechanism: str) -> None:
-    delta = 1e-5 if mechanism == "gaussian" else None
-    private = wrapped(mechanism=mechanism, delta=delta, user_id="Jane")
-    study = optuna.create_study()
-    study.optimize(private, n_trials=3)
-    check_protected(private, study, 3)
-    guarantee = private.guarantee(study)
-    assert guarantee.most_evaluations == 3
-    assert guarantee.delta_most == (delta or 0.0)
-    assert 1.0 < guarantee.epsilon <= 3.0 if delta else guarantee.epsilon == 3.0
-
-
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
 @pytest.mark.parametrize(
     ("returned", "shown"),
@@ -206,28 +192,6 @@ def test_a_reward_is_clipped_and_anything_odd_completes_as_the_unwanted_end(
 
 
 # Coming back, and other processes -------------------------------------------------------------
-
-
-@FAMILY
-@pytest.mark.usefixtures("study_tables")
-def test_a_resumed_study_and_a_pickled_sampler_know_the_same(kind: str, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/study.db"
-    sampler = make(kind)
-    study = optuna.create_study(storage=url, study_name="s", sampler=sampler, direction="maximize")
-    private = sampler.private(peak)
-    study.optimize(private, n_trials=7)
-    copies = [make(kind), pickle.loads(pickle.dumps(sampler))]
-    for copy in copies:
-        resumed = optuna.load_study(study_name="s", storage=url, sampler=copy)
-        assert copy.recommend(resumed) == sampler.recommend(study)
-        told = algorithm_of(copy, resumed).state_dict()
-        assert told == algorithm_of(sampler, study).state_dict()
-        assert copy.guarantee(resumed) == sampler.guarantee(study)
-    mine, other = algorithm_of(sampler, study), algorithm_of(copies[1], resumed)
-    assert mine.ask(99).x.tolist() == other.ask(99).x.tolist()
-    again = pickle.loads(pickle.dumps(private))
-    resumed.optimize(again, n_trials=2)
-    check_protected(again, resumed, 9)
 
 
 def test_a_pickled_objective_whose_vault_has_ended_counts_no_named_users() -> None:
@@ -413,20 +377,6 @@ def test_arms_are_counted_from_the_lower_end(
     assert sampler.recommend(study) == {"arm": high}
 
 
-MISFITS: list[dict[str, Any]] = [
-    {"a": IntDistribution(0, 4)},
-    {"a": X},
-    {"a": IntDistribution(0, 3), "b": X},
-    {"a": IntDistribution(0, 1), "b": IntDistribution(0, 1)},
-]
-
-
-@pytest.mark.parametrize("space", MISFITS, ids=["five arms", "box", "two", "two small"])
-def test_a_declared_space_that_does_not_fit_is_refused_at_once(space: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="one integer parameter with 4 values"):
-        make(search_space=space, kernel_matrix=np.eye(4))
-
-
 def _seven_arms(trial: Any) -> float:
     return float(trial.suggest_int("arm", 0, 6) / 6)
 
@@ -475,16 +425,6 @@ def test_a_value_changed_on_its_way_is_found(change: Callable[[float], float]) -
     check_exposed(sampler.guarantee(study), study)
 
 
-@pytest.mark.parametrize("value", [0.5, math.inf])
-def test_values_that_were_added_are_not_claimed(value: float) -> None:
-    private = wrapped()
-    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
-    study.optimize(private, n_trials=2)
-    added = optuna.trial.create_trial(params={"x": 0.5}, distributions={"x": X}, value=value)
-    study.add_trial(added)
-    check_exposed(private.guarantee(study), study)
-
-
 def test_test_noise_is_remembered_for_ever(tmp_path: Path) -> None:
     study, vault = optuna.create_study(), f"sqlite:///{tmp_path}/vault.db"
     fake = wrapped(noise=InsecureNoise(0), vault=vault)
@@ -514,26 +454,6 @@ def _names(*names: Any) -> Callable[[Any], Any]:
     return lambda trial: names[trial.number % len(names)]
 
 
-@pytest.mark.parametrize(
-    ("user_id", "most"),
-    [
-        ("Jane", 6),
-        (_names("Jane", "Joe", "Jane"), 4),
-        (_names("7", b"7", np.int64(7), " 7"), 6),
-        (None, 1),
-    ],
-)
-def test_evaluations_are_counted_by_user(user_id: Any, most: int) -> None:
-    private = wrapped(user_id=user_id)
-    study = optuna.create_study()
-    study.optimize(private, n_trials=6)
-    check_protected(private, study, 6)
-    guarantee = private.guarantee(study)
-    assert guarantee.most_evaluations == most
-    assert guarantee.epsilon == float(most)
-    assert guarantee.users_named is (user_id is not None)
-
-
 def test_a_budget_is_refused_before_the_objective_runs() -> None:
     ran: list[int] = []
     private = wrapped(
@@ -548,16 +468,6 @@ def test_a_budget_is_refused_before_the_objective_runs() -> None:
     assert PLAY not in study.trials[3].user_attrs
     check_protected(private, study, 3)
     assert private.guarantee(study).epsilon == 2.0
-
-
-@pytest.mark.parametrize("user", [1.5, True, ["a"]])
-def test_what_cannot_name_a_user_is_refused_before_the_objective_runs(user: Any) -> None:
-    ran: list[int] = []
-    for named in (user, lambda trial: user):
-        private = wrapped(lambda trial: ran.append(1) or 0.5, user_id=named)
-        with pytest.raises(ValueError, match="name must be a string, bytes or an integer"):
-            private(optuna.create_study().ask())
-    assert not ran
 
 
 def test_a_user_function_that_names_nobody_is_refused_and_nothing_is_drawn(
@@ -580,20 +490,6 @@ def test_a_user_function_that_names_nobody_is_refused_and_nothing_is_drawn(
     assert rows(tmp_path / "vault.db", charged) == [(1,)]
 
 
-def test_a_user_function_that_raises_is_scrubbed() -> None:
-    ran: list[int] = []
-
-    def who(trial: Any) -> str:
-        raise KeyError("patient 8812")
-
-    private = wrapped(lambda trial: ran.append(1) or 0.5, user_id=who)
-    with pytest.raises(ObjectiveFailedError, match="withheld") as raised:
-        private(optuna.create_study().ask())
-    assert "8812" not in str(raised.value)
-    assert raised.value.__context__ is None
-    assert not ran
-
-
 @pytest.mark.parametrize("who", ["a wrapper without names", "the sampler"])
 def test_named_users_are_not_claimed_to_have_paid_once(who: str) -> None:
     sampler = make(mechanism="laplace")
@@ -605,54 +501,7 @@ def test_named_users_are_not_claimed_to_have_paid_once(who: str) -> None:
     assert asked.guarantee(study).epsilon >= 5.0
 
 
-def test_evaluations_taken_over_from_another_study_are_not_free() -> None:
-    first = optuna.create_study()
-    first.optimize(wrapped(user_id="Jane"), n_trials=4)
-    study = optuna.create_study()
-    study.add_trials(first.trials)
-    private = wrapped(user_id="Jane")
-    assert private.guarantee(study).n_evaluations == 4
-    assert private.guarantee(study).epsilon >= 4.0
-    study.optimize(private, n_trials=1)
-    assert private.guarantee(study).epsilon >= 5.0
-
-
 # Guards ---------------------------------------------------------------------------------------
-
-
-OUTPUTS: dict[str, Callable[..., Any]] = {
-    "report": lambda trial, **public: trial.report(0.5, 0, **public),
-    "should_prune": lambda trial, **public: trial.should_prune(**public),
-    "set_user_attr": lambda trial, **public: trial.set_user_attr("a", 1, **public),
-    "set_constraint": lambda trial, **public: trial.set_constraint("c", 1.0, **public),
-}
-
-
-@pytest.mark.parametrize("operation", OUTPUTS)
-def test_outputs_are_closed_unless_they_are_declared_public(operation: str) -> None:
-    call = OUTPUTS[operation]
-    study = optuna.create_study()
-    for public in ({}, {"public": 1}, {"public": False}):
-        with pytest.raises(GuardedTrialError, match=operation):
-            wrapped(lambda trial, public=public: call(trial, **public))(study.ask())
-    assert not any(trial.user_attrs or trial.intermediate_values for trial in study.trials)
-    private = wrapped(lambda trial: (call(trial, public=True) and 0.5) or 0.5)
-    study.optimize(private, n_trials=1)
-    check_protected(private, study, 1)
-    assert f"trial.{operation} public" in str(private.guarantee(study))
-
-
-def test_what_was_attached_outside_of_the_guard_is_found() -> None:
-    private = wrapped()
-
-    def around(trial: Any) -> float:
-        trial.set_user_attr("reward", 0.5)
-        return float(private(trial))
-
-    study = optuna.create_study()
-    study.optimize(around, n_trials=2)
-    check_exposed(private.guarantee(study), study)
-    assert "not declared public" in str(private.guarantee(study))
 
 
 @pytest.mark.parametrize("name", [PLAY, "privbo:public"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from optuna.trial import TrialState
 from optuna_samplers import DPGIBOSampler
 from privbo_plugins.errors import (
     ObjectiveFailedError,
-    PrivacyError,
     PrivacyWarning,
     VaultError,
 )
@@ -114,28 +112,6 @@ def test_an_error_of_tell_private_leaves_the_trial_running_and_tellable() -> Non
 # Other trials ---------------------------------------------------------------------------------
 
 
-def test_failing_and_pruned_trials_give_their_place_back() -> None:
-    def objective(trial: Any) -> np.ndarray:
-        y = squares(trial)
-        if trial.number % 3 == 1:
-            raise ValueError("no luck")
-        if trial.number % 5 == 3:
-            raise optuna.TrialPruned
-        return y
-
-    sampler = make_sampler()
-    study = study_of(sampler)
-    study.optimize(sampler.private(objective), catch=(RuntimeError,))
-    states = [t.state for t in study.trials]
-    assert states.count(TrialState.COMPLETE) == PLANNED
-    assert {TrialState.FAIL, TrialState.PRUNED} <= set(states)
-    assert len(ledger(sampler, study)) == RELEASES
-    guarantee = sampler.guarantee(study)
-    assert guarantee.protected
-    lost = len(states) - PLANNED
-    assert any(f"{lost} trial(s) failed or were pruned" in note for note in guarantee.notes)
-
-
 @pytest.mark.usefixtures("study_tables")
 def test_a_stale_trial_is_retried_under_its_own_name(tmp_path: Path) -> None:
     """What the heartbeat does for a worker that died: once before its release, once after."""
@@ -159,22 +135,6 @@ def test_a_stale_trial_is_retried_under_its_own_name(tmp_path: Path) -> None:
     assert own_names.isdisjoint(row[0] for row in facts["trials"])  # nor is it a trial of its own
     assert len(facts["ledger"]) == RELEASES
     assert sampler.guarantee(study).protected
-
-
-def test_hyperband_with_public_reports() -> None:
-    def objective(trial: Any) -> np.ndarray:
-        y = squares(trial)
-        for step in range(4):
-            trial.report(float(step), step, public=True)
-            if trial.should_prune(public=True):
-                raise optuna.TrialPruned
-        return y
-
-    sampler = make_sampler()
-    study = study_of(sampler, pruner=optuna.pruners.HyperbandPruner(1, 4, 2))
-    study.optimize(sampler.private(objective), n_trials=60)
-    assert sampler.finished(study)
-    assert any("trial.report" in note for note in sampler.guarantee(study).notes)
 
 
 # Leaving the guarantee ------------------------------------------------------------------------
@@ -289,25 +249,6 @@ def test_one_seed_gives_the_same_candidates_in_every_process(tmp_path: Path) -> 
 # What users read ------------------------------------------------------------------------------
 
 
-def test_the_guarantee_says_everything() -> None:
-    sampler = make_sampler()
-    study = study_of(sampler)
-    before = study_of(make_sampler())
-    study.optimize(sampler.private(squares))
-    text = str(sampler.guarantee(study))
-    parts = (
-        "1-GDP", "mu = 1", "replace-one", "validation records", "n = 120", "epsilon", "delta",
-        "Not covered", "training records", "Gaussian", "not the same record in every trial",
-        "constants of the search space",
-    )  # fmt: skip
-    for part in parts:
-        assert part in text, part
-    assert study.user_attrs["privbo:guarantee"] == sampler.guarantee(study).lasting
-    assert set(study.user_attrs["privbo:run"]) == {"run", "vault"}
-    assert before.user_attrs == {}
-    assert sampler.guarantee(study).mu_spent == pytest.approx(1.0)
-
-
 def test_nothing_to_recommend_yet() -> None:
     sampler = make_sampler(n_starts=4)
     study = study_of(sampler)
@@ -318,105 +259,6 @@ def test_nothing_to_recommend_yet() -> None:
 
 
 # The guarded trial ----------------------------------------------------------------------------
-
-CLOSED: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "report": (lambda t: t.report(0.5, 1), "intermediate values"),
-    "should_prune": (lambda t: t.should_prune(), "private records"),
-    "set_user_attr": (lambda t: t.set_user_attr("a", 1), "user attributes"),
-    "set_constraint": (lambda t: t.set_constraint("c", 1.0), "constraint"),
-    "study": (lambda t: t.study, "storage"),
-    "storage": (lambda t: t.storage, "storage"),
-    "set_system_attr": (lambda t: t.set_system_attr("a", 1), "storage"),
-    "_trial_id": (lambda t: t._trial_id, "storage"),
-    "relative_params": (lambda t: t.relative_params, "live dictionary"),
-    "constraints": (lambda t: t.constraints, "constraint"),
-    "truthy public": (lambda t: t.report(0.5, 1, public=1), "intermediate values"),
-}
-
-
-@pytest.mark.parametrize(("use", "why"), CLOSED.values(), ids=CLOSED.keys())
-def test_a_private_objective_cannot_write_into_the_study(
-    use: Callable[[Any], Any], why: str
-) -> None:
-    sampler = make_sampler()
-    study = study_of(sampler)
-
-    def objective(trial: Any) -> np.ndarray:
-        y = squares(trial)
-        use(trial)
-        return y
-
-    with pytest.raises(PrivacyError, match="closed to a private objective") as raised:
-        study.optimize(sampler.private(objective), n_trials=1)
-    assert why in str(raised.value)
-    trial = study.trials[0]
-    assert trial.state == TrialState.FAIL
-    assert (trial.user_attrs, trial.intermediate_values, trial.constraints) == ({}, {}, {})
-    assert ledger(sampler, study) == []
-    study.optimize(sampler.private(squares), n_trials=1)
-    assert study.trials[1].state == TrialState.COMPLETE
-    assert sampler.guarantee(study).protected
-
-
-OPEN: dict[str, Callable[[Any], Any]] = {
-    "report": lambda t: t.report(0.5, 1, public=True),
-    "should_prune": lambda t: t.should_prune(public=True),
-    "set_user_attr": lambda t: t.set_user_attr("a", 1, public=True),
-    "set_constraint": lambda t: t.set_constraint("c", 1.0, public=True),
-}
-
-
-@pytest.mark.parametrize("operation", OPEN)
-@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-def test_public_values_pass_and_are_noted(operation: str) -> None:
-    sampler = make_sampler()
-    study = study_of(sampler)
-
-    def objective(trial: Any) -> np.ndarray:
-        y = squares(trial)
-        OPEN[operation](trial)
-        return y
-
-    study.optimize(sampler.private(objective))
-    assert sampler.finished(study)
-    guarantee = sampler.guarantee(study)
-    assert guarantee.protected
-    assert f"trial.{operation}" in " ".join(guarantee.notes)
-    assert f"trial.{operation}" in str(guarantee)
-    expected = {"report": {1: 0.5}}.get(operation, {})
-    assert study.trials[0].intermediate_values == expected
-    assert ("a" in study.trials[0].user_attrs) == (operation == "set_user_attr")
-
-
-def test_the_guarded_trial_passes_on_what_is_harmless() -> None:
-    seen: dict[str, Any] = {}
-
-    def objective(trial: Any) -> np.ndarray:
-        x = trial.suggest_float("x", 0.0, 1.0)
-        seen.update(
-            number=trial.number,
-            params=trial.params,
-            distributions=trial.distributions,
-            started=trial.datetime_start,
-            attributes=trial.user_attrs,
-            text=repr(trial),
-            kinds=(
-                trial.suggest_int("k", 1, 9, log=True),
-                trial.suggest_categorical("c", ["a", "b"]),
-                trial.suggest_float("f", 0, 1, step=0.25),
-            ),
-        )
-        return (x - RECORDS) ** 2
-
-    sampler = make_sampler()
-    study = study_of(sampler)
-    study.optimize(sampler.private(objective), n_trials=1)
-    assert seen["number"] == 0
-    assert seen["params"] == {"x": study.trials[0].params["x"]}
-    assert list(seen["distributions"]) == ["x"]
-    assert seen["started"] is not None
-    assert seen["text"] == "GuardedTrial(number=0)"
-    assert seen["kinds"] == tuple(study.trials[0].params[name] for name in "kcf")
 
 
 # Spaces ---------------------------------------------------------------------------------------

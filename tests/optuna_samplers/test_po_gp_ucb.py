@@ -19,7 +19,6 @@ import pytest
 from optuna.distributions import (
     BaseDistribution,
     CategoricalDistribution,
-    FloatDistribution,
     IntDistribution,
 )
 from optuna.samplers import RandomSampler
@@ -36,7 +35,6 @@ from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, VaultError
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.sessions.rows import Curator
 from tests.inside import algorithm_of, settings_of
-from tests.worker import children
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 
@@ -135,21 +133,6 @@ def test_finds_the_best_row(direction: str) -> None:
     assert all(type(row) is int for row in asked(study))
 
 
-def test_sample_relative_returns_every_name() -> None:
-    sampler = make()
-    study = make_study(sampler)
-    trial = study.ask()
-    space: dict[str, BaseDistribution] = {
-        "row": IntDistribution(0, N - 1),
-        "x": FloatDistribution(0, 1),
-    }
-    frozen = study.trials[0]
-    assert sampler.infer_relative_search_space(study, frozen) == {}
-    assert sampler.sample_relative(study, frozen, {}) == {}
-    assert set(sampler.sample_relative(study, frozen, space)) == {"row", "x"}
-    study.tell(trial, 1.0)
-
-
 def test_other_parameters_are_random_and_take_no_part() -> None:
     def more(trial: Any) -> float:
         trial.suggest_float("x", 0, 1)
@@ -165,15 +148,6 @@ def test_other_parameters_are_random_and_take_no_part() -> None:
     assert set(among.sampler.recommend(among)) == {"row"}  # type: ignore[attr-defined]
 
 
-def test_one_sampler_serves_several_studies() -> None:
-    sampler = make()
-    up, down = make_study(sampler), make_study(sampler, direction="minimize")
-    for _ in range(12):
-        up.optimize(answer, n_trials=1)
-        down.optimize(lambda trial: -answer(trial), n_trials=1)
-    assert sampler.recommend(up) == sampler.recommend(down) == {"row": BEST}
-
-
 @pytest.mark.parametrize("n", [1, 4])
 def test_when_every_row_has_been_asked_the_best_is(n: int) -> None:
     Z = rows(n)
@@ -186,29 +160,7 @@ def test_when_every_row_has_been_asked_the_best_is(n: int) -> None:
     assert sampler.recommend(study) == {"row": best}
 
 
-def test_rows_may_be_asked_again() -> None:
-    study = make_study(make(repeats=True, noise_variance=1.0, beta_scale=0.01))
-    study.optimize(answer, n_trials=12)
-    assert len(set(asked(study))) < 12
-
-
 # Workers --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("n_jobs", [2, 4])
-def test_threads_get_different_rows(n_jobs: int) -> None:
-    start = threading.Barrier(n_jobs)
-
-    def together(trial: Any) -> float:
-        with suppress(threading.BrokenBarrierError):
-            start.wait(2)
-        return answer(trial)
-
-    sampler = make()
-    study = make_study(sampler)
-    study.optimize(together, n_trials=4 * n_jobs, n_jobs=n_jobs)
-    assert len(set(asked(study))) == 4 * n_jobs
-    assert sampler.guarantee(study).n_answers == 4 * n_jobs
 
 
 @pytest.mark.parametrize("n_workers", [2, 3])
@@ -257,42 +209,6 @@ def open_storage(kind: str, folder: str) -> Any:
         return optuna.storages.RDBStorage(f"sqlite:///{folder}/study.db", engine_kwargs=options)
     file = optuna.storages.journal.JournalFileBackend(f"{folder}/study.log")
     return optuna.storages.JournalStorage(file)
-
-
-def _work(kind: str, folder: str, n_trials: int) -> None:
-    """A worker process: joins the study with a sampler of its own."""
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    sampler = make(Z=Path(folder, "table.npz"))
-    study = optuna.load_study(study_name="s", storage=open_storage(kind, folder), sampler=sampler)
-    study.optimize(answer, n_trials=n_trials)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sqlite", "journal"])
-@pytest.mark.usefixtures("study_tables")
-def test_processes_get_different_rows(kind: str, tmp_path: Path) -> None:
-    table().save(tmp_path / "table.npz")
-    sampler = make()
-    study = make_study(sampler, storage=open_storage(kind, str(tmp_path)), study_name="s")
-    assert children(_work, *[(kind, str(tmp_path), 5)] * 2) == [0, 0]
-    assert len(set(asked(study))) == len(study.trials) == 10
-    assert {trial.state for trial in study.trials} == {TrialState.COMPLETE}
-    assert set(sampler.recommend(study)) == {"row"}
-    assert sampler.guarantee(study).n_answers == 10
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sqlite"])
-@pytest.mark.usefixtures("study_tables")
-def test_a_study_resumed_in_another_process_goes_on_as_if_it_had_not_stopped(
-    kind: str, tmp_path: Path, uninterrupted: list[int]
-) -> None:
-    table().save(tmp_path / "table.npz")
-    study = make_study(make(), storage=open_storage(kind, str(tmp_path)), study_name="s")
-    study.optimize(answer, n_trials=5)
-    assert children(_work, (kind, str(tmp_path), 4)) == [0]
-    study.optimize(answer, n_trials=3)
-    assert asked(study) == uninterrupted
 
 
 # Pickles --------------------------------------------------------------------------------------
@@ -413,19 +329,6 @@ def test_a_row_without_an_answer_is_left_out_after_three_trials(ending: str) -> 
     assert 1e6 not in [value for _, value in algorithm_of(sampler, study).evaluations]
 
 
-def test_when_all_rows_fail_the_study_goes_on() -> None:
-    study = make_study(make(Z=table(rows(2))))
-
-    def fails(trial: Any) -> float:
-        ask(trial, 2)
-        return _fail(trial)
-
-    study.optimize(fails, n_trials=9, catch=(OSError,))
-    assert len(study.trials) == 9
-    with pytest.raises(ValueError, match="nothing to recommend"):
-        study.sampler.recommend(study)
-
-
 # Misuse ---------------------------------------------------------------------------------------
 
 
@@ -480,31 +383,7 @@ def test_a_row_that_is_none_is_not_learnt(row: int) -> None:
         study.sampler.recommend(study)
 
 
-def test_recommend_before_any_answer() -> None:
-    sampler = make()
-    study = make_study(sampler)
-    ask(study.ask())
-    with pytest.raises(ValueError, match="nothing to recommend"):
-        sampler.recommend(study)
-
-
 # What may be claimed --------------------------------------------------------------------------
-
-
-def test_the_guarantee_is_the_manifests() -> None:
-    sampler = make()
-    study = make_study(sampler)
-    study.optimize(answer, n_trials=1)
-    assert "= 2.0" in study.user_attrs[GUARANTEE]
-    study.optimize(answer, n_trials=3)
-    ask(study.ask())
-    guarantee = sampler.guarantee(study)
-    assert guarantee.protected
-    assert (guarantee.epsilon, guarantee.delta, guarantee.n_rows) == (2.0, 1e-6, N)
-    assert guarantee.n_answers == 4
-    assert "Answers told so far: 4" in str(guarantee)
-    assert guarantee.notes == ()
-    assert study.user_attrs[GUARANTEE] == guarantee.lasting
 
 
 def _unprotected() -> dict[str, Callable[[], Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from privbo_plugins.errors import (
     UtilityWarning,
     VaultError,
 )
-from privbo_plugins.sessions.scheduler import FRUITLESS
 from tests.optuna_samplers.runs import RECORDS, plane, squares, vault_facts
 
 SAMPLERS: dict[str, Any] = {
@@ -98,35 +96,6 @@ def test_the_noise_is_what_the_plan_says() -> None:
     assert values.mean() == pytest.approx(0.5, abs=4 * plan.value_noise / 20)
 
 
-def test_a_pruner_sees_what_is_public(tmp_path: Path) -> None:
-    def slowly(trial: Any) -> Any:
-        losses = squares(trial)
-        for step in range(3):
-            trial.report(1.0 if trial.number % 3 == 2 else 0.0, step, public=True)
-            if trial.should_prune(public=True):
-                raise optuna.TrialPruned
-        return losses
-
-    private = private_of(slowly)
-    study = study_of(pruner=optuna.pruners.ThresholdPruner(upper=0.5))
-    study.optimize(private, n_trials=100)
-    states = [t.state for t in study.trials]
-    assert states.count(TrialState.COMPLETE) == N
-    assert states.count(TrialState.PRUNED) == N // 2 - 1 + (states[-1] == TrialState.PRUNED)
-    assert private.guarantee(study).protected
-
-
-def test_a_study_in_which_nothing_is_released_ends() -> None:
-    def never(trial: Any) -> Any:
-        trial.suggest_float("x", 0, 1)
-        raise optuna.TrialPruned
-
-    study = study_of()
-    with pytest.warns(UtilityWarning, match="nothing was released of 50 trials"):
-        study.optimize(private_of(never), n_trials=400)
-    assert len(study.trials) == FRUITLESS
-
-
 def test_another_process_goes_on_with_the_ledger(tmp_path: Path) -> None:
     storage, vault = f"sqlite:///{tmp_path}/s.db", f"sqlite:///{tmp_path}/v.db"
     study = study_of("tpe", storage=storage, study_name="s")
@@ -145,16 +114,6 @@ def test_another_process_goes_on_with_the_ledger(tmp_path: Path) -> None:
         private_of(vault=vault, n_trials=N + 1).guarantee(again)
 
 
-def test_a_release_that_a_crash_kept_from_the_study_is_told_again(tmp_path: Path) -> None:
-    storage, vault = f"sqlite:///{tmp_path}/s.db", f"sqlite:///{tmp_path}/v.db"
-    study, private = study_of(storage=storage), private_of(vault=vault)
-    trial = study.ask()
-    value = private(trial)  # and the process ends before study.tell
-    assert private.replay(study) == [0]
-    assert study.trials[0].value == value
-    assert private.guarantee(study).n_releases == 1
-
-
 def test_parallel_workers_share_one_budget() -> None:
     private, study = private_of(plane), study_of("tpe")
     study.optimize(private, n_trials=4 * N, n_jobs=3)
@@ -162,20 +121,6 @@ def test_parallel_workers_share_one_budget() -> None:
     assert private.guarantee(study).mu_spent == pytest.approx(1.0)
     assert private.guarantee(study).n_releases == N
     assert private.guarantee(study).protected
-
-
-def test_two_threads_of_one_trial_draw_once() -> None:
-    private, study = private_of(), study_of()
-    study.enqueue_trial({"x": 0.5})  # or each thread may suggest a point of its own
-    trial, found = study.ask(), []
-    threads = [threading.Thread(target=lambda: found.append(private(trial))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 4
-    assert len(set(found)) == 1
-    assert private.guarantee(study).n_releases == 1
 
 
 def test_ask_and_tell() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -210,23 +208,6 @@ def _begin(folder: Path, **settings: Any) -> tuple[DPGIBOSampler, optuna.Study]:
     return sampler, study
 
 
-def test_a_resumed_run_evaluates_the_same_points_as_an_uninterrupted_one(
-    tmp_path: Path, empty_study: Path
-) -> None:
-    """Where theta has not moved yet: start points and the plan depend on the seed alone."""
-    settings = {"n_starts": 4, "n_steps": 1, "seed": 9}
-    sampler, study = _begin(tmp_path, **settings)
-    study.optimize(sampler.private(plane), n_trials=4)
-    points = [trial.params for trial in study.trials]
-    again = tmp_path / "again"
-    again.mkdir()
-    shutil.copy(empty_study, again / "study.db")
-    for _ in range(4):
-        sampler, study = _begin(again, **settings)
-        study.optimize(sampler.private(plane), n_trials=1)
-    assert [trial.params for trial in study.trials] == points
-
-
 @pytest.mark.parametrize("ending", ["fails", "is pruned", "suggests by itself"])
 def test_the_first_trial_of_a_resumed_study_may_go_its_own_way(
     ending: str, tmp_path: Path
@@ -250,21 +231,6 @@ def test_the_first_trial_of_a_resumed_study_may_go_its_own_way(
     assert study.trials[-1].state.name == state
     study.optimize(sampler.private(plane))
     assert sampler.finished(study)
-
-
-@pytest.mark.slow
-def test_resuming_without_the_vault_names_the_remedy(tmp_path: Path) -> None:
-    sampler, study = _begin(tmp_path, vault=None)
-    study.optimize(sampler.private(plane), n_trials=3)
-    storage, out = f"sqlite:///{tmp_path}/study.db", str(tmp_path / "error.json")
-    for pickled in (None, pickle.dumps(sampler)):
-        assert children(studies.resume, (storage, pickled, out)) == [0]
-        kind, message = json.loads(Path(out).read_text())
-        assert kind == "VaultError"
-        assert "vault='sqlite:///" in message
-    study.optimize(sampler.private(plane), n_trials=1)  # the process that holds it goes on
-    assert sum(trial.value is not None for trial in study.trials) == 4
-    assert sampler.guarantee(study).protected
 
 
 @pytest.mark.parametrize(

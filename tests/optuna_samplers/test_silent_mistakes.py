@@ -13,7 +13,7 @@ import optuna
 import pytest
 
 from optuna_samplers import DPGIBOSampler, LDPGPUCBSampler
-from privbo_plugins.convert import fingerprint, index_of
+from privbo_plugins.convert import fingerprint
 from privbo_plugins.errors import PrivacyWarning, UtilityWarning
 from tests.inside import session_of
 from tests.optuna_samplers.runs import RECORDS, make_sampler, squares
@@ -34,14 +34,6 @@ def study_of(sampler: Any, **more: Any) -> optuna.Study:
 
 
 # Records ----------------------------------------------------------------------------------------
-
-
-def test_pandas_series_have_such_an_index() -> None:
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed; Ray brings it along")
-    y = pandas.Series(RECORDS)
-    assert index_of(y) == index_of(y.copy()) == fingerprint(range(len(y)))
-    assert index_of(y.sample(frac=1, random_state=0)) != index_of(y)
-    assert index_of(y.to_numpy()) is index_of(list(y)) is None
 
 
 def test_as_many_ids_as_losses_or_nothing_is_stored() -> None:
@@ -173,13 +165,6 @@ def test_fewer_trials_than_planned_are_told_at_the_start(logged: pytest.LogCaptu
     assert f"{planned - 12} will be left" in text
     assert text.index("ends before") < text.index("Trial 1 finished")
     assert "n_trials=12 given to the sampler plans " in text
-
-
-def test_enough_trials_are_not_complained_of(logged: pytest.LogCaptureFixture) -> None:
-    sampler = make_sampler()
-    study_of(sampler, direction="maximize").optimize(sampler.private(squares), n_trials=40)
-    assert "ends before" not in logged.text
-    assert "values are scores, which are maximised" in logged.text
 
 
 def test_a_vault_in_memory_under_a_stored_study_is_told(

@@ -14,7 +14,7 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 
 from privbo_plugins.errors import PrivacyWarning, VaultError
 from raytune_searchers import _trainable
-from tests.inside import call_host, kill_host, refusing, tell
+from tests.inside import call_host, kill_host, tell
 from tests.raytune_searchers.runs import (
     begun,
     channel_of,
@@ -107,35 +107,20 @@ def test_whatever_nobody_accounts_for_unprotects(result: dict[str, Any]) -> None
 
 @pytest.mark.parametrize(
     "result",
-    [{"hyperband_info": {}}, {"hyperband_info": {"budget": 4}}, {"hyperband_info/budget": 4}],
+    [
+        {"hyperband_info": {}},
+        {"hyperband_info": {"budget": 4}},
+        {"hyperband_info/budget": 4},
+        {"checkpoint_dir_name": None, "time_total_s": 1.0, "loss": float("nan")},
+    ],
 )
-def test_what_bohbs_scheduler_writes_into_every_result_is_no_concern(
-    result: dict[str, Any],
-) -> None:
-    search = begun(make_search())
-    told(search, "a")
-    search.suggest("b")
-    search.on_trial_result("b", {"trial_id": "b", "training_iteration": 1} | result)
-    assert protected(search)
-    search.close()
-
-
-def test_what_tune_itself_writes_is_no_concern() -> None:
+def test_what_tune_and_its_schedulers_write_is_no_concern(result: dict[str, Any]) -> None:
     search = begun(make_search())
     told(search, "a")
     config = search.suggest("b")
     assert isinstance(config, dict)
-    search.on_trial_result(
-        "b",
-        {
-            "trial_id": "b",
-            "training_iteration": 1,
-            "config/x": config["x"],
-            "checkpoint_dir_name": None,
-            "time_total_s": 1.0,
-            "loss": float("nan"),
-        },
-    )
+    known = {"trial_id": "b", "training_iteration": 1, "config/x": config["x"]}
+    search.on_trial_result("b", known | result)
     assert protected(search)
     search.close()
 
@@ -171,21 +156,6 @@ def test_an_exposure_outlives_the_vault(tmp_path: Path) -> None:
     assert "other names" in str(guarantee)
 
 
-def test_an_exposure_that_the_vault_could_not_take_is_told_it_later() -> None:
-    search = begun(make_search())
-    told(search, "a")
-    search.suggest("b")
-    refused = VaultError("The vault refused an operation.")
-    with (
-        refusing(search, "mark_unprotected", refused) as call,
-        pytest.warns(PrivacyWarning, match="other names"),
-    ):
-        search.on_trial_result("b", {"auc": 0.7})
-    assert not protected(search)
-    assert not call("report", False)["guarantee"].protected
-    search.close()
-
-
 def test_what_passed_by_while_the_vault_was_gone_unprotects(tmp_path: Path) -> None:
     search = begun(make_search())
     told(search, "a")
@@ -196,17 +166,3 @@ def test_what_passed_by_while_the_vault_was_gone_unprotects(tmp_path: Path) -> N
     assert not search.guarantee().protected
     with pytest.raises(VaultError, match="The vault of this run is gone"):
         search.suggest("c")
-
-
-def test_a_vault_that_ends_after_everything_was_compared_leaves_its_last_word(
-    tmp_path: Path,
-) -> None:
-    search = begun(make_search())
-    value = told(search, "a")
-    drawn = search._call("record", "a").drawn
-    search.save(str(tmp_path / "state"))
-    kill_host(search)
-    guarantee = search.guarantee()
-    assert guarantee.protected
-    assert "the vault has ended" in str(guarantee)
-    assert search.history().values[0][2] == drawn != value

@@ -22,7 +22,6 @@ from privbo_plugins.algorithms.protocols import ATTEMPTS
 from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.shown import TrialRecord
 from raytune_searchers import DUETSSearch
-from raytune_searchers._search import FINISHED
 from raytune_searchers._space import to_space
 from raytune_searchers.duets import TAG
 from tests.raytune_searchers.hosts import evaluation
@@ -184,17 +183,6 @@ def test_trials_beyond_an_epoch_are_spare_and_teach_it_nothing() -> None:
     assert len(busy._duets().evaluations) == 13
 
 
-def test_n_trials_plans_the_epochs_and_does_not_end_the_search() -> None:
-    search = search_of(4, n_trials=21)
-    assert search._config.horizon == 6
-    run(search, 24)
-    assert search._duets().public_state.finished
-    assert search.suggest("late") not in (None, FINISHED)
-    assert draw_of(search, "late") is None
-    assert sum(draws(search).values()) == 24
-    assert search_of(4)._config.horizon is None
-
-
 def test_points_come_first_and_take_no_draw() -> None:
     points = [{"x": 0.3, "y": 0.7}, {"x": 0.5, "y": 0.25}]
     search = search_of(2, points_to_evaluate=points)
@@ -268,17 +256,6 @@ def test_what_was_given_up_is_tried_again_by_another_fit() -> None:
     assert next_draw(search) == (1, 0, 0)
 
 
-def test_what_counted_as_the_worst_is_forgotten_with_another_mode() -> None:
-    search = search_of(1, value_range=(-3.0, 1.0))
-    for i in range(2 * ATTEMPTS):
-        fail(search, f"t{i}")
-    assert search.status()["epoch"] == 2
-    search.set_search_properties(None, "max", dict(SPACE))
-    assert search.status()["epoch"] == 2
-    search.set_search_properties(None, "min", dict(SPACE))
-    assert search.status()["epoch"] == 1
-
-
 @pytest.mark.parametrize("entered", [True, False])
 def test_a_trial_that_the_ledger_has_refused_says_nothing_of_its_point(
     entered: bool, monkeypatch: pytest.MonkeyPatch
@@ -336,26 +313,6 @@ def go_on(search: DUETSSearch, epoch: int = 4) -> None:
     raise AssertionError
 
 
-@pytest.mark.parametrize("mode", ["max", "min"])
-def test_a_restored_search_is_where_the_uninterrupted_one_is(mode: str, tmp_path: Path) -> None:
-    plain, search = search_of(4, mode=mode), search_of(4, mode=mode)
-    go_on(plain)
-    out = interrupted(search)
-    open_before = search._duets().open_slots()
-    again = restored(search, tmp_path)
-    assert known(again) == known(search)
-    assert again._duets().open_slots() == open_before
-    assert {trial: config_of(again, trial) for trial in out} == out
-    for trial, config in out.items():
-        again.on_trial_result(trial, {"training_iteration": 1})
-        finish(again, trial, score(config))
-        finish(again, trial, score(config))
-    go_on(again)
-    assert known(again) == known(plain)
-    assert set(draws(again).values()) == {1}
-    assert cloudpickle.loads(cloudpickle.dumps(again)).status() == plain.status()
-
-
 def test_draws_that_a_restore_dropped_are_evaluated_again_after_the_others(tmp_path: Path) -> None:
     plain, search = search_of(4), search_of(4)
     go_on(plain)
@@ -378,17 +335,6 @@ def test_draws_that_a_restore_dropped_are_evaluated_again_after_the_others(tmp_p
     finish(again, "o2", -9.0)  # it had not been dropped after all, and comes too late
     go_on(again)
     assert known(again) == known(plain)
-
-
-def test_another_mode_later_turns_what_was_learned() -> None:
-    search = search_of(2)
-    run(search, 4)
-    up = search.recommend()
-    search.set_search_properties(None, "min", dict(SPACE))
-    assert len(search._duets().evaluations) == 4
-    assert score(search.recommend()) < score(up)
-    run(search, 8, prefix="m")
-    assert search.status()["epoch"] >= 3
 
 
 # What is shown ----------------------------------------------------------------------------------
@@ -442,14 +388,3 @@ def test_a_space_with_the_tags_name_is_refused() -> None:
     with pytest.raises(ValueError, match="tags=False"):
         search_of(space=None, search_space=space, tags=True)
     assert TAG in config_of(search_of(space=space), "t")
-
-
-def test_before_the_space_is_known_there_is_nothing_to_show() -> None:
-    search = search_of(space=None)
-    assert search.history() == []
-    assert search.status()["done"] == 0
-    assert "epochs" not in search.status()
-    search.set_search_properties(None, None, dict(SPACE))
-    assert search.status()["epochs"] == []
-    with pytest.raises(ValueError, match="nothing to recommend"):
-        search.recommend()

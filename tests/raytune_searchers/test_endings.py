@@ -11,14 +11,13 @@ import pytest
 from ray import tune
 from ray.tune.search import ConcurrencyLimiter, Repeater, repeater
 
-from privbo_plugins.errors import PrivacyError, PrivacyWarning
+from privbo_plugins.errors import PrivacyError
 from privbo_plugins.sessions.scheduler import FRUITLESS
 from raytune_searchers import (
     DPGIBOSearch,
     DUETSSearch,
     LDPGPUCBSearch,
     POGPUCBSearch,
-    ldp_trainable,
 )
 from raytune_searchers._search import FINISHED
 from raytune_searchers._trainable import REPEATED
@@ -166,50 +165,3 @@ def test_a_point_from_elsewhere_is_refused_in_the_words_that_tune_expects() -> N
 def test_a_space_in_which_nothing_varies_is_refused_when_it_is_given() -> None:
     with pytest.raises(ValueError, match="Nothing in param_space varies"):
         make_search().set_search_properties(None, None, {"kind": tune.choice(["svm"])})
-
-
-def run_of(search: Any, private: Any, folder: Path, n: int = -1) -> Any:
-    """As people did it before there was a Tuner."""
-    return tune.run(
-        private,
-        config=dict(LINE),
-        search_alg=search,
-        num_samples=n,
-        max_concurrent_trials=2,
-        storage_path=str(folder),
-        name="run",
-        verbose=0,
-        reuse_actors=True,
-    )
-
-
-def raw_in_an_earlier_row(private: Any) -> Any:
-    def wrapper(config: dict[str, Any]) -> Any:
-        tune.report({"loss": reward(config)})
-        return private(config)
-
-    return wrapper
-
-
-def raw_in_the_config(private: Any) -> Any:
-    def wrapper(config: dict[str, Any]) -> Any:
-        row = private(config)
-        config["x"] = reward(config)
-        return row
-
-    return wrapper
-
-
-@pytest.mark.soak
-@pytest.mark.usefixtures("the_ray")
-@pytest.mark.parametrize("around", [None, raw_in_an_earlier_row, raw_in_the_config])
-def test_of_an_ldp_trainable_every_row_of_what_tune_run_returns_is_compared(
-    around: Any, tmp_path: Path
-) -> None:
-    private = ldp_trainable(reward, epsilon=1.0, value_range=(0, 1), metric="loss")
-    analysis = run_of(None, private if around is None else around(private), tmp_path, n=2)
-    if around is None:
-        assert private.guarantee(analysis).protected, private.guarantee()
-        return
-    with pytest.warns(PrivacyWarning, match="Nothing is protected"):
-        assert not private.guarantee(analysis).protected

@@ -47,8 +47,6 @@ from tests.raytune_searchers.scenes import (
     BEFORE,
     DRIVER,
     KILL_VAULT,
-    LOSE_VAULT,
-    NEVER,
     RAISE,
     REPORTED,
     STORED,
@@ -183,37 +181,6 @@ class TestTrials:
         assert paid == expected
         assert all(c.mu == 0.1 for c in trainings)
 
-    def test_without_retries_others_take_over_and_a_resumed_experiment_replays(
-        self, tmp_path: Path
-    ) -> None:
-        path = tmp_path / "run"
-        search = search_of(vault=f"sqlite:///{tmp_path}/vault.db", training_mu=0.1, **SHORT)
-        faults = {
-            (0, STORED): TRIAL,
-            (1, BEFORE): TRIAL,
-            (2, REPORTED): TRIAL,
-            (3, BEFORE): NEVER,
-        }
-        trainable = faulty(search, tmp_path, faults)
-        results = fit(search, trainable, tmp_path, max_concurrent_trials=2)
-        assert results.num_errors == 4
-        assert all("Jane" not in str(error) for error in results.errors)
-        check_finished(search, path, 1)
-        assert len(lines(tmp_path / "trained")) == 4 + 2
-        before = facts(search)
-
-        found = DPGIBOSearch.from_experiment(path)
-        resumed = tune.Tuner.restore(
-            str(path), faulty(found, tmp_path, faults), resume_errored=True
-        ).fit()
-        assert resumed.num_errors == 1
-        check_finished(found, path, 1)
-        charges, releases = facts(found)
-        assert releases == before[1]
-        trainings = len([c for c in charges if c[0] == "training"])
-        assert trainings == len(lines(tmp_path / "trained")) == 4 + 2 + 2
-        assert found.guarantee(resumed).protected
-
 
 # The vault ----------------------------------------------------------------------------------
 
@@ -238,19 +205,6 @@ class TestVault:
         assert list((tmp_path / "run").glob("*/error.*")) == []
         assert sorted(lines(tmp_path / "trained")) == [0, 1, 2]
         assert len([v for _, v in shown(tmp_path / "run") if not math.isnan(v)]) <= 2
-
-    def test_a_vault_in_a_database_is_opened_again(self, tmp_path: Path) -> None:
-        search = counted_search(tmp_path, vault=f"sqlite:///{tmp_path}/vault.db", **SHORT)
-        faults = {(0, BEFORE): KILL_VAULT, (1, STORED): LOSE_VAULT}
-        with pytest.warns(PrivacyWarning, match="noise came from a test"):
-            results = fit(
-                search, faulty(search, tmp_path, faults), tmp_path, max_concurrent_trials=2
-            )
-        assert not results.errors
-        assert len(results) == 4
-        releases = check_finished(search, tmp_path / "run", 1)
-        assert len(lines(tmp_path / "draws")) == len(releases)
-        assert len(lines(tmp_path / "trained")) == 4
 
 
 # Without a worker ------------------------------------------------------------------------------
@@ -322,19 +276,6 @@ class TestThroughTheHooks:
             if where == STORED:
                 kill(host_name(search))
         check_finished(search, tmp_path, 1)
-
-    def test_a_search_goes_on_in_another_fit(self, local: LocalRay, tmp_path: Path) -> None:
-        search = begun(search_of())
-        private = search.private(squares)
-        evaluation(search, private, 2)
-        for trial in ("dropped", "dropped too"):  # its time was up
-            assert isinstance(search.suggest(trial), dict)
-        before = facts(search)
-        second = evaluation(begun(search), private, name="again")
-        check_grown(before, search)
-        check_finished(search, tmp_path)
-        assert len(published_by(search)) == 7
-        assert search.guarantee(second).protected
 
     def test_a_restored_search_keeps_the_plan_that_num_samples_made(
         self, local: LocalRay, tmp_path: Path

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import stat
-import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ import ray.cloudpickle as cloudpickle
 from ray import tune
 from ray.tune.search import Repeater
 
-from privbo_plugins.errors import FederationError, PrivacyError, PrivacyWarning, VaultError
+from privbo_plugins.errors import FederationError, PrivacyError, VaultError
 from raytune_searchers import FederationConfig, agent_trials
 from raytune_searchers._channel import Channel
 from raytune_searchers._space import to_space
@@ -192,42 +191,6 @@ def test_agents_that_fail_tell_nothing_and_hold_up_nobody(tmp_path: Path) -> Non
     assert "trials failed" in str(guarantee)
 
 
-@pytest.mark.usefixtures("local_hosts")
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"value": 0.5},
-        {"config/x": 0.5},
-        {"federation_round": 0.5},
-        {"agent": [0.5]},
-        {"checkpoint_dir_name": "checkpoint_0"},
-    ],
-)
-def test_whoever_reports_more_than_tags_is_not_protected(more: dict[str, Any]) -> None:
-    search = make_search({"n_agents": 1, "n_rounds": 1}, n_trials=2)
-    public = {"agent": 0, "round": 1, "federation_round": 0, "config/agent": 0, "config/round": 1}
-    call_host(search, "rounds")
-    search.on_trial_result("t", public)
-    assert search.guarantee().protected
-    with pytest.warns(PrivacyWarning, match="more than an agent's name"):
-        search.on_trial_result("t", public | more)
-    guarantee = search.guarantee()
-    assert "NOT PROTECTED" in str(guarantee)
-    assert guarantee.epsilon == math.inf
-
-
-@pytest.mark.usefixtures("local_hosts")
-def test_results_are_compared_once_more_by_the_guarantee(tmp_path: Path) -> None:
-    search = make_search({"n_agents": 1, "n_rounds": 1}, n_trials=2)
-    results = evaluation(search, search.private(noted(tmp_path)))
-    assert search.guarantee(results).protected
-    results[0].metrics["config"]["x"] = 0.25
-    with pytest.warns(PrivacyWarning, match="Nothing is protected"):
-        guarantee = search.guarantee(results)
-    assert not guarantee.protected
-    assert "more than an agent's name" in str(guarantee)
-
-
 @pytest.mark.parametrize("param_space", [{"x": tune.uniform(0, 1)}, {"c": 5}])
 def test_a_param_space_would_show_an_agents_choice(param_space: Any) -> None:
     with pytest.raises(ValueError, match="no param_space= to the Tuner"):
@@ -311,19 +274,6 @@ def test_a_vector_counts_once_for_a_trial() -> None:
     assert link.submit(np.ones(20)) == 2
 
 
-def test_a_round_closes_at_its_deadline_without_a_silent_agent() -> None:
-    federation = Federation()
-    federation.settings = replace(federation.settings, deadline=0.05)
-    federation.restart()
-    link, silent = federation.link(0), federation.link(1)
-    assert link.submit(np.ones(20)) == 1
-    while federation.status().released < 1:
-        time.sleep(0.01)
-    assert link.collect(1) is not None
-    silent.number = 1
-    assert silent.submit(np.ones(20)) == 2
-
-
 def test_an_open_round_begins_again_with_another_server(monkeypatch: Any, tmp_path: Path) -> None:
     federation = Federation(url=f"sqlite:///{tmp_path}/server.db")
     host = federation.host(monkeypatch)
@@ -386,12 +336,6 @@ def _nothing() -> Any:
     from contextlib import nullcontext
 
     return nullcontext()
-
-
-def test_hosts_know_no_other_operation(monkeypatch: Any) -> None:
-    host = Federation().host(monkeypatch)
-    for name in ("_member", "told_warnings", "call", "nothing", "_run"):
-        assert host.call(name)[0][0] == "ValueError"
 
 
 def test_a_server_of_other_settings_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +9,11 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 
-import ray
 
 from privbo_plugins.errors import PrivacyWarning
 from raytune_searchers import PrivateSearch
 from tests.contracts import conformance
 from tests.contracts.conformance import CHECKS, Check, Subject, evaluate_privately
-from tests.inside import published_by
-from tests.raytune_searchers.runs import LINE, RECORDS, fit, squares
 from tests.sixth import SixthConfig
 
 T = 6
@@ -29,18 +25,6 @@ def search_of(n_trials: int = T, **settings: Any) -> PrivateSearch:
 
 
 # Through the hooks ------------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("local_hosts")
-def test_the_plan_says_what_a_run_costs_and_how_to_run_it_here() -> None:
-    plan = search_of().plan(LINE, len(RECORDS))
-    assert plan.n_trials == T
-    assert plan.value_noise == pytest.approx(T**0.5 / len(RECORDS), rel=1e-5)
-    assert str(plan).startswith(f"Sixth plan: {T} released values")
-    assert "max_concurrent_trials" in str(plan)
-    assert pickle.loads(pickle.dumps(plan)) == plan == search_of().plan(LINE, len(RECORDS))
-    with pytest.raises(AttributeError):
-        _ = plan.n_steps
 
 
 LEARNING = ("min is minimised", "max is maximised", "NumPy numbers are learned from")
@@ -61,17 +45,3 @@ def test_it_conforms(check: Check, tmp_path: Path) -> None:
 
 
 # On a real Ray ----------------------------------------------------------------------------------
-
-
-@pytest.mark.soak
-def test_a_fit_publishes_releases_only_and_is_protected(the_ray: Any, tmp_path: Path) -> None:
-    assert ray.is_initialized()
-    search = search_of()
-    results = fit(search, search.private(squares), tmp_path, max_concurrent_trials=2)
-    assert not results.errors
-    assert len(results) == T
-    published = published_by(search)
-    assert {r.metrics["trial_id"]: r.metrics["loss"] for r in results} == published
-    assert search.recommend() == {"x": results.get_best_result("loss", "min").config["x"]}
-    assert search.guarantee(results).protected
-    search.close()

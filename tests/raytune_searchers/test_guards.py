@@ -21,6 +21,7 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 from ray import cloudpickle, tune
 from ray.tune.trainable.function_trainable import wrap_function
 
+import optuna_samplers
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, VaultError
 from raytune_searchers import report_public
 from raytune_searchers._trainable import ClosedReportError
@@ -372,28 +373,27 @@ def test_no_noise_is_said_at_once() -> None:
 # The other adapter's sampler ------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-def test_the_sampler_inside_optuna_search_stops_before_any_trial() -> None:
-    pytest.importorskip("optuna", reason="Optuna is not installed (the optuna extra)")
+def _agent() -> Any:
+    from optuna_samplers import DPFTSDESampler, FederatedServer, FederationConfig
+
+    config = FederationConfig(n_agents=1, epsilon=4.0, n_rounds=2)
+    return DPFTSDESampler(FederatedServer(config).connect(0))
+
+
+SAMPLERS = {
+    "DPGIBO": lambda: optuna_samplers.DPGIBOSampler(mu=1),
+    "LDPGPUCB": lambda: optuna_samplers.LDPGPUCBSampler(1.0, value_range=(0, 1)),
+    "DPFTSDE": _agent,
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_sampler_inside_optuna_search_stops_before_any_trial(name: str) -> None:
     from ray.tune.search.optuna import OptunaSearch
 
-    from optuna_samplers import DPGIBOSampler
-
-    search = OptunaSearch(sampler=DPGIBOSampler(mu=1), metric="loss", mode="min")
+    search = OptunaSearch(sampler=SAMPLERS[name](), metric="loss", mode="min")
     assert search.set_search_properties("loss", "min", dict(LINE))
-    with pytest.raises(PrivacyError, match="DPGIBOSearch") as raised:
+    with pytest.raises(PrivacyError, match=f"{name}Search") as raised:
         search.suggest("a")
     assert "No trial has been run" in str(raised.value)
-
-
-@pytest.mark.usefixtures("local_hosts")
-def test_a_password_in_a_variable_is_in_no_pickle(
-    postgres_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("THE_VAULT", postgres_database.replace("@", ":hunter2@"))
-    search = begun(make_search(vault="env:THE_VAULT"))
-    assert search.suggest("t") == {"x": 0.5}
-    pickled = _everything_pickled(search, tmp_path)
-    assert b"env:THE_VAULT" in pickled
-    assert b"hunter2" not in pickled
-    search.close()

@@ -21,7 +21,6 @@ from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.vault import open_vault
 from raytune_searchers import DPGIBOSearch
-from raytune_searchers._channel import channel_of_trial
 from raytune_searchers.hosts.agents import AGENT_HOST
 from raytune_searchers.hosts.base import Host, Kind
 from raytune_searchers.hosts.curator import ANSWERS
@@ -31,13 +30,11 @@ from raytune_searchers.hosts.server import FEDERATION
 from tests.inside import (
     call_host,
     end_host,
-    host_name,
     kill_host,
     published_by,
     settings_of,
-    tell,
 )
-from tests.raytune_searchers.hosts import LocalRay, crash
+from tests.raytune_searchers.hosts import LocalRay
 from tests.raytune_searchers.runs import RECORDS, begun, make_search, squares, told
 
 pytestmark = pytest.mark.usefixtures("local_hosts")
@@ -81,36 +78,6 @@ def test_only_the_operations_of_a_hosts_table_are_carried_out(kind: Kind) -> Non
     assert not {name for name in kind.operations if name.startswith("_")}
 
 
-def test_a_vault_that_was_put_back_under_a_living_host_is_noticed(tmp_path: Path) -> None:
-    path, backup = tmp_path / "vault.db", tmp_path / "backup.db"
-    search = begun(make_search(vault=f"sqlite:///{path}"))
-    told(search, "a")
-    shutil.copy(path, backup)
-    told(search, "b")
-    shutil.copy(backup, path)
-    with pytest.raises(VaultError, match="older backup"):
-        call_host(search, "ask", "c", False)
-    end_host(search)
-
-
-def test_a_vault_that_was_put_back_between_two_processes_is_noticed(
-    tmp_path: Path, local_hosts: LocalRay
-) -> None:
-    path, backup = tmp_path / "vault.db", tmp_path / "backup.db"
-    search = begun(make_search(vault=f"sqlite:///{path}"))
-    told(search, "a")
-    shutil.copy(path, backup)
-    told(search, "b")
-    search.save(str(tmp_path / "state"))
-    end_host(search)
-    local_hosts.forget()  # the cluster has ended: what the search has saved is all that is left
-    shutil.copy(backup, path)
-    later = DPGIBOSearch(1, metric="loss", mode="min", vault=f"sqlite:///{path}")
-    later.restore(str(tmp_path / "state"))
-    with pytest.raises(VaultError, match="older backup"):
-        call_host(later, "ask", "c", False)
-
-
 def test_a_vault_that_was_put_back_and_has_grown_again_is_noticed(
     tmp_path: Path, local_hosts: LocalRay
 ) -> None:
@@ -135,23 +102,6 @@ def test_a_vault_that_was_put_back_and_has_grown_again_is_noticed(
     later.restore(str(tmp_path / "state"))
     with pytest.raises(VaultError, match="older backup"):
         call_host(later, "ask", "e", False)
-
-
-def test_a_host_that_begins_again_over_a_vault_that_was_put_back_draws_nothing(
-    tmp_path: Path,
-) -> None:
-    """The cluster remembers what the host that ended had released, also before the search asks."""
-    path, backup = tmp_path / "vault.db", tmp_path / "backup.db"
-    search = begun(make_search(vault=f"sqlite:///{path}"))
-    told(search, "a")
-    shutil.copy(path, backup)
-    told(search, "b")
-    crash(host_name(search))
-    shutil.copy(backup, path)
-    channel = channel_of_trial(host_name(search))  # of a trial: nobody has joined the new host
-    with pytest.raises(VaultError, match="older backup"):
-        tell(channel, "b", np.zeros(1), np.full(120, 0.5))
-    end_host(search)
 
 
 def test_reading_does_not_disturb_a_run(tmp_path: Path) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,6 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 import ray.cloudpickle as cloudpickle
 from ray import tune
 from ray.tune.search import ConcurrencyLimiter
-from ray.tune.search.optuna import OptunaSearch
 
 from privbo_plugins.errors import BudgetExceededError, PrivacyError, PrivacyWarning, VaultError
 from privbo_plugins.store.run import NEVER_COMPARED
@@ -40,7 +37,7 @@ from tests.inside import (
     published_by,
 )
 from tests.raytune_searchers.hosts import evaluation
-from tests.raytune_searchers.runs import LINE, absent, fit
+from tests.raytune_searchers.runs import LINE, fit
 from tests.raytune_searchers.scenes import append, lines
 
 ARMS = 10
@@ -67,85 +64,6 @@ def shown(search: Any) -> dict[str, float]:
 
 
 # On a real Ray ----------------------------------------------------------------------------------
-
-
-def noted_arms(notes: str) -> Any:
-    """One user's reward, with what its process has imported; a worker gets it by value."""
-
-    def arm(config: dict[str, Any], best: int) -> float:
-        import json
-        import os
-        import sys
-
-        with open(notes, "a") as file:
-            file.write(json.dumps([os.getpid(), list(sys.modules)]) + "\n")
-        return 1.0 - abs(config["arm"] - best) / config["scale"]
-
-    return arm
-
-
-@dataclass
-class Job:
-    """Eight evaluations of ten arms, two at a time."""
-
-    search: Any
-    results: Any
-    notes: list[tuple[int, list[str]]]
-
-
-@pytest.fixture(scope="module")
-def job(the_ray: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
-    folder = tmp_path_factory.mktemp("arms")
-    search = LDPGPUCBSearch(
-        200.0,
-        value_range=(0, 1),
-        mechanism="laplace",
-        metric="score",
-        mode="max",
-        kernel_matrix=KERNEL,
-        points_to_evaluate=[{"arm": 0}, {"arm": ARMS - 1}],
-        seed=1,
-    )
-    private = search.private(noted_arms(str(folder / "notes")))
-    results = fit(
-        search,
-        tune.with_parameters(private, best=6),
-        folder,
-        param_space={"arm": tune.randint(0, ARMS), "scale": 10},
-        num_samples=8,
-        max_concurrent_trials=2,
-    )
-    notes = [json.loads(line) for line in (folder / "notes").read_text().splitlines()]
-    yield Job(search, results, notes)
-    search.close()
-
-
-@pytest.mark.soak
-def test_arms_with_a_kernel_matrix_are_all_that_is_evaluated(job: Job) -> None:
-    search, results = job.search, job.results
-    assert not results.errors
-    arms = [r.config["arm"] for r in results]
-    assert arms[:2] == [0, ARMS - 1]
-    assert set(arms) <= set(range(ARMS))
-    assert values(results, "score") == shown(search)
-    assert set(search.recommend()) == {"arm", "scale"}
-    assert search.recommend()["scale"] == 10
-    guarantee = search.guarantee(results)
-    assert guarantee.protected
-    assert (guarantee.n_evaluations, guarantee.epsilon) == (8, 200.0)
-    assert "200-LDP" in str(guarantee)
-
-
-@pytest.mark.soak
-def test_a_trials_process_imports_the_mechanism_and_no_ledger(job: Job) -> None:
-    process, times = Counter(pid for pid, _ in job.notes).most_common(1)[0]
-    assert times > 1  # so that what its first trial needed to draw and store is noted by a later
-    imported = [modules for pid, modules in job.notes if pid == process][-1]
-    assert "privbo_plugins.privacy.local" in imported
-    assert absent(imported, [
-        "privbo_plugins.sessions", "privbo_plugins.store.vault", "privbo_plugins.algorithms",
-        "sqlalchemy", "dp_accounting", "scipy.stats", "scipy.optimize", "plotly",
-    ])  # fmt: skip
 
 
 @pytest.mark.soak
@@ -259,27 +177,6 @@ class TestSearches:
         assert set(search.recommend()) == {"x", "n"}
 
 
-@pytest.mark.usefixtures("local_hosts")
-class TestAnyOtherSearcher:
-    def test_optuna_search_tunes_on_releases(self) -> None:
-        private = ldp_trainable(
-            reward, epsilon=1.0, bound=1.0, metric="r", mode="min", mechanism="laplace"
-        )
-        search = ready(OptunaSearch(seed=1), metric="r", mode="min")
-        trials = evaluation(search, private, 4)
-        assert not any(trial.error for trial in trials)
-        assert values(trials, "r").keys() == {row[0] for row in ledger(private)}
-        assert private.guarantee(trials).protected
-
-    def test_a_sampler_of_ours_is_refused_inside_optuna_search(self) -> None:
-        from optuna_samplers import LDPGPUCBSampler
-
-        inner = LDPGPUCBSampler(1.0, value_range=(0, 1))
-        search = ready(OptunaSearch(sampler=inner), metric="reward", mode="max")
-        with pytest.raises(PrivacyError, match="LDPGPUCBSearch"):
-            search.suggest("a")
-
-
 def ledger(private: Any) -> list[Any]:
     """Rows of the users' ledger."""
     return ledger_of(private)
@@ -291,12 +188,6 @@ def ledger(private: Any) -> list[Any]:
 def search_of(epsilon: float = 1.0, **settings: Any) -> LDPGPUCBSearch:
     own: dict[str, Any] = {"value_range": (0, 1), "metric": "reward", "mode": "max"}
     return LDPGPUCBSearch(epsilon, **(own | settings))
-
-
-@pytest.mark.parametrize("made", [object(), int, lambda config: (yield config)])
-def test_what_is_no_function_is_refused(made: Any) -> None:
-    with pytest.raises(ValueError, match=r"returns one user's reward|a reward"):
-        ldp_trainable(made, epsilon=1.0, value_range=(0, 1))
 
 
 def test_a_private_trainable_looks_like_its_function() -> None:
@@ -323,10 +214,6 @@ def test_a_kernel_matrix_that_does_not_fit_is_refused_before_any_trial() -> None
         search_of(kernel_matrix=KERNEL, search_space=space)
     with pytest.raises(ValueError, match="10 values"):
         search_of(kernel_matrix=KERNEL).set_search_properties(None, None, space)
-
-
-def test_plan_says_what_so_many_users_can_tell() -> None:
-    assert "400 evaluations" in str(search_of().plan(400))
 
 
 @pytest.mark.usefixtures("local_hosts")

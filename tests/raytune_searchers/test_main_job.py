@@ -7,7 +7,6 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,10 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 
-from ray import tune
 from ray.tune.schedulers import ASHAScheduler
 
 from privbo_plugins.errors import PrivacyWarning
-from tests.inside import published_by, report_of
+from tests.inside import published_by
 from tests.raytune_searchers.hosts import evaluation
 from tests.raytune_searchers.runs import (
     PLANE,
@@ -129,53 +127,14 @@ def test_a_trials_process_imports_no_session_vault_model_or_accountant(job: Job)
     ])  # fmt: skip
 
 
-@pytest.mark.soak
-def test_scores_choices_of_any_kind_and_a_plan_that_fits_num_samples(
-    the_ray: Any, tmp_path: Path
-) -> None:
-    search = make_search(metric=None, mode=None, n_steps=None, n_starts=None)
-    space = {
-        "f": tune.choice([np.sin, np.cos]),
-        "g": tune.choice([{"k": 1}, {"k": 2}]),
-        "x": tune.uniform(0, 1),
-    }
-
-    def scores(config: dict[str, Any]) -> np.ndarray:
-        return 1.0 - np.abs(config["f"](config["x"]) - RECORDS) / config["g"]["k"]
-
-    results = fit(
-        search,
-        search.private(scores),
-        tmp_path,
-        param_space=space,
-        num_samples=12,
-        metric="accuracy",
-        mode="max",
-        max_concurrent_trials=1,
-    )
-    assert not results.errors
-    assert search.finished()
-    assert len(results) == report_of(search)["plan"].n_trials <= 12
-    assert search.guarantee(results).protected
-    best = results.get_best_result().metrics["accuracy"]
-    assert best == max(published_by(search).values())
-    with pytest.raises(ValueError, match=r"search\.recommend\(param_space\)"):
-        search.recommend()
-    recommended = search.recommend(space)
-    assert recommended["f"] in (np.sin, np.cos)
-    assert recommended["g"] in ({"k": 1}, {"k": 2})
-
-
 # Through the hooks ------------------------------------------------------------------------------
-
-
-def scores(config: dict[str, Any]) -> np.ndarray:
-    return 1.0 - squares(config)
 
 
 @pytest.mark.usefixtures("local_hosts")
 @pytest.mark.parametrize(
-    ("mode", "values", "mu"), [("min", squares, 1.0), ("max", scores, 3.0)], ids=["min", "max"]
+    ("mode", "values", "mu"),
+    [("min", squares, 1.0), ("max", lambda config: 1.0 - squares(config), 3.0)],
+    ids=["min", "max"],
 )
 def test_a_longer_run_finds_the_optimum(mode: str, values: Any, mu: float) -> None:
     search = begun(make_search(mu, mode=mode, n_steps=12, step_size=None, step_rule="momentum"))
@@ -187,14 +146,3 @@ def test_a_longer_run_finds_the_optimum(mode: str, values: Any, mu: float) -> No
     assert_sound(search, mu)
     if mode == "max":
         assert max(trial.metrics["loss"] for trial in trials) > 0.8
-
-
-@pytest.mark.usefixtures("local_hosts")
-def test_a_plain_trainable_still_searches_and_nothing_is_claimed() -> None:
-    search = begun(make_search(n_steps=6))
-    with pytest.warns(PrivacyWarning, match=r"plain floats.*search\.private"):
-        trials = evaluation(search, lambda config: {"loss": float(squares(config).mean())}, 12)
-    assert len(trials) == 12
-    guarantee = search.guarantee()
-    assert not guarantee.protected
-    assert "plain floats" in str(guarantee)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -94,31 +93,6 @@ def test_every_row_is_asked_once_and_then_the_search_ends(table: ReleasedTable) 
     assert search.suggest("late") == FINISHED
     assert search.recommend() == {"row": BEST}
     assert search.guarantee().n_answers == N
-
-
-def test_seeds_name_rows_and_names_are_the_users(table: ReleasedTable) -> None:
-    first, second = (search_of(table, seed=5, parameter="person") for _ in range(2))
-    assert row_of(first, "a", "person") == row_of(second, "b", "person")
-    assert len({row_of(search_of(table, seed=seed), "a") for seed in range(20)}) > 3
-    assert len({row_of(search_of(table, seed=None), "a") for _ in range(20)}) > 1
-
-
-def test_points_come_first_and_only_once(table: ReleasedTable) -> None:
-    search = search_of(table, points_to_evaluate=[{"row": 5}, {"row": 0}])
-    assert run(search, 1) == [5]
-    again = cloudpickle.loads(cloudpickle.dumps(search))
-    rows = run(again, prefix="u")
-    assert rows[0] == 0
-    assert sorted(rows) == sorted(set(range(N)) - {5})
-
-
-def test_repeats_go_on(table: ReleasedTable) -> None:
-    search = search_of(table, repeats=True, points_to_evaluate=[{"row": 2}, {"row": 2}])
-    rows = run(search, 2 * N)
-    assert rows[:2] == [2, 2]
-    assert len(rows) == 2 * N
-    assert Counter(rows).most_common(1)[0][1] > 2
-    assert search.guarantee().n_answers == len(set(rows))
 
 
 # What trials report -----------------------------------------------------------------------------
@@ -222,46 +196,12 @@ def test_other_param_spaces_are_refused(space: Any, text: str, table: ReleasedTa
         search_of(table).set_search_properties("answer", "max", space)
 
 
-def test_metric_and_mode_may_come_late_and_must_come(table: ReleasedTable) -> None:
-    search = POGPUCBSearch(table)
-    with pytest.raises(RuntimeError, match=r"POGPUCBSearch needs metric= and mode=.*param_space"):
-        search.suggest("a")
-    search.on_trial_complete("a", {"answer": 1.0})
-    assert search.set_search_properties(None, "min", {"c": 1})
-    assert (search.metric, search.mode) == ("_metric", "min")
-    row_of(search, "a")
-
-
-def test_another_mode_later_turns_what_was_learned(table: ReleasedTable) -> None:
-    search = search_of(table)
-    run(search)
-    assert search.set_search_properties("answer", "min", {"c": 1})
-    assert search.recommend()["row"] in (0, N - 1)
-    assert search.suggest("late") == FINISHED
-
-
 # What is kept -----------------------------------------------------------------------------------
 
 
 def restored(search: POGPUCBSearch, folder: Path) -> POGPUCBSearch:
     search.save_to_dir(str(folder), "session")
     return POGPUCBSearch.from_experiment(folder)
-
-
-def test_a_restored_search_goes_on_and_asks_no_told_row_again(
-    table: ReleasedTable, tmp_path: Path
-) -> None:
-    search = search_of(table.save(tmp_path / "table.npz"))
-    told = run(search, 4)
-    out = row_of(search, "out")
-    for again in (restored(search, tmp_path), cloudpickle.loads(cloudpickle.dumps(search))):
-        assert row_of(again, "out") == out
-        assert again.recommend() == search.recommend()
-        assert again.guarantee() == search.guarantee()
-        rest = run(again, N - 5, "u")
-        assert sorted([*told, out, *rest]) == list(range(N))
-        finish(again, "out", outcome(out))
-        assert again.suggest("late") == FINISHED
 
 
 def test_rows_of_trials_that_a_restore_dropped_come_last(
@@ -310,14 +250,6 @@ def test_a_file_is_pickled_as_its_path_and_must_stay_the_same(
     left = cloudpickle.loads(pickled)
     finish(left, "anew", 0.5, **{"config/row": 1})  # never raises
     assert left.guarantee().protected
-
-
-def test_a_table_in_memory_is_pickled_whole(table: ReleasedTable) -> None:
-    search = search_of(table)
-    rows = run(search, 3)
-    pickled = pickle.dumps(search)
-    assert table.Z.tobytes()[:16] in pickled
-    assert not set(run(pickle.loads(pickled), prefix="u")) & set(rows)
 
 
 # What may be claimed ----------------------------------------------------------------------------

@@ -13,15 +13,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 
 import ray.cloudpickle as cloudpickle
 from ray import tune
-from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining
-from ray.tune.search import ConcurrencyLimiter
+from ray.tune.schedulers import PopulationBasedTraining
 from ray.tune.search.optuna import OptunaSearch
 
 from privbo_plugins.algorithms.released_means import MeansConfig
@@ -29,7 +27,6 @@ from privbo_plugins.cli import main
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, VaultError
 from privbo_plugins.store.run import NEVER_COMPARED
 from raytune_searchers import PrivateSearch, private_trainable, report_public
-from raytune_searchers._audit import rows_of
 from raytune_searchers._channel import LOSSES, UNWATCHED
 from tests.inside import call_host, channel_of, host_name, published_by
 from tests.raytune_searchers.hosts import LocalRay, Trial, in_session, sent
@@ -37,8 +34,6 @@ from tests.raytune_searchers.means_scenes import Experiment, counted, wrapped
 from tests.raytune_searchers.runs import (
     LINE,
     PLANE,
-    RECORDS,
-    absent,
     assert_sound,
     begun,
     fit,
@@ -93,13 +88,6 @@ def spent(private: Any) -> float:
 # In the driver alone ----------------------------------------------------------------------------
 
 
-def test_the_plan_says_what_a_run_costs_and_how_to_run_it_here() -> None:
-    plan = private_of().plan(n_records=len(RECORDS) * 10)
-    assert plan.n_trials == N
-    assert plan.value_noise == pytest.approx(math.sqrt(N) / (len(RECORDS) * 10), rel=1e-5)
-    assert "max_concurrent_trials" in str(plan)
-
-
 def test_a_trial_gets_the_function_alone() -> None:
     private = private_of()
     blob = cloudpickle.dumps(private)
@@ -111,18 +99,6 @@ def test_a_trial_gets_the_function_alone() -> None:
 
 
 # The callback, in this process ------------------------------------------------------------------
-
-
-def test_a_run_whose_every_row_was_compared_is_protected(local_hosts: LocalRay) -> None:
-    private = private_of()
-    experiment = Experiment(private.callback)
-    for i in range(N):
-        experiment.run(private, f"t{i}")
-    experiment.end()
-    guarantee = private.guarantee()
-    assert guarantee.protected, guarantee
-    assert guarantee.mu_spent == pytest.approx(1.0)
-    assert spent(private) == pytest.approx(1.0)
 
 
 def test_a_value_that_was_released_and_never_compared_unprotects_until_all_rows_are_given(
@@ -185,59 +161,6 @@ def test_a_config_of_another_space_is_refused_before_a_function_runs(
 ) -> None:
     with pytest.raises(ValueError, match="param_space has 'depth'"):
         Experiment(private_of().callback).begin("t0", depth=3)
-
-
-@pytest.mark.parametrize("raw", [0.7, [0.7, 0.8], np.array([0.7, 0.8]), "0.7", {"auc": 0.7}])
-def test_a_config_that_a_wrapper_has_written_into_unprotects(
-    raw: Any, local_hosts: LocalRay
-) -> None:
-    private = private_of()
-    experiment = Experiment(private.callback)
-    experiment.run(private, "t0")
-    trial = experiment.begin("t1")
-    assert private.guarantee().protected
-    row = {"loss": math.nan, "trial_id": "t1", "config": {"x": raw}}
-    with pytest.warns(PrivacyWarning, match="another config"):
-        private.callback.on_trial_result(trial=trial, result=row)
-    assert not private.guarantee().protected
-
-
-def around(private: Any, name: str) -> Any:
-    """A wrapper around a private trainable that adds a value where Tune takes it."""
-
-    def wrapper(config: dict[str, Any]) -> dict[str, Any]:
-        row = dict(private(config))
-        if name == "config":
-            config["x"] = 0.735
-            return row
-        return row | {name: "0.735" if name == "experiment_tag" else 735}
-
-    return wrapper
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["config"]
-    + [
-        pytest.param(name, marks=pytest.mark.soak)
-        for name in ("time_this_iter_s", "experiment_tag", "training_iteration")
-    ],
-)
-def test_what_tune_takes_from_a_wrapper_under_its_own_names_unprotects(
-    name: str, the_ray: Any, tmp_path: Path
-) -> None:
-    private = private_of(n_trials=1)
-    with pytest.warns(PrivacyWarning, match="Nothing is protected"):
-        run(private, tmp_path, given=around(private, name), num_samples=1)
-    assert not private.guarantee().protected
-
-
-@pytest.mark.soak
-def test_what_tune_writes_over_a_wrapper_is_no_concern(the_ray: Any, tmp_path: Path) -> None:
-    private = private_of(n_trials=1)
-    results = run(private, tmp_path, given=around(private, "trial_id"), num_samples=1)
-    assert results[0].metrics["trial_id"] != 735
-    assert private.guarantee(results).protected
 
 
 def test_a_config_that_a_scheduler_has_changed_on_the_way_is_no_concern(
@@ -431,12 +354,6 @@ def test_a_row_that_comes_after_the_vault_has_ended_unprotects(local_hosts: Loca
     assert not private.guarantee().protected
 
 
-def test_without_a_trial_nothing_is_claimed(local_hosts: LocalRay) -> None:
-    guarantee = private_of().guarantee()
-    assert not guarantee.protected
-    assert "no trial of private_trainable has run" in str(guarantee)
-
-
 # On a real Ray ----------------------------------------------------------------------------------
 
 
@@ -466,53 +383,6 @@ def test_another_searcher_sees_releases_only(the_ray: Any, tmp_path: Path, mode:
     private.close()
     assert private.guarantee().protected
     assert private.guarantee().mu_spent == pytest.approx(1.0)
-
-
-@pytest.mark.soak
-def test_random_search_by_tune_itself_and_trials_beyond_the_budget(
-    the_ray: Any, tmp_path: Path
-) -> None:
-    """With next to no noise the recommended config is the one with the least mean."""
-    private = private_of(mu=1e5)
-    results = run(private, tmp_path, num_samples=N + 2, max_concurrent_trials=1)
-    assert results.num_errors == 2
-    assert all("budget of this run is spent" in str(error) for error in results.errors)
-    assert private.guarantee(results).protected
-    assert private.status()["finished"]
-    told = [r.config["x"] for r in results if not r.error]
-    best = min(told, key=lambda x: float(np.mean(squares({"x": x}))))
-    assert private.recommend()["x"] == pytest.approx(best)
-    private.close()
-
-
-@pytest.mark.soak
-def test_trials_that_asha_stops_are_not_paid_for(the_ray: Any, tmp_path: Path) -> None:
-    def trained(config: dict[str, Any]) -> np.ndarray:
-        for epoch in range(3):
-            report_public({"train_loss": config["x"] + 1 / (epoch + 1)})
-        return squares(config)
-
-    private = private_of(trained)
-    scheduler = ASHAScheduler(
-        metric="train_loss", mode="min", max_t=10, grace_period=1, reduction_factor=2
-    )
-    results = run(
-        private,
-        tmp_path,
-        ConcurrencyLimiter(OptunaSearch(seed=1, metric="loss", mode="min"), 1),
-        scheduler=scheduler,
-        metric=None,
-        mode=None,
-        max_concurrent_trials=None,
-    )
-    assert not results.errors
-    told = [r for r in results if not math.isnan(r.metrics["loss"])]
-    assert 1 <= len(told) < N
-    guarantee = private.guarantee()
-    assert guarantee.protected, guarantee
-    assert guarantee.n_releases == len(told)
-    assert spent(private) == pytest.approx(len(told) / N)
-    private.close()
 
 
 @pytest.mark.soak
@@ -563,26 +433,6 @@ def test_without_the_callback_no_function_runs(the_ray: Any, tmp_path: Path) -> 
     assert spent(private) == pytest.approx(1 / N)
     assert private.guarantee().protected
     private.close()
-
-
-@pytest.mark.slow
-def test_a_raw_row_on_the_way_is_found_although_the_last_one_is_a_release(
-    the_ray: Any, tmp_path: Path
-) -> None:
-    private = private_of()
-
-    def around(config: dict[str, Any]) -> dict[str, float]:
-        tune.report({"loss": float(np.mean(squares(config)))})
-        return dict(private(config))
-
-    with pytest.warns(PrivacyWarning, match="Nothing is protected"):
-        results = run(private, tmp_path, given=around, num_samples=2)
-    assert not results.errors
-    published = published_by(search_of(private))
-    assert {r.metrics["trial_id"]: r.metrics["loss"] for r in results} == published
-    assert not private.guarantee().protected
-    private.close()
-    assert not private.guarantee().protected
 
 
 @pytest.mark.soak
@@ -653,37 +503,6 @@ def _run_until_killed(folder: Path, own: dict[str, Any]) -> None:
     run_until_killed(scene, {"folder": str(folder), "own": own})
 
 
-@pytest.mark.soak
-def test_tune_run_resources_and_new_processes_work_and_import_nothing_of_a_driver(
-    the_ray: Any, tmp_path: Path
-) -> None:
-    def noted(config: dict[str, Any]) -> np.ndarray:
-        import sys
-
-        (tmp_path / "modules").write_text(json.dumps(sorted(sys.modules)))
-        return squares(config)
-
-    private = private_of(noted)
-    analysis = tune.run(
-        tune.with_resources(private, {"cpu": 2}),
-        config=LINE,
-        metric="loss",
-        mode="min",
-        num_samples=2,
-        callbacks=[private.callback],
-        storage_path=str(tmp_path),
-        name="run",
-        verbose=0,
-        reuse_actors=False,
-    )
-    assert private.guarantee(analysis).protected, private.guarantee(analysis)
-    assert spent(private) == pytest.approx(2 / N)
-    imported = json.loads((tmp_path / "modules").read_text())
-    assert "raytune_searchers._trainable" in imported
-    assert absent(imported, ["raytune_searchers._means", "opendp", "sqlalchemy"])
-    private.close()
-
-
 # What an experiment that ends without a word leaves behind ---------------------------------------
 
 
@@ -733,11 +552,3 @@ def test_rows_that_an_error_of_another_callback_kept_from_ours_count_as_not_comp
         metrics={**returned, "trial_id": trial.trial_id, "training_iteration": 1}, error=None
     )
     assert not private.guarantee([stored]).protected  # an earlier logger may have shown more
-
-
-def test_all_rows_of_a_trial_that_was_begun_again_are_compared() -> None:
-    rows = [{"loss": 0.42, "training_iteration": 1}, {"loss": 0.5, "training_iteration": 1}]
-    stored = SimpleNamespace(metrics=rows[-1], metrics_dataframe=pd.DataFrame(rows))
-    found = rows_of(stored)
-    assert found is not None
-    assert [row["loss"] for row in found] == [0.42, 0.5, 0.5]

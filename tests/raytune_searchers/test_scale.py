@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import ray.cloudpickle as cloudpickle
 from ray import tune
 
 from privbo_plugins.errors import VaultError
@@ -172,26 +171,6 @@ def test_results_that_a_lost_vault_cannot_explain_any_more_are_not_vouched_for(
         read.history()
 
 
-def test_of_a_long_run_whose_database_is_gone_the_standing_is_left(
-    tmp_path: Path, local_hosts: LocalRay
-) -> None:
-    search = on_records(tmp_path)
-    private = search.private(losses)
-    grown(search, private, 0, 62)
-    saved(search, tmp_path)
-    recommended = search.recommend()
-    del search
-    local_hosts.end_driver()
-    local_hosts.running = False
-    (tmp_path / "vault.db").unlink()
-    read = DPGIBOSearch.from_experiment(tmp_path)
-    guarantee = read.guarantee()
-    assert (guarantee.mu_spent, guarantee.protected) == (guarantee.mu, True)  # at most
-    assert read.recommend() == recommended
-    with pytest.raises(VaultError, match="put the database back"):
-        read.history()
-
-
 def test_a_name_that_was_not_declared_public_is_not_excused_by_a_longer_one(
     tmp_path: Path, local_hosts: LocalRay
 ) -> None:
@@ -201,20 +180,3 @@ def test_a_name_that_was_not_declared_public_is_not_excused_by_a_longer_one(
     operation = f"report_public({long})"
     call_host(search, "declare_public", operation, "a")
     assert call_host(search, "record", "b", (operation,)).vouched == frozenset()
-
-
-@pytest.mark.soak
-def test_ten_thousand_trials_read_as_much_each_as_the_thousandth(
-    tmp_path: Path, local_hosts: LocalRay
-) -> None:
-    """Not from the start: a search keeps a vault in memory as a whole while it is small."""
-    search = on_records(None)
-    private = search.private(losses)
-    grown(search, private, 0, 1_002)
-    early = cost(search, private, tmp_path, 1_002, 12)
-    size = saved(search, tmp_path)
-    grown(search, private, 1_014, 10_002)
-    assert cost(search, private, tmp_path, 10_002, 12) == early
-    assert saved(search, tmp_path) == pytest.approx(size, abs=64)
-    assert len(cloudpickle.dumps(search)) < 10 * size
-    assert call_host(search, "record", f"t{9_999:05d}").published is not None

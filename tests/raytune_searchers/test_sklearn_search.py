@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import pickle
 import time
 from pathlib import Path
@@ -23,7 +22,6 @@ from sklearn.model_selection import ShuffleSplit
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
-from privbo_plugins.errors import ObjectiveFailedError
 from sklearn_search import PrivateSearch
 from tests.leaks.scanner import Scanner
 
@@ -96,29 +94,6 @@ def test_it_tunes_on_ray_and_leaves_releases_only(the_ray: Any, tmp_path: Path) 
 
 
 @pytest.mark.soak
-def test_without_noise_it_shows_what_is_computed_by_hand(the_ray: Any, tmp_path: Path) -> None:
-    X, y = records()
-    search = make_search(
-        tmp_path, mu=math.inf, method="released-means", n_trials=6, n_jobs=-1
-    ).fit(X, y)
-    assert len(search.trials_["loss"]) == 6
-    for params, loss in zip(search.trials_["params"], search.trials_["loss"], strict=True):
-        assert loss == pytest.approx(losses_of(params).mean(), rel=1e-9)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("refit", [True, False], ids=["refit", "no refit"])
-@pytest.mark.parametrize("method", ["dp-gibo", "released-means"])
-def test_the_model_that_is_published_is_charged_to_the_training_records(
-    the_ray: Any, method: str, refit: bool, tmp_path: Path
-) -> None:
-    X, y = records()
-    search = make_search(tmp_path, method=method, n_trials=6, training_mu=0.5, refit=refit)
-    ((mu, n, _),) = search.fit(X, y).guarantee_.trainings
-    assert (mu, n) == (0.5, len(search.trials_["loss"]) + refit)
-
-
-@pytest.mark.soak
 def test_a_searcher_of_tunes_own_sees_noisy_means(the_ray: Any, tmp_path: Path) -> None:
     pytest.importorskip("optuna", reason="Optuna is not installed (the optuna extra)")
     from ray.tune.search.optuna import OptunaSearch
@@ -147,24 +122,6 @@ def test_no_record_stays_in_rays_object_store_when_the_search_is_over(
     while stored() > X.nbytes / 4 and time.monotonic() < end:
         time.sleep(0.5)
     assert stored() < X.nbytes / 4
-
-
-@pytest.mark.soak
-def test_a_trial_that_fails_ends_it_and_says_no_more_than_that(
-    the_ray: Any, tmp_path: Path
-) -> None:
-    X, y = records()
-    search = make_search(tmp_path).set_params(
-        estimator__model=Ridge(solver="none of these"), estimator__scale="passthrough"
-    )
-    with pytest.raises(ObjectiveFailedError, match="backend='optuna'"):
-        search.fit(X, y)
-    assert not hasattr(search, "best_params_")
-    worst = make_search(
-        tmp_path, study_name="worst", error_score=math.nan, mu=math.inf,
-        method="released-means", n_trials=3, refit=False,
-    ).set_params(estimator__model=Ridge(solver="none of these"))  # fmt: skip
-    assert set(worst.fit(X, y).trials_["loss"]) == {1.0}, "the bound"
 
 
 def test_a_study_of_optunas_is_none_of_rays(tmp_path: Path) -> None:

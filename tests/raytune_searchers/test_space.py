@@ -8,7 +8,6 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,25 +28,6 @@ from ray.tune.impl.placeholder import (
 from privbo_plugins.spaces import Categorical
 from raytune_searchers._space import TuneSpace, holds_placeholder, to_space
 
-NUMERIC: dict[str, Callable[[], Any]] = {
-    "uniform": lambda: tune.uniform(-2.0, 3.0),
-    "loguniform": lambda: tune.loguniform(1e-4, 1e-1),
-    "quniform": lambda: tune.quniform(-1.0, 2.0, 0.25),
-    "quniform of tenths": lambda: tune.quniform(0.1, 0.9, 0.1),
-    "quniform of ones": lambda: tune.quniform(0.0, 4.0, 1),
-    "qloguniform": lambda: tune.qloguniform(0.5, 8.0, 0.5),
-    "randint": lambda: tune.randint(-3, 4),
-    "qrandint": lambda: tune.qrandint(-6, 9, 3),
-    "qrandint between": lambda: tune.qrandint(1, 10, 3),
-    "qrandint of ones": lambda: tune.qrandint(0, 5, 1),
-    "lograndint": lambda: tune.lograndint(1, 9),
-    "qlograndint": lambda: tune.qlograndint(2, 16, 2),
-    "qlograndint between": lambda: tune.qlograndint(3, 17, 5),
-    "qlograndint of ones": lambda: tune.qlograndint(1, 6, 1),
-}
-
-GRIDS = [name for name in NUMERIC if name not in ("uniform", "loguniform")]
-
 
 class Thing:
     """Compares by identity, as most objects do."""
@@ -60,51 +40,6 @@ def converted(config: dict[str, Any]) -> TuneSpace:
     space = to_space(config)
     assert space is not None
     return space
-
-
-def reachable(domain: Any) -> set[Any]:
-    """Every value that the converted domain can take, by walking its coordinate."""
-    space = converted({"a": domain, "other": tune.uniform(0, 1)})
-    index = space.space.names.index("a")
-    found = set()
-    for u in np.linspace(0.0, 1.0, 2001):
-        x = np.zeros(2)
-        x[index] = u
-        found.add(space.suggestion(x)["a"])
-    return found
-
-
-def sampled(domain: Any) -> list[Any]:
-    return list(domain.sample(size=2000, random_state=np.random.default_rng(5)))
-
-
-def rounded(values: Any) -> set[Any]:
-    return {round(value, 9) for value in values}
-
-
-@pytest.mark.parametrize("kind", GRIDS)
-def test_a_grid_reaches_exactly_the_values_that_tune_samples(kind: str) -> None:
-    domain = NUMERIC[kind]()
-    assert rounded(reachable(domain)) == rounded(sampled(domain))
-
-
-@pytest.mark.parametrize("kind", ["uniform", "loguniform"])
-def test_a_continuous_range_is_tunes_own(kind: str) -> None:
-    domain = NUMERIC[kind]()
-    values, drawn = reachable(domain), sampled(domain)
-    assert domain.lower <= min(values) <= min(drawn)
-    assert max(drawn) <= max(values) <= domain.upper
-    assert (min(values), max(values)) == pytest.approx((domain.lower, domain.upper))
-    scale = np.log if kind == "loguniform" else np.asarray
-    middle = scale(np.median(sorted(values)))
-    assert middle == pytest.approx(np.median(scale(np.array(drawn))), rel=0.05, abs=0.15)
-
-
-@pytest.mark.parametrize("kind", NUMERIC)
-def test_values_have_the_type_that_tune_gives_them(kind: str) -> None:
-    domain = NUMERIC[kind]()
-    kinds = {type(value) for value in reachable(domain)}
-    assert kinds == {type(domain.sample())}
 
 
 def test_choices_stay_in_their_order_and_keep_their_types() -> None:
@@ -137,7 +72,8 @@ def test_a_domain_with_a_single_value_is_fixed_and_still_suggested(
     assert space.fixed == {"n/single": value}
     assert space.space.names == ("x",)
     assert space.suggestion([0.25]) == {"n": {"single": value}, "x": 0.25}
-    assert all(drawn == value or drawn == pytest.approx(value) for drawn in sampled(domain))
+    drawn = domain.sample(size=50, random_state=np.random.default_rng(5))
+    assert all(one == value or one == pytest.approx(value) for one in drawn)
 
 
 UNFIT: list[tuple[dict[str, Any], str]] = [

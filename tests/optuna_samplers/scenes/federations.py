@@ -323,29 +323,6 @@ def serve_loudly(folder: Path, vault: str, n_agents: int) -> None:
     serve(folder, vault, n_agents)
 
 
-def take_part(
-    folder: Path,
-    n: int,
-    url: str,
-    total: int,
-    point: str | None = None,
-    t: int = 2,
-) -> None:
-    """Agent n: goes on until its study has so many trials and all rounds have been released."""
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    warnings.simplefilter("ignore")
-    link = MortalLink(invited(folder / f"invitation-{n}"), folder / "seen", Death(point, t))
-    sampler = DPFTSDESampler(link, search_space=SQUARE, seed=n)
-    study = open_study(url, f"agent-{n}", sampler)
-    while len(study.get_trials(deepcopy=False)) < total or not _all_released(link):
-        study.optimize(bowl(n), n_trials=1)
-        time.sleep(0.02)
-    link.leave()
-    for broadcast in link.broadcasts():
-        append(folder / "seen", [n, broadcast.round, broadcast.weights.tolist()])
-    append(folder / "done", [n, link.guarantee().n_released])
-
-
 def invited(path: Path) -> Any:
     """A link by the invitation in a file, once there is one."""
     end = time.monotonic() + 30
@@ -356,11 +333,3 @@ def invited(path: Path) -> Any:
             if time.monotonic() > end:
                 raise
             time.sleep(0.05)
-
-
-def _all_released(link: Any) -> bool:
-    try:
-        guarantee = link.guarantee()
-    except FederationError:
-        return False
-    return bool(guarantee.n_released == guarantee.n_rounds)

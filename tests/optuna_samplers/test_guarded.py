@@ -1,0 +1,123 @@
+"""What a private objective writes into its study: nothing but what is declared public."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from optuna_samplers import private_objective
+from privbo_plugins.errors import PrivacyError
+from tests.drivers import Run, begin, status
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
+    pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning"),  # few records
+]
+
+each_system = pytest.mark.parametrize("system", ["records", "any sampler", "rewards", "duets"])
+
+OUTPUTS: dict[str, Callable[..., Any]] = {
+    "report": lambda trial, **public: trial.report(0.5, 1, **public),
+    "should_prune": lambda trial, **public: trial.should_prune(**public),
+    "set_user_attr": lambda trial, **public: trial.set_user_attr("a", 1, **public),
+    "set_constraint": lambda trial, **public: trial.set_constraint("c", 1.0, **public),
+}
+
+CLOSED: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "report": (OUTPUTS["report"], "intermediate values"),
+    "should_prune": (OUTPUTS["should_prune"], "private records|private"),
+    "set_user_attr": (OUTPUTS["set_user_attr"], "user attributes"),
+    "set_constraint": (OUTPUTS["set_constraint"], "constraint"),
+    "study": (lambda t: t.study, "storage"),
+    "storage": (lambda t: t.storage, "storage"),
+    "set_system_attr": (lambda t: t.set_system_attr("a", 1), "storage"),
+    "_trial_id": (lambda t: t._trial_id, "storage"),
+    "relative_params": (lambda t: t.relative_params, "live dictionary"),
+    "constraints": (lambda t: t.constraints, "constraint"),
+    "public=1": (lambda t: t.report(0.5, 1, public=1), "intermediate values"),
+    "public=False": (lambda t: t.report(0.5, 1, public=False), "intermediate values"),
+}
+"""What is closed, and why."""
+
+
+def private_of(run: Run, uses: list[Callable[[Any], Any]]) -> Any:
+    """An objective that does something beside its evaluation: the last of these."""
+
+    def objective(trial: Any) -> Any:
+        returned = run.objective(trial)  # type: ignore[attr-defined]
+        uses[-1](trial)
+        return returned
+
+    if run.key == "any sampler":
+        run.told = private_objective(objective, seed=0, **run.system.settings)  # type: ignore[attr-defined]
+        return run.told  # type: ignore[attr-defined]
+    return run.told.private(objective, **run.system.named)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("use", "why"), CLOSED.values(), ids=CLOSED)
+@each_system
+def test_a_private_objective_cannot_write_into_the_study(
+    system: str, use: Callable[[Any], Any], why: str, tmp_path: Path
+) -> None:
+    run = begin(system, "optuna", tmp_path)
+    study: optuna.Study = run.study  # type: ignore[attr-defined]
+    private = private_of(run, uses := [use])
+    with pytest.raises(PrivacyError, match="closed to a private objective") as raised:
+        study.optimize(private, n_trials=1)
+    assert any(word in str(raised.value) for word in why.split("|"))
+    trial = study.trials[0]
+    assert trial.state == TrialState.FAIL
+    assert set(trial.user_attrs) <= {"privbo:agent", "privbo:epoch"}
+    assert (trial.intermediate_values, trial.constraints) == ({}, {})
+    assert status(run)["releases"] == 0
+    uses.append(lambda _: None)
+    study.optimize(private, n_trials=1)
+    assert study.trials[1].state == TrialState.COMPLETE
+    assert run.ask("guarantee").protected
+
+
+@pytest.mark.parametrize("operation", OUTPUTS)
+@each_system
+def test_public_values_pass_and_are_noted(system: str, operation: str, tmp_path: Path) -> None:
+    run = begin(system, "optuna", tmp_path)
+    study: optuna.Study = run.study  # type: ignore[attr-defined]
+    declared = [lambda trial: OUTPUTS[operation](trial, public=True)]
+    study.optimize(private_of(run, declared), n_trials=3)
+    guarantee = run.ask("guarantee")
+    assert guarantee.protected
+    assert f"trial.{operation}" in " ".join(guarantee.notes)
+    assert f"trial.{operation}" in str(guarantee)
+    expected = {"report": {1: 0.5}}.get(operation, {})
+    assert study.trials[0].intermediate_values == expected
+    assert ("a" in study.trials[0].user_attrs) == (operation == "set_user_attr")
+
+
+def test_the_guarded_trial_passes_on_what_is_harmless(tmp_path: Path) -> None:
+    run, seen = begin("records", "optuna", tmp_path, search_space=None), dict[str, Any]()
+
+    def look(trial: Any) -> None:
+        seen.update(
+            number=trial.number,
+            params=trial.params,
+            distributions=list(trial.distributions),
+            started=trial.datetime_start,
+            text=repr(trial),
+            kinds=(
+                trial.suggest_int("k", 1, 9, log=True),
+                trial.suggest_categorical("c", ["a", "b"]),
+                trial.suggest_float("f", 0, 1, step=0.25),
+            ),
+        )
+
+    study: optuna.Study = run.study  # type: ignore[attr-defined]
+    study.optimize(private_of(run, [look]), n_trials=1)
+    params = study.trials[0].params
+    assert (seen["number"], seen["params"]) == (0, {"x": params["x"]})
+    assert (seen["distributions"], seen["text"]) == (["x"], "GuardedTrial(number=0)")
+    assert seen["started"] is not None
+    assert seen["kinds"] == tuple(params[name] for name in "kcf")
