@@ -106,10 +106,9 @@ def measured(
     tune.report(released)
 
 
-def rewarded(folder: Path, at_once: int, wanted: Any, config: dict[str, Any]) -> float:
+def rewarded(folder: Path, at_once: int, config: dict[str, Any]) -> float:
     """One user's reward."""
     arrive(folder, at_once)
-    hold(folder, BEFORE, wanted)
     return reward(config)
 
 
@@ -213,26 +212,10 @@ def rewards_search(kind: str, vault: str) -> Any:
     return LDPGPUCBSearch(1.0, **settings)
 
 
-def rewards(
-    folder: str,
-    kind: str,
-    address: str,
-    ip: str,
-    vault: str,
-    at_once: int = 3,
-    host_ip: str | None = None,
-    wanted: list[Any] | None = None,
-) -> None:
+def rewards_here(place: Path, kind: str, vault: str, at_once: int) -> None:
     """A search on privatised rewards."""
-    attach(address, ip, host_ip)
-    rewards_here(Path(folder), kind, vault, at_once, wanted)
-
-
-def rewards_here(
-    place: Path, kind: str, vault: str, at_once: int, wanted: list[Any] | None = None
-) -> None:
     search = rewards_search(kind, vault)
-    private = search.private(functools.partial(rewarded, place, at_once, wanted))
+    private = search.private(functools.partial(rewarded, place, at_once))
     results = tuner(
         search, private, place,
         param_space=LINE,
@@ -280,37 +263,14 @@ def federation_search(vault: str, agent_vaults: str) -> DPFTSDESearch:
     )
 
 
-def federation(
-    folder: str,
-    address: str,
-    ip: str,
-    vault: str,
-    agent_vaults: str,
-    host_ip: str | None = None,
-    wait: bool = False,
-) -> None:
+def federation_here(place: Path, vault: str, agent_vaults: str) -> None:
     """A federation."""
-    attach(address, ip, host_ip)
-    federation_here(Path(folder), vault, agent_vaults, wait)
-
-
-def federation_here(place: Path, vault: str, agent_vaults: str, wait: bool = False) -> None:
     search = federation_search(vault, agent_vaults)
-    objective = functools.partial(held_agent if wait else together, place, 3)
+    objective = functools.partial(together, place, 3)
     settings = {"failure": tune.FailureConfig(max_failures=20)}
     results = federated_scenes.start(search, search.private(objective), place, **settings).fit()
     told = {"finished": search.finished(), "left": search.left_out, "host": host_node(search)}
     conclude(place, search, results, **told)
-
-
-def held_agent(folder: Path, agents: int, agent: Any, config: dict[str, Any]) -> float:
-    """Waits, in its second trial, until the test has done what it wants to do."""
-    again = agent in lines(folder / "evaluated")
-    if again and first_time(folder / "struck"):
-        (folder / "held").write_text("{}")
-        while not (folder / "go on").exists():
-            time.sleep(0.05)
-    return together(folder, agents, agent, config)
 
 
 def everybody(folder: str, address: str, ip: str, vault: str, agent_vaults: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -26,6 +28,7 @@ from tests.raytune_searchers.federated_scenes import (
     evaluations,
     make_search,
     noted,
+    start,
 )
 from tests.raytune_searchers.hosts import crash, evaluation, lose
 from tests.raytune_searchers.scenes import (
@@ -72,6 +75,24 @@ def test_agents_of_a_host_that_died_are_left_out_unless_they_have_a_database(
     assert guarantee.protected
     assert guarantee.n_released == 2
     assert ("agents were left out" in str(guarantee)) == (not durable)
+
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("the_ray")
+def test_a_trial_whose_host_is_killed_before_it_stores_is_evaluated_once_more(
+    tmp_path: Path,
+) -> None:
+    def dies(agent: Any, before: int) -> None:
+        if agent == 0 and before == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    search = make_search(TWO, agent_vaults=f"sqlite:///{tmp_path}/{{agent}}.db")
+    results = start(search, search.private(noted(tmp_path, dies)), tmp_path).fit()
+    assert results.num_errors == 1
+    assert Counter(evaluations(tmp_path)) == {0: TRIALS + 1, 1: TRIALS}
+    assert search.left_out == []
+    assert rounds(search) == ["1", "2"]
+    assert search.guarantee(results).protected
 
 
 # The server -------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import json
 import math
 import pickle
 import re
-import stat
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -332,11 +331,6 @@ def test_relative_paths_are_made_absolute(tmp_path: Path, monkeypatch: pytest.Mo
     search = make_search(vault="sqlite:///vault.db")
     assert f"sqlite:///{tmp_path.resolve()}/vault.db" in vars(search).values()
     assert (tmp_path / "vault.db").exists()
-
-
-def test_the_vault_file_is_for_its_owner_only(tmp_path: Path) -> None:
-    make_search(vault=f"sqlite:///{tmp_path}/vault.db")
-    assert stat.S_IMODE((tmp_path / "vault.db").stat().st_mode) == 0o600
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:

@@ -134,6 +134,16 @@ def test_trials_that_are_out_when_the_experiment_ends_are_looked_at(local_hosts:
         sent(private)(trial.config)
 
 
+def test_without_the_callback_no_function_runs(local_hosts: LocalRay, tmp_path: Path) -> None:
+    private = private_of(counted(tmp_path))
+    for _ in range(2):
+        with in_session("t0", lambda _row: None), pytest.raises(PrivacyError) as raised:
+            sent(private)({"x": 0.5})
+        assert UNWATCHED in str(raised.value)
+    assert lines(tmp_path / "trained") == []
+    assert Experiment(private.callback).run(private, "t1").error is None
+
+
 def test_what_another_driver_has_watched_counts_for_nothing(
     local_hosts: LocalRay, tmp_path: Path
 ) -> None:
@@ -419,62 +429,6 @@ def test_a_config_that_population_based_training_changes_is_the_one_released(
     for result in results:
         assert result.metrics["loss"] == pytest.approx(np.mean(squares(result.config)), abs=1e-3)
     private.close()
-
-
-@pytest.mark.soak
-def test_without_the_callback_no_function_runs(the_ray: Any, tmp_path: Path) -> None:
-    private = private_of(counted(tmp_path))
-    results = run(private, tmp_path, num_samples=1, callbacks=[], name="never begun")
-    assert [UNWATCHED in str(error) for error in results.errors] == [True]
-    assert not run(private, tmp_path, num_samples=1, name="with it").errors
-    results = run(private, tmp_path, num_samples=1, callbacks=[], name="without it")
-    assert [UNWATCHED in str(error) for error in results.errors] == [True]
-    assert len(lines(tmp_path / "trained")) == 1
-    assert spent(private) == pytest.approx(1 / N)
-    assert private.guarantee().protected
-    private.close()
-
-
-@pytest.mark.soak
-@pytest.mark.usefixtures("quiet_noise")
-def test_wrapped_a_second_time_a_restored_experiment_spends_nothing_more(
-    the_ray: Any, tmp_path: Path
-) -> None:
-    first = wrapped(tmp_path, counted(tmp_path, _fail_the_third(tmp_path)))
-    results = run(first, tmp_path, max_concurrent_trials=1)
-    assert results.num_errors == 1
-    draws = lines(tmp_path / "draws")
-    trained = lines(tmp_path / "trained")
-    second = wrapped(tmp_path, counted(tmp_path))
-    path = str(tmp_path / "run")
-    results = tune.Tuner.restore(path, second, resume_errored=True).fit()
-    assert [UNWATCHED in str(error) for error in results.errors] == [True]
-    with pytest.raises(VaultError, match="spend mu a second time"):
-        tune.run(
-            second,
-            name="run",
-            storage_path=str(tmp_path),
-            resume="AUTO+ERRORED",
-            callbacks=[second.callback],
-            verbose=0,
-        )
-    assert lines(tmp_path / "draws") == draws
-    assert lines(tmp_path / "trained") == trained
-    results = tune.Tuner.restore(path, first, resume_errored=True).fit()
-    assert not results.errors
-    assert len(lines(tmp_path / "draws")) == N
-    assert spent(first) == pytest.approx(1.0)
-    assert ["test source" in r for r in first.guarantee(results).reasons] == [True]
-    first.close()
-
-
-def _fail_the_third(folder: Path) -> Any:
-    def strike(turn: int) -> None:
-        if turn == 2 and not (folder / "failed").exists():
-            (folder / "failed").touch()
-            raise ValueError("Jane Doe")
-
-    return strike
 
 
 @pytest.mark.soak
