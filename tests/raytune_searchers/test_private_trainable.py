@@ -137,7 +137,7 @@ def test_trials_that_are_out_when_the_experiment_ends_are_looked_at(local_hosts:
 def test_without_the_callback_no_function_runs(local_hosts: LocalRay, tmp_path: Path) -> None:
     private = private_of(counted(tmp_path))
     for _ in range(2):
-        with in_session("t0", lambda _row: None), pytest.raises(PrivacyError) as raised:
+        with in_session("t0", lambda _row: None), pytest.raises(VaultError) as raised:
             sent(private)({"x": 0.5})
         assert UNWATCHED in str(raised.value)
     assert lines(tmp_path / "trained") == []
