@@ -389,7 +389,7 @@ def vectors_on_ray() -> Act:
 
 
 RAY_WAYS = {
-    "a loss vector, DP-GIBO": (losses_on_ray, [(15, 5), (17, 6), (0, 0)]),
+    "a loss vector, DP-GIBO": (losses_on_ray, [(15, 5), (19, 7), (0, 0)]),
     "a reward, LDP GP-UCB": (rewards_on_ray, [(15, 6), (0, 0), (0, 0)]),
     "a row's answer, PO-GP-UCB": (answers_on_ray, [(0, 0), (15, 6), (0, 0)]),
     "an agent's vector, DP-FTS-DE": (vectors_on_ray, [(0, 0), (6, 6), (9, 7)]),
