@@ -15,6 +15,7 @@ from typing import Any
 import ray
 from ray.exceptions import ActorUnavailableError, RayError
 
+from privbo_plugins.algorithms.dp_fts_de import FederationConfig
 from privbo_plugins.errors import VaultError
 from raytune_searchers._arguments import checked_handle, private_url
 from raytune_searchers._shell import AGENTS, Agent
@@ -341,3 +342,21 @@ def _checked_agents(agents: Sequence[str] | None, n_agents: int) -> tuple[Agent,
                 f"got {name!r}."
             )
     return names
+
+
+def check_rounds(config: FederationConfig, trials: Any, deadline: float | None) -> None:
+    """Raises ValueError if a federation of these rounds cannot run on one cluster."""
+    whole = isinstance(trials, int) and not isinstance(trials, bool)
+    if not whole or trials <= config.n_startup:
+        raise ValueError(
+            f"n_trials must be a whole number above n_startup={config.n_startup}, the "
+            f"trials before an agent's first round, got {trials!r}."
+        )
+    if deadline is not None and not deadline > 0:
+        raise ValueError(f"deadline must be a positive number of seconds, got {deadline}.")
+    if config.aggregated:
+        raise ValueError(
+            "trust='aggregate' hides vectors from the server's operator, and one cluster runs "
+            "server and agents here: let every agent tune a study of its own "
+            "(optuna_samplers.DPFTSDESampler), or use trust='server'."
+        )

@@ -26,7 +26,7 @@ from privbo_plugins.settings import setting, settings, takes
 from privbo_plugins.status import status
 from raytune_searchers._audit import stored_in, value_in
 from raytune_searchers._channel import Channel
-from raytune_searchers._run import HostedRun, Reported
+from raytune_searchers._run import ComparedRun, Reported
 from raytune_searchers._search import TunePlan, TuneSearch, config_at
 from raytune_searchers._settings import SearchSettings
 from raytune_searchers._space import TuneSpace, to_space
@@ -61,7 +61,7 @@ class PrivateSearchSettings(PrivateRunSettings):
     )
 
 
-class LossesRun(HostedRun, Reported):
+class LossesRun(ComparedRun, Reported):
     """A run on per-record losses before a vault's host, and what users read of it."""
 
     _HOST = VAULT

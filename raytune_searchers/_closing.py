@@ -20,7 +20,7 @@ from ray import tune
 
 from privbo_plugins.errors import PrivacyError
 
-TESTED = "2.55.1 to 2.60"
+TESTED = "2.50 to 2.60"
 """Versions of Ray with which the tests pass; with a later one each trial finds out by itself."""
 
 _QUEUE = "_get_or_create_inter_actor_queue"

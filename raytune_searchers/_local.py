@@ -29,13 +29,13 @@ from privbo_plugins.settings import again, called_with, named, setting, settings
 from raytune_searchers._arguments import check_target
 from raytune_searchers._audit import Stored, config_in, stored_in
 from raytune_searchers._evaluations import PLAIN, UserOf, wrap
-from raytune_searchers._run import HostedRun
+from raytune_searchers._run import ComparedRun
 from raytune_searchers._trainable import Trainable
 from raytune_searchers.hosts.actors import in_worker
 from raytune_searchers.hosts.rewards import LEDGER, LedgerSettings
 
 
-class RewardsRun(HostedRun):
+class RewardsRun(ComparedRun):
     """A run on one privatised number a trial, before the host of its users' ledger."""
 
     _HOST = LEDGER

@@ -35,7 +35,7 @@ from raytune_searchers._arguments import check_target
 from raytune_searchers._audit import REPEATED, Row, given_to
 from raytune_searchers._base import LossesRun
 from raytune_searchers._channel import MEANS
-from raytune_searchers._run import HostedRun
+from raytune_searchers._run import ComparedRun
 from raytune_searchers._search import TunePlan, who_suggested
 from raytune_searchers._settings import SearchSettings, TuneSettings
 from raytune_searchers._space import to_space
@@ -100,7 +100,7 @@ class MeansRun(LossesRun):
     _WRAP = "Give tune.Tuner the trainable that private_trainable returned, as it is."
     _WATCHED = True
     _OF_THIS_PROCESS = (
-        *HostedRun._OF_THIS_PROCESS, "_here", "_cut_short", "_begun", "_private", "__name__",
+        *ComparedRun._OF_THIS_PROCESS, "_here", "_cut_short", "_begun", "_private", "__name__",
     )  # fmt: skip
 
     def __init__(self, given: _Settings) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.protocols import Evaluation, RewardAlgorithm
+from privbo_plugins.algorithms.protocols import Evaluation, RewardAlgorithm, Slot
 from privbo_plugins.algorithms.reward_plan import RewardScale, make_reward_plan
 from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.plots import Report, RewardHistory
@@ -24,7 +24,7 @@ from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.reports import reward_history, reward_report
 from privbo_plugins.sessions.rewards import check_user_budget
-from privbo_plugins.sessions.scheduler import Scheduler
+from privbo_plugins.sessions.scheduler import FailureCounts, Scheduler
 from privbo_plugins.settings import evolve
 from privbo_plugins.shown import as_float
 from privbo_plugins.status import planned_trials, status, used_up
@@ -77,6 +77,7 @@ class RewardSearch(RewardsRun, TuneSearch):
         self._user_budget, self._user_delta = given.user_budget, given.user_delta
         self._model: Scheduler[Any] | None = None
         self._scheduler: dict[str, Any] = {"evaluations": []}
+        self._lost: FailureCounts[Slot] = FailureCounts()
         self._asked = 0
         self._evaluations: dict[str, Evaluation] = {}  # of trials that have not shown anything yet
         self._begun: tuple[int, Array] | None = None  # the last epoch of replays, and where
@@ -104,11 +105,8 @@ class RewardSearch(RewardsRun, TuneSearch):
                 self._config, space.space, maximize=self._mode == "max", seed=int(self._seed or 0)
             )
             algorithm.load_state_dict(self._scheduler)
-            self._model = self._of(algorithm)
+            self._model = Scheduler(algorithm, self._lost)
         return self._model
-
-    def _of(self, algorithm: Any) -> Scheduler[Any]:
-        return Scheduler(algorithm)
 
     @property
     def _has_host(self) -> bool:
@@ -122,6 +120,7 @@ class RewardSearch(RewardsRun, TuneSearch):
         """Takes what the Tuner knows; False if it holds another space than the search's own."""
         self._scheduler, self._model = self._shown_so_far(), None  # the mode may be another
         self._evaluations.clear()
+        self._lost.clear()
         taken = super().set_search_properties(metric, mode, config, **spec)
         if taken and self._space is not None:
             self._algorithm(self._config, self._space.space)  # what does not fit is refused here

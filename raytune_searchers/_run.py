@@ -57,9 +57,7 @@ _MORE_RELEASED = "the vault ended, and more had been released than its last repo
 
 
 class HostedRun:
-    """Keeps a ledger in a host, and compares with it what Tune shows of trials.
-
-    It knows the way there, and what was known of the run where its host has ended.
+    """Keeps a ledger in a host: the way there, and what is known of it where it has ended.
 
     Args:
         vault: None or a database URL, as users give it.
@@ -73,12 +71,6 @@ class HostedRun:
 
     _HOST: ClassVar[Kind | None] = None
     """What the host holds; None where there is nothing that needs one."""
-    _PLAIN: ClassVar[str]
-    """The reason given for a value that never passed through the host."""
-    _BESIDE: ClassVar[str] = BESIDE
-    """And for a value that stands beside it, undeclared."""
-    _WRAP: ClassVar[str]
-    """What to do about a plain value."""
     _STATUS: ClassVar[str] = "status"
     """The host's operation that tells what each save keeps."""
     _ENDS_WITH_HOST: ClassVar[bool] = True
@@ -261,7 +253,80 @@ class HostedRun:
     def _see(self, head: tuple[int, str]) -> None:
         self._head = furthest(self._head, head)
 
-    # What Tune shows ------------------------------------------------------------------------
+    # What the user reads ---------------------------------------------------------------------
+
+    def _report(self) -> dict[str, Any]:
+        """The vault's public report, or the last one that was saved if the vault has ended."""
+        try:
+            return self._report_now()
+        except VaultError:
+            last = self._lasting()
+            if last is None:
+                raise
+            known = {**last, **self._kept_details()}
+            return {**known, "guarantee": self._as_far_as_known(known)}
+
+    def _report_now(self) -> dict[str, Any]:
+        for reason in self._exposed:  # the vault may have failed when it was first told
+            self._call("mark_unprotected", reason)
+        report: dict[str, Any] = self._call("report", self._unaudited)
+        self._last = report
+        self._see(report["head"])
+        return report
+
+    def _as_far_as_known(self, report: Mapping[str, Any]) -> Any:
+        """The last saved guarantee of a vault that has ended, and what was seen since."""
+        guarantee = report["guarantee"]
+        note = _ENDED if self._closed else f"{_ENDED}, and the most that it may have spent"
+        reasons = sorted(self._exposed | set(guarantee.reasons))
+        if self._unaudited:
+            reasons.append("the vault ended before every result was compared with it")
+        if self._head[0] > report.get("head", self._head)[0]:
+            reasons.append(_MORE_RELEASED)
+        notes, kept = (*guarantee.notes, note), guarantee.protected and not reasons
+        return replace(guarantee, notes=notes, protected=kept, reasons=tuple(reasons))
+
+    def _detail(self, name: str) -> Any:
+        """A part of the report that grows with the run.
+
+        Raises:
+            VaultError: If the vault has ended, and with it this part.
+        """
+        report = self._report()
+        if name not in report:
+            raise VaultError(
+                "The vault does not answer, and the search's checkpoint keeps single releases of "
+                f"the first {SHORT_RUN} trials only: of longer runs the vault's database holds "
+                "them. guarantee() and recommend() go without; for history() and report() put the "
+                "database back."
+            )
+        return report[name]
+
+    def close(self) -> None:
+        """Ends the vault's actor, if there is one.
+
+        A vault in memory is gone then, one in a database is not.
+
+        The last report is kept, so that ``guarantee``, ``recommend`` and ``report`` still work.
+        """
+        if not self._has_host:
+            return
+        with suppress(VaultError, RuntimeError):  # it has ended before, or there never was a run
+            self._report_now()
+            self._closed = self._handle is None and self._channel is not None
+        self._anchor.end()
+        self._channel = None
+
+
+class ComparedRun(HostedRun):
+    """Compares with the ledger of a host's run what Tune shows of its trials."""
+
+    _PLAIN: ClassVar[str]
+    """The reason given for a value that never passed through the host."""
+    _BESIDE: ClassVar[str] = BESIDE
+    """And for a value that stands beside it, undeclared."""
+    _WRAP: ClassVar[str]
+    """What to do about a plain value."""
 
     def _read(self, trial: str, row: Row) -> Shown:
         """Reads what a row shows that a release or a declaration must account for."""
@@ -365,70 +430,6 @@ class HostedRun:
             self._passed -= {trial}
             self._see_whole(trial)
         return True
-
-    # What the user reads ---------------------------------------------------------------------
-
-    def _report(self) -> dict[str, Any]:
-        """The vault's public report, or the last one that was saved if the vault has ended."""
-        try:
-            return self._report_now()
-        except VaultError:
-            last = self._lasting()
-            if last is None:
-                raise
-            known = {**last, **self._kept_details()}
-            return {**known, "guarantee": self._as_far_as_known(known)}
-
-    def _report_now(self) -> dict[str, Any]:
-        for reason in self._exposed:  # the vault may have failed when it was first told
-            self._call("mark_unprotected", reason)
-        report: dict[str, Any] = self._call("report", self._unaudited)
-        self._last = report
-        self._see(report["head"])
-        return report
-
-    def _as_far_as_known(self, report: Mapping[str, Any]) -> Any:
-        """The last saved guarantee of a vault that has ended, and what was seen since."""
-        guarantee = report["guarantee"]
-        note = _ENDED if self._closed else f"{_ENDED}, and the most that it may have spent"
-        reasons = sorted(self._exposed | set(guarantee.reasons))
-        if self._unaudited:
-            reasons.append("the vault ended before every result was compared with it")
-        if self._head[0] > report.get("head", self._head)[0]:
-            reasons.append(_MORE_RELEASED)
-        notes, kept = (*guarantee.notes, note), guarantee.protected and not reasons
-        return replace(guarantee, notes=notes, protected=kept, reasons=tuple(reasons))
-
-    def _detail(self, name: str) -> Any:
-        """A part of the report that grows with the run.
-
-        Raises:
-            VaultError: If the vault has ended, and with it this part.
-        """
-        report = self._report()
-        if name not in report:
-            raise VaultError(
-                "The vault does not answer, and the search's checkpoint keeps single releases of "
-                f"the first {SHORT_RUN} trials only: of longer runs the vault's database holds "
-                "them. guarantee() and recommend() go without; for history() and report() put the "
-                "database back."
-            )
-        return report[name]
-
-    def close(self) -> None:
-        """Ends the vault's actor, if there is one.
-
-        A vault in memory is gone then, one in a database is not.
-
-        The last report is kept, so that ``guarantee``, ``recommend`` and ``report`` still work.
-        """
-        if not self._has_host:
-            return
-        with suppress(VaultError, RuntimeError):  # it has ended before, or there never was a run
-            self._report_now()
-            self._closed = self._handle is None and self._channel is not None
-        self._anchor.end()
-        self._channel = None
 
 
 class Reported(abc.ABC):

@@ -30,7 +30,7 @@ from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.scheduler import HOPELESS, EarlyStop
 from raytune_searchers._arguments import check_target, checked_limit, checked_points
 from raytune_searchers._audit import Row, given_to
-from raytune_searchers._run import HostedRun, Reported
+from raytune_searchers._run import ComparedRun, Reported
 from raytune_searchers._settings import SearchSettings
 from raytune_searchers._space import TuneSpace, domains_of, holds_placeholder, to_space
 
@@ -77,7 +77,7 @@ def who_suggested(trial_id: str) -> str | None:
     return next(found, None)
 
 
-class TuneSearch(HostedRun, Reported, Searcher):  # type: ignore[misc]  # Ray has no types
+class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray has no types
     """Base of all searchers: Tune's hooks, and a run whose results they compare with its ledger.
 
     Args:
@@ -89,7 +89,7 @@ class TuneSearch(HostedRun, Reported, Searcher):  # type: ignore[misc]  # Ray ha
     """
 
     _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = (
-        *HostedRun._OF_THIS_PROCESS,
+        *ComparedRun._OF_THIS_PROCESS,
         *("_here", "_paused", "_patience", "_suggesting", "_reconcile"),
     )
 

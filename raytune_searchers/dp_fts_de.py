@@ -28,7 +28,14 @@ from privbo_plugins.sessions.settings import RoundSettings
 from privbo_plugins.settings import again, setting, settings, takes
 from privbo_plugins.shown import Shown, TrialRecord
 from privbo_plugins.status import status
-from raytune_searchers._agents import PAUSE, AgentHosts, Roster, agent_url, checked_template
+from raytune_searchers._agents import (
+    PAUSE,
+    AgentHosts,
+    Roster,
+    agent_url,
+    check_rounds,
+    checked_template,
+)
 from raytune_searchers._arguments import checked_run
 from raytune_searchers._audit import Row, config_in, foreign, stored_in, value_in
 from raytune_searchers._search import TuneSearch, merged
@@ -172,7 +179,7 @@ class DPFTSDESearch(TuneSearch):
     @takes(_Settings)
     def __init__(self, given: _Settings) -> None:
         config, run_name, seed = given.config, given.run_name, given.seed
-        _check_rounds(config, given.n_trials, given.deadline)
+        check_rounds(config, given.n_trials, given.deadline)
         self._config, self._trials, self._deadline = config, given.n_trials, given.deadline
         self._roster = Roster.checked(
             config.n_agents, given.agents, given.hosts, given.agent_vaults, given.log_to
@@ -488,20 +495,3 @@ def agent_trials(
         (merged(constants, space.suggestion(x)), float(value))
         for x, value in zip(X, values, strict=True)
     ]
-
-
-def _check_rounds(config: FederationConfig, trials: Any, deadline: float | None) -> None:
-    whole = isinstance(trials, int) and not isinstance(trials, bool)
-    if not whole or trials <= config.n_startup:
-        raise ValueError(
-            f"n_trials must be a whole number above n_startup={config.n_startup}, the "
-            f"trials before an agent's first round, got {trials!r}."
-        )
-    if deadline is not None and not deadline > 0:
-        raise ValueError(f"deadline must be a positive number of seconds, got {deadline}.")
-    if config.aggregated:
-        raise ValueError(
-            "trust='aggregate' hides vectors from the server's operator, and one cluster runs "
-            "server and agents here: let every agent tune a study of its own "
-            "(optuna_samplers.DPFTSDESampler), or use trust='server'."
-        )

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from privbo_plugins.algorithms.duets import DUETS
 from privbo_plugins.algorithms.duets.algorithm import Epoch
 from privbo_plugins.algorithms.duets.config import PUBLISHED, DUETSSettings
-from privbo_plugins.algorithms.protocols import Evaluation, Slot
+from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.privacy.local import OptionalRewardPrivacy
-from privbo_plugins.sessions.scheduler import FailureCounts, Scheduler
 from privbo_plugins.settings import Published, WholeNumber, setting, settings, takes
 from raytune_searchers._rewards import RewardSearch
 from raytune_searchers._settings import RewardSearchSettings
@@ -89,7 +88,6 @@ class DUETSSearch(Published, RewardSearch):
             raise ValueError(f"seed must be an integer >= 0 or None, got {given.seed!r}.")
         self._tagged: bool = bool(given.tags)
         self._tags: dict[str, dict[str, Any]] = {}
-        self._lost: FailureCounts[Slot] = FailureCounts()
         super().__init__(DUETS, config, mechanism, given)
         self._check_tag(self._param_space)
 
@@ -116,11 +114,7 @@ class DUETSSearch(Published, RewardSearch):
         if self._mode != before:  # what counted as the worst would count as the best
             self._scheduler = {**self._scheduler, "lost": []}
         self._tags.clear()
-        self._lost.clear()
         return taken
-
-    def _of(self, algorithm: DUETS) -> Scheduler[DUETS]:
-        return Scheduler(algorithm, self._lost)
 
     def _suggestion(self, trial_id: str) -> dict[str, Any]:
         suggestion = super()._suggestion(trial_id)
