@@ -48,29 +48,30 @@ class Calls:
         """The reply, and whether the request was sent twice because a connection was lost."""
         self._check_process()
         request = messages.encoded(message)
-        failure = None
+        code = details = None
         for again in (False, True):
             channel = self._opened()
-            reply, failure = self._exchanged(channel, call, request)
+            reply, code, details = self._exchanged(channel, call, request)
             if reply is not None:
                 return self._decoded(reply), again
-            if failure is None or failure.code() not in _LOST:
+            if code not in _LOST:
                 break
             self._hang_up(channel)
-        raise self._failed(failure)
+        raise self._failed(code, str(details))
 
-    def _exchanged(self, channel: Any, call: str, request: bytes) -> tuple[bytes | None, Any]:
+    def _exchanged(self, channel: Any, call: str, request: bytes) -> tuple[Any, Any, Any]:
+        """The reply, or the status and words of a failure."""
         shown = (
             ("privbo-agent", str(self.invitation.agent)),
             ("privbo-secret-bin", self.invitation.secret),
         )
         try:
             ask = channel.unary_unary(f"/{SERVICE}/{call}")
-            return ask(request, timeout=PATIENCE, metadata=shown), None
+            return ask(request, timeout=PATIENCE, metadata=shown), None, None
         except grpc.RpcError as error:
-            return None, error
+            return None, error.code(), error.details()
         except ValueError:  # another thread has closed the channel meanwhile
-            return None, _Closed()
+            return None, grpc.StatusCode.CANCELLED, "the connection was closed"
 
     def _decoded(self, reply: bytes) -> dict[str, Any]:
         try:
@@ -133,8 +134,7 @@ class Calls:
 
     # Errors -------------------------------------------------------------------------------------
 
-    def _failed(self, failure: Any) -> FederationError:
-        code, details = failure.code(), str(failure.details())
+    def _failed(self, code: Any, details: str) -> FederationError:
         if code is grpc.StatusCode.UNAUTHENTICATED or "CERTIFICATE_VERIFY_FAILED" in details:
             return FederationError(
                 f"What listens at {self.place} does not accept this invitation of agent "
@@ -164,13 +164,3 @@ class Calls:
             f"The federation's server at {self.place} gave an answer that this version does not "
             "know. Check that it runs the same version; the agent can go on alone meanwhile."
         )
-
-
-class _Closed:
-    """A call on a channel that is closed."""
-
-    def code(self) -> Any:
-        return grpc.StatusCode.CANCELLED
-
-    def details(self) -> str:
-        return "the connection was closed"

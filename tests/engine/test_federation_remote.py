@@ -604,13 +604,13 @@ def test_a_vector_that_may_have_been_used_is_not_sent_again(
         exchanged = link._calls._exchanged
 
         def lost(channel: Any, call: str, request: bytes) -> Any:
-            reply, failure = exchanged(channel, call, request)
+            told = exchanged(channel, call, request)
             if call != "submit" or not server.broadcasts() or again:
-                return reply, failure
+                return told
             server.close()
             again.append(stack.enter_context(serving(1, secret=secret, vault=vault,
                                                      address=address)))  # fmt: skip
-            return None, _Unavailable()
+            return None, grpc.StatusCode.UNAVAILABLE, "lost"
 
         again: list[FederatedServer] = []
         with ExitStack() as stack, closing(link):
@@ -619,16 +619,6 @@ def test_a_vector_that_may_have_been_used_is_not_sent_again(
                 link.submit(vector(M, 0))
             assert len(again[0].broadcasts()) == 1
             assert link.submit(vector(M, 1)) == 2
-
-
-class _Unavailable:
-    """The failure of a call whose connection was lost."""
-
-    def code(self) -> Any:
-        return grpc.StatusCode.UNAVAILABLE
-
-    def details(self) -> str:
-        return "lost"
 
 
 def test_every_bit_of_a_vector_arrives(server: FederatedServer, link: RemoteLink) -> None:

@@ -194,11 +194,11 @@ _REAL_CALL = hosts.Process.call
 
 def _exchanged(own: Any, channel: Any, call: str, request: bytes) -> Any:
     """Who called what, how long request and reply were, and of an error what it says."""
-    reply, failure = _REAL_EXCHANGE(own, channel, call, request)
+    reply, code, words = _REAL_EXCHANGE(own, channel, call, request)
     told = json.loads(reply or b"{}").get("error")
     sizes = len(request), len(reply or b"")
-    _tape.write(f"messages of {own.invitation.agent}", repr((call, sizes, told, failure is None)))
-    return reply, failure
+    _tape.write(f"messages of {own.invitation.agent}", repr((call, sizes, told, code is None)))
+    return reply, code, words
 
 
 _REAL_EXCHANGE = calls.Calls._exchanged
