@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -18,9 +17,8 @@ from privbo_plugins.algorithms.dp_gibo.algorithm import words
 from privbo_plugins.algorithms.protocols import FINAL, START
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.spaces import Categorical, Float, Space
-from privbo_plugins.store.vault import open_vault
 
-from .helpers import answer, cube, open_session, start
+from .helpers import answer, cube, start
 
 pytestmark = pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
 
@@ -177,53 +175,3 @@ def test_steps_keep_the_selected_choice() -> None:
 
 
 # Several workers --------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@settings(deadline=None, max_examples=4)
-@given(
-    d=st.integers(0, 6), arms=st.sampled_from([(2,), (3, 2)]), limit=st.integers(16, 40),
-    mu=st.sampled_from([0.1, 3.0, 60.0]), extra=st.integers(0, 2), data=st.data(),
-)  # fmt: skip
-def test_workers_in_any_order_never_spend_more_and_replay_what_was_released(
-    d: int, arms: tuple[int, ...], limit: int, mu: float, extra: int, data: st.DataObject
-) -> None:
-    """Trials ask, tell, tell twice and fail in any order, and those beyond the plan are free."""
-    space, vault, out = mixed(d, *arms), open_vault(), list[str]()
-    config = GIBOConfig(mu=mu, n_trials=limit, extra_values=extra)
-    workers = [open_session(config, space, vault=vault) for _ in range(3)]
-    told: dict[str, tuple[dict[str, Any], float]] = {}
-    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
-    for number in range(6 * limit):
-        worker = workers[rng.integers(3)]
-        if worker.finished:
-            break
-        if len(out) < 5 and rng.random() < 0.6:
-            worker.ask(f"t{number}")
-            out.append(f"t{number}")
-        elif out:
-            trial = out.pop(rng.integers(len(out)))
-            if rng.random() < 0.1:
-                worker.fail(trial)
-                continue
-            params, y = space.decode(worker.ask(trial).x), rng.uniform(size=900)
-            told[trial] = params, worker.tell(trial, params, space, y)[0]
-        for trial in list(told)[-2:]:
-            params, value = told[trial]
-            again = workers[rng.integers(3)].tell(trial, params, space, np.ones(900))[0]
-            assert again == value
-        assert worker.guarantee().mu_spent <= mu * (1 + 1e-9)
-    for worker in workers:
-        worker.refresh()
-    plan, charges, releases = workers[0].plan, workers[0].ledger(), workers[1].releases()
-    assert plan is not None
-    assert sorted((c.kind, c.key) for c in charges) == sorted((r.kind, r.key) for r in releases)
-    kinds = Counter(charge.kind for charge in charges)
-    assert kinds["gradient"] <= plan.n_steps
-    assert kinds["value"] + kinds[FINAL] <= plan.n_values
-    assert workers[2].finished
-    assert kinds[FINAL] == 1
-    rest = plan.n_values - kinds["value"] - 1  # of the reserve, which late trials draw on
-    spent = sum(charge.mu**2 for charge in charges) + rest * plan.mu_value**2
-    assert rest <= extra
-    assert spent == pytest.approx(mu**2)

@@ -19,7 +19,7 @@ from scipy.stats import norm
 from privbo_plugins.errors import BudgetExceededError
 from privbo_plugins.privacy.accountant import Cost, evaluations_delta, evaluations_epsilon
 from privbo_plugins.privacy.guarantee import LocalGuarantee
-from privbo_plugins.privacy.local import LOCAL_MECHANISMS, LocalMechanism, make_mechanism
+from privbo_plugins.privacy.local import LocalMechanism, make_mechanism
 from privbo_plugins.privacy.noise import SecureNoise
 from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.store.vault import Vault, open_vault
@@ -141,15 +141,6 @@ def evaluated(
 
 def claimed(curator: RewardSession, **how: Any) -> LocalGuarantee:
     return curator.guarantee(1, users_named=True, **how)
-
-
-def test_only_gaussian_evaluations_have_a_delta() -> None:
-    """What a ledger calls Gaussian by its run's mechanism, and nothing else."""
-    for name in LOCAL_MECHANISMS:
-        delta = 1e-6 if name == "gaussian" else None
-        mechanism = make_mechanism(0.5, bound=1.0, mechanism=name, delta=delta)
-        expected = Cost(0.5, delta or 0.0, gaussian=name == "gaussian")
-        assert mechanism.evaluation == expected
 
 
 def test_a_user_s_gaussian_evaluations_in_several_runs_are_claimed_at_a_true_pair() -> None:

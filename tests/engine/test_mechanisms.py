@@ -98,15 +98,6 @@ def test_clipped_values_are_distances_from_the_lower_bound(y: np.ndarray, low: f
 # Sensitivity --------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=250)
-@given(neighbours=pairs(), B=norms)
-def test_mean_of_rows_never_moves_more_than_its_sensitivity(
-    neighbours: tuple[np.ndarray, np.ndarray], B: float
-) -> None:
-    one, two = (mean_of_clipped_rows([G], B) for G in neighbours)
-    assert exact_norm(one - two) <= 2 * B / len(neighbours[0]) * SENSITIVITY_SLACK
-
-
 def squared_distance(one: np.ndarray, two: np.ndarray) -> Fraction:
     """Exactly: floats are fractions."""
     exact = zip(one.tolist(), two.tolist(), strict=True)
@@ -299,13 +290,6 @@ def test_secure_noise_is_the_gaussian_that_was_asked_for() -> None:
     low, high = stats.chi2.ppf([alarm / 2, 1 - alarm / 2], n)
     assert low < (draws**2).sum() / scale**2 < high
     assert stats.kstest(draws / scale, "norm").pvalue > alarm
-
-
-def test_coordinates_of_secure_noise_are_independent() -> None:
-    """Correlation of neighbours over 10000 pairs; false alarm 1e-9."""
-    draws = SecureNoise().add_gaussian(np.zeros(20_000), 1.0)
-    r = float((draws[::2] * draws[1::2]).mean())
-    assert abs(r) < stats.norm.isf(0.5e-9) / math.sqrt(10_000)
 
 
 FORKS = r"""

@@ -133,19 +133,19 @@ def test_odd_entries_tell_no_more(entry: float) -> None:
 
 @pytest.mark.slow
 def test_tables_from_whole_curators_are_as_private_as_they_claim() -> None:
-    """With a vault, a ledger and a manifest: 1500 runs a table, so the bound is wider.
+    """With a vault, a ledger and a manifest: 800 runs a table, so the bound is wider.
 
     A vault looks at all of its tables before it releases another, so few share one.
     """
     vault, noise, scores = open_vault(), InsecureNoise(3), []
     for X in pair(distance=1e3):
         scores.append([])
-        for i in range(1500):
+        for i in range(800):
             vault = vault if i % 25 else open_vault()
             curator = Curator(X, epsilon=EPSILON, delta=DELTA, norm_bound=1.0, noise=noise,
                               vault=vault.handle, run_name=str(i))  # fmt: skip
             scores[-1].append(float(-curator.release().Z[0, 0]))
-    assert 0.5 * MU <= audited_mu(*scores) <= MU
+    assert 0.4 * MU <= audited_mu(*scores) <= MU
 
 
 # Mutants ------------------------------------------------------------------------------------
@@ -189,82 +189,70 @@ def test_the_audit_flags_noise_that_rows_share() -> None:
     assert audited_mu(*scores) > MU
 
 
-def test_the_audit_flags_forgotten_clipping(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"norm_bound": 1.0}
-    X, other = pair(distance=4.0)
+clipped = curator_module.rows_within
+
+
+def distance(mistaken: Callable[[float, float], float]) -> Any:
+    return "sensitivity", lambda nu, R, P: mistaken(nu, R) * (1 + 1e-9)
+
+
+def rows(mistaken: Callable[[np.ndarray, float], np.ndarray]) -> Any:
+    return "rows_within", lambda X, scaling, R: mistaken(X, R)
+
+
+MISTAKES: dict[str, tuple[tuple[np.ndarray, np.ndarray], dict[str, Any], tuple[str, Any]]] = {
+    "no clipping": (pair(distance=4.0), {"norm_bound": 1.0}, rows(lambda X, R: X)),
+    "clipping by coordinate": (
+        (np.eye(2, 1) * np.full(4, 5.0), np.eye(2, 1) * np.full(4, -5.0)),
+        {"norm_bound": 1.0},
+        rows(lambda X, R: np.clip(X, -R, R)),
+    ),
+    # Neighbours a hair apart land on opposite sides of the ball.
+    "norms made equal": (
+        pair(distance=0.1),
+        {"norm_bound": 1.0, "neighbor_distance": 0.1},
+        rows(lambda X, R: R * X / np.linalg.norm(X, axis=1, keepdims=True)),
+    ),
+    # One far row drags the mean, and all others, clipped afterwards, change sides: four rows lie
+    # within the ball, the fifth moves by 10 and the others by 2.
+    "centring by the data's mean": (
+        (20.0 * np.eye(5, 1), -20.0 * np.eye(5, 1)),
+        {"norm_bound": 1.0},
+        rows(lambda X, R: clipped(X - X.mean(0), None, R)),
+    ),
+    # The largest entry scales all rows; the others move by more than it does.
+    "scaling by the data's range": (
+        (np.full((6, 1), 0.1), np.full((6, 1), 0.1) + 0.5 * np.eye(6, 1)),
+        {"norm_bound": 1.0, "neighbor_distance": 0.5},
+        rows(lambda X, R: clipped(X / np.abs(X).max(), None, R)),
+    ),
+    # A seeded matrix of 3 to 1 columns stretches by sqrt(3).
+    "without the matrix's norm": (
+        along(7.0), {"norm_bound": 1.0, "r": 1}, distance(lambda nu, R: 2 * R)
+    ),
+    # The neighbours are as far apart as nu and the ball's diameter.
+    **{
+        f"{name} for nu": (
+            pair(distance=2.5), {"norm_bound": 1.25, "neighbor_distance": 2.5}, distance(mistake)
+        )
+        for name, mistake in {
+            "the radius": lambda nu, R: R,
+            "the lesser of nu and the radius": lambda nu, R: min(nu, R),
+            "half": lambda nu, R: nu / 2,
+        }.items()
+    },
+    "a nu for any two rows": (
+        pair(distance=1e3), {"norm_bound": 1.0}, distance(lambda nu, R: 0.5 * R)
+    ),
+}  # fmt: skip
+"""Neighbours, settings, and what a curator takes in the place of a function of its own."""
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_the_audit_flags_a_mistake(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (X, other), settings, (function, mistaken) = MISTAKES[name]
     assert not flagged(X, other, **settings)
-    monkeypatch.setattr(curator_module, "rows_within", lambda X, scaling, R: X)
-    assert flagged(X, other, **settings)
-
-
-def test_the_audit_flags_clipping_by_coordinate(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, other = np.zeros((2, 4)), np.zeros((2, 4))
-    X[0], other[0] = 5.0, -5.0
-    assert not flagged(X, other, norm_bound=1.0)
-    monkeypatch.setattr(curator_module, "rows_within", lambda X, scaling, R: np.clip(X, -R, R))
-    assert flagged(X, other, norm_bound=1.0)
-
-
-def test_the_audit_flags_norms_that_are_made_equal_instead_of_bounded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Rows scaled to norm R: neighbours a hair apart land on opposite sides of the ball."""
-    X, other = pair(distance=0.1)
-    settings = {"norm_bound": 1.0, "neighbor_distance": 0.1}
-    assert not flagged(X, other, **settings)
-
-    def normalised(X: np.ndarray, scaling: Any, R: float) -> np.ndarray:
-        return np.asarray(R * X / np.linalg.norm(X, axis=1, keepdims=True))
-
-    monkeypatch.setattr(curator_module, "rows_within", normalised)
-    assert flagged(X, other, **settings)
-
-
-def test_the_audit_flags_centring_by_the_datas_mean_before_clipping(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """One far row drags the mean, and all others, clipped afterwards, change sides.
-
-    Four rows lie within the ball; the fifth moves by 10 and the others by 2: each of them, and
-    the row itself, crosses the ball.
-    """
-    original = curator_module.rows_within
-
-    def mutant(X: np.ndarray, scaling: Any, R: float) -> np.ndarray:
-        return original(X - X.mean(0), scaling, R)
-
-    X = np.zeros((5, 1))
-    X[0] = 20.0
-    settings = {"norm_bound": 1.0}
-    assert not flagged(X, -X, **settings)
-    monkeypatch.setattr(curator_module, "rows_within", mutant)
-    assert flagged(X, -X, **settings)
-
-
-def test_the_audit_flags_scaling_by_the_datas_own_range(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The largest entry scales all rows; the others move by more than it does."""
-    original = curator_module.rows_within
-
-    def mutant(X: np.ndarray, scaling: Any, R: float) -> np.ndarray:
-        return original(X / np.abs(X).max(), scaling, R)
-
-    X = np.full((6, 1), 0.1)
-    other = X.copy()
-    other[0] = 0.6
-    settings = {"norm_bound": 1.0, "neighbor_distance": 0.5}
-    assert not flagged(X, other, **settings)
-    monkeypatch.setattr(curator_module, "rows_within", mutant)
-    assert flagged(X, other, **settings)
-
-
-def test_the_audit_flags_a_sensitivity_without_the_matrixs_norm(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A seeded matrix of 3 to 1 columns stretches by sqrt(3)."""
-    X, other = along(7.0)
-    settings = {"norm_bound": 1.0, "r": 1}
-    assert not flagged(X, other, **settings)
-    monkeypatch.setattr(curator_module, "sensitivity", lambda nu, R, P: 2 * R)
+    monkeypatch.setattr(curator_module, function, mistaken)
     assert flagged(X, other, **settings)
 
 
@@ -289,36 +277,6 @@ def test_the_audit_flags_noise_for_the_rows_that_goes_through_the_matrix(
 
     assert not flagged(X, other, through(1.0), **settings)
     assert flagged(X, other, through(1 / math.sqrt(3)), **settings)
-
-
-MISTAKES: dict[str, Callable[[float, float], float]] = {
-    "the radius": lambda nu, R: R,
-    "the lesser of nu and the radius": lambda nu, R: min(nu, R),
-    "half of nu": lambda nu, R: nu / 2,
-}
-
-
-@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES.keys())
-def test_the_audit_flags_a_mistaken_distance(
-    mistake: Callable[[float, float], float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The neighbours are as far apart as nu and the ball's diameter."""
-    X, other = pair(distance=2.5)
-    settings = {"norm_bound": 1.25, "neighbor_distance": 2.5}
-    assert not flagged(X, other, **settings)
-    monkeypatch.setattr(
-        curator_module, "sensitivity", lambda nu, R, P: mistake(nu, R) * (1 + 1e-9)
-    )
-    assert flagged(X, other, **settings)
-
-
-def test_the_audit_flags_a_nu_that_stands_for_any_two_rows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Noise for a small nu where rows may differ in any way."""
-    X, other = pair(distance=1e3)
-    monkeypatch.setattr(curator_module, "sensitivity", lambda nu, R, P: 0.5 * R)
-    assert flagged(X, other, norm_bound=1.0)
 
 
 def test_all_of_these_audits_would_have_seen_more_than_is_claimed_at_half_the_noise() -> None:

@@ -19,8 +19,6 @@ from privbo_plugins.algorithms import registry
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
 from privbo_plugins.algorithms.duets import DUETSConfig
 from privbo_plugins.algorithms.registry import CENTRAL, REWARD
-from privbo_plugins.sessions.records import Session
-from privbo_plugins.store.run import stored_settings
 from privbo_plugins.store.vault import open_vault
 from tests import sixth
 
@@ -132,17 +130,6 @@ def test_a_run_of_one_algorithm_is_not_gone_on_with_by_another() -> None:
     open_session(sixth.SixthConfig(1.0, 3), cube(1), vault=vault)
     with pytest.raises(ValueError, match="started with other settings"):
         open_session(GIBOConfig(1.0), cube(1), vault=vault)
-
-
-def test_settings_that_are_refused_begin_no_run() -> None:
-    class Unknown(sixth.SixthConfig):
-        algorithm: ClassVar[str] = "nobody"
-        registered_at: ClassVar[Any] = None
-
-    vault = open_vault()
-    with pytest.raises(ValueError, match="is registered in this process"):
-        Session.open(vault, "run", Unknown(1.0, 3), maximize=False)
-    assert stored_settings(vault, "run") is None
 
 
 # Other processes --------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import pytest
 from privbo_plugins import sanitize
 from privbo_plugins.convert import as_losses, as_reward
 from privbo_plugins.errors import (
-    BudgetExceededError,
     NotARewardError,
     NotLossesError,
     PrivacyError,
@@ -119,26 +118,10 @@ def _cells(value: Any) -> list[Any]:
 
 def session(**settings: Any) -> RewardSession:
     mechanism = make_mechanism(1.0, value_range=(0.0, 1.0))
-    return RewardSession(mechanism, open_vault(), "study", **settings)
-
-
-REFUSED: dict[str, Callable[[RewardSession, Any], Any]] = {
-    "check": lambda ledger, user: ledger.check("2", user),
-    "charge": lambda ledger, user: ledger.charge("2", user),
-    "release": lambda ledger, user: ledger.release("2", REWARD, user, 0.0),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_frames_of_a_refused_user_hold_neither_name_nor_reward(name: str) -> None:
-    ledger = session(user_budget=1.0)
+    ledger = RewardSession(mechanism, open_vault(), "study", **settings)
     ledger.release("1", 0.5, NAME, 0.0)
-    with pytest.raises(BudgetExceededError, match="Ask another user") as caught:
-        REFUSED[name](ledger, NAME)
-    texts = list(shown(caught.value))
-    assert texts
-    assert [text for text in texts if NAME in text or str(REWARD) in text] == []
-    assert (caught.value.__context__, caught.value.__cause__) == (None, None)
+    ledger.charge("2", "Joe")
+    return ledger
 
 
 class Anonymous:
@@ -148,30 +131,29 @@ class Anonymous:
         return NAME
 
 
-@pytest.mark.parametrize(
-    "call",
-    [*REFUSED.values(), lambda ledger, user: ledger.adopt("2", user, 0.5)],
-    ids=[*REFUSED, "adopt"],
-)
-def test_frames_of_a_name_that_is_none_do_not_hold_it(
-    call: Callable[[RewardSession, Any], Any],
-) -> None:
-    with pytest.raises(ValueError, match="A user's name must be") as caught:
-        call(session(), Anonymous())
-    assert [text for text in shown(caught.value) if NAME in text or str(REWARD) in text] == []
+CALLS: dict[str, Callable[..., Any]] = {
+    "check": lambda ledger, trial, user: ledger.check(trial, user),
+    "charge": lambda ledger, trial, user: ledger.charge(trial, user),
+    "release": lambda ledger, trial, user: ledger.release(trial, REWARD, user, 0.0),
+    "adopt": lambda ledger, trial, user: ledger.adopt(trial, user, 0.5),
+}
+REFUSED: dict[str, tuple[str, Any, str, tuple[str, ...]]] = {
+    "a budget": ("3", NAME, "Ask another user", ("check", "charge", "release")),
+    "no name": ("3", Anonymous(), "A user's name must be", tuple(CALLS)),
+    "another user": ("2", NAME, "charged to another user", ("charge", "release")),
+}
 
 
-@pytest.mark.parametrize(
-    "call", [REFUSED["charge"], REFUSED["release"]], ids=["charge", "release"]
-)
-def test_frames_of_a_user_who_was_not_charged_do_not_hold_the_name(
-    call: Callable[[RewardSession, Any], Any],
-) -> None:
-    ledger = session()
-    ledger.charge("2", "Joe")
-    with pytest.raises(PrivacyError, match="charged to another user") as caught:
-        call(ledger, NAME)
-    assert [text for text in shown(caught.value) if NAME in text or str(REWARD) in text] == []
+@pytest.mark.parametrize(("why", "name"), [(why, n) for why in REFUSED for n in REFUSED[why][3]])
+def test_frames_of_a_refused_user_hold_neither_name_nor_reward(why: str, name: str) -> None:
+    trial, user, words, _ = REFUSED[why]
+    ledger = session(user_budget=1.0 if why == "a budget" else None)
+    with pytest.raises((ValueError, PrivacyError), match=words) as caught:
+        CALLS[name](ledger, trial, user)
+    texts = list(shown(caught.value))
+    assert texts
+    assert [text for text in texts if NAME in text or str(REWARD) in text] == []
+    assert (caught.value.__context__, caught.value.__cause__) == (None, None)
 
 
 def test_control_a_frame_that_holds_a_name_is_seen() -> None:

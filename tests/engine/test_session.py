@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
@@ -26,7 +26,7 @@ from privbo_plugins.models.kernels import RBF
 from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.sessions.records import Session
-from privbo_plugins.spaces import Float, Space
+from privbo_plugins.spaces import Categorical, Float, Space
 from privbo_plugins.store.vault import open_vault
 from tests.inside import Draw, algorithm_in, draws_through
 
@@ -383,11 +383,11 @@ actions = st.lists(
 class Workers:
     """Several sessions of one run, and what each trial was first told."""
 
-    def __init__(self, sessions: int, settings_of_run: GIBOConfig) -> None:
+    def __init__(self, sessions: int, settings_of_run: GIBOConfig, space: Space) -> None:
         self.vault = open_vault()
-        self.config, self.space = settings_of_run, cube(2)
+        self.config, self.space = settings_of_run, space
         self.sessions = [self.join(i) for i in range(sessions)]
-        self.losses, _ = quadratic(N, 2, 0)
+        self.losses, _ = quadratic(N, len(space), 0)
         self.first: dict[str, float] = {}
         self.out: list[str] = []
 
@@ -431,7 +431,7 @@ class Workers:
 
     def own(self, session: Session, pick: int) -> None:
         trial = f"own{len(self.first)}-{pick}"
-        x = np.random.default_rng(pick).uniform(size=2)
+        x = self.space.uniform(1, np.random.default_rng(pick))[0]
         losses = self.losses(x)
         self.first[trial] = session.tell(trial, self.space.decode(x), self.space, losses)[0]
 
@@ -445,19 +445,24 @@ class Workers:
         assert {t: told.value for t, told in self.sessions[0].published().items()} == self.first
 
 
+CHOICES = Space({"a": Categorical((0, 1, 2)), "b": Categorical(("y", "n")), "x": Float(0.0, 1.0)})
+RUNS: list[tuple[GIBOConfig, Space]] = [
+    *((config(n_steps=2, **more), cube(2)) for more in (
+        {}, {"memory": -1}, {"memory": 2}, {"extra_values": 2}, {"clipping_norm": "adaptive"},
+        {"value_share": 0.0, "n_starts": 0},
+    )),
+    (GIBOConfig(mu=60.0, n_trials=16), cube(2)), (GIBOConfig(mu=3.0, n_trials=16), CHOICES),
+]  # fmt: skip
+"""Descent with each kind of release, and what is planned of descent, values and choices."""
+
+
 @settings(deadline=None, max_examples=40)
-@given(
-    sessions=st.integers(1, 3),
-    script=actions,
-    more=st.sampled_from(
-        [{}, {"memory": -1}, {"memory": 2}, {"extra_values": 2}, {"clipping_norm": "adaptive"},
-         {"value_share": 0.0, "n_starts": 0}]
-    ),
-)  # fmt: skip
+@given(sessions=st.integers(1, 3), script=actions, run=st.sampled_from(RUNS))
+@example(sessions=2, script=[(i, "tell", 7 * i) for i in range(40)], run=RUNS[-1])
 def test_the_budget_holds_whatever_happens(
-    sessions: int, script: list[tuple[int, str, int]], more: dict[str, Any]
+    sessions: int, script: list[tuple[int, str, int]], run: tuple[GIBOConfig, Space]
 ) -> None:
-    workers = Workers(sessions, config(n_steps=2, **more))
+    workers = Workers(sessions, *run)
     for step, (index, action, pick) in enumerate(script):
         workers.act(index, "join_again" if action == "join" else action, pick)
         if step % 10 == 0:

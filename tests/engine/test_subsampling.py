@@ -24,17 +24,9 @@ GRID = 2e-3
 """What a grid of privacy losses of 1e-3 may cost in epsilon, with room to spare."""
 
 PRINTED = [
-    (0.35, 1.0, 15.17),
-    (0.35, 1.6, 7.12),
-    (0.35, 2.0, 5.14),
-    (0.35, 3.0, 3.05),
-    (0.35, 4.0, 2.16),
-    (0.10, 1.0, 3.75),
-    (0.15, 1.0, 5.98),
-    (0.20, 1.0, 7.69),
-    (0.25, 1.0, 9.82),
-]
-"""(q, z, epsilon) as the paper prints them for 29 agents and 60 rounds."""
+    (0.35, 1.0, 15.17), (0.35, 1.6, 7.12), (0.35, 2.0, 5.14), (0.35, 3.0, 3.05),
+    (0.35, 4.0, 2.16), (0.10, 1.0, 3.75), (0.15, 1.0, 5.98), (0.20, 1.0, 7.69), (0.25, 1.0, 9.82),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("q", "z", "epsilon"), PRINTED)
@@ -56,12 +48,6 @@ def test_without_sampling_it_is_gaussian_privacy(z: float, rounds: int, log_delt
     delta = 10.0**log_delta
     mu = math.sqrt(rounds) / z
     assert pld_epsilon(1.0, z, rounds, delta) == gdp_epsilon(mu, delta)
-
-
-@pytest.mark.parametrize("z", [0.7, 1.0, 4.0])
-def test_sampling_almost_everybody_costs_what_sampling_everybody_does(z: float) -> None:
-    almost = pld_epsilon(1 - 1e-9, z, 5, 0.01)
-    assert almost == pytest.approx(pld_epsilon(1.0, z, 5, 0.01), abs=GRID)
 
 
 def hockey_stick(q: float, z: float, epsilon: float, *, member_in_first: bool) -> float:
@@ -135,22 +121,18 @@ def test_no_round_costs_nothing_and_no_noise_everything() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("name", "values", "rule"),
     [
-        ({"q": 0.0}, "q must lie in"),
-        ({"q": 1.1}, "q must lie in"),
-        ({"q": math.nan}, "q must lie in"),
-        ({"z": -1.0}, "z must not be negative"),
-        ({"z": math.nan}, "z must not be negative"),
-        ({"T": -1}, "rounds must not be negative"),
-        ({"delta": 0.0}, "delta must lie in"),
-        ({"delta": 1.0}, "delta must lie in"),
-        ({"delta": math.nan}, "delta must lie in"),
+        ("q", (0.0, 1.1, math.nan), "q must lie in"),
+        ("z", (-1.0, math.nan), "z must not be negative"),
+        ("T", (-1,), "rounds must not be negative"),
+        ("delta", (0.0, 1.0, math.nan), "delta must lie in"),
     ],
 )
-def test_what_makes_no_sense_is_refused(changed: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        pld_epsilon(**{"q": 0.5, "z": 1.0, "T": 3, "delta": 0.01, **changed})
+def test_what_makes_no_sense_is_refused(name: str, values: tuple[float, ...], rule: str) -> None:
+    for value in values:
+        with pytest.raises(ValueError, match=rule):
+            pld_epsilon(**{"q": 0.5, "z": 1.0, "T": 3, "delta": 0.01, name: value})
 
 
 # Calibration ---------------------------------------------------------------------------------
@@ -191,9 +173,7 @@ def test_an_infinite_budget_needs_no_noise() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"epsilon": 0.0}, "epsilon > 0"),
-        ({"epsilon": -1.0}, "epsilon > 0"),
-        ({"epsilon": math.nan}, "epsilon > 0"),
+        *(({"epsilon": value}, "epsilon > 0") for value in (0.0, -1.0, math.nan)),
         ({"n_rounds": 0}, "n_rounds >= 1"),
         ({"q": 0.0}, "q must lie in"),
         ({"delta": 1.0}, "delta must lie in"),
