@@ -27,7 +27,7 @@ import time
 import uuid
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from privbo_plugins.errors import VaultError
@@ -161,8 +161,8 @@ class Vault:
             self._after_fork()
         with self._alone():
             connection = self._connect()
+            cursor = connection.cursor()
             try:
-                cursor = connection.cursor()
                 if self._is_sqlite:
                     cursor.execute("BEGIN IMMEDIATE")
                 tx = Transaction(cursor, self._compiled, run_id, self._is_sqlite)
@@ -179,6 +179,8 @@ class Vault:
                     raise VaultError(DAMAGED) from None
                 raise
             finally:
+                with suppress(self._driver_error):  # the connection may be gone
+                    cursor.close()  # one that was not read to its end would keep SQLite's lock
                 connection.close()
 
     @contextmanager
