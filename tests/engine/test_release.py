@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privbo_plugins.errors import PrivacyError, VaultError
+from privbo_plugins.errors import VaultError
 from privbo_plugins.files import LogHead
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.sessions.records import Session
@@ -437,19 +437,6 @@ def test_what_a_host_remembers_and_the_vault_does_not_hold_is_refused(path: Path
     run_of(path)
     with pytest.raises(VaultError, match="another vault"):
         begin_or_join(open_vault(f"sqlite:///{path}"), KEY, {"a": 1}, run_id="0" * 32)
-
-
-def test_two_attempts_that_draw_on_one_charge_store_one_draw() -> None:
-    laplace = make_mechanism(1.0, bound=1.0, mechanism="laplace")
-    ledger = RewardSession(laplace, open_vault(), KEY)
-    (_, first), (_, second) = ledger.charge("0", None), ledger.charge("0", None)
-    with pytest.raises(PrivacyError, match="another attempt"):
-        ledger.store("0", first, 0.25)
-    assert ledger.evaluations() == {}
-    assert ledger.store("0", second, 0.5) == 0.5
-    assert ledger.store("0", first, 0.25) == 0.5
-    assert ledger.evaluations() == {"0": 0.5}
-    assert ledger.run.head().n == 6  # host, run, paid, two tokens, release
 
 
 def test_an_outlet_is_secure_or_says_so_for_ever(path: Path) -> None:

@@ -313,6 +313,13 @@ def test_nothing_of_deleted_losses_stays_in_the_file(
     assert [traces(path.parent, SECRET + j) for j in range(4)] == left
     vault.close()
     assert [traces(path.parent, SECRET + j) for j in range(4)] == left
+    later = open_vault(f"sqlite:///{path}")
+    assert later.vault_id == vault.vault_id
+    with later.transaction("run") as tx:
+        assert tx.held() == [f"t{j}" for j in range(4) if j not in gone]
+        tx.drop_losses()
+    later.close()
+    assert [traces(path.parent, SECRET + j) for j in range(4)] == [0] * 4
 
 
 class Interrupted(BaseException):
@@ -488,7 +495,10 @@ def test_nothing_of_deleted_losses_stays_in_a_write_ahead_log(
             with pytest.raises(VaultError, match=r"write-ahead mode.*Close that program"):
                 work()
         assert traces(path.parent, SECRET + 1) == 0  # nothing was written
-    put(vault, "t", SECRET + 1)
+    with vault.transaction("run") as tx:  # no tool has it open any more: it is switched back
+        assert cursor_of(tx).execute("PRAGMA journal_mode").fetchone() == ("delete",)
+        tx.put_losses("t", SECRET + 1)
+        assert {p.name for p in path.parent.iterdir()} == {path.name, f"{path.name}-journal"}
     with vault.transaction("run") as tx:
         tx.drop_losses()
     assert [traces(path.parent, SECRET + j) for j in range(2)] == [0, 0]
