@@ -21,6 +21,7 @@ neighbours, so (1 + delta(0)) / 2 is the best chance to tell them apart.
 from __future__ import annotations
 
 import math
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -39,6 +40,22 @@ _STEP = 1e-9
 
 _OUTCOMES = 2**16
 """Outcomes of randomised responses that are kept apart; those beyond count as Gaussian."""
+
+
+def compose_mu(mus: Iterable[float], counts: Iterable[float] | None = None) -> float:
+    """Mu of several releases to the same records together: their squares add up.
+
+    Args:
+        mus: Mu of each.
+        counts: How many there are of each; None for one.
+
+    Example:
+        >>> compose_mu([3.0, 4.0]), compose_mu([1.0], [4])
+        (5.0, 2.0)
+    """
+    squares = (mu**2 for mu in mus)
+    pairs = squares if counts is None else map(operator.mul, counts, squares)
+    return math.sqrt(math.fsum(pairs))
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:

@@ -6,7 +6,6 @@ same number: 0.1 is printed as 0.1.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any
@@ -48,11 +47,13 @@ def together(mus: Sequence[float]) -> tuple[str, ...]:
         >>> together([1.0, 1.0])[0].partition(":")[2]
         ' for a record that is in all of them 1.415-GDP at most together (squares of mu add up)'
     """
+    from privbo_plugins.privacy.accountant import compose_mu
+
     if len(mus) < 2:
         return ()
     return (
         f"this object has made {len(mus)} runs: for a record that is in all of them "
-        f"{not_below(math.hypot(*mus), 4)}-GDP at most together (squares of mu add up)",
+        f"{not_below(compose_mu(mus), 4)}-GDP at most together (squares of mu add up)",
     )
 
 

@@ -22,6 +22,7 @@ from privbo_plugins.privacy.accountant import (
     Counted,
     compose_delta,
     compose_epsilon,
+    compose_mu,
     gdp_delta,
     gdp_epsilon,
 )
@@ -386,8 +387,52 @@ class Guarantee(PrivacyGuarantee):
         counted = [(mu, most if lasting else n) for mu, n, most in self.trainings]
         told = Words(words, self, upto=upto)
         each = [told.filled(words["training"], n=n, training_mu=mu) for mu, n in counted]
-        total = math.sqrt(math.fsum(n * mu**2 for mu, n in counted))
+        total = compose_mu(*zip(*counted, strict=True))
         return (*notes, told.filled(words["trainings"], each=" and ".join(each), total=total))
+
+
+def of_all(claims: Sequence[tuple[str, Guarantee]]) -> Guarantee:
+    """Composes the guarantees of several runs on the same records.
+
+    Squares of mu add up, exactly for zero-concentrated DP. If nothing can be claimed for one run,
+    nothing is claimed for all.
+
+    Args:
+        claims: Of each run its name and its guarantee.
+    """
+    own = [claim for _, claim in claims]
+    reasons = [
+        f"{name}: {why}"
+        for name, claim in claims
+        if not claim.protected
+        for why in claim.reasons or ("nothing is claimed",)
+    ]
+    notes = [f"{name}: {note}" for name, claim in claims for note in claim.notes]
+    sizes = sorted({claim.n_records for claim in own}, key=lambda n: (n is None, n or 0))
+    if len(sizes) > 1:
+        notes.append(
+            f"runs under this label are on {', '.join(map(str, sizes))} records: what is claimed "
+            "is for a record that is in all of them"
+        )
+    mechanism, neighbours, population = (
+        "; ".join(dict.fromkeys(texts))
+        for texts in zip(*((c.mechanism, c.neighbours, c.population) for c in own), strict=True)
+    )
+    return Guarantee(
+        protected=not reasons,
+        mechanism=mechanism,
+        neighbours=neighbours,
+        population=population,
+        n_records=sizes[0] if len(sizes) == 1 else None,
+        mu=compose_mu(claim.mu for claim in own),
+        mu_spent=compose_mu(claim.mu_spent for claim in own),
+        n_releases=sum(claim.n_releases for claim in own),
+        parameters={f"mu of {name}": claim.mu for name, claim in claims},
+        not_covered=tuple(dict.fromkeys(limit for c in own for limit in c.not_covered)),
+        reasons=tuple(reasons),
+        notes=(*notes, "several runs on the same records, of which the squares of mu are added"),
+        trainings=tuple(training for claim in own for training in claim.trainings),
+    )
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 from privbo_plugins import __version__
 from privbo_plugins.errors import VaultError
 from privbo_plugins.files import LogHead
-from privbo_plugins.privacy.guarantee import Guarantee, PrivacyGuarantee
-from privbo_plugins.privacy.statement import Statement, legible
+from privbo_plugins.privacy.guarantee import Guarantee, PrivacyGuarantee, of_all
+from privbo_plugins.privacy.statement import Statement
 from privbo_plugins.sessions.rows import answers_of
 from privbo_plugins.sessions.stored import LABEL, StoredRun, runs_of
 from privbo_plugins.store.log import hashed
@@ -236,10 +236,7 @@ def _facts(runs: Sequence[StoredRun], label: str | None, head: LogHead) -> dict[
 
 
 def added(runs: Sequence[StoredRun], label: str | None) -> PrivacyGuarantee:
-    """Composes the guarantees of several runs on the same records.
-
-    Squares of mu add up, exactly for zero-concentrated DP. If nothing can be claimed for one run,
-    nothing is claimed for all.
+    """The guarantee of a run, or of several on the same records together.
 
     Args:
         runs: The runs.
@@ -250,44 +247,12 @@ def added(runs: Sequence[StoredRun], label: str | None) -> PrivacyGuarantee:
     """
     if len(runs) == 1:
         return runs[0].guarantee
-    claims = [(legible(run.name), run.guarantee) for run in runs]
+    claims = [(run.title, run.guarantee) for run in runs]
     own = [(name, claim) for name, claim in claims if isinstance(claim, Guarantee)]
-    if len(own) < len(claims):
+    if len(own) < len(runs):
         told = ", ".join(f"{run.name} ({run.kind})" for run in runs)
         raise ValueError(_NO_SUM.format(label, told))
-    reasons = [
-        f"{name}: {why}"
-        for name, claim in own
-        if not claim.protected
-        for why in claim.reasons or ("nothing is claimed",)
-    ]
-    sizes = {claim.n_records for _, claim in own}
-    notes = [f"{name}: {note}" for name, claim in own for note in claim.notes]
-    if len(sizes) > 1:
-        told = ", ".join(str(size) for _, size in sorted((s is None, s or 0) for s in sizes))
-        notes.append(
-            f"runs under this label are on {told} records: what is claimed is for a record that "
-            "is in all of them"
-        )
-    mechanism, neighbours, population = (
-        "; ".join(dict.fromkeys(texts))
-        for texts in zip(*((c.mechanism, c.neighbours, c.population) for _, c in own), strict=True)
-    )
-    return Guarantee(
-        protected=not reasons,
-        mechanism=mechanism,
-        neighbours=neighbours,
-        population=population,
-        n_records=sizes.pop() if len(sizes) == 1 else None,
-        mu=math.sqrt(math.fsum(claim.mu**2 for _, claim in own)),
-        mu_spent=math.sqrt(math.fsum(claim.mu_spent**2 for _, claim in own)),
-        n_releases=sum(claim.n_releases for _, claim in own),
-        parameters={f"mu of {name}": claim.mu for name, claim in own},
-        not_covered=tuple(dict.fromkeys(limit for _, c in own for limit in c.not_covered)),
-        reasons=tuple(reasons),
-        notes=(*notes, "several runs on the same records, of which the squares of mu are added"),
-        trainings=tuple(training for _, claim in own for training in claim.trainings),
-    )
+    return of_all(own)
 
 
 # Labels -----------------------------------------------------------------------------------------
