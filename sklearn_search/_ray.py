@@ -105,13 +105,7 @@ def search(given: Any, task: Task, config: Mapping[str, Any], planned: int) -> F
                 time_budget_s=given.timeout,
                 reuse_actors=True,
             ),
-            run_config=tune.RunConfig(
-                name=given.study_name,
-                storage_path=None if given.storage is None else str(given.storage),
-                verbose=given.verbose,
-                callbacks=callbacks,
-                failure_config=tune.FailureConfig(fail_fast=True),
-            ),
+            run_config=_run_config(given, callbacks),
         ).fit()
         if results.errors:
             raise ObjectiveFailedError(_FAILED)
@@ -121,6 +115,16 @@ def search(given: Any, task: Task, config: Mapping[str, Any], planned: int) -> F
     finally:
         ray.kill(holder)
         verbs.close()
+
+
+def _run_config(given: Any, callbacks: list[Any]) -> Any:
+    return tune.RunConfig(
+        name=given.study_name,
+        storage_path=None if given.storage is None else str(given.storage),
+        verbose=given.verbose,
+        callbacks=callbacks,
+        failure_config=tune.FailureConfig(fail_fast=True),
+    )
 
 
 def _check(given: Any) -> None:
