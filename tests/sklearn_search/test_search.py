@@ -37,6 +37,7 @@ from privbo_plugins.errors import (
     BudgetExceededError,
     NotLossesError,
     ObjectiveFailedError,
+    VaultError,
 )
 from privbo_plugins.settings import fields_of
 from sklearn_search import PrivateSearch
@@ -516,6 +517,14 @@ def test_a_study_does_not_go_on_with_other_records_held_out(
         search.fit(*more)
     with pytest.raises(ValueError, match="begun with the records told apart by"):
         kept(tmp_path).fit(X, y, X_valid=X[:60].copy(), y_valid=y[:60])
+
+
+def test_a_vault_in_memory_does_not_go_on_with_a_stored_study(tmp_path: Path) -> None:
+    X, y = classes()
+    Interrupted.left = -1
+    kept(tmp_path).fit(X, y)
+    with pytest.raises(VaultError, match="another vault"):
+        kept(tmp_path).set_params(vault=None).fit(X, y)
 
 
 def test_a_vault_holds_no_losses_once_the_search_is_over(tmp_path: Path) -> None:
