@@ -16,7 +16,6 @@ from optuna_samplers import _evaluations, _study
 from optuna_samplers._audit import BESIDE, Audit
 from optuna_samplers._evaluations import PLAY_ATTR, PUBLIC_ATTR, StoredEvaluations
 from optuna_samplers._guard import GuardedTrial, Releasing, released
-from optuna_samplers._rollback_guard import guard
 from optuna_samplers._sampler import OfStudy, Studies
 from optuna_samplers._settings import RewardRunSettings
 from privbo_plugins import sanitize
@@ -114,7 +113,7 @@ class LocalObjective(Releasing, Studies[_Rewards]):
                 own, name = self._state(study), f"optuna-ldp/{run_id}"
                 limits, noise = self._limits, self._noise
                 session = RewardSession(self.mechanism, self._vault, name, **limits, noise=noise)
-                guard(study, session.run)
+                _study.guard(study, session.run)
                 own.run_id, own.session = run_id, session
             return own.session
 

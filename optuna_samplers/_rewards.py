@@ -128,8 +128,10 @@ class RewardSampler(ScheduledSampler):
 
     def _warn(self, study: Study, reason: str, fix: str = "") -> None:
         """Shows a study without protection as such, and warns of it once."""
-        show_guarantee(study, self._unprotected(reason))
-        self._state(study).warn(reason, fix)
+        own = self._state(study)
+        if not own.warned:
+            show_guarantee(study, self._unprotected(reason))
+        own.warn(reason, fix)
 
     # What the user writes and reads ---------------------------------------------------------
 

@@ -45,12 +45,12 @@ class OfStudy:
     def __init__(self) -> None:
         self.intersection = IntersectionSearchSpace()
         self.pace = Pace()
-        self._warned = False
+        self.warned = False
 
     def warn(self, reason: str, fix: str = "") -> None:
         """Warns once that nothing is protected."""
-        if not self._warned:
-            self._warned = True
+        if not self.warned:
+            self.warned = True
             text = f"Nothing is protected: {reason}. {fix}".strip()
             warnings.warn(text, PrivacyWarning, stacklevel=3)
 

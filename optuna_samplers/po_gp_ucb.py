@@ -22,10 +22,15 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers._audit import attributes_note
-from optuna_samplers._rollback_guard import guard
 from optuna_samplers._scheduler import Mark, ScheduledSampler, state_of, value_of
 from optuna_samplers._settings import SpaceSettings
-from optuna_samplers._study import completed, refuse_multi_objective, show_guarantee, whole
+from optuna_samplers._study import (
+    completed,
+    guard,
+    refuse_multi_objective,
+    show_guarantee,
+    whole,
+)
 from privbo_plugins.algorithms.po_gp_ucb import (
     POGPUCB,
     ReleasedTable,
