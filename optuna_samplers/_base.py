@@ -240,9 +240,7 @@ class LossStudies(ReportedStudies[LossRun]):
         return self._state(study).session.status(self.guarantee(study))
 
     def _page(self, study: Study) -> Report:
-        title = f"Private tuning report: {study.study_name}"
-        recommended = self.recommend(study)
-        return records_report(title, self.guarantee(study), self.history(study), recommended)
+        return self._reported(records_report, study)
 
     def _values_are(self, study: Study, guarantee: PrivacyGuarantee) -> str:
         if not guarantee.protected:

@@ -6,6 +6,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -46,15 +47,14 @@ _SETTLE = 0.05
 UserOf = User | Callable[[optuna.Trial], User]
 
 
+@dataclass(eq=False, kw_only=True)
 class _Rewards(OfStudy):
     """What one objective keeps of one study; its users' evaluations are in the ledger."""
 
-    def __init__(self, audit: Audit) -> None:
-        super().__init__()
-        self.audit = audit
-        self.run_id = ""
-        self.session: RewardSession | None = None
-        self.shown = False
+    audit: Audit
+    run_id: str = ""
+    session: RewardSession | None = None
+    shown: bool = False
 
 
 class LocalObjective(Releasing, Studies[_Rewards]):
@@ -91,7 +91,7 @@ class LocalObjective(Releasing, Studies[_Rewards]):
 
     def _new_state(self, study: Study) -> _Rewards:
         audit = Audit(_evaluations.unexplained, self._claim_nothing, self._search_space)
-        return _Rewards(audit)
+        return _Rewards(audit=audit)
 
     def __getstate__(self) -> dict[str, Any]:
         """A handle and public settings: no vault contents and no noise source."""

@@ -237,14 +237,7 @@ class RewardSampler(ScheduledSampler):
         )  # fmt: skip
 
     def _page(self, study: Study) -> Report:
-        history = self.history(study)
-        return reward_report(
-            f"Private tuning report: {study.study_name}",
-            self.guarantee(study),
-            history,
-            self.recommend(study) if completed(study) else None,
-            self._summary(study),
-        )
+        return self._reported(reward_report, study, summary=self._summary(study))
 
     def _values_are(self, study: Study, guarantee: PrivacyGuarantee) -> str:
         return PRIVATISED if guarantee.protected else EXPOSED

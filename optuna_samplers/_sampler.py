@@ -8,11 +8,11 @@ objective, then ``after_trial``. Enqueued trials may skip the middle; ``add_tria
 from __future__ import annotations
 
 import abc
-import dataclasses
 import threading
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -39,13 +39,13 @@ from privbo_plugins.privacy.guarantee import PrivacyGuarantee
 from privbo_plugins.spaces import Space
 
 
+@dataclass(eq=False)
 class OfStudy:
     """What one sampler object keeps of one study; all of it can be found out again."""
 
-    def __init__(self) -> None:
-        self.intersection = IntersectionSearchSpace()
-        self.pace = Pace()
-        self.warned = False
+    intersection: IntersectionSearchSpace = field(default_factory=IntersectionSearchSpace)
+    pace: Pace = field(default_factory=Pace)
+    warned: bool = False
 
     def warn(self, reason: str, fix: str = "") -> None:
         """Warns once that nothing is protected."""
@@ -166,7 +166,22 @@ class ReportedStudies(Studies[S]):
             FederationError: If a federation's server cannot be reached.
         """
         study = whole(study)
-        return dataclasses.replace(self._page(study), status=self.status(study)).write(path)
+        return replace(self._page(study), status=self.status(study)).write(path)
+
+    def _reported(self, make: Callable[..., Report], study: Study, **more: Any) -> Report:
+        """Makes a report of the engine's from what all kinds of secrets have."""
+        title = f"Private tuning report: {study.study_name}"
+        told = self.recommend(study) if completed(study) else None
+        claim, history = self.guarantee(study), self.history(study)
+        return make(title, claim, history, recommendation=told, **more)
+
+    @abc.abstractmethod
+    def guarantee(self, study: Study) -> PrivacyGuarantee:
+        """Claims what holds for a study."""
+
+    @abc.abstractmethod
+    def history(self, study: Study) -> Any:
+        """Returns what the study has published."""
 
     @abc.abstractmethod
     def _values_are(self, study: Study, guarantee: PrivacyGuarantee) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from optuna.study import Study, StudyDirection
@@ -43,15 +44,14 @@ def _short(seed: int) -> int:
     return seed if seed < 2**32 else seed % 2**32
 
 
+@dataclass(eq=False)
 class Reading(OfStudy):
     """What one sampler object has read of one study, and what of it was shown."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.scheduler: SharedScheduler[Any] | None = None
-        self.mark: Mark | None = None
-        self.shown: dict[str, Any] | None = None
-        self.said: set[str] = set()
+    scheduler: SharedScheduler[Any] | None = None
+    mark: Mark | None = None
+    shown: dict[str, Any] | None = None
+    said: set[str] = field(default_factory=set)
 
 
 class ScheduledSampler(StudySampler[Reading]):

@@ -7,6 +7,7 @@ import secrets
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,12 +43,11 @@ _ANOTHER_SPACE = (
 )
 
 
+@dataclass(eq=False)
 class _Agent(OfStudy):
     """What one sampler object keeps of one study."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.participant: Participant | None = None
+    participant: Participant | None = None
 
 
 @settings(eq=False)

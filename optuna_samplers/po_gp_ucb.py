@@ -367,14 +367,8 @@ class POGPUCBSampler(Published, ScheduledSampler):
         )
 
     def _page(self, study: Study) -> Report:
-        history, manifest = self.history(study), self._manifest
-        return rows_report(
-            f"Private tuning report: {study.study_name}",
-            self.guarantee(study),
-            history,
-            None if manifest is None else manifest.to_dict(),
-            self.recommend(study) if history.answers else None,
-        )
+        manifest = None if self._manifest is None else self._manifest.to_dict()
+        return self._reported(rows_report, study, manifest=manifest)
 
     @functools.cached_property
     def _claimed(self) -> OutsourcedGuarantee:
