@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from privbo_plugins.lazy import on_first_use
 
 if TYPE_CHECKING:
-    from optuna_samplers._base import PrivateSampler, private_objective
+    from optuna_samplers._base import PrivateSampler
     from optuna_samplers._local import ldp_objective
+    from optuna_samplers._means import private_objective
     from optuna_samplers.dp_fts_de import DPFTSDESampler, run_federated
     from optuna_samplers.dp_gibo import DPGIBOSampler
     from optuna_samplers.duets import DUETSSampler
@@ -25,8 +26,9 @@ else:
     __getattr__, __dir__ = on_first_use(
         __name__,
         {
-            "optuna_samplers._base": ["PrivateSampler", "private_objective"],
+            "optuna_samplers._base": ["PrivateSampler"],
             "optuna_samplers._local": ["ldp_objective"],
+            "optuna_samplers._means": ["private_objective"],
             "optuna_samplers.dp_fts_de": ["DPFTSDESampler", "run_federated"],
             "optuna_samplers.dp_gibo": ["DPGIBOSampler"],
             "optuna_samplers.duets": ["DUETSSampler"],

@@ -88,10 +88,13 @@ _FILE = "artifacts:"
 # What this package writes -----------------------------------------------------------------------
 
 
+_encoded = json.JSONEncoder(sort_keys=True).encode
+
+
 def written(name: str, value: object, forms: re.Pattern[str]) -> re.Match[str] | None:
     """Matches an attribute, as JSON keeps it, with forms that this package writes."""
     try:
-        return forms.fullmatch(f"{name} {json.dumps(value, sort_keys=True)}")
+        return forms.fullmatch(f"{name} {_encoded(value)}")
     except (TypeError, ValueError, RecursionError):  # a storage in memory holds anything
         return None
 

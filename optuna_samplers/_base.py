@@ -13,7 +13,6 @@ from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution
-from optuna.exceptions import TrialPruned
 from optuna.search_space import IntersectionSearchSpace
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
@@ -28,7 +27,6 @@ from optuna_samplers._space import to_space
 from optuna_samplers._study import key_of, whole
 from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
 from privbo_plugins.algorithms.registry import algorithm_of, entry_of
-from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.convert import fingerprint
 from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.plots import History, Report
@@ -36,7 +34,7 @@ from privbo_plugins.privacy.guarantee import Guarantee, PrivacyGuarantee
 from privbo_plugins.reports import records_report
 from privbo_plugins.sanitize import call, sanitized
 from privbo_plugins.sessions.records import Session
-from privbo_plugins.settings import again, called_with, part, setting, settings, takes
+from privbo_plugins.settings import setting, settings, takes
 from privbo_plugins.store.vault import Vault, open_vault
 
 _ESTIMATES = (
@@ -122,12 +120,9 @@ class LossStudies(ReportedStudies[LossRun]):
 
         A study deleted and made again may get its old number; then its attribute is gone.
         """
-        own = self._state(study)
-        if _losses.RUN_ATTR not in study.user_attrs:
+        if not self._state(study).is_of(study):
             self._forget(study)
-            return self._state(study)
-        own.refuse_rivals(study)
-        return own
+        return self._state(study)
 
     # The private channel --------------------------------------------------------------------
 
@@ -142,7 +137,7 @@ class LossStudies(ReportedStudies[LossRun]):
 
     def _released(self, trial: optuna.Trial, objective: Objective) -> tuple[Any, Any]:
         """(released value, None), or (None, an error whose frames hold no private value)."""
-        own = self._current(trial.study)
+        own = self._state(trial.study)
         own.entered.add(key_of(_study.frozen_of(trial)))
         own.pay_training(trial.number)
         return released(objective, self.guarded(trial), partial(own.tell, trial))
@@ -381,94 +376,3 @@ class PrivateObjective(Releasing):
 
     def _evaluate(self, trial: optuna.Trial) -> tuple[Any, Any]:
         return self._sampler._released(trial, self._objective)
-
-
-# Any sampler, centrally private ------------------------------------------------------------------
-
-
-@settings(eq=False)
-class _MeansSettings(LossRunSettings, MeansConfig):
-    """Arguments of :func:`private_objective`."""
-
-    objective: Objective = setting(
-        "From a guarded trial to a vector of shape (n_records,): losses to minimise or scores "
-        "to maximise, in the study's direction. Entry i must belong to the same record in every "
-        "trial and on every worker; NaN for a record that cannot be scored counts as the worst.",
-        kw_only=False,
-    )
-    mu: float = again(MeansConfig, "mu", default=None)
-
-
-class MeansObjective(Releasing, LossStudies):
-    """An objective for any sampler; made by :func:`private_objective`.
-
-    Args:
-        config: Settings of the algorithm.
-        given: Settings of the run, and the objective.
-    """
-
-    def __init__(self, config: MeansConfig, given: _MeansSettings) -> None:
-        if not callable(given.objective):
-            raise ValueError(
-                "The objective must be a function of a trial that returns one value per "
-                f"validation record, got a {type(given.objective).__name__}."
-            )
-        self._objective = given.objective
-        super().__init__(config, given)
-
-    def _evaluate(self, trial: optuna.Trial) -> tuple[Any, Any]:
-        self._check_study(trial.study)
-        value, error = self._released(trial, self._objective)
-        pruned = isinstance(error, TrialPruned)
-        lost = TrialState.PRUNED if pruned else TrialState.FAIL
-        self._state(trial.study).ended(trial.study, TrialState.COMPLETE if error is None else lost)
-        return value, error
-
-    def _check_study(self, study: Study) -> None:
-        """Refuses a sampler that would pay for its own releases, and take these for plain floats.
-
-        Raises:
-            ValueError: If the study has one.
-        """
-        if isinstance(study.sampler, StudySampler):
-            raise ValueError(
-                f"private_objective is for Optuna's own samplers; {type(study.sampler).__name__} "
-                "releases values itself: study.optimize(sampler.private(objective)). Or give the "
-                "study another sampler: "
-                "optuna.create_study(sampler=optuna.samplers.TPESampler())."
-            )
-
-
-@called_with(_MeansSettings)
-def private_objective(given: _MeansSettings) -> MeansObjective:
-    """Makes any sampler centrally private: each trial's clipped mean loss is released with noise.
-
-    The vector goes to the vault, where it is forgotten with its release; what the study stores is
-    mu-GDP for the validation records (replace-one), and so is all that its sampler and pruner
-    make of it. N releases share mu, so each carries noise of loss_bound sqrt(N) / (n mu). The
-    study stops when they are made. Every trial must suggest the same parameters.
-
-    {settings}
-
-    Returns:
-        An objective for ``study.optimize`` with ``guarantee(study)`` and ``recommend(study)``.
-
-    Raises:
-        ValueError: For every argument outside its range.
-        VaultError: If the vault cannot be opened for writing.
-
-    Example:
-        >>> import numpy as np, optuna
-        >>> optuna.logging.set_verbosity(optuna.logging.WARNING)
-        >>> records = np.random.default_rng(0).normal(0.7, 0.1, size=1000)
-        >>> private = private_objective(
-        ...     lambda trial: (trial.suggest_float("x", 0, 1) - records) ** 2, mu=1, n_trials=30
-        ... )
-        >>> study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0))
-        >>> study.optimize(private)
-        >>> len(study.trials), abs(private.recommend(study)["x"] - 0.7) < 0.15
-        (30, True)
-        >>> round(private.guarantee(study).mu_spent, 9)
-        1.0
-    """
-    return MeansObjective(part(given, MeansConfig), given)

@@ -101,14 +101,19 @@ class LossRun(OfStudy):
         self._shown: set[str] = set()
         self._announced = False
         self._patience = EarlyStop(FRUITLESS, FRUITLESS)
+        self._distributions: dict[str, BaseDistribution] = {}
+        self._space: Space | None = None
 
-    def refuse_rivals(self, study: Study) -> None:
-        """Stops where two samplers with vaults of their own have started one study at once.
+    def is_of(self, study: Study) -> bool:
+        """Checks whether a study remembers this run; stops if it remembers another one.
+
+        Two samplers with vaults of their own may have started it at once.
 
         Raises:
-            VaultError: If the study remembers the other one's run.
+            VaultError: If it remembers the other one's run.
         """
-        if study.user_attrs[RUN_ATTR]["run"] != self.session.run.run_id:
+        remembered = study.user_attrs.get(RUN_ATTR)
+        if remembered is not None and remembered["run"] != self.session.run.run_id:
             reason = "another sampler with another vault works on this study"
             self.session.run.mark_unprotected(reason)
             raise VaultError(
@@ -116,6 +121,7 @@ class LossRun(OfStudy):
                 "two ledgers would pay for one study. Give all workers the same vault URL and "
                 "start a new study."
             )
+        return remembered is not None
 
     # Trials ---------------------------------------------------------------------------------
 
@@ -138,11 +144,14 @@ class LossRun(OfStudy):
             SpaceChangedError: If the trial lies in another space than the run.
         """
         study, frozen = trial.study, _study.frozen_of(trial)
-        self.refuse_rivals(study)
+        if not self.is_of(study):
+            raise VaultError("The study of this run no longer exists; nothing can be released.")
         key = key_of(frozen)
         self.entered.add(key)
-        space = to_space(frozen.distributions)
-        if space is None:
+        if frozen.distributions != self._distributions:
+            self._distributions = dict(frozen.distributions)
+            self._space = to_space(frozen.distributions)
+        if self._space is None:
             raise ValueError(
                 "The objective suggested no parameter that varies, so there is nothing to tune."
             )
@@ -150,7 +159,7 @@ class LossRun(OfStudy):
             if distribution.single():
                 self.audit.check(study, name, distribution)
         fixed = constants_of(frozen.distributions) if self._declared is None else self._declared
-        told = self.session.tell(key, frozen.params, space, losses, fixed)
+        told = self.session.tell(key, frozen.params, self._space, losses, fixed)
         self._write(study, frozen, told, trial.set_user_attr)
         first, self._announced = not self._announced, True
         if first:

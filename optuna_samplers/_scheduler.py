@@ -86,17 +86,17 @@ class ScheduledSampler(StudySampler[Reading]):
 
     def _attempt(self, trial: FrozenTrial, mark: Mark | None) -> Attempt:
         """Returns the attempt that a trial shows to samplers whose draws have this mark."""
-        own = mark_of(trial)
-        held, wanted = (_slot(trial, name) for name in (DRAW_ATTR, CLAIM_ATTR))
-        claims = trial.state == TrialState.RUNNING and wanted != held
+        held = _slot(trial, DRAW_ATTR)
+        counts = trial.system_attrs.get(MARK_ATTR) == mark or mark_of(trial) is None
+        wanted = _slot(trial, CLAIM_ATTR) if trial.state == TrialState.RUNNING else None
         return Attempt(
             trial.number,
             trial.params,
             state_of(trial),
             value_of(trial),
             trial.system_attrs.get(EPOCH_ATTR),
-            held=held if own is None or own == mark else None,
-            wanted=wanted if claims else None,
+            held=held if counts else None,
+            wanted=None if wanted == held else wanted,
         )
 
     def _attempts(self, study: Study, trials: Iterable[FrozenTrial]) -> list[Attempt]:
@@ -158,9 +158,10 @@ def params_of(
 ) -> dict[str, Any]:
     """Parameters of an evaluation, without any rounding error where an earlier trial was there."""
     slot = slot_of(evaluation)
+    name = EPOCH_ATTR if slot is None else DRAW_ATTR
+    wanted = (evaluation.epoch,) if slot is None else (slot, list(slot))
     for trial in trials:
-        epoch = trial.system_attrs.get(EPOCH_ATTR)
-        alike = epoch == evaluation.epoch if slot is None else _slot(trial, DRAW_ATTR) == slot
+        alike = trial.system_attrs.get(name) in wanted
         if alike and set(space) <= set(trial.params) and is_at(trial.params, evaluation, space):
             return {name: trial.params[name] for name in space}
     return space.decode(evaluation.x)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -76,14 +76,26 @@ def same(told: float, published: float) -> bool:
     return told == published or (np.isnan(told) and np.isnan(published))
 
 
+# Where a call comes from ------------------------------------------------------------------------
+
+
+def _callers() -> Iterator[FrameType]:
+    """Yields the frames that a call comes from, innermost first."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _stands_in(frame: FrameType | None, module: str) -> bool:
+    return frame is not None and frame.f_globals.get("__name__") == module
+
+
 def refuse_optuna_search(name: str) -> None:
     """Ray Tune's OptunaSearch tells plain floats, so nothing could be claimed for its trials."""
     if _OPTUNA_SEARCH not in sys.modules:
         return
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__") != _OPTUNA_SEARCH:
-        frame = frame.f_back
-    if frame is not None:
+    if any(_stands_in(frame, _OPTUNA_SEARCH) for frame in _callers()):
         raise PrivacyError(
             f"{name} cannot protect anything inside Ray Tune's OptunaSearch, which gives it "
             "what trials have already reported. Use the searcher of the same algorithm: "
@@ -98,7 +110,7 @@ def refuse_search_cv(name: str) -> None:
     Called wherever Optuna calls a sampler: in threads only the objective's own calls show whose
     trial it is.
     """
-    if _SEARCH_CV in sys.modules and _of_search_cv(sys._getframe(1)):
+    if _SEARCH_CV in sys.modules and _of_search_cv():
         raise PrivacyError(
             f"{name} cannot protect anything inside OptunaSearchCV, whose objective is its own: "
             "it stores the mean score and the score of every fold as they are. Write an "
@@ -107,16 +119,13 @@ def refuse_search_cv(name: str) -> None:
         )
 
 
-def _of_search_cv(frame: FrameType | None) -> bool:
+def _of_search_cv() -> bool:
     """Checks whether the innermost loop that a call comes from runs OptunaSearchCV's objective."""
-    while frame is not None:
-        module = frame.f_globals.get("__name__")
-        if module == _SEARCH_CV:
+    for frame in _callers():
+        if _stands_in(frame, _SEARCH_CV):
             return True
-        if module == Study.__module__ and frame.f_code is Study.optimize.__code__:
-            outer = frame.f_back
-            return outer is not None and outer.f_globals.get("__name__") == _SEARCH_CV
-        frame = frame.f_back
+        if frame.f_code is Study.optimize.__code__:
+            return _stands_in(frame.f_back, _SEARCH_CV)
     return False
 
 
@@ -125,11 +134,13 @@ def trials_of_loop() -> int | None:
 
     In threads (``n_jobs``) a call does not show what loop it comes from.
     """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code is not Study.optimize.__code__:
-        frame = frame.f_back
-    asked = None if frame is None else frame.f_locals.get("n_trials")
+    loops = (frame for frame in _callers() if frame.f_code is Study.optimize.__code__)
+    loop = next(loops, None)
+    asked = None if loop is None else loop.f_locals.get("n_trials")
     return asked if isinstance(asked, int) else None
+
+
+# What cannot be tuned ---------------------------------------------------------------------------
 
 
 def refuse_multi_objective(study: Study, name: str) -> None:
