@@ -310,6 +310,12 @@ class Audit:
         self._expose(study, _space.CONSTANT_CHANGED)
         raise SpaceChangedError(_space.ANOTHER_CONSTANT)
 
+    def check_constants(self, study: Study, distributions: Mapping[str, BaseDistribution]) -> None:
+        """As :meth:`check`, for all parameters of a trial that have a single value."""
+        for name, distribution in distributions.items():
+            if distribution.single():
+                self.check(study, name, distribution)
+
     def _known(self, study: Study, name: str, single: bool) -> dict[str, Any] | None:
         """Returns what a parameter must be; None if nothing is known, {} if it must not be."""
         if name in self._ranges:

@@ -155,9 +155,7 @@ class LossRun(OfStudy):
             raise ValueError(
                 "The objective suggested no parameter that varies, so there is nothing to tune."
             )
-        for name, distribution in frozen.distributions.items():
-            if distribution.single():
-                self.audit.check(study, name, distribution)
+        self.audit.check_constants(study, frozen.distributions)
         fixed = constants_of(frozen.distributions) if self._declared is None else self._declared
         told = self.session.tell(key, frozen.params, self._space, losses, fixed)
         self._write(study, frozen, told, trial.set_user_attr)
