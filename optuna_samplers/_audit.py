@@ -268,8 +268,8 @@ class Audit:
             constants = self._of_first
         return space, constants
 
-    def look(self, study: Study) -> list[str]:
-        """Returns the reasons that trials not looked at before give to claim nothing.
+    def look(self, study: Study) -> None:
+        """Finds the reasons that trials not looked at before give to claim nothing.
 
         The study is read before the ledger: other workers may go on meanwhile, and what they show
         is committed to the ledger first.
@@ -288,11 +288,9 @@ class Audit:
                 reasons.append(_space.CONSTANT_CHANGED)
             if space is not None and not _space.lies_in(space, trial.distributions):
                 reasons.append(_space.SPACE_DIFFERS)
+        self.found += [reason for reason in dict.fromkeys(reasons) if reason not in self.found]
         if constants is not None:  # until then nothing can be compared with them
             self.seen |= {trial.number for trial in new if trial.state.is_finished()}
-        fresh = [reason for reason in dict.fromkeys(reasons) if reason not in self.found]
-        self.found += fresh
-        return fresh
 
     def check(self, study: Study, name: str, distribution: BaseDistribution) -> None:
         """Refuses, before Optuna stores it, what differs from what the study's trials suggest.
@@ -325,7 +323,7 @@ class Audit:
         fixed = self._fixed(study)[single]
         if fixed is not None:
             return dict(fixed.get(name, {}))
-        if single and self._of_run is not None:  # the first trial that is told fixes it
+        if single and self._of_run is not None:  # its first vector of losses fixes it
             return None
         having = [t for t in study.get_trials(deepcopy=False) if name in t.distributions]
         done = [trial for trial in having if trial.state == TrialState.COMPLETE]

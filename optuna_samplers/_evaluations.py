@@ -102,7 +102,9 @@ def read_evaluations(
     trials = study.get_trials(deepcopy=False)
     for trial in trials:
         found.count(trial)
-    found.reasons += Audit(unexplained, lambda *_: None, declared).look(study)
+    audit = Audit(unexplained, lambda *_: None, declared)
+    audit.look(study)
+    found.reasons += audit.found
     if found.mechanisms - {tuple(mechanism.parameters().values())}:
         found.reasons.append("some evaluations went through another mechanism than this one")
     if _study.EXPOSED_ATTR in study.user_attrs:

@@ -54,7 +54,7 @@ class _Rewards(OfStudy):
     audit: Audit
     run_id: str = ""
     session: RewardSession | None = None
-    shown: bool = False
+    shown: int | None = None
 
 
 class LocalObjective(Releasing, Studies[_Rewards]):
@@ -198,9 +198,11 @@ class LocalObjective(Releasing, Studies[_Rewards]):
     def _refresh(self, study: Study) -> None:
         """Keeps the paragraph in the study true: other trials may not have been privatised."""
         own = self._state(study)
-        if own.audit.look(study) or not own.shown:
-            own.shown = True
+        own.audit.look(study)
+        found = len(own.audit.found)
+        if own.shown != found:
             self.guarantee(study)
+            own.shown = found
 
     def _worst(self, study: Study) -> float:
         """Returns the value that NaN and infinity count as: the worst end of the range."""

@@ -98,6 +98,7 @@ class LossRun(OfStudy):
         self.told: dict[str, Published] = {}
         look = partial(unexplained, session, self.told)
         self.audit = _audit.Audit(look, self.expose, declared, session.fixed)
+        self._marked: set[str] = set()
         self._shown: set[str] = set()
         self._announced = False
         self._patience = EarlyStop(FRUITLESS, FRUITLESS)
@@ -296,8 +297,10 @@ class LossRun(OfStudy):
 
     def _look(self, study: Study) -> None:
         """Marks the run if trials not looked at before hold what no release explains."""
-        for reason in self.audit.look(study):
+        self.audit.look(study)
+        for reason in [reason for reason in self.audit.found if reason not in self._marked]:
             self.session.run.mark_unprotected(reason)
+            self._marked.add(reason)  # not before the vault has taken it
 
 
 def unexplained(
