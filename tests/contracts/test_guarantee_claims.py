@@ -28,6 +28,7 @@ from privbo_plugins.sessions.records import Session
 from privbo_plugins.store.run import Run
 from tests.drivers import ON_STUDIES, Hosted
 from tests.inside import looked_at, storage_of
+from tests.leaks import hostile
 from tests.optuna_samplers.runs import RECORDS, make_sampler, squares
 
 GUARANTEE = "privbo:guarantee"
@@ -92,6 +93,16 @@ def test_raw_values_are_noticed_by_an_objective_under_another_sampler() -> None:
     worker.optimize(raw_mean, n_trials=1)
     worker.optimize(sampler.private(squares), n_trials=1)
     assert study.user_attrs[GUARANTEE].startswith("NOT PROTECTED")
+
+
+def test_what_a_failing_vault_did_not_take_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler, study = begun()
+    another_worker(study).optimize(raw_mean, n_trials=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "mark_unprotected", lambda *_: hostile.throw(VaultError("locked")))
+        with pytest.raises(VaultError, match="locked"):
+            sampler.guarantee(study)
+    assert not sampler.guarantee(study).protected
 
 
 def _added(state: TrialState, **more: Any) -> Callable[[Study], None]:
