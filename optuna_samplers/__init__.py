@@ -8,9 +8,10 @@ from privbo_plugins.lazy import on_first_use
 
 if TYPE_CHECKING:
     from optuna_samplers._base import PrivateSampler
+    from optuna_samplers._federated import run_federated
     from optuna_samplers._local import ldp_objective
     from optuna_samplers._means import private_objective
-    from optuna_samplers.dp_fts_de import DPFTSDESampler, run_federated
+    from optuna_samplers.dp_fts_de import DPFTSDESampler
     from optuna_samplers.dp_gibo import DPGIBOSampler
     from optuna_samplers.duets import DUETSSampler
     from optuna_samplers.ldp_gp_ucb import (
@@ -27,9 +28,10 @@ else:
         __name__,
         {
             "optuna_samplers._base": ["PrivateSampler"],
+            "optuna_samplers._federated": ["run_federated"],
             "optuna_samplers._local": ["ldp_objective"],
             "optuna_samplers._means": ["private_objective"],
-            "optuna_samplers.dp_fts_de": ["DPFTSDESampler", "run_federated"],
+            "optuna_samplers.dp_fts_de": ["DPFTSDESampler"],
             "optuna_samplers.dp_gibo": ["DPGIBOSampler"],
             "optuna_samplers.duets": ["DUETSSampler"],
             "optuna_samplers.ldp_gp_ucb": [

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import warnings
-from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import optuna
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
-from optuna.storages import InMemoryStorage
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial
 
@@ -24,7 +20,7 @@ from optuna_samplers._settings import SpaceSettings
 from optuna_samplers._space import to_space
 from optuna_samplers._study import JOINED_ATTR, completed, next_number, show_guarantee, whole
 from privbo_plugins.algorithms.dp_fts_de.plan import FederationPlan, make_federation_plan
-from privbo_plugins.errors import FederationError, PrivacyWarning, SpaceChangedError
+from privbo_plugins.errors import FederationError, SpaceChangedError
 from privbo_plugins.federation import Alone, Link, Participant
 from privbo_plugins.plots import FederationHistory, Report
 from privbo_plugins.privacy.guarantee import FederationGuarantee, PrivacyGuarantee
@@ -281,126 +277,3 @@ def _history(study: Study, space: Space) -> tuple[Array, Array]:
             points.append(shown.x)
             values.append(value)
     return np.array(points).reshape(-1, len(space)), np.array(values, dtype=float)
-
-
-# Many agents in one process ---------------------------------------------------------------------
-
-Objective = Callable[[optuna.Trial], float]
-
-
-def run_federated(
-    studies: Sequence[Study],
-    objectives: Sequence[Objective],
-    n_rounds: int,
-    *,
-    catch: Iterable[type[Exception]] | type[Exception] = (),
-) -> None:
-    """Runs many agents' studies round by round in this process, one after another.
-
-    Every study ends with its start-up trials and ``n_rounds`` more; after an interruption it
-    catches up. Agents in threads or processes of their own call ``study.optimize`` instead.
-
-    Args:
-        studies: One an agent; each has a :class:`DPFTSDESampler` of its own.
-        objectives: One a study, from a trial to the agent's own value.
-        n_rounds: Rounds after the start-up trials, >= 0. The server releases at most
-            ``config.n_rounds`` of them; in the others agents use what they have.
-        catch: Exceptions of an objective that fail its trial only, as for ``study.optimize``.
-
-    Raises:
-        ValueError: If the lists do not match, or a sampler is of another kind or appears twice.
-
-    Warns:
-        PrivacyWarning: If studies share a storage, where a reader of one reads all.
-
-    Example:
-        >>> import optuna
-        >>> from optuna_samplers import DPFTSDESampler, FederatedServer, FederationConfig
-        >>> optuna.logging.set_verbosity(optuna.logging.ERROR)
-        >>> server = FederatedServer(FederationConfig(n_agents=2, epsilon=4.0, n_rounds=2))
-        >>> samplers = [DPFTSDESampler(server.connect(n), seed=n) for n in range(2)]
-        >>> studies = [optuna.create_study(sampler=sampler) for sampler in samplers]
-        >>> objective = lambda trial: (trial.suggest_float("x", 0, 1) - 0.3) ** 2
-        >>> run_federated(studies, [objective, objective], n_rounds=3)
-        >>> len(server.broadcasts())
-        2
-    """
-    samplers = _checked(studies, objectives, n_rounds)
-    total = max((sampler.n_startup for sampler in samplers), default=0) + n_rounds
-    try:
-        for number in range(min(map(next_number, studies), default=total), total):
-            _run_round(number, studies, samplers, objectives, catch)
-    finally:
-        for sampler in samplers:
-            sampler.quiet = False
-
-
-def _run_round(
-    number: int,
-    studies: Sequence[Study],
-    samplers: Sequence[DPFTSDESampler],
-    objectives: Sequence[Objective],
-    catch: Iterable[type[Exception]] | type[Exception],
-) -> None:
-    """Runs a trial of every study that has not had it: all send before one waits.
-
-    Studies that catch up with others send nothing: a round of theirs alone would be wasted.
-    """
-    due = [i for i, study in enumerate(studies) if next_number(study) <= number]
-    for i in due:
-        samplers[i].quiet = len(due) < len(studies)
-        if not samplers[i].quiet:
-            with suppress(FederationError):  # the trial itself tries again, and warns
-                samplers[i].send(studies[i])
-    for i in due:
-        studies[i].optimize(objectives[i], n_trials=1, catch=catch)
-
-
-def _checked(
-    studies: Sequence[Study], objectives: Sequence[Objective], n_rounds: int
-) -> list[DPFTSDESampler]:
-    if len(studies) != len(objectives):
-        raise ValueError(
-            f"run_federated needs one objective a study, got {len(studies)} studies and "
-            f"{len(objectives)} objectives."
-        )
-    if n_rounds < 0:
-        raise ValueError(f"n_rounds must not be negative, got {n_rounds}.")
-    samplers = [study.sampler for study in studies]
-    if not all(isinstance(sampler, DPFTSDESampler) for sampler in samplers):
-        raise ValueError(
-            "Every study needs a DPFTSDESampler of its own: "
-            "optuna.create_study(sampler=DPFTSDESampler(server.connect(agent)))."
-        )
-    known = [sampler for sampler in samplers if isinstance(sampler, DPFTSDESampler)]
-    if len({sampler.link.agent for sampler in known}) < len(samplers):
-        raise ValueError(
-            "Two studies share a sampler or an agent's number: one study is one agent, "
-            "DPFTSDESampler(server.connect(0)), DPFTSDESampler(server.connect(1)), ..."
-        )
-    _warn_if_shared(studies)
-    return known
-
-
-def _warn_if_shared(studies: Sequence[Study]) -> None:
-    stores = [store for store in map(_place, studies) if store is not None]
-    if len(set(stores)) < len(stores):
-        warnings.warn(
-            "Several agents' studies lie in one storage: a reader of one agent's points "
-            "and values can read those of all. Give every agent a storage of its own.",
-            PrivacyWarning,
-            stacklevel=4,
-        )
-
-
-def _place(study: Study) -> str | None:
-    """Names where a study is stored, equally for equal places; None for memory."""
-    storage = study._storage
-    if isinstance(storage, InMemoryStorage):
-        return None
-    backend = getattr(storage, "_backend", storage)
-    engine = getattr(backend, "engine", None)
-    path = getattr(backend, "_file_path", None)
-    if path is not None:
-        return str(os.path.realpath(path))
-    return f"{type(backend).__name__} {id(backend)}" if engine is None else str(engine.url)
