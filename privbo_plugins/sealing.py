@@ -2,7 +2,8 @@
 
 A message travels through memory and files that others can read (Ray's object store, a federation's
 server). Each is sealed with a key of its own, so a nonce is never used twice, and for a context
-that the reader must know: what was sealed for one trial, round or run opens for no other.
+that the reader must know: what was sealed for one run, operation and trial (or agent) opens for no
+other.
 """
 
 from __future__ import annotations

@@ -284,7 +284,7 @@ class Session(LossReader):
         if constants is not None and self._constants is None:
             frozen = frozen_of(tx)
             if "constants" not in frozen:
-                tx.freeze({**frozen, "constants": dict(constants)})
+                tx.freeze({"constants": dict(constants)})
         if mode == PRIVATE and self.plain:
             raise PrivacyError(_STARTED_PLAIN)
 

@@ -22,9 +22,10 @@ Kinds of events, beside the facts that :meth:`Transaction.mark` notes under kind
     =============  ==================  ================  ==================================
     kind           key                 payer             payload
     =============  ==================  ================  ==================================
+    vault          its identity        -                 -
     host           the host's key      -                 the run's identity
     run            the host's key      -                 settings
-    frozen         0, 1, ...           -                 what the first trial fixed
+    frozen         name                -                 what the first trial fixed
     charge         kind/key            population        [mu, sensitivity, scale]
     paid           trial               person            [epsilon, delta]
     release        kind/key            -                 what was released, [value] of rewards
@@ -49,8 +50,8 @@ from privbo_plugins.files import LogHead
 
 Array = NDArray[np.float64]
 
-HOST, RUN, FROZEN, CHARGE, PAID, RELEASE, ROWS, TOKEN = (
-    *("host", "run", "frozen", "charge", "paid", "release", "rows", "token"),
+VAULT, HOST, RUN, FROZEN, CHARGE, PAID, RELEASE, ROWS, TOKEN = (
+    *("vault", "host", "run", "frozen", "charge", "paid", "release", "rows", "token"),
 )
 """Kinds of events."""
 
@@ -111,8 +112,20 @@ def parsed(payload: Any, kind: type) -> Any:
     return found
 
 
+def costs_of(payload: Any, n: int) -> list[float]:
+    """Reads the numbers of a charge: none is negative or NaN, which no budget would refuse.
+
+    Raises:
+        VaultError: If there are not so many.
+    """
+    found = numbers_of(payload, n)
+    if not all(number >= 0 for number in found):
+        raise VaultError(DAMAGED)
+    return found
+
+
 def numbers_of(payload: Any, n: int) -> list[float]:
-    """Reads the numbers of a charge.
+    """Reads so many numbers.
 
     Raises:
         VaultError: If there are not so many.
@@ -270,13 +283,20 @@ class Log(Rows):
         return (found[0][0], found[0][1]) if found else None
 
     def identity(self) -> tuple[str, Any] | None:
-        """Identity of the store and number of its tables; None before it has any."""
-        found = self._fetch("identity")
+        """Identity of the store and number of its tables; None before it has any.
+
+        Raises:
+            VaultError: If it is not the one that the log began with.
+        """
+        found, begun = self._fetch("identity"), self._select("events", "key", run="", kind=VAULT)
+        if [found[0][0]] != [key for (key,) in begun] if found else self.head().n:
+            raise VaultError(DAMAGED)
         return (str(found[0][0]), found[0][1]) if found else None
 
     def identify(self, vault_id: str, schema: int) -> str:
-        """Gives the store an identity, and notes the number of its tables."""
+        """Gives the store an identity, with which its log begins, and the number of its tables."""
         self._insert("identity", one=1, vault_id=vault_id, schema=schema)
+        self.append(Event("", VAULT, vault_id))
         return vault_id
 
     def lock(self) -> None:

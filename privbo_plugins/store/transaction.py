@@ -30,6 +30,7 @@ from privbo_plugins.store.log import (
     Log,
     Rows,
     cost_text,
+    costs_of,
     numbers_of,
     parsed,
     stored_bytes,
@@ -167,21 +168,21 @@ class _Ledger(Log):
         return [
             Charge(*_key_of(key), mu, sensitivity, scale, who)
             for key, cost, who in rows
-            for mu, sensitivity, scale in [numbers_of(cost, 3)]
+            for mu, sensitivity, scale in [costs_of(cost, 3)]
         ]
 
     def charges_by_mu(self) -> dict[tuple[str, float], int]:
         """Returns how many charges of the run have which (population, mu)."""
         found: dict[tuple[str, float], int] = {}
         for who, cost, n in self._fetch("charges_by_cost", kind=CHARGE):
-            key = who, numbers_of(cost, 3)[0]
+            key = who, costs_of(cost, 3)[0]
             found[key] = found.get(key, 0) + int(n)
         return found
 
     def charges_since(self, seq: int) -> list[tuple[str, float]]:
         """(population, mu) of the run's charges after the log's first ``seq`` events."""
         return [
-            (event.payer, numbers_of(event.payload, 3)[0])
+            (event.payer, costs_of(event.payload, 3)[0])
             for event in self.events_since(seq)
             if (event.run, event.kind) == (self.run_id, CHARGE)
         ]
@@ -227,7 +228,7 @@ class _Ledger(Log):
         values = {(kind, key): value for _, kind, key, value in self.releases_after(0)}
         rows = self._select("events", "key", "payer", "payload", kind=PAID)
         return [
-            (trial, who, *numbers_of(cost, 2), values.get((EVALUATION, trial)))
+            (trial, who, *costs_of(cost, 2), values.get((EVALUATION, trial)))
             for trial, who, cost in rows
         ]
 
@@ -246,7 +247,7 @@ class _Ledger(Log):
             self._lock_vault()
             rows = self._fetch("counted_of", person=person)
         return [
-            (who, run, _mechanism(settings), *numbers_of(cost, 2), int(n))
+            (who, run, _mechanism(settings), *costs_of(cost, 2), int(n))
             for who, run, settings, cost, n in rows
         ]
 
@@ -258,11 +259,13 @@ class Transaction(_Ledger, _Board):
 
     def run(self) -> tuple[str, dict[str, Any], dict[str, Any] | None] | None:
         """Host key, settings and, once known, the frozen facts of the run."""
-        begun, frozen = self._newest(RUN), self._newest(FROZEN)
+        begun = self._newest(RUN)
         if begun is None:
             return None
-        facts = None if frozen is None else parsed(frozen[1], dict)
-        return begun[0], parsed(begun[1], dict), facts
+        facts: dict[str, Any] = {}
+        for (payload,) in self._select("events", "payload", kind=FROZEN):
+            facts |= parsed(payload, dict)
+        return begun[0], parsed(begun[1], dict), facts or None
 
     def run_of_host(self, host_key: str) -> str | None:
         """The run that a host key started, if any."""
@@ -279,9 +282,9 @@ class Transaction(_Ledger, _Board):
         self._add(RUN, host_key, json.dumps(settings))
 
     def freeze(self, frozen: Mapping[str, Any]) -> None:
-        """Fixes what is known from the first record vector on (n, space, plan)."""
-        n = self._count("events", kind=FROZEN)
-        self._add(FROZEN, str(n), json.dumps(frozen))
+        """Fixes what is known from the first trial on; a second value of a name is refused."""
+        for name, value in frozen.items():
+            self._add(FROZEN, name, json.dumps({name: value}))
 
     # Facts --------------------------------------------------------------------------------
 
@@ -351,5 +354,5 @@ def _key_of(key: str) -> tuple[str, str]:
 @lru_cache(maxsize=256)
 def _mechanism(settings: str | None) -> str | None:
     """The mechanism that a run's stored settings name, if they do."""
-    name = json.loads(settings).get("mechanism") if settings else None
+    name = parsed(settings, dict).get("mechanism") if settings else None
     return name if isinstance(name, str) else None

@@ -95,7 +95,8 @@ class Vault:
             except self._sql.OtherVersionError:
                 raise
             except errors as error:
-                if attempt == 4 and isinstance(error, self._sql.WriteAheadError):
+                own = isinstance(error, self._sql.WriteAheadError) or str(error) == DAMAGED
+                if attempt == 4 and own:
                     raise
                 if attempt == 4:
                     raise VaultError(
@@ -234,8 +235,9 @@ class Vault:
             connection.invalidate()
 
     def _explain(self, error: BaseException) -> str:
-        # SQLite's messages never quote values; other drivers' may, so only their type shows.
-        text = str(error) if self._is_sqlite else type(error).__name__
+        # SQLite's own messages, which have a code, never quote values; those of drivers may: that
+        # of Python's quotes a text that cannot be decoded. Only their type shows.
+        text = str(error) if hasattr(error, "sqlite_errorname") else type(error).__name__
         return f"The vault refused an operation ({text}). Nothing of it was kept."
 
     def place(self) -> str:

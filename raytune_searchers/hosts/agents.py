@@ -155,7 +155,9 @@ class ServerLink:
         """
         self.receipt = None
         with _as_the_links():
-            self.receipt = self._channel.call_sealed("send", str(self.agent), message, self.number)
+            self.receipt = self._channel.call_sealed(
+                "send", str(self.agent), (message, self.number)
+            )
         return self.receipt.round
 
     def collect(self, t: int) -> Broadcast | None:

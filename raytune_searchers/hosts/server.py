@@ -148,20 +148,20 @@ def _details(host: Host) -> dict[str, Any]:
 # The agents' side -------------------------------------------------------------------------------
 
 
-def _send(host: Host, agent: str, message: Message, number: int) -> Receipt:
+def _send(host: Host, agent: str, message: Message) -> Receipt:
     """Adds an agent's vector to the open round.
 
     Args:
         host: The host.
         agent: The agent's number on the roster.
-        message: The vector.
-        number: The trial that it will choose from this round's broadcast: whatever it sends
-            for the same trial again counts as what it sent first.
+        message: The vector, and the number of the trial that the agent will choose from this
+            round's broadcast: whatever it sends for the same trial again counts as what it sent
+            first, and so does a message that somebody sends again.
 
     Raises:
         VaultError: If the round was complete, and could not be released.
     """
-    vector = host.read(message, "send", agent)
+    vector, number = host.read(message, "send", agent)
     known = host.sent.get(agent)
     if known is not None and known[0] >= number:
         return Receipt(known[1], _incarnation(host))

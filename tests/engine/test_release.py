@@ -104,18 +104,22 @@ def test_the_head_is_a_hash_of_every_line_in_order(path: Path, many: Counter) ->
         many.release(run, key)
     run.note("a fact")
     many.release(run, "a")  # replayed
-    events = [("", "host", KEY, "", run.run_id), (run.run_id, "run", KEY, "", '{"a": 1}')]
+    events = [
+        ("", "vault", run.vault.vault_id, "", ""),
+        ("", "host", KEY, "", run.run_id),
+        (run.run_id, "run", KEY, "", '{"a": 1}'),
+    ]
     for n, key in enumerate("abc"):
         told = json.dumps({"values": [float(n + 1)]})
         events.append((run.run_id, "release", f"value/{key}", "", told))
     events.append((run.run_id, "note", "a fact", "", ""))
     with sqlite3.connect(path) as log:
         salts = [salt for (salt,) in log.execute("SELECT salt FROM privbo_events ORDER BY seq")]
-    assert len(set(salts)) == 6
+    assert len(set(salts)) == 7
     digest = ""
     for event, salt in zip(events, salts, strict=True):
         digest = sha("\0".join([digest, *event, salt]))
-    assert run.head() == LogHead(6, digest)
+    assert run.head() == LogHead(7, digest)
     assert many.drawn == ["a", "b", "c"]
 
 
@@ -146,7 +150,7 @@ def test_every_line_of_a_ledger_is_in_the_chain(path: Path) -> None:
     with vault.transaction("") as tx:
         kinds = collections.Counter(event.kind for event in tx.events_since(0))
     assert kinds == {
-        **{"host": 2, "run": 2, "frozen": 1, "note": 1, "unprotected": 2, "point": 1},
+        **{"host": 2, "run": 2, "frozen": 3, "note": 1, "unprotected": 2, "point": 1, "vault": 1},
         **{"paid": 1, "charge": 2, "release": 2},
     }
 

@@ -24,6 +24,7 @@ from privbo_plugins.errors import PrivacyWarning, VaultError
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge
 from privbo_plugins.store import transaction, vault_file
 from privbo_plugins.store import vault as vault_module
+from privbo_plugins.store.log import Event
 from privbo_plugins.store.run import Spent
 from privbo_plugins.store.tables import SCHEMA
 from privbo_plugins.store.transaction import Transaction
@@ -144,6 +145,11 @@ def test_a_run_keeps_its_settings_and_frozen_facts(vault: Vault) -> None:
         assert tx.run_of_host("other") is None
     with vault.transaction("nobody") as tx:
         assert tx.run() is None
+    with pytest.raises(VaultError), vault.transaction("run") as tx:
+        tx.freeze({"n": 8})
+    with vault.transaction("run") as tx:
+        tx.freeze({"m": 1})
+        assert tx.run() == ("host-run", {"a": 1}, {"n": 7, "m": 1})
 
 
 def begins(tx: Transaction, more: float) -> None:
@@ -471,6 +477,47 @@ def test_an_empty_file_is_waited_for_and_then_refused(
     later.start()
     assert open_vault(f"sqlite:///{path}").vault_id == identity
     later.join()
+
+
+# Changed by hand -----------------------------------------------------------------------------
+
+
+def test_losses_that_another_program_made_a_text_are_not_quoted(path: Path) -> None:
+    vault = begin(open_vault(f"sqlite:///{path}"))
+    put(vault, "t", np.frombuffer(b"Jane\xe5Doe" * 4))
+    with sqlite3.connect(path) as tool:
+        tool.execute("UPDATE privbo_losses SET data = CAST(data AS TEXT)")
+    with pytest.raises(VaultError) as told, vault.transaction("run") as tx:
+        next(tx.blocks(["t"], 4))
+    assert "Jane" not in str(told.value)
+    assert told.value.__suppress_context__
+
+
+@pytest.mark.parametrize("change", [
+    "UPDATE privbo_identity SET vault_id = 'another'", "DELETE FROM privbo_identity",
+    "DELETE FROM privbo_events WHERE kind = 'vault'",
+    "UPDATE privbo_events SET key = 'another' WHERE kind = 'vault'",
+])  # fmt: skip
+def test_another_identity_than_the_log_began_with_is_damage(
+    path: Path, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It salts the users' names: under another one each of them would have a new budget."""
+    monkeypatch.setattr(vault_module, "_pause", lambda _: None)
+    begin(open_vault(f"sqlite:///{path}"))
+    with sqlite3.connect(path) as tool:
+        tool.execute(change)
+    with pytest.raises(VaultError, match="never stored"):
+        open_vault(f"sqlite:///{path}")
+
+
+@pytest.mark.parametrize("cost", ["[NaN, 0.0]", "[-2.0, 0.0]", "[2.0]", '["2", 0.0]', "2.0", "{"])
+def test_a_charge_that_no_budget_would_refuse_is_damage(vault: Vault, cost: str) -> None:
+    begin(vault)
+    with vault.transaction("run") as tx:
+        tx.append(Event("run", "paid", "t", "Jane", cost))
+    for read in (Transaction.evaluations, lambda tx: tx.evaluation_counts("Jane")):
+        with pytest.raises(VaultError, match="never stored"), vault.transaction("run") as tx:
+            read(tx)
 
 
 # Write-ahead mode ---------------------------------------------------------------------------
