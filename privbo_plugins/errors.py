@@ -64,8 +64,9 @@ class NotLossesError(ValueError):
 
 SET_BACK = (
     "The vault shows less than it did: it was restored from an older backup, and what was "
-    "released since that backup is missing from its ledger. Nothing more can be released for "
-    "this run."
+    "released since that backup is missing from its ledger. Nothing is released with it. Put its "
+    "newest file back, and the run goes on; if that is lost, start another run: on the same "
+    "records its privacy loss adds to this one's."
 )
 """The error for a vault whose ledger is older than its guard remembers."""
 

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
 _NO_STORE = (
-    "The vault is not where it was: its database holds no ledger. Nothing can be released without "
-    "the ledger that the run started with. Put the database back."
+    "This database is no vault: it holds no ledger. Check the URL (a study's database is none); "
+    "if a run has its vault here, put the database back: nothing is released without its ledger."
 )
 
 _MEMORY: weakref.WeakValueDictionary[str, Vault] = weakref.WeakValueDictionary()
@@ -124,13 +124,13 @@ class Vault:
         """Checks that the database holds a store of this version, which has an identity."""
         try:
             self._sql.check_version(self._engine)
+            known = self._sql.identity_seen_by(self._engine)
         except self._sql.driver_errors(self._engine) as error:
             raise VaultError(self._explain(error)) from None
         except UnicodeDecodeError:  # SQLite quotes a damaged schema
             raise VaultError(DAMAGED) from None
-        with self.transaction("") as tx:
-            if tx.identity() is None:
-                raise VaultError(_NO_STORE)
+        if known is None:
+            raise VaultError(_NO_STORE)
 
     def _identify(self) -> str:
         """The identity of the store; the first process that opens it gives it one."""
