@@ -282,6 +282,9 @@ def vectors() -> Act:
     return act
 
 
+COLD = 10
+"""Functions that may run in a process for the first time, before a cache holds what they make."""
+
 WAYS = {
     "a loss vector, DP-GIBO, Optuna": Way(losses, 19, 7, 200),
     "a loss vector, any sampler, Optuna": Way(means, 19, 7, 165),
@@ -299,7 +302,7 @@ def test_a_secret_goes_one_way(name: str) -> None:
     holding = trace.holding(secret)
     assert len(holding) <= way.holding, sorted(holding)
     assert len({file for file, _ in holding}) <= way.files, sorted(holding)
-    assert len(trace.held) <= way.ran
+    assert len(trace.held) <= way.ran + COLD
     assert trace.climbs == set()
     assert len(holding) > 5  # the number was seen at all
 
