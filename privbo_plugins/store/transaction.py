@@ -31,6 +31,7 @@ from privbo_plugins.store.log import (
     Rows,
     cost_text,
     costs_of,
+    hashed,
     numbers_of,
     parsed,
     stored_bytes,
@@ -262,9 +263,8 @@ class Transaction(_Ledger, _Board):
         begun = self._newest(RUN)
         if begun is None:
             return None
-        facts: dict[str, Any] = {}
-        for (payload,) in self._select("events", "payload", kind=FROZEN):
-            facts |= parsed(payload, dict)
+        frozen = self._select("events", "key", "payload", kind=FROZEN)
+        facts = {name: parsed(payload, dict).get(name) for name, payload in frozen}
         return begun[0], parsed(begun[1], dict), facts or None
 
     def run_of_host(self, host_key: str) -> str | None:
@@ -290,8 +290,8 @@ class Transaction(_Ledger, _Board):
 
     def mark(self, kind: str, text: str) -> None:
         """Notes a fact about the run, once; facts are never removed."""
-        if not self.has_mark(kind, text := text[:_LONGEST_FACT]):
-            self._add(kind, text)
+        if not self.has_mark(kind, text):
+            self._add(kind, _fact(text))
 
     def marks(self, kind: str) -> tuple[str, ...]:
         """All facts of a kind, sorted."""
@@ -300,7 +300,8 @@ class Transaction(_Ledger, _Board):
 
     def has_mark(self, kind: str, text: str | None = None) -> bool:
         """Checks whether a fact was noted, whole; None asks for any fact of the kind."""
-        return (self._newest(kind) if text is None else self._said(kind, text)) is not None
+        found = self._newest(kind) if text is None else self._said(kind, _fact(text))
+        return found is not None
 
     def uncompared(self, kind: str) -> list[str]:
         """Trials with a release that have no fact of a kind, sorted."""
@@ -338,6 +339,12 @@ class Transaction(_Ledger, _Board):
         """Checks whether this is the evaluation's newest token."""
         newest = self._newest(f"{TOKEN}/{trial}")
         return newest is not None and newest[0] == token
+
+
+def _fact(text: str) -> str:
+    """A text as the log's key: one that is too long ends in its own digest."""
+    short = _LONGEST_FACT - 65
+    return text if len(text) <= _LONGEST_FACT else f"{text[:short]} {hashed(text)}"
 
 
 def _payload_of(kind: str, said: str) -> Any:

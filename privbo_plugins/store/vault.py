@@ -27,7 +27,7 @@ import time
 import uuid
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from privbo_plugins.errors import VaultError
@@ -162,14 +162,14 @@ class Vault:
             self._after_fork()
         with self._alone():
             connection = self._connect()
-            cursor = connection.cursor()
             try:
-                if self._is_sqlite:
-                    cursor.execute("BEGIN IMMEDIATE")
-                tx = Transaction(cursor, self._compiled, run_id, self._is_sqlite)
-                if run_id and not self._is_sqlite:
-                    tx.lock()
-                yield tx
+                with closing(connection.cursor()) as cursor:  # half read, it keeps SQLite's lock
+                    if self._is_sqlite:
+                        cursor.execute("BEGIN IMMEDIATE")
+                    tx = Transaction(cursor, self._compiled, run_id, self._is_sqlite)
+                    if run_id and not self._is_sqlite:
+                        tx.lock()
+                    yield tx
                 self._check_open(connection)
                 connection.commit()
             except BaseException as error:
@@ -180,8 +180,6 @@ class Vault:
                     raise VaultError(DAMAGED) from None
                 raise
             finally:
-                with suppress(self._driver_error):  # the connection may be gone
-                    cursor.close()  # one that was not read to its end would keep SQLite's lock
                 connection.close()
 
     @contextmanager
