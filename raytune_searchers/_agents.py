@@ -86,16 +86,21 @@ class Roster:
         """Numbers of the agents of each host."""
         return [range(i, len(self.names), self.n_hosts) for i in range(self.n_hosts)]
 
-    def of_host(
-        self, settings: AgentSettings, members: Sequence[int]
-    ) -> tuple[AgentSettings, dict[int, str] | None]:
-        """Settings of the host of some agents, and the URL of each one's database."""
-        names, urls, log_to = {i: self.names[i] for i in members}, None, self.log_to
-        if self.vaults is not None:
-            urls = {i: agent_url(self.vaults, name) for i, name in names.items()}
+    @property
+    def url(self) -> str | None:
+        """Of their databases, with ``{agent}`` in it: for their hosts' memory only."""
+        if self.vaults is None:
+            return None
+        return private_url(_resolved(self.vaults).replace("{agent}", _MARK)).replace(
+            _MARK, "{agent}"
+        )
+
+    def of_host(self, settings: AgentSettings, members: Sequence[int]) -> AgentSettings:
+        """Settings of the host of some agents."""
+        names, log_to = {i: self.names[i] for i in members}, self.log_to
         if log_to is not None:
             log_to = log_to.replace("{agent}", str(names[members[0]]))
-        return replace(settings, members=names, log_to=log_to), urls
+        return replace(settings, members=names, log_to=log_to)
 
 
 class _OneHost:
@@ -288,10 +293,9 @@ class AgentHosts:
     def _actor(self, host: _OneHost, settings: Settings) -> Any:
         if host.own.actor is not None:
             return host.own.actor
-        own, urls = self._roster.of_host(settings(), host.members)
-        at = None if urls is None else urls[host.members[0]]
+        own = self._roster.of_host(settings(), host.members)
         # An objective that ends its host must not do so for ever.
-        return actor_of(host.own, at, own, urls, max_task_retries=0)
+        return actor_of(host.own, self._roster.url, own, max_task_retries=0)
 
 
 # What users give -----------------------------------------------------------------------------

@@ -76,12 +76,15 @@ class HostActor:
     """What Ray makes an actor of: whoever finds an actor imports its class, and a host needs much.
 
     Args:
+        url: Its database. The first argument always travels in the message that begins the
+            actor; one behind others lies in Ray's object store once they are too many.
         host: The pickled class of the host, which only the actor opens.
-        args: Of that class.
+        settings: Of the host.
+        noise: Test injection.
     """
 
-    def __init__(self, host: bytes, *args: Any) -> None:
-        self._host = cloudpickle.loads(host)(*args)
+    def __init__(self, url: str | None, host: bytes, settings: Any, noise: Any) -> None:
+        self._host = cloudpickle.loads(host)(settings, url, noise)
 
     def call(self, operation: str, *args: Any) -> Reply:
         """As the host's own."""

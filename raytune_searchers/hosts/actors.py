@@ -207,7 +207,7 @@ def _send_from_driver(
     second one would have an empty ledger. A vault in a database may be opened by anyone.
     """
     for tries in range(_TRIES if ray.is_initialized() else 0):
-        actor = actor_of(own, url, settings, url, own.noise)
+        actor = actor_of(own, url, settings)
         try:
             return ray.get(actor.call.remote(*args))
         except Exception as error:  # Ray's errors, and what handles of an ended Ray raise
@@ -220,16 +220,13 @@ def _send_from_driver(
     own.lost()
 
 
-def actor_of(
-    own: ActorHandle, at: str | None, settings: Settings, *args: Any, **options: Any
-) -> Any:
+def actor_of(own: ActorHandle, url: str | None, settings: Settings, **options: Any) -> Any:
     """A host's actor, begun where that is allowed: in memory once, by its maker.
 
     Args:
         own: The process's hold of the host.
-        at: Its database; None for a vault in memory.
+        url: Its database; None for a vault in memory.
         settings: Of the host.
-        args: Its further arguments.
         options: Ray's.
 
     Raises:
@@ -238,27 +235,27 @@ def actor_of(
     with own.lock:
         if own.actor is not None:
             return own.actor
-        if at is None and not own.may_begin:
+        if url is None and not own.may_begin:
             return _found_actor(own)
         try:
-            actor = _begin_actor(own, at, settings, *args, **options)
+            actor = _begin_actor(own, url, settings, **options)
         except ValueError:
             raise VaultError(
                 f"A vault for the run {settings.run!r} is alive in this cluster, started by "
                 "another process. Give this search another run_name=, or a vault in a database "
                 "if both shall share one ledger."
             ) from None
-        own.began(actor, durable=at is not None)
+        own.began(actor, durable=url is not None)
         return own.actor
 
 
-def _begin_actor(own: ActorHandle, url: str | None, *args: Any, **more: Any) -> Any:
+def _begin_actor(own: ActorHandle, url: str | None, settings: Settings, **more: Any) -> Any:
     """Begins a host's actor: on which node, and whether it is restarted when its process ends.
 
     Args:
         own: The process's hold of the host.
         url: Its database; None for a vault in memory.
-        args: Of :class:`Host`, after its kind.
+        settings: Of the host.
         more: Further options of Ray's.
     """
     durable, moves = url is not None, _anywhere(url)
@@ -274,7 +271,7 @@ def _begin_actor(own: ActorHandle, url: str | None, *args: Any, **more: Any) -> 
     if moves:
         options["memory"] = 1  # Ray places what asks for nothing anywhere at once
     host = cloudpickle.dumps(functools.partial(Host, own.kind))
-    return ray.remote(HostActor).options(**(options | more)).remote(host, *args)
+    return ray.remote(HostActor).options(**(options | more)).remote(url, host, settings, own.noise)
 
 
 def _here() -> str:

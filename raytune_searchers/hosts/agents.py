@@ -296,13 +296,13 @@ class Agents:
     """Some of a federation's agents in their host.
 
     Args:
-        host: What they are in. Its URLs are those of each agent, by number on the roster; None
-            for this process's memory.
+        host: What they are in. Its URL has ``{agent}`` for each one's name; None for this
+            process's memory.
     """
 
     def __init__(self, host: Host) -> None:
         self._settings: AgentSettings = host.settings
-        self._urls: Mapping[int, str] | None = host.url
+        self._template: str | None = host.url
         if in_worker():
             redirect(self._settings.log_to)
         self._space, self._constants = cloudpickle.loads(self._settings.space)
@@ -312,7 +312,7 @@ class Agents:
     def _member(self, agent: int) -> Member:
         if agent not in self._members:
             s = self._settings
-            url = None if self._urls is None else self._urls[agent]
+            url = self._template and self._template.replace("{agent}", str(s.members[agent]))
             channel = channel_of_trial(s.server, SERVER, watched=False)
             link = ServerLink(channel, s.config, agent)
             self._members[agent] = Member(s, self._space, agent, url, link)

@@ -342,6 +342,7 @@ class Runs:
             ),
         )
         self.facts[name] = {"trials": 0, "errors": 0, "public": []}
+        _held.append(search)
         try:
             results = tuner.fit()
         except Exception:  # what it left is scanned all the same
@@ -509,6 +510,7 @@ def answered(answers: Any, config: dict[str, Any]) -> Any:
 LINE = {"x": tune.uniform(0.0, 1.0)}
 
 _held: list[Any] = []
+"""Lives while Ray is scanned: a host's arguments stay in its store as long as the host does."""
 
 
 def main(root: str) -> None:

@@ -113,6 +113,8 @@ class LocalRay:
     def __init__(self) -> None:
         self.running, self.job = True, uuid.uuid4().hex
         self._processes: dict[str, Process] = {}
+        self.arguments: dict[str, tuple[Any, ...]] = {}
+        """What each actor was begun with."""
         self._memory: dict[bytes, bytes] = {}
 
     # What Ray offers ------------------------------------------------------------------------
@@ -147,6 +149,7 @@ class LocalRay:
     def _begun(
         self, kind: type[HostActor], options: dict[str, Any], args: tuple[Any, ...]
     ) -> Handle:
+        self.arguments[options["name"]] = args
         name, found = options["name"], self._processes.get(options["name"])
         if found is not None and found.host is not None:
             if options["get_if_exists"]:

@@ -247,7 +247,7 @@ class Federation:
     def link(self, agent: int) -> ServerLink:
         return ServerLink(self.channel, self.config, agent)
 
-    def host(self, monkeypatch: Any, urls: Any = None) -> Host:
+    def host(self, monkeypatch: Any, url: str | None = None) -> Host:
         """One host of all agents, with an objective loaded as "f"."""
         monkeypatch.setattr(
             "raytune_searchers.hosts.agents.channel_of_trial", lambda *_, **__: self.channel
@@ -255,7 +255,7 @@ class Federation:
         members = {i: i for i in range(self.config.n_agents)}
         space = cloudpickle.dumps((self.space, SPACE))
         settings = AgentSettings("r", "s", self.config, members, space, True, 0, 3)
-        host = Host(AGENT_HOST, settings, urls)
+        host = Host(AGENT_HOST, settings, url)
         functions = cloudpickle.dumps((lambda agent, config: config["x"], None))
         assert host.call("load", "f", functions) == (None, None)
         return host

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -14,6 +15,7 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 
 import ray
+import ray.cloudpickle as cloudpickle
 
 from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.sealing import AnotherKeyError, Message
@@ -21,6 +23,7 @@ from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.vault import open_vault
 from raytune_searchers import DPGIBOSearch
+from raytune_searchers.hosts import actors
 from raytune_searchers.hosts.agents import AGENT_HOST
 from raytune_searchers.hosts.base import Host, Kind
 from raytune_searchers.hosts.curator import ANSWERS
@@ -76,6 +79,19 @@ def test_only_the_operations_of_a_hosts_table_are_carried_out(kind: Kind) -> Non
         assert "no operation" in error[1]
         assert result is None
     assert not {name for name in kind.operations if name.startswith("_")}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.prefix or "losses")
+def test_a_databases_address_is_the_first_argument_and_in_no_other(
+    kind: Kind, local_hosts: LocalRay
+) -> None:
+    """Ray keeps a short first argument out of its object store whatever stands behind it."""
+    name, url = f"name/{kind.prefix}", "sqlite:////folder-of-nobody/{agent}.db"
+    own = actors.anchor(name, kind, may_begin=True)
+    actors.actor_of(own, url, SimpleNamespace(run="r", vault_id="v"))
+    first, *others = local_hosts.arguments[name]
+    assert first == url
+    assert b"folder-of-nobody" not in cloudpickle.dumps(others)
 
 
 def test_a_vault_that_was_put_back_and_has_grown_again_is_noticed(
