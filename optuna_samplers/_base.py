@@ -6,7 +6,6 @@ Optuna's hooks and the user's verbs stand here; the run of one study is in
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -28,7 +27,7 @@ from optuna_samplers._study import key_of, whole
 from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
 from privbo_plugins.algorithms.registry import algorithm_of, entry_of
 from privbo_plugins.convert import fingerprint
-from privbo_plugins.errors import PrivacyWarning
+from privbo_plugins.errors import PrivacyWarning, warn
 from privbo_plugins.plots import History, Report
 from privbo_plugins.privacy.guarantee import Guarantee, PrivacyGuarantee
 from privbo_plugins.reports import records_report
@@ -101,7 +100,7 @@ class LossStudies(ReportedStudies[LossRun]):
         reasons = session.guarantee().reasons
         if reasons and remembered is None:
             text = f"Nothing is protected: {'; '.join(reasons)}."
-            warnings.warn(text, PrivacyWarning, stacklevel=2)
+            warn(text, PrivacyWarning)
         self._give_space(session, study, resumed=remembered is not None)
         return LossRun(session, self._config, self._search_space, self._runs)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 import uuid
-import warnings
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
@@ -27,7 +26,7 @@ from optuna_samplers._space import constants_of, to_space
 from optuna_samplers._study import key_of
 from privbo_plugins.algorithms.protocols import CentralConfig
 from privbo_plugins.algorithms.registry import algorithm_of
-from privbo_plugins.errors import UtilityWarning, VaultError
+from privbo_plugins.errors import UtilityWarning, VaultError, warn
 from privbo_plugins.privacy.figures import together
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.sessions.reader import LossReader, Published
@@ -211,7 +210,7 @@ class LossRun(OfStudy):
         why = self._patience.count(failed=state == TrialState.FAIL, learnt=learnt)
         if why is not None:
             self._patience = EarlyStop(FRUITLESS, FRUITLESS)  # for another loop over this study
-            warnings.warn(f"{why}, so the study is stopped. {_PRUNED}", UtilityWarning, 2)
+            warn(f"{why}, so the study is stopped. {_PRUNED}", UtilityWarning)
             _stop(study)
 
     def finish(self, study: Study) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import abc
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,7 +32,7 @@ from optuna_samplers._study import (
     refuse_search_cv,
     whole,
 )
-from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, UtilityWarning
+from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, UtilityWarning, warn
 from privbo_plugins.plots import Report
 from privbo_plugins.privacy.guarantee import PrivacyGuarantee
 from privbo_plugins.spaces import Space
@@ -52,7 +51,7 @@ class OfStudy:
         if not self.warned:
             self.warned = True
             text = f"Nothing is protected: {reason}. {fix}".strip()
-            warnings.warn(text, PrivacyWarning, stacklevel=3)
+            warn(text, PrivacyWarning)
 
 
 S = TypeVar("S", bound=OfStudy)
@@ -222,11 +221,10 @@ class ReportedStudies(Studies[S]):
         except Exception as error:
             if not pace.warned:
                 pace.warned = True
-                warnings.warn(
+                warn(
                     f"What optuna-dashboard shows is not up to date ({type(error).__name__}); "
                     "trials go on. Call publish(study) when the run is over.",
                     UtilityWarning,
-                    stacklevel=2,
                 )
 
     def _ended(self, study: Study) -> bool:

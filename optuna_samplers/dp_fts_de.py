@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +19,7 @@ from optuna_samplers._settings import SpaceSettings
 from optuna_samplers._space import to_space
 from optuna_samplers._study import JOINED_ATTR, completed, next_number, show_guarantee, whole
 from privbo_plugins.algorithms.dp_fts_de.plan import FederationPlan, make_federation_plan
-from privbo_plugins.errors import FederationError, SpaceChangedError
+from privbo_plugins.errors import FederationError, SpaceChangedError, warn
 from privbo_plugins.federation import Alone, Link, Participant
 from privbo_plugins.plots import FederationHistory, Report
 from privbo_plugins.privacy.guarantee import FederationGuarantee, PrivacyGuarantee
@@ -160,7 +159,7 @@ class DPFTSDESampler(StudySampler[_Agent]):
                 raise
             self.leave()
             alone, why = Alone(self.link), _ANOTHER_SPACE
-        warnings.warn(why, UserWarning, stacklevel=2)
+        warn(why, UserWarning)
         return self._made(study, alone, space)
 
     def _made(self, study: Study, link: Link, space: Space) -> Participant:

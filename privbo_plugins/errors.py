@@ -6,6 +6,15 @@ No message in this module or built from it ever carries a private value: a rule,
 
 from __future__ import annotations
 
+import sys
+import warnings
+
+_NOT_THE_USERS = frozenset(
+    "privbo_plugins optuna_samplers raytune_searchers sklearn_search optuna ray sklearn joblib "
+    "concurrent contextlib functools threading".split()
+)
+"""Packages whose lines no warning points at."""
+
 
 class PrivacyWarning(UserWarning):
     """Nothing is protected, or less than the user may think.
@@ -17,6 +26,26 @@ class PrivacyWarning(UserWarning):
 
 class UtilityWarning(UserWarning):
     """The guarantee stands, but the noise it costs is likely to drown the signal."""
+
+
+def warn(text: str, category: type[Warning]) -> None:
+    """Issues a warning that points at the user's line, through the hosts that called us.
+
+    In a thread of a host no line is the user's: then it points at where the thread began.
+
+    Args:
+        text: What it says.
+        category: Its class.
+    """
+    frame = sys._getframe(1)
+    while frame.f_back and str(frame.f_globals.get("__name__")).split(".")[0] in _NOT_THE_USERS:
+        frame = frame.f_back
+    module = frame.f_globals
+    warnings.warn_explicit(
+        text, category, frame.f_code.co_filename, frame.f_lineno,
+        module=str(module.get("__name__")),
+        registry=module.setdefault("__warningregistry__", {}),
+    )  # fmt: skip
 
 
 class PrivacyError(RuntimeError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from numbers import Real
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from privbo_plugins.algorithms.protocols import CentralConfig
 from privbo_plugins.algorithms.registry import algorithm_of, entry_of
 from privbo_plugins.convert import fingerprint
-from privbo_plugins.errors import UtilityWarning
+from privbo_plugins.errors import UtilityWarning, warn
 from privbo_plugins.plots import History, Report
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.settings import RecordSettings
@@ -288,7 +287,7 @@ class PrivateSearch(LossesRun, TuneSearch):
         """Says, once a search, how its plan and Tune's number of trials differ."""
         if text not in self._announced:
             self._announced = (*self._announced, text)
-            warnings.warn(text, UtilityWarning, stacklevel=2)
+            warn(text, UtilityWarning)
 
     def _next(self, trial_id: str, space: TuneSpace) -> tuple[str, Array | None]:
         if self._points and not self._call("finished"):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import secrets
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import Evaluation, RewardAlgorithm, Slot
 from privbo_plugins.algorithms.reward_plan import RewardScale, make_reward_plan
-from privbo_plugins.errors import PrivacyWarning
+from privbo_plugins.errors import PrivacyWarning, warn
 from privbo_plugins.plots import Report, RewardHistory
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
@@ -137,7 +136,7 @@ class RewardSearch(RewardsRun, TuneSearch):
         begins = not self._suggesting
         suggestion = super().suggest(trial_id)
         if begins and self.mechanism is None:
-            warnings.warn(f"Nothing is protected: {NOT_PRIVATE}.", PrivacyWarning, stacklevel=2)
+            warn(f"Nothing is protected: {NOT_PRIVATE}.", PrivacyWarning)
         return suggestion
 
     def _next(self, trial_id: str, space: TuneSpace) -> tuple[str, Array | None]:

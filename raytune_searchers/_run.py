@@ -7,7 +7,6 @@ always wins.
 from __future__ import annotations
 
 import abc
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -17,7 +16,7 @@ from typing import Any, ClassVar
 import ray
 import ray.cloudpickle as cloudpickle
 
-from privbo_plugins.errors import PrivacyWarning, UtilityWarning, VaultError
+from privbo_plugins.errors import PrivacyWarning, UtilityWarning, VaultError, warn
 from privbo_plugins.files import replace_file
 from privbo_plugins.plots import Report
 from privbo_plugins.privacy.source import NoiseSource
@@ -248,7 +247,7 @@ class HostedRun:
     @staticmethod
     def _issue(kind: str, text: str) -> None:
         category = PrivacyWarning if kind == "PrivacyWarning" else UtilityWarning
-        warnings.warn(text, category, stacklevel=3)
+        warn(text, category)
 
     def _see(self, head: tuple[int, str]) -> None:
         self._head = furthest(self._head, head)
@@ -393,7 +392,7 @@ class ComparedRun(HostedRun):
             self._broken = str(error)
         if not known:
             text = f"Nothing is protected: {reason}. {fix}".strip()
-            warnings.warn(text, PrivacyWarning, stacklevel=2)
+            warn(text, PrivacyWarning)
 
     def _unless_broken(self, step: Callable[..., Any], *args: Any) -> None:
         """Carries a step out; if the vault fails, the next suggestion says so.

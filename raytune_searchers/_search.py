@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import warnings
 import weakref
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 from ray.tune.result import DEFAULT_METRIC
 from ray.tune.search import Searcher
 
-from privbo_plugins.errors import ForeignValueError, PrivacyError, UtilityWarning, VaultError
+from privbo_plugins.errors import ForeignValueError, PrivacyError, UtilityWarning, VaultError, warn
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.scheduler import HOPELESS, EarlyStop
 from raytune_searchers._arguments import check_target, checked_limit, checked_points
@@ -317,7 +316,7 @@ class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray 
         why = self._patience.count(failed=error, learnt=learnt)
         if why is not None:
             see = self._SEE_WHY if error else _STOPPED
-            warnings.warn(f"{why}, so the search ends. {see}", UtilityWarning, stacklevel=2)
+            warn(f"{why}, so the search ends. {see}", UtilityWarning)
 
     @property
     def _parameters(self) -> set[str]:

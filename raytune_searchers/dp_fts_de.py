@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import time
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -16,7 +15,7 @@ import ray.cloudpickle as cloudpickle
 from privbo_plugins.algorithms.dp_fts_de import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de.plan import FederationPlan, make_federation_plan
 from privbo_plugins.algorithms.protocols import ATTEMPTS
-from privbo_plugins.errors import UtilityWarning, VaultError
+from privbo_plugins.errors import UtilityWarning, VaultError, warn
 from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.plots import FederationHistory, Report
 from privbo_plugins.privacy.guarantee import FederationGuarantee
@@ -340,7 +339,7 @@ class DPFTSDESearch(TuneSearch):
                 self._last = self._call("report", self._unaudited)
         except VaultError as error:
             if not self._alone:
-                warnings.warn(f"The agents go on alone: {error}", UtilityWarning, stacklevel=2)
+                warn(f"The agents go on alone: {error}", UtilityWarning)
             self._alone = True
             return None
         return status
@@ -354,7 +353,7 @@ class DPFTSDESearch(TuneSearch):
                 self._call("note", _LEFT_NOTE)
                 for agent in members:
                     self._call("leave", agent)
-            warnings.warn(f"These agents are left out: {names}. {why}", UserWarning, stacklevel=2)
+            warn(f"These agents are left out: {names}. {why}", UserWarning)
 
     def _of_agents(self) -> AgentSettings:
         return AgentSettings(

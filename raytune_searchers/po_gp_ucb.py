@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import secrets
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
@@ -30,7 +29,7 @@ from privbo_plugins.algorithms.po_gp_ucb import (
 from privbo_plugins.algorithms.po_gp_ucb.modeler import PUBLISHED, RowsSettings
 from privbo_plugins.algorithms.po_gp_ucb.plan import TablePlan, make_table_plan
 from privbo_plugins.algorithms.protocols import Evaluation
-from privbo_plugins.errors import PrivacyWarning
+from privbo_plugins.errors import PrivacyWarning, warn
 from privbo_plugins.plots import Report, RowHistory
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.privacy.source import NoiseSource
@@ -257,9 +256,7 @@ class POGPUCBSearch(Published, TuneSearch):
         self._rows.check_points(self._points, repeats=self._repeats)
         reasons = self._rows.claim(0).reasons
         if reasons:
-            warnings.warn(
-                f"Nothing is protected: {'; '.join(reasons)}.", PrivacyWarning, stacklevel=3
-            )
+            warn(f"Nothing is protected: {'; '.join(reasons)}.", PrivacyWarning)
 
     # State ----------------------------------------------------------------------------------
 

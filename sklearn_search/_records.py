@@ -27,7 +27,7 @@ from sklearn.utils.validation import _check_method_params, _num_samples
 
 from privbo_plugins.algorithms.values import value_range
 from privbo_plugins.convert import as_losses
-from privbo_plugins.errors import NotLossesError
+from privbo_plugins.errors import NotLossesError, warn
 from sklearn_search._losses import RecordLoss
 from sklearn_search._space import Parameters
 from sklearn_search._types import as_in_training, of_training
@@ -282,11 +282,10 @@ class Task:
     def warn_of_failed_fits(self) -> None:
         """Issues a ``FitFailedWarning`` if there were any, as other searches do."""
         if self.failed_fits:
-            warnings.warn(
+            warn(
                 f"{len(self.failed_fits)} fits failed, and count as error_score="
                 f"{self.error_score}. The last of them said: {self.failed_fits[-1]}",
                 FitFailedWarning,
-                stacklevel=2,
             )
 
     def _of_a_failed_fit(self) -> float:

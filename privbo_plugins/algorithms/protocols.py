@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import abc
 import math
-import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Protocol, Self
@@ -21,7 +20,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.errors import UtilityWarning
+from privbo_plugins.errors import UtilityWarning, warn
 from privbo_plugins.spaces import Space
 
 ATTEMPTS = 3
@@ -153,7 +152,7 @@ class NoisyPlan(abc.ABC):
     def warn_if_noise_dominates(self) -> None:
         """Issues a :class:`UtilityWarning` where the noise is likely to hide the signal."""
         if self.noise_dominates:
-            warnings.warn(self.noise_warning(), UtilityWarning, stacklevel=3)
+            warn(self.noise_warning(), UtilityWarning)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready fields; infinities as the string "inf"."""

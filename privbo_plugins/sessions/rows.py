@@ -30,6 +30,7 @@ from privbo_plugins.errors import (
     PrivacyError,
     PrivacyWarning,
     VaultError,
+    warn,
 )
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.privacy.local import LocalMechanism, make_mechanism
@@ -190,7 +191,7 @@ class Curator:
         self._outlet = Outlet(self._run, given.noise)
         self._answers = self._answering(given.noise)
         if not self._table.is_private:
-            warnings.warn(f"Nothing is protected: {NOT_PRIVATE}.", PrivacyWarning, stacklevel=3)
+            warn(f"Nothing is protected: {NOT_PRIVATE}.", PrivacyWarning)
 
     def __reduce__(self) -> Any:
         raise PrivacyError(

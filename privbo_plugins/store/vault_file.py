@@ -6,10 +6,9 @@ import difflib
 import os
 import stat
 import time
-import warnings
 from collections.abc import Iterator
 
-from privbo_plugins.errors import PrivacyWarning, VaultError
+from privbo_plugins.errors import PrivacyWarning, VaultError, warn
 
 _PATIENCE = 10.0
 """Seconds in which the process that has created a file writes the tables into it."""
@@ -54,7 +53,7 @@ def _check_file(path: str) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise VaultError(f"The vault file {path} is no plain file. Give the path of one.")
     for doubt in _doubts(path, found):
-        warnings.warn(doubt, PrivacyWarning, stacklevel=5)  # the caller of open_vault
+        warn(doubt, PrivacyWarning)
     _check_written(path)
 
 

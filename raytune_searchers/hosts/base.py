@@ -18,7 +18,7 @@ from typing import Any, NoReturn, Protocol
 
 import ray.experimental.internal_kv as kv
 
-from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError
+from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError, warn
 from privbo_plugins.files import LogHead
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sanitize import own_error
@@ -319,7 +319,7 @@ def remember(run: Run, seen: tuple[int, str] | None = None) -> None:
         run.guarded_by(cluster)
     if seen is not None and not known.n and run.charged:
         run.note(_JOINED_UNSEEN)
-        warnings.warn(_HOLDS_RELEASES.format(_JOINED_UNSEEN), PrivacyWarning, stacklevel=2)
+        warn(_HOLDS_RELEASES.format(_JOINED_UNSEEN), PrivacyWarning)
 
 
 class _Cluster:

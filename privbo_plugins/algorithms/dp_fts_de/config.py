@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 from functools import cached_property
 from typing import Annotated, Any, Self
 
 from privbo_plugins.algorithms.dp_fts_de.regions import Temperature
-from privbo_plugins.errors import PrivacyWarning
+from privbo_plugins.errors import PrivacyWarning, warn
 from privbo_plugins.privacy.figures import not_above, not_below
 from privbo_plugins.privacy.subsampling import calibrate, pld_epsilon
 from privbo_plugins.settings import (
@@ -193,7 +192,7 @@ class FederationConfig(Stored):
         elif (self.colluding, self.min_present) != (None, None):
             raise ValueError("colluding= and min_present= belong to trust='aggregate'.")
         if told := large_delta(self.delta, self.n_agents):
-            warnings.warn(told, PrivacyWarning, stacklevel=4)
+            warn(told, PrivacyWarning)
 
     def _check_population(self) -> None:
         if self.population == "prior" and self.message_length < 2:
