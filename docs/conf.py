@@ -31,6 +31,7 @@ autodoc_typehints = "signature"
 autodoc_mock_imports: list[str] = []
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
+napoleon_custom_sections = [("For experts", "params_style")]
 
 suppress_warnings = [
     "myst.xref_missing",  # links out of docs/ are of files on GitHub's side: a test follows them

@@ -18,8 +18,8 @@ A class that users construct takes its keywords from such a class::
 
 Type checkers and editors see ``Wait(seconds, *, tries=3)``, because the decorated constructor is
 typed as the settings class's own; ``inspect.signature`` and ``help`` show the same, and
-``{settings}`` becomes the section "Args". :data:`Positive` and its like are numbers with a rule,
-which is checked when settings are made.
+``{settings}`` becomes the sections "Args", in the order of use, and "For experts".
+:data:`Positive` and its like are numbers with a rule, which is checked when settings are made.
 """
 
 from __future__ import annotations
@@ -56,6 +56,19 @@ T = TypeVar("T")
 _HELP = "help"
 _MARK = "{settings}"
 _WIDTH = 99
+
+_IN_ORDER_OF_USE = (
+    "param_space mu epsilon delta value_range bound mechanism neighbor_distance bounds "
+    "n_trials n_steps n_rounds trust loss response_method y_range y_spread loss_bound "
+    "clipping_norm training_mu metric mode search_space space parameter repeats record_ids "
+    "valid_size random_state user_id user_budget user_delta outcomes outcome_epsilon "
+    "outcome_range maximize agents hosts deadline hold points_to_evaluate max_concurrent "
+    "backend method sampler n_jobs timeout seed vault agent_vaults run_name storage "
+    "study_name load_if_exists refit error_score verbose"
+).split()
+"""Keywords in the order in which users need them; all others are for experts."""
+
+_PLACES = {name: place for place, name in enumerate(_IN_ORDER_OF_USE)}
 
 
 # What a setting may hold --------------------------------------------------------------------
@@ -223,7 +236,7 @@ def settings(cls: type[C] | None = None, *, eq: bool = True, checked: bool = Tru
 
     def decorated(cls: type[C]) -> Any:
         made: Any = attrs.define(cls, frozen=True, slots=False, eq=eq, field_transformer=ruled)
-        parameters = sorted(map(_parameter, attrs.fields(made)), key=lambda p: p.kind)
+        parameters = sorted(map(_parameter, attrs.fields(made)), key=_place)
         made.__signature__ = inspect.Signature(parameters)
         if _MARK in (made.__doc__ or ""):
             made.__doc__ = described(made.__doc__ or "", made)
@@ -251,6 +264,12 @@ def _parameter(field: Any) -> inspect.Parameter:
         default=inspect.Parameter.empty if field.default is attrs.NOTHING else field.default,
         annotation=field.type,
     )
+
+
+def _place(parameter: inspect.Parameter) -> tuple[int, int]:
+    """Sorts keywords by use; what may be given by its place keeps it."""
+    by_name = parameter.kind == inspect.Parameter.KEYWORD_ONLY
+    return parameter.kind, _PLACES.get(parameter.name, len(_PLACES)) if by_name else 0
 
 
 def fields_of(cls: Any) -> dict[str, Any]:
@@ -464,8 +483,14 @@ def described(text: str, declared: type) -> str:
     if len(lines) != 1:
         raise ValueError(f"A class that takes settings says {_MARK} once in its docstring.")
     margin = lines[0][: lines[0].index(_MARK)]
+    names = list(inspect.signature(declared).parameters)
+    keywords = [name for name in names if fields_of(declared)[name].kw_only]
+    experts = [] if _PLACES.keys().isdisjoint(keywords) else keywords
+    experts = [name for name in experts if name not in _PLACES]
     section = [f"{margin}Args:"]
-    for name in inspect.signature(declared).parameters:
+    for name in names:
+        if experts and name == experts[0]:
+            section += ["", f"{margin}For experts:"]
         first = f"{margin}    {name}: "
         section += textwrap.wrap(
             fields_of(declared)[name].metadata[_HELP], _WIDTH, initial_indent=first,
