@@ -179,15 +179,21 @@ class LossStudies(ReportedStudies[LossRun]):
 
     # What the user reads --------------------------------------------------------------------
 
-    def plan(self, search_space: Mapping[str, BaseDistribution], n_records: int) -> CentralPlan:
+    def plan(
+        self, search_space: Mapping[str, BaseDistribution], n_records: int,
+        *, seconds_per_trial: float | None = None, n_workers: int = 1,
+    ) -> CentralPlan:  # fmt: skip
         """Tells what a run over this space and so many records would do and cost.
 
         Args:
             search_space: Optuna distributions by name.
             n_records: Number of validation records.
+            seconds_per_trial: How long a trial takes, if you know it: then the plan says how long
+                the run does.
+            n_workers: Trials that run at once.
 
         Returns:
-            The plan; printing it shows trials, releases and noise.
+            The plan; printing it shows trials, releases, noise and time.
 
         Warns:
             UtilityWarning: If the noise is likely to drown the signal.
@@ -196,8 +202,7 @@ class LossStudies(ReportedStudies[LossRun]):
         if space is None:
             raise ValueError("search_space must hold at least one parameter that varies.")
         plan = algorithm_of(self._config).make_plan(self._config, space, n_records)
-        plan.warn_if_noise_dominates()
-        return plan
+        return plan.presented(seconds_per_trial, n_workers)
 
     def recommend(self, study: Study) -> dict[str, Any]:
         """The parameters that the algorithm recommends, from the releases alone.

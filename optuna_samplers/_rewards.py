@@ -162,11 +162,16 @@ class RewardSampler(ScheduledSampler):
         vault = given.vault if self._memory is None else self._memory.handle
         return LocalObjective(objective, self.mechanism, evolve(given, vault=vault), user_id)
 
-    def plan(self, n_trials: int) -> RewardPlan:
+    def plan(
+        self, n_trials: int, *, seconds_per_trial: float | None = None, n_workers: int = 1
+    ) -> RewardPlan:
         """Tells what so many trials can show at this epsilon.
 
         Args:
             n_trials: Number of trials, one user's reward each.
+            seconds_per_trial: How long a trial takes, if you know it: then the plan says how long
+                the run does.
+            n_workers: Trials that run at once.
 
         Returns:
             The plan; printing it says how well a setting's mean will be known.
@@ -177,9 +182,7 @@ class RewardSampler(ScheduledSampler):
         Warns:
             UtilityWarning: If the noise is likely to drown the signal.
         """
-        plan = make_reward_plan(self._config, n_trials)
-        plan.warn_if_noise_dominates()
-        return plan
+        return make_reward_plan(self._config, n_trials).presented(seconds_per_trial, n_workers)
 
     def recommend(self, study: Study) -> dict[str, Any]:
         """The parameters with the largest posterior mean: not the best noisy trial.

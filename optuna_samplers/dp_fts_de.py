@@ -218,15 +218,18 @@ class DPFTSDESampler(StudySampler[_Agent]):
 
         return published(self.link.config, self.link.broadcasts())
 
-    def plan(self) -> FederationPlan:
+    def plan(self, *, seconds_per_trial: float | None = None) -> FederationPlan:
         """Tells what the federation releases and costs each agent, from its public settings.
+
+        Args:
+            seconds_per_trial: How long a trial takes, if you know it: then the plan says how long
+                all rounds do, where every agent has a process of its own.
 
         Warns:
             UtilityWarning: If the noise is likely to drown the signal.
         """
-        made = make_federation_plan(self.link.config)
-        made.warn_if_noise_dominates()
-        return made
+        config = self.link.config
+        return make_federation_plan(config).presented(seconds_per_trial, config.n_agents)
 
     def finished(self, study: Study | None = None) -> bool:
         """Checks whether the server has released all its rounds: agents go on alone.

@@ -349,8 +349,7 @@ class POGPUCBSampler(Published, ScheduledSampler):
             UtilityWarning: If the noise is likely to drown the rows.
         """
         made = make_table_plan(self._config, self._manifest, self._claimed)
-        made.warn_if_noise_dominates()
-        return made
+        return made.presented()
 
     def status(self, study: Study) -> dict[str, Any]:
         """Tells where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""

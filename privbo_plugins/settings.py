@@ -149,7 +149,8 @@ def is_range(value: Any) -> bool:
 Count = Annotated[int, integer(1)]
 WholeNumber = Annotated[int, integer(0)]
 Finite = Annotated[float, Rule("a finite number", is_finite)]
-Positive = Annotated[float, Rule("a finite number > 0", lambda x: is_finite(x) and x > 0)]
+POSITIVE = Rule("a finite number > 0", lambda x: is_finite(x) and x > 0)
+Positive = Annotated[float, POSITIVE]
 NotNegative = Annotated[float, Rule("a finite number >= 0", lambda x: is_finite(x) and x >= 0)]
 Share = Annotated[float, Rule("a number in [0, 1)", lambda x: is_finite(x) and 0 <= x < 1)]
 Probability = Annotated[float, Rule("a number in (0, 1)", lambda x: is_finite(x) and 0 < x < 1)]

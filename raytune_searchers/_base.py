@@ -73,6 +73,8 @@ class LossesRun(ComparedRun, Reported):
     _param_space: dict[str, Any]
     _labels: str | None = None
     """Fingerprint of the records' labels; of this process alone."""
+    _limit: int | None = None
+    """The most trials at once; None if it is not known."""
 
     def __getstate__(self) -> dict[str, Any]:
         """As of every run, without anything of the records."""
@@ -142,15 +144,21 @@ class LossesRun(ComparedRun, Reported):
 
     # What the user reads --------------------------------------------------------------------
 
-    def plan(self, param_space: Mapping[str, Any], n_records: int) -> TunePlan:
+    def plan(
+        self, param_space: Mapping[str, Any], n_records: int,
+        *, seconds_per_trial: float | None = None, n_workers: int | None = None,
+    ) -> TunePlan:  # fmt: skip
         """Says what a run over this space and so many records would do and cost.
 
         Args:
             param_space: Tune domains.
             n_records: Number of validation records.
+            seconds_per_trial: How long a trial takes, if you know it: then the plan says how long
+                the run does.
+            n_workers: Trials that run at once; None for ``max_concurrent=``, or 1.
 
         Returns:
-            The plan; printing it shows trials, releases and noise.
+            The plan; printing it shows trials, releases, noise and time.
 
         Warns:
             UtilityWarning: If the noise is likely to drown the signal.
@@ -159,8 +167,8 @@ class LossesRun(ComparedRun, Reported):
         if space is None:
             raise ValueError("param_space must hold at least one parameter that varies.")
         made = algorithm_of(self._config).make_plan(self._config, space.space, n_records)
-        made.warn_if_noise_dominates()
-        return TunePlan(made)
+        at_once = self._limit or 1 if n_workers is None else n_workers
+        return TunePlan(made.presented(seconds_per_trial, at_once))
 
     def recommend(self, param_space: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The config that the algorithm recommends, from the releases alone.

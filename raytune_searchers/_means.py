@@ -361,13 +361,14 @@ class PrivateTrainable(MeansRun):
         """A trial gets the function alone, and imports nothing of a driver's."""
         return copy.copy, (self._private,)
 
-    def plan(self, n_records: int) -> TunePlan:  # type: ignore[override]
+    def plan(self, n_records: int, **time: Any) -> TunePlan:  # type: ignore[override]
         """Says what a run would release over so many records, with a warning if that says nothing.
 
         Args:
             n_records: Number of validation records.
+            **time: ``seconds_per_trial`` and ``n_workers``, as every search's plan takes them.
         """
-        return super().plan(self._param_space, n_records)
+        return super().plan(self._param_space, n_records, **time)
 
 
 @called_with(_Settings)

@@ -251,11 +251,20 @@ class RewardSearch(RewardsRun, TuneSearch):
             trainable, self._actor_name, self.mechanism, user_id, self._user_budget, watched=True
         )
 
-    def plan(self, n_trials: int) -> TunePlan:
+    def plan(
+        self,
+        n_trials: int,
+        *,
+        seconds_per_trial: float | None = None,
+        n_workers: int | None = None,
+    ) -> TunePlan:
         """Says what so many trials can tell at this epsilon.
 
         Args:
             n_trials: Number of trials, one user's reward each.
+            seconds_per_trial: How long a trial takes, if you know it: then the plan says how long
+                the run does.
+            n_workers: Trials that run at once; None for ``max_concurrent=``, or 1.
 
         Returns:
             The plan; printing it says how well a setting's mean will be known.
@@ -267,8 +276,8 @@ class RewardSearch(RewardsRun, TuneSearch):
             UtilityWarning: If the noise is likely to drown the signal.
         """
         made = make_reward_plan(self._config, n_trials)
-        made.warn_if_noise_dominates()
-        return TunePlan(made)
+        at_once = self._limit or 1 if n_workers is None else n_workers
+        return TunePlan(made.presented(seconds_per_trial, at_once))
 
     def recommend(self, param_space: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The config with the largest posterior mean: not the best noisy trial.

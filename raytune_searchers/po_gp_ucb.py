@@ -445,8 +445,7 @@ class POGPUCBSearch(Published, TuneSearch):
             UtilityWarning: If the noise is likely to drown the rows.
         """
         made = make_table_plan(self._rows.config(), self._rows.manifest, self._rows.claim(0))
-        made.warn_if_noise_dominates()
-        return made
+        return made.presented()
 
     def status(self) -> dict[str, Any]:
         """Tells where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""

@@ -14,13 +14,14 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.errors import UtilityWarning, warn
+from privbo_plugins.settings import POSITIVE, integer
 from privbo_plugins.spaces import Space
 
 ATTEMPTS = 3
@@ -137,8 +138,17 @@ class Words:
     not_covered: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
 class NoisyPlan(abc.ABC):
-    """The base of all plans, which are dataclasses: they say where noise hides the signal."""
+    """The base of all plans, which are dataclasses: they say where noise hides the signal.
+
+    Attributes:
+        seconds_per_trial: How long a trial takes; None if it is not known.
+        n_workers: Trials that run at once.
+    """
+
+    seconds_per_trial: float | None = None
+    n_workers: int = 1
 
     @property
     @abc.abstractmethod
@@ -154,10 +164,65 @@ class NoisyPlan(abc.ABC):
         if self.noise_dominates:
             warn(self.noise_warning(), UtilityWarning)
 
+    def presented(self, seconds_per_trial: float | None = None, n_workers: int = 1) -> Self:
+        """Returns the plan with its time, and warns where the noise is likely to hide the signal.
+
+        Args:
+            seconds_per_trial: How long a trial takes; None if it is not known.
+            n_workers: Trials that run at once.
+
+        Raises:
+            ValueError: If they are no positive numbers.
+        """
+        integer(1).check("n_workers", n_workers)
+        if seconds_per_trial is not None:
+            POSITIVE.check("seconds_per_trial", seconds_per_trial)
+        self.warn_if_noise_dominates()
+        return replace(self, seconds_per_trial=seconds_per_trial, n_workers=n_workers)
+
+    @property
+    def turns(self) -> int:
+        """Trials that run one after another while others run beside them; 0 if none is planned."""
+        return math.ceil(getattr(self, "n_trials", 0) / self.n_workers)
+
+    @property
+    def seconds(self) -> float | None:
+        """How long all trials take; None if it is not known."""
+        return self.turns * self.seconds_per_trial if self.seconds_per_trial else None
+
+    def _last_lines(self) -> list[str]:
+        """Says how long it takes, where that is known, and whether noise hides the signal."""
+        lines = []
+        if self.seconds_per_trial:
+            each = lasting(self.seconds_per_trial)
+            lines.append(
+                f"  time: about {lasting(self.turns * self.seconds_per_trial)}, with trials of "
+                f"{each}, {self.n_workers} at a time"
+            )
+        if self.noise_dominates:
+            lines.append("  WARNING: the noise is likely to drown the signal")
+        return lines
+
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields; infinities as the string "inf"."""
+        """JSON-ready fields, and the time if it is known; infinities as the string "inf"."""
         fields: Any = self
-        return {k: "inf" if v == math.inf else v for k, v in asdict(fields).items()}
+        told = asdict(fields) | {"seconds": self.seconds}
+        if self.seconds is None:
+            for name in ("seconds", "seconds_per_trial", "n_workers"):
+                del told[name]
+        return {k: "inf" if v == math.inf else v for k, v in told.items()}
+
+
+def lasting(seconds: float) -> str:
+    """Words a time in the unit that people say it in.
+
+    Example:
+        >>> lasting(9.4), lasting(1200), lasting(117 * 1200), lasting(7e5)
+        ('9.4 s', '20 min', '39 h', '8.1 days')
+    """
+    units = ((86400 * 3, 86400, "days"), (7200, 3600, "h"), (120, 60, "min"), (0, 1, "s"))
+    length, unit = next((length, name) for least, length, name in units if seconds >= least)
+    return f"{float(f'{seconds / length:.2g}'):g} {unit}"
 
 
 class CentralPlan(Protocol):
@@ -175,6 +240,10 @@ class CentralPlan(Protocol):
 
     def warn_if_noise_dominates(self) -> None:
         """Issues a ``UtilityWarning`` where the noise is likely to hide the signal."""
+        ...
+
+    def presented(self, seconds_per_trial: float | None = None, n_workers: int = 1) -> Self:
+        """Returns the plan with its time, and warns as above: see :class:`NoisyPlan`."""
         ...
 
 

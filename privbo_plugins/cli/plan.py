@@ -127,6 +127,18 @@ _set_option = click.option(
 )  # fmt: skip
 
 
+def _time_options(command: Callable[..., Any]) -> Any:
+    """Adds how long trials take."""
+    command = click.option(
+        "--workers",
+        type=AT_LEAST_ONE,
+        help="trials that run at once (of a federation: all agents)",
+    )(command)
+    return click.option(
+        "--seconds-per-trial", "seconds", type=float, help="then the plan says how long all take"
+    )(command)
+
+
 def federation_options(command: Callable[..., Any]) -> Any:
     """Adds the public settings of a federation."""
     for option in reversed((
@@ -181,15 +193,18 @@ def plan() -> None:
 @click.option("--records", type=AT_LEAST_ONE, required=True, help="validation records")
 @space_option
 @click.option("--trials", type=AT_LEAST_ONE, help="the most trials that may be run")
+@_time_options
 @_set_option
 @as_json
-def dp_gibo(mu: float, records: int, space: Any, trials: int | None, settings: Any) -> Answer:
+def dp_gibo(
+    mu: float, records: int, space: Any, trials: int | None, settings: Any, **time: Any
+) -> Answer:
     """Plan tuning on per-record losses."""
     from privbo_plugins.algorithms.registry import entry
 
     found = entry("dp-gibo")
     config = configured(found.load_config(), {"mu": mu, "n_trials": trials}, settings)
-    return _told(found.load_algorithm().make_plan(config, space_of(space), records))
+    return _told(found.load_algorithm().make_plan(config, space_of(space), records), **time)
 
 
 @plan.command()
@@ -205,10 +220,11 @@ def dp_gibo(mu: float, records: int, space: Any, trials: int | None, settings: A
     help="what randomises a reward",
 )  # fmt: skip
 @click.option("--delta", type=float, help="for gaussian only")
+@_time_options
 @as_json
 def rewards(
     ends: tuple[float, float] | None, bound: float | None, trials: int, delta: float | None,
-    **given: Any,
+    seconds: float | None, workers: int | None, **given: Any,
 ) -> Answer:  # fmt: skip
     """Plan tuning on one user's reward a trial."""
     from privbo_plugins.algorithms.reward_plan import make_reward_plan
@@ -218,19 +234,23 @@ def rewards(
         raise click.UsageError("Give either --range LOW HIGH or --bound.")
     low, high = ends or (-(bound or 0.0), bound or 0.0)
     mechanism = stored_mechanism({**given, "delta": delta or 0.0, "low": low, "high": high})
-    return _told(make_reward_plan(mechanism, trials))
+    return _told(make_reward_plan(mechanism, trials), seconds, workers)
 
 
 @plan.command()
 @federation_options
+@_time_options
 @as_json
-def federation(settings: Any, **options: Any) -> Answer:
+def federation(
+    settings: Any, seconds: float | None, workers: int | None, **options: Any
+) -> Answer:
     """Plan agents that learn from noisy sums."""
     from privbo_plugins.algorithms.dp_fts_de.plan import make_federation_plan
 
-    return _told(make_federation_plan(federation_config(settings, options)))
+    config = federation_config(settings, options)
+    return _told(make_federation_plan(config), seconds, workers or config.n_agents)
 
 
-def _told(made: NoisyPlan) -> Answer:
-    made.warn_if_noise_dominates()
+def _told(made: NoisyPlan, seconds: float | None, workers: int | None) -> Answer:
+    made = made.presented(seconds, workers or 1)
     return Answer(made, made.to_dict() | {"noise_dominates": made.noise_dominates})

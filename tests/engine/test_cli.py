@@ -268,6 +268,20 @@ PLANS: dict[str, tuple[list[str], Any]] = {
     "records": (
         [*RECORDS, *MIXED, "--trials", "60", "--set", "clipping_norm=0.5"], mixed_plan
     ),
+    "records, with the time": (
+        [*RECORDS, *MIXED, "--trials", "60", "--set", "clipping_norm=0.5",
+         "--seconds-per-trial", "1200", "--workers", "4"],
+        lambda: mixed_plan().presented(1200.0, 4),
+    ),
+    "rewards, with the time": (
+        ["plan", "rewards", "--epsilon", "1", "--bound", "1", "--trials", "400",
+         "--seconds-per-trial", "2"],
+        lambda: make_reward_plan(make_mechanism(1.0, bound=1.0), 400).presented(2.0),
+    ),
+    "federation, with the time": (
+        [*FEDERATED, "--rounds", "4", "--seconds-per-trial", "60"],
+        lambda: make_federation_plan(FederationConfig(29, z=2.0, n_rounds=4)).presented(60.0, 29),
+    ),
     "few records": (
         ["plan", "dp-gibo", "--mu", "0.1", "--records", "50", "--space", "x:0:1"],
         lambda: make_plan(GIBOConfig(mu=0.1), LINE, 50),

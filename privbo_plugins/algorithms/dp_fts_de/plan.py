@@ -66,6 +66,12 @@ class FederationPlan(NoisyPlan):
         return self.config.heard_multiplier / z if z else 1.0
 
     @property
+    def turns(self) -> int:
+        """Trials that run one after another: of each agent one a round, after its first ones."""
+        config = self.config
+        return (config.n_startup + config.n_rounds) * math.ceil(config.n_agents / self.n_workers)
+
+    @property
     def noise_norm(self) -> float:
         """Length of a broadcast's noise over that of the longest mean of agents' vectors."""
         config = self.config
@@ -99,7 +105,7 @@ class FederationPlan(NoisyPlan):
             "z": config.noise_multiplier, "delta": config.delta, "spent": spent,
             "message_length": config.message_length, "n_regions": config.n_regions,
             "widened": self.widened, "against": against, "epsilon": spent[-1][1],
-        }  # fmt: skip
+        } | ({} if self.seconds is None else {"seconds": self.seconds})  # fmt: skip
 
     def __str__(self) -> str:
         config, z = self.config, self.config.noise_multiplier
@@ -131,9 +137,7 @@ class FederationPlan(NoisyPlan):
             ]
         if told := large_delta(config.delta, config.n_agents):
             lines.append(f"  WARNING: {told}")
-        if self.noise_dominates:
-            lines.append("  WARNING: the noise is likely to drown the signal")
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._last_lines()])
 
 
 def make_federation_plan(config: FederationConfig) -> FederationPlan:
