@@ -1,13 +1,13 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
-STAMP = $(VENV)/.installed
+STAMP = $(VENV)/.compiled
 # uv installs in seconds what takes pip minutes; pip does it where uv is not to be had, or reaches no index.
 # Byte code of what tests load is made afterwards, by all cores at once.
 UNUSED = /(tests?|rllib|serve|llm|plotly|statsmodels|mlflow|mypyc?|databricks|wandb|fontTools|debugpy|pip)/
-UV = $(BIN)/uv pip install --quiet --python $(BIN)/python
-PIP = $(BIN)/python -m pip install --quiet --no-compile
-install = if [ -x $(BIN)/uv ] && $(UV) $(1); then true; else $(PIP) $(1); fi
+UV = $(firstword $(shell command -v uv 2>/dev/null) $(BIN)/uv)
+PIP = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
+install = if [ -x $(UV) ] && $(UV) pip install --quiet --python $(BIN)/python $(1); then true; else $(PIP) $(1); fi
 
 # One thread a process: the matrices are small, and the cores are shared by processes.
 export OMP_NUM_THREADS ?= 1
@@ -17,33 +17,38 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: setup demo demo-ray demo-local demo-federated demo-outsourced demo-distributed
 .PHONY: test tests test-fast test-soak hosts test-hosts docs package coverage profile lint lint-style lint-types lint-architecture lint-house format bench clean
 
-setup: $(STAMP)
+setup: $(STAMP)  ## all that tests and tools need
 
-$(STAMP): pyproject.toml
-	@echo "Installing into $(VENV); this takes a minute."
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(PIP) uv || true
-	$(call install,--editable '.[dev]')
+# One file for each extra that is installed; a demo needs little, and tests need all.
+$(VENV)/.%: pyproject.toml
+	@echo "Installing what $* needs into $(VENV)."
+	@[ -x $(BIN)/pip ] || $(PYTHON) -m venv $(VENV)
+	@[ -x $(UV) ] || $(PIP) uv || true
+	$(call install,--editable '.[$*]')
+	@touch $@
+
+$(VENV)/.ray $(VENV)/.federation $(VENV)/.dev: $(VENV)/.demo
+
+$(STAMP): $(VENV)/.dev
 	$(BIN)/python -W ignore -m compileall -q -q -j 0 -x '$(UNUSED)' $(VENV)/lib || true
-	touch $(STAMP)
+	@touch $@
 
-demo: $(STAMP)  ## tune a model privately and write a report
+demo: $(VENV)/.demo  ## tune a model privately and write a report
 	$(BIN)/python -m examples.demo
 
-demo-ray: $(STAMP)  ## the same on Ray Tune, with parallel trials
+demo-ray: $(VENV)/.ray  ## the same on Ray Tune, with parallel trials
 	$(BIN)/python -m examples.demo_ray
 
-demo-local: $(STAMP)  ## 900 users, one privatised answer each
+demo-local: $(VENV)/.demo  ## 900 users, one privatised answer each
 	$(BIN)/python -m examples.demo_local
 
-demo-federated: $(STAMP)  ## 20 clinics tune together, each on its own data
+demo-federated: $(VENV)/.federation  ## 20 clinics tune together, each on its own data
 	$(BIN)/python -m examples.demo_federated
 
-demo-outsourced: $(STAMP)  ## a curator and a modeler, two processes that share three files
+demo-outsourced: $(VENV)/.demo  ## a curator and a modeler, two processes that share three files
 	$(BIN)/python -m examples.demo_outsourced
 
-demo-distributed: $(STAMP)  ## eight workers tune one model and send few numbers
+demo-distributed: $(VENV)/.demo  ## eight workers tune one model and send few numbers
 	$(BIN)/python -m examples.demo_distributed
 
 test: $(STAMP)  ## every check: style, types, architecture, tests

@@ -1,7 +1,4 @@
-"""Every example runs as a user would run it, with fewer trials.
-
-Two of them end with the same 165 fits without privacy, for comparison: these are soak.
-"""
+"""Every example runs as a user would run it, with fewer trials."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import json
 import re
 import runpy
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,37 +36,23 @@ def run(folder: Path, module: str, *arguments: str, needs: tuple[str, ...]) -> s
     return finished(module, *arguments, "--out", str(folder))
 
 
-def run_compared(folder: Path, module: str, *arguments: str, needs: tuple[str, ...]) -> str:
-    """The same for an example whose comparison another one makes."""
-    skip_without(needs)
-    return finished(module, *arguments, "--out", str(folder), begin=begin_compared)
-
-
-def begin_compared(*command: str) -> None:
-    """In the example's process: a made-up result stands for that of the fits."""
-    from examples import digits
-
-    digits.best_on_grid = lambda: (0.0, 1.0, 1.0)
-    begin_as_typed(*command)
-
-
 def begin_as_typed(module: str, *arguments: str) -> None:
     """As ``python -m`` does."""
     sys.argv[1:] = arguments
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-def finished(*command: str, begin: Callable[..., None] = begin_as_typed) -> str:
-    said = ended(*command, begin=begin)
+def finished(*command: str) -> str:
+    said = ended(*command)
     assert "Recommended:" in said
     assert any(claim in said for claim in CLAIMS)
     assert "Configuration for experiment" not in said  # quiet
     return said
 
 
-def ended(*command: str, begin: Callable[..., None] = begin_as_typed) -> str:
+def ended(*command: str) -> str:
     """What a program has printed that came to its end."""
-    return printed(begin, *command, folder=ROOT, environment={}, patience=280)
+    return printed(begin_as_typed, *command, folder=ROOT, environment={}, patience=280)
 
 
 def check_page(path: Path) -> None:
@@ -80,9 +62,16 @@ def check_page(path: Path) -> None:
     assert len(page.encode()) <= 400_000
 
 
-@pytest.mark.parametrize("begin", [run_compared, pytest.param(run, marks=pytest.mark.soak)])
-def test_the_demo(begin: Callable[..., str], tmp_path: Path) -> None:
-    begin(tmp_path, "examples.demo", "--trials", "24", needs=("optuna", "sklearn", "matplotlib"))
+@pytest.mark.parametrize(
+    "asked",
+    [(), pytest.param(("--compare",), marks=pytest.mark.soak)],  # 165 fits without privacy
+    ids=["private", "compared"],
+)
+def test_the_demo(asked: tuple[str, ...], tmp_path: Path) -> None:
+    few = ("--trials", "24", "--picture", str(tmp_path / "demo.png"), *asked)
+    said = run(tmp_path, "examples.demo", *few, needs=("optuna", "sklearn", "matplotlib"))
+    assert ("NOT PRIVATE" in said) == ("--compare" in asked)
+    assert 10**4 < (tmp_path / "demo.png").stat().st_size < 10**5
     check_page(tmp_path / "demo-report.html")
     assert (tmp_path / "demo-private.db").stat().st_mode & 0o077 == 0
 
@@ -107,7 +96,8 @@ def test_the_distributed_demo(tmp_path: Path) -> None:
 @pytest.mark.soak
 def test_the_demo_on_ray(tmp_path: Path) -> None:
     needs = ("ray", "sklearn", "matplotlib")
-    run_compared(tmp_path, "examples.demo_ray", "--trials", "24", needs=needs)
+    said = run(tmp_path, "examples.demo_ray", "--trials", "24", "--compare", needs=needs)
+    assert "NOT PRIVATE" in said
     check_page(tmp_path / "demo-ray-report.html")
     assert (tmp_path / "demo-ray-private.db").stat().st_mode & 0o077 == 0
     assert list((tmp_path / "demo-ray").glob("*/result.json"))
