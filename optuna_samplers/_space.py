@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -96,10 +97,21 @@ def to_space(distributions: Mapping[str, BaseDistribution]) -> Space | None:
 
 def described(name: str, distribution: BaseDistribution) -> dict[str, Any]:
     """One distribution, JSON-ready as in ``Space.to_dict``."""
+    kind = type(distribution)
     try:
-        return dict(Space({name: to_dimension(name, distribution)}).to_dict()[name])
+        if kind is FloatDistribution or kind is IntDistribution:
+            at: Any = distribution
+            return dict(_numeric(kind, at.low, at.high, at.log, at.step))
+        return to_dimension(name, distribution).to_dict()
     except ValueError:  # bounds that are not finite, or an unknown kind
-        return {"type": type(distribution).__name__}
+        return {"type": kind.__name__}
+
+
+@functools.lru_cache(4096)
+def _numeric(kind: type[FloatDistribution | IntDistribution], *range_: Any) -> dict[str, Any]:
+    """Describes a range: each trial makes each of its distributions anew."""
+    low, high, log, step = range_
+    return to_dimension("", kind(low, high, log=log, step=step)).to_dict()
 
 
 def constants_of(distributions: Mapping[str, BaseDistribution]) -> dict[str, Any]:
