@@ -94,13 +94,13 @@ class Smoother:
         """The best amplitude of one length-scale, with its marginal log likelihood."""
         v, Q = np.linalg.eigh(Matern52(length).k(self._X, self._X))
         v, z, u = np.maximum(v, 0.0), Q.T @ y, Q.sum(axis=0)
-        found = []
-        for a in (_SPREADS * spread) ** 2:
-            V = a * v + s2
-            c = float((u * z / V).sum() / (u * u / V).sum())
-            r = z - c * u
-            found.append((-0.5 * float((r * r / V + np.log(V)).sum()), length, float(a), Q, V, c))
-        return max(found, key=lambda fit: fit[0])
+        a = (_SPREADS * spread) ** 2
+        V = a[:, None] * v + s2
+        c = (u * z / V).sum(axis=1) / (u * u / V).sum(axis=1)
+        r = z - c[:, None] * u
+        found = -0.5 * (r * r / V + np.log(V)).sum(axis=1)
+        best = int(found.argmax())
+        return float(found[best]), length, float(a[best]), Q, V[best], float(c[best])
 
     def posterior(self, X: Array) -> tuple[Array, Array]:
         """Posterior mean and standard deviation of the exact means at X, shape (x,) each.
