@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import optuna
@@ -26,7 +27,12 @@ from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism, RewardPrivacy, make_mechanism
 from privbo_plugins.privacy.settings import NoiseSettings, UserSettings
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.sessions.rewards import RewardSession, check_user_budget, local_guarantee
+from privbo_plugins.sessions.rewards import (
+    STUDY,
+    RewardSession,
+    check_user_budget,
+    local_guarantee,
+)
 from privbo_plugins.settings import again, called_with, named, setting, settings
 from privbo_plugins.store.log import hashed
 from privbo_plugins.store.release import is_test
@@ -114,6 +120,7 @@ class LocalObjective(Releasing, Studies[_Rewards]):
                 limits, noise = self._limits, self._noise
                 session = RewardSession(self.mechanism, self._vault, name, **limits, noise=noise)
                 _study.guard(study, session.run)
+                session.run.mark(STUDY, study.study_name)
                 own.run_id, own.session = run_id, session
             return own.session
 
@@ -318,8 +325,8 @@ class _Settings(RewardPrivacy, UserSettings):
         "user who is asked k times pays k times. None: every trial asks another user.",
         default=None,
     )
-    vault: str | None = setting(
-        "Where users' evaluations are counted: None for this objective alone, or a database URL "
+    vault: str | Path | None = setting(
+        "Where users' evaluations are counted: None for this objective alone, or a path or URL "
         "(never a raw reward goes there). Several objectives or processes that name users "
         "need one URL.",
         default=None,

@@ -91,6 +91,13 @@ class NotLossesError(ValueError):
     """An objective returned something else than a vector; the text never quotes it."""
 
 
+NO_HANDLE = (
+    "vault must be None, 'memory', a path with a dot or a slash in it such as 'private.db', a "
+    "database URL such as 'sqlite:///private.db', or 'env:NAME' for one of these in an "
+    "environment variable."
+)
+"""The error for what names no vault; it never repeats the text, which may hold a password."""
+
 SET_BACK = (
     "The vault shows less than it did: it was restored from an older backup, and what was "
     "released since that backup is missing from its ledger. Nothing is released with it. Put its "

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from privbo_plugins.store.vault import open_vault, resolve_url
+from privbo_plugins.store.vault import as_handle, open_vault, resolve_url
 from raytune_searchers._audit import OURS
 
 if TYPE_CHECKING:
@@ -61,16 +61,12 @@ def checked_run(run_name: Any, handle: str | None) -> str:
 
 def checked_handle(vault: Any) -> str | None:
     """None for memory, else a handle that may be pickled: no password, no relative path."""
-    if vault is None or vault == "memory":
+    handle = as_handle(vault)
+    if handle is None or handle == "memory":
         return None
-    if not isinstance(vault, str) or vault.startswith("memory:"):
-        raise ValueError(
-            "vault must be None or 'memory', a database URL such as 'sqlite:///private.db', or "
-            "'env:NAME' for the URL in an environment variable."
-        )
-    url = resolve_url(vault)
-    if vault.startswith("env:"):
-        return vault
+    url = resolve_url(handle)
+    if handle.startswith("env:"):
+        return handle
     secrets = [name for name in url.query if "pass" in name.lower() or "secret" in name.lower()]
     if url.password is not None or secrets:
         raise ValueError(

@@ -18,6 +18,7 @@ import sys
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -75,7 +76,7 @@ class _Settings(RecordSettings, MeansConfig):
     metric: str = setting("Under which name the release is reported.", default="loss")
     mode: str = setting('"min" for losses, "max" for scores.', default="min")
     seed: int | None = again(TuneSettings, "seed", default=None)
-    vault: str | None = again(SearchSettings, "vault", default=None)
+    vault: str | Path | None = again(SearchSettings, "vault", default=None)
     run_name: str | None = setting(
         "Name of the run in the database; None makes one. Needed to go on with a ledger "
         "after ``Tuner.restore`` in a new process.",

@@ -83,7 +83,9 @@ class HostedRun:
     _mode: str | None
     _space: TuneSpace | None
 
-    def _start(self, vault: str | None, run_name: str | None, noise: NoiseSource | None) -> None:
+    def _start(
+        self, vault: str | Path | None, run_name: str | None, noise: NoiseSource | None
+    ) -> None:
         self._handle = checked_handle(vault)
         self._run = checked_run(run_name, self._handle)
         self._vault_id = None if self._handle is None else identify(self._handle)

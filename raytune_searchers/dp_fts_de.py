@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -101,15 +102,15 @@ class _Settings:
     deadline: float | None = again(
         RoundSettings, "deadline", default=60.0, more="None waits for ever."
     )
-    vault: str | None = setting(
+    vault: str | Path | None = setting(
         "Where ledger and broadcasts are kept: None for the memory of the server's actor, "
-        "which ends with the driver, or ``sqlite:///server.db``, "
+        "which ends with the driver, or ``server.db``, "
         "``postgresql://user@host/db``, ``env:NAME``.",
         default=None,
     )
-    agent_vaults: str | None = setting(
-        "Where each agent's trials are kept: None for its host's memory, or a URL with "
-        "``{agent}`` in it, such as ``sqlite:////private/{agent}.db``, or ``env:NAME`` for "
+    agent_vaults: str | Path | None = setting(
+        "Where each agent's trials are kept: None for its host's memory, or a path or URL "
+        "with ``{agent}`` in it, such as ``/private/{agent}.db``, or ``env:NAME`` for "
         "one. Agents whose host ends go on from there.",
         default=None,
     )
@@ -465,7 +466,7 @@ class DPFTSDESearch(TuneSearch):
 
 
 def agent_trials(
-    agent_vaults: str, agent: Agent, search_space: Mapping[str, Any], run: str
+    agent_vaults: str | Path, agent: Agent, search_space: Mapping[str, Any], run: str
 ) -> list[tuple[dict[str, Any], float]]:
     """For the owner of an agent: what it has evaluated, read in the owner's own process.
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from numbers import Real
+from pathlib import Path
 from traceback import clear_frames
 from typing import Any
 
@@ -351,7 +352,7 @@ class _ToldError(Exception):
         self.error = error
 
 
-def _check_vault(vault: str | None) -> None:
+def _check_vault(vault: str | Path | None) -> None:
     """Refuses a URL with a password: a search shows its settings, and is pickled with them."""
     if vault is None or vault == "memory" or str(vault).startswith("env:"):
         return

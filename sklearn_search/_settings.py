@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
@@ -71,9 +72,9 @@ class RunSettings:
     load_if_exists: bool = setting(
         "Go on with the study of this name; needs the ``vault`` that it began with.", default=False
     )
-    vault: str | None = setting(
+    vault: str | Path | None = setting(
         "Where losses wait for their release, and the ledger lies: None for memory, "
-        "``sqlite:///private.db``, ``postgresql://...`` or ``env:NAME`` to resume a study.",
+        "``private.db``, ``postgresql://...`` or ``env:NAME`` to resume a study.",
         default=None,
     )
     n_jobs: int | None = setting(

@@ -95,6 +95,10 @@ class Group(_Named, click.Group):
     command_class = Command
     group_class = type
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Shows the help where nothing was typed."""
+        return super().parse_args(ctx, args or ["--help"])
+
 
 def carried_out(act: Callable[[], int | None]) -> int:
     """Carries a command out; returns its exit code.
@@ -147,7 +151,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="for programs")
 
 
 def vault_at(
-    text: str = "database of the ledger, such as sqlite:///private.db, or env:NAME for its URL",
+    text: str = "ledger: a file such as private.db, a database URL, or env:NAME for one of these",
     *,
     required: bool = True,
     opens: bool = False,
@@ -160,21 +164,18 @@ def vault_at(
         opens: Whether the command gets the vault, which must be there, instead of its URL.
     """
 
-    def checked(_ctx: click.Context, _option: click.Parameter, url: str | None) -> Any:
-        if url is None:
+    def checked(_ctx: click.Context, _option: click.Parameter, given: str | None) -> Any:
+        if given is None:
             return None
-        if "://" not in url and not url.startswith("env:"):
+        if given.partition(":")[0] == "memory":
             raise ValueError(
-                "--vault must be a database such as sqlite:///private.db, or env:NAME for a URL "
-                "in an environment variable: a vault in memory ends with the program."
+                "--vault must be a file or a database: a vault in memory ends with the program."
             )
-        if not opens:
-            return url
-        from privbo_plugins.store.vault import open_vault
+        from privbo_plugins.store.vault import as_handle, open_vault
 
-        return open_vault(url, create=False)
+        return open_vault(given, create=False) if opens else as_handle(given)
 
-    return click.option("--vault", required=required, metavar="URL", help=text, callback=checked)
+    return click.option("--vault", required=required, metavar="PATH", help=text, callback=checked)
 
 
 def of_setting(declared: type, name: str) -> dict[str, Any]:

@@ -52,6 +52,9 @@ _WORDS = {
 }
 
 
+STUDY = "study"
+"""Kind of marks: what the host calls a run whose name in the vault is a code."""
+
 _POINT = "point"
 """Kind of marks: a digest of the parameters that a trial was released at."""
 

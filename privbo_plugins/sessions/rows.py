@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -116,7 +117,7 @@ def answers_of(host_key: str) -> str:
     return f"{_ANSWERS}{table_of(host_key) or host_key}"
 
 
-def _settings_of(vault: str, run_name: str) -> dict[str, Any]:
+def _settings_of(vault: str | Path, run_name: str) -> dict[str, Any]:
     known = stored_settings(open_vault(vault, create=False), f"{PREFIX}{run_name}")
     if known is None:
         raise VaultError(
@@ -209,7 +210,7 @@ class Curator:
         cls,
         X: ArrayLike | None = None,
         *,
-        vault: str,
+        vault: str | Path,
         run_name: str = "table",
         outcomes: Outcomes | None = None,
         outcome_column: str | None = None,

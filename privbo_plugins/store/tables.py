@@ -16,7 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.pool import NullPool, StaticPool
 
-from privbo_plugins.errors import VaultError
+from privbo_plugins.errors import NO_HANDLE, VaultError
 from privbo_plugins.store.log import DAMAGED, EVALUATION, PAID, RELEASE, RUN, Compile, Compiled
 
 SCHEMA = 5
@@ -250,10 +250,7 @@ def parse(text: str) -> sa.URL:
         url.render_as_string(hide_password=False)  # as every driver gets it
         return url
     except (sa.exc.ArgumentError, ValueError):  # the latter quotes what stands for a port
-        raise ValueError(
-            "vault must be None, 'memory', a database URL such as 'sqlite:///private.db', or "
-            "'env:NAME' for the URL in an environment variable."
-        ) from None
+        raise ValueError(NO_HANDLE) from None
 
 
 def identity_seen_by(engine: sa.Engine) -> str | None:

@@ -5,8 +5,8 @@ of privatised rewards it holds the ledger and the releases, never a raw one.
 One implementation over SQLAlchemy serves three places:
 
 - ``None`` or ``"memory"``: inside this process, gone with it;
-- ``sqlite:///path``: a file, created with mode 0600, for processes of one machine; one that is
-  somebody else's, or was emptied or cut, is refused;
+- ``sqlite:///path`` or the path itself: a file, created with mode 0600, for processes of one
+  machine; one that is somebody else's, or was emptied or cut, is refused;
 - ``postgresql://...``: for several machines;
 - ``env:NAME``: the URL that an environment variable holds, so that no pickle carries a password.
 
@@ -22,15 +22,17 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import re
 import threading
 import time
 import uuid
 import weakref
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from privbo_plugins.errors import VaultError
+from privbo_plugins.errors import NO_HANDLE, VaultError
 from privbo_plugins.store.log import DAMAGED
 from privbo_plugins.store.transaction import Transaction
 from privbo_plugins.store.vault_file import prepare_file
@@ -42,6 +44,14 @@ _NO_STORE = (
     "This database is no vault: it holds no ledger. Check the URL (a study's database is none); "
     "if a run has its vault here, put the database back: nothing is released without its ledger."
 )
+
+_NO_DATABASE = (
+    "This file is no SQLite database, and so no vault. Check the path; if a run has its vault "
+    "here, the file was overwritten: put it back, because nothing is released without its ledger."
+)
+
+_PATH = re.compile(r"[^:]*[./\\][^:]*")
+"""A text that is a path: URLs and handles have a colon, and "Memory" is meant to be no file."""
 
 _MEMORY: weakref.WeakValueDictionary[str, Vault] = weakref.WeakValueDictionary()
 
@@ -95,6 +105,8 @@ class Vault:
             except self._sql.OtherVersionError:
                 raise
             except errors as error:
+                if _is_no_database(error):
+                    raise VaultError(_NO_DATABASE) from None
                 own = isinstance(error, self._sql.WriteAheadError) or str(error) == DAMAGED
                 if attempt == 4 and own:
                     raise
@@ -233,6 +245,8 @@ class Vault:
             connection.invalidate()
 
     def _explain(self, error: BaseException) -> str:
+        if _is_no_database(error):
+            return _NO_DATABASE
         # SQLite's own messages, which have a code, never quote values; those of drivers may: that
         # of Python's quotes a text that cannot be decoded. Only their type shows.
         text = str(error) if hasattr(error, "sqlite_errorname") else type(error).__name__
@@ -259,30 +273,31 @@ class Vault:
         self._engine.dispose()
 
 
-def open_vault(handle: str | None = None, *, create: bool = True) -> Vault:
+def _is_no_database(error: BaseException) -> bool:
+    """Checks whether SQLite found a file of another kind."""
+    return getattr(getattr(error, "orig", error), "sqlite_errorname", "") == "SQLITE_NOTADB"
+
+
+def open_vault(handle: str | PathLike[str] | None = None, *, create: bool = True) -> Vault:
     """Opens a vault.
 
     Args:
         handle: None or "memory" for a new one in this process, the ``handle`` of a living
-            in-memory vault, a database URL, or ``env:NAME`` for the URL in an environment
-            variable.
+            in-memory vault, the path of a file, a database URL, or ``env:NAME`` for the URL in an
+            environment variable.
         create: Whether a database without a vault gets one; False if there must be one.
 
     Raises:
         VaultError: If it cannot be opened or written, was written by a later version, or was in
             memory and is gone.
-        ValueError: If the handle is not a URL that SQLAlchemy understands.
+        ValueError: If the handle is neither a path nor a URL that SQLAlchemy understands.
 
     Example:
         >>> vault = open_vault()
         >>> open_vault(vault.handle) is vault
         True
     """
-    if not isinstance(handle, str | None):
-        raise ValueError(
-            "vault must be None, 'memory' or a database URL such as 'sqlite:///private.db', got a "
-            f"{type(handle).__name__}."
-        )
+    handle = as_handle(handle)
     if handle is None or handle == "memory":
         vault = Vault(None)
         _MEMORY[vault.handle] = vault
@@ -300,7 +315,30 @@ def open_vault(handle: str | None = None, *, create: bool = True) -> Vault:
     return vault
 
 
-def resolve_url(handle: str) -> sa.URL:
+def as_handle(given: object) -> str | None:
+    """Returns what names a vault as a text that may be pickled: the URL of a path.
+
+    Args:
+        given: A path (one with a dot or a slash, if it is a text), or a handle, which stays.
+
+    Raises:
+        ValueError: If it is neither.
+
+    Example:
+        >>> as_handle("private.db"), as_handle("env:VAULT"), as_handle("memory")
+        ('sqlite:///private.db', 'env:VAULT', 'memory')
+    """
+    if given is None or (isinstance(given, str) and not _PATH.fullmatch(given)):
+        return given
+    if not isinstance(given, str | PathLike):
+        raise ValueError(f"{NO_HANDLE} Got a {type(given).__name__}.")
+    path = os.path.expanduser(os.fsdecode(given))
+    if "?" in path:
+        raise ValueError("The path of a vault may hold no '?', with which a URL's options begin.")
+    return f"sqlite:///{path}"
+
+
+def resolve_url(handle: str | PathLike[str]) -> sa.URL:
     """The database URL behind a handle.
 
     Raises:
@@ -309,13 +347,14 @@ def resolve_url(handle: str) -> sa.URL:
     """
     from privbo_plugins.store import tables
 
-    text = handle
-    if handle.startswith("env:"):
-        text = _variable(handle.removeprefix("env:"))
-        if not text and handle.removeprefix("env:").isidentifier():  # others may hold a password
+    text = str(as_handle(handle))
+    if text.startswith("env:"):
+        name = text.removeprefix("env:")
+        text = str(as_handle(_variable(name)))
+        if not text and name.isidentifier():  # others may hold a password
             raise ValueError(
-                f"vault={handle!r} takes its URL from the environment variable "
-                f"{handle.removeprefix('env:')!r}, which is not set in this process."
+                f"vault='env:{name}' takes its URL from the environment variable {name!r}, which "
+                "is not set in this process."
             )
     url = tables.parse(text)
     if url.get_backend_name() == "sqlite":

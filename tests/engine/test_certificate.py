@@ -53,7 +53,7 @@ def differing(capsys: Capsys) -> Typed:
 
     def run(path: Any, url: str) -> str:
         capsys.readouterr()
-        assert main(["verify", str(path), "--vault", url]) == 3
+        assert main(["verify", str(path), "--vault", url, "-v"]) == 3
         return capsys.readouterr().out
 
     return run

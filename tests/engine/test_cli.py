@@ -105,6 +105,15 @@ def test_the_module_and_the_installed_command_are_one() -> None:
     assert done.stdout.startswith("9 evaluations: one privatised reward")
 
 
+def test_whoever_types_nothing_is_shown_what_there_is(capsys: Capsys) -> None:
+    for typed in ([], ["plan"], ["federation"]):
+        assert main(typed) == main([*typed, "--help"]) == 0
+        bare, helped = capsys.readouterr().out.split("Usage: ")[1:]
+        assert bare == helped
+    assert main(["--version"]) == 0
+    assert version("privbo-plugins") in capsys.readouterr().out
+
+
 ENDED = {
     IndexError("Jane Doe"): (
         1, "Failed inside (IndexError). What it says is withheld: it may quote data.\n"
@@ -239,7 +248,7 @@ def test_a_vault_that_is_not_there_is_refused_and_none_is_made(
 @pytest.mark.parametrize("command", sorted(READING))
 def test_what_is_no_vault_on_disk_is_refused(command: str, folder: Path, refused: Typed) -> None:
     own = [*command.split(), *COMMANDS[command], "--vault"]
-    assert "--vault must be a database" in refused(*own, "memory")
+    assert "--vault must be a file or" in refused(*own, "memory")
     assert "hunter22" not in refused(*own, "postgresql://u:hunter22@@:bad/db")
 
 
@@ -518,7 +527,11 @@ def test_a_run_of_an_algorithm_from_outside_says_that_it_is_not_known_here(
     begin_or_join(open_vault(url), "optuna/digits", settings)
     said = refused("guarantee", "--vault", url, "--run", "digits")
     assert "'theirs' is registered" in said
-    assert "'theirs' is registered" in printed("guarantee", "--vault", url)
+    records(url.replace("vault.db", "both.db"))
+    begin_or_join(open_vault(url.replace("vault.db", "both.db")), "optuna/theirs", settings)
+    both = printed("guarantee", "--vault", url.replace("vault.db", "both.db"))
+    assert "'theirs' is registered" in both
+    assert "as far as the vault knows, protected" in both
 
 
 def test_a_damaged_ledger_is_refused(url: str, refused: Typed) -> None:

@@ -276,7 +276,7 @@ def test_one_line_of_a_file_decides_its_own_entries_alone(line: bytes, tmp_path:
         ([], ["--columns", "height:0:1"], "has no column 'height'"),
         (["--delta", "2"], COLUMNS, "delta must lie in (0, 1)"),
         (["--neighbor-distance", "1.2"], COLUMNS, "Column 'sex' holds choices"),
-        (["--vault", "memory"], COLUMNS, "--vault must be a database"),
+        (["--vault", "memory"], COLUMNS, "--vault must be a file or"),
         (["--r", "9"], COLUMNS, "r must lie between 1 and"),
         (["--outcome-range", "0", "1"], COLUMNS, "do nothing without outcome_epsilon"),
         (["--out", "table.txt"], COLUMNS, ".npz or a .parquet"),

@@ -19,6 +19,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sqlalchemy as sa
+from hypothesis import given
+from hypothesis import strategies as st
 
 from privbo_plugins.errors import PrivacyWarning, VaultError
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge
@@ -28,7 +30,7 @@ from privbo_plugins.store.log import Event
 from privbo_plugins.store.run import Spent
 from privbo_plugins.store.tables import SCHEMA
 from privbo_plugins.store.transaction import Transaction
-from privbo_plugins.store.vault import Vault, open_vault
+from privbo_plugins.store.vault import Vault, as_handle, open_vault, resolve_url
 from tests.inside import cursor_of, engine_of, lock_of
 
 from .helpers import in_threads
@@ -767,10 +769,67 @@ def test_an_unusable_vault_is_a_vault_error_without_its_contents(
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize("handle", ["", "nonsense", "private.db", "://"])
-def test_what_is_no_url_is_refused(handle: str) -> None:
-    with pytest.raises(ValueError, match="vault must be None"):
+@pytest.mark.parametrize(
+    "handle",
+    [
+        "",
+        "nonsense",
+        "Memory",
+        "://",
+        "sqlite:private.db",
+        "postgresql:u:hunter2@host/db",
+        "ENV:V.DB",
+    ],
+)
+def test_what_names_no_vault_is_refused(
+    handle: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="vault must be None") as caught:
         open_vault(handle)
+    assert "hunter2" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+NAMES = st.text(st.characters(exclude_characters="\0/?", exclude_categories=["Cs"]), min_size=1)
+
+
+@given(st.lists(NAMES, min_size=1, max_size=3), st.booleans())
+def test_a_path_is_the_file_of_its_name(names: list[str], absolute: bool) -> None:
+    path = Path(*["/"][: int(absolute)], *names)
+    if str(path).startswith("~"):  # somebody's home
+        return
+    assert resolve_url(path).database == str(path)
+    assert resolve_url(str(as_handle(path))) == resolve_url(path)
+    if ":" not in str(path) and len(path.parts) > 1:
+        assert resolve_url(str(path)) == resolve_url(path)
+
+
+def test_a_path_with_a_question_mark_would_be_another_file() -> None:
+    with pytest.raises(ValueError, match="may hold no '\\?'"):
+        open_vault("a?b.db")
+
+
+def test_a_variable_may_hold_a_path_and_a_handle_is_a_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OUR_VAULT", "sub.db")
+    first, again = open_vault("env:OUR_VAULT"), open_vault(Path("sub.db"))
+    assert first.vault_id == again.vault_id == pickle.loads(pickle.dumps(again)).vault_id
+    assert again.handle == "sqlite:///sub.db"
+    assert (tmp_path / "sub.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_is_no_database_is_refused_in_words_at_once(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("Jane Doe, 43\n" * 20)
+    (tmp_path / "notes.txt").chmod(0o600)
+    for create in (True, False):
+        with pytest.raises(VaultError, match="no SQLite database") as caught:
+            open_vault(tmp_path / "notes.txt", create=create)
+        assert "Jane" not in str(caught.value)
+    with pytest.raises(VaultError, match="no plain file"):
+        open_vault(tmp_path)
 
 
 def test_a_password_never_shows_in_the_representation(postgres_database: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +52,10 @@ def test_a_study_that_shows_releases_alone_agrees(
 ) -> None:
     _, command = told
     assert main(command) == 0
-    said = capsys.readouterr().out
+    assert re.fullmatch(r"All \d+ lines agree\.\n", capsys.readouterr().out)
+    assert main([*command, "-v"]) == 0
+    verdict, _, said = capsys.readouterr().out.partition("\n")
+    assert re.fullmatch(r"All \d+ lines agree\.", verdict)
     assert "agrees   study: values: 5 trials show what the vault has released" in said
     assert "agrees   study: head: line" in said
     assert "agrees   study: claim: the study shows the vault's guarantee, to the letter" in said
@@ -90,6 +95,29 @@ def test_what_other_trials_hold_is_found_though_no_guarantee_was_asked_since(
     assert "not declared public" in said
     assert said.count("DIFFERS") == 1
     assert study.user_attrs["privbo:guarantee"]
+
+
+def test_a_guarantee_beside_the_study_refuses_a_vault_that_was_set_back(
+    told: tuple[optuna.Study, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By paths, and by the study's name: a run of rewards has a code for its own."""
+    study, _ = told
+    vault, private = tmp_path / "v.db", study.sampler.private  # type: ignore[attr-defined]
+    beside = ["guarantee", "--vault", str(vault), "--study", str(tmp_path / "s.db")]
+    shutil.copy(vault, tmp_path / "old.db")
+    records = study.direction == optuna.study.StudyDirection.MINIMIZE
+    study.optimize(private(losses if records else reward), n_trials=2)
+    study.sampler.guarantee(study)  # type: ignore[attr-defined]
+    assert main([*beside, "--run", "digits"]) == 0
+    assert "The study agrees with it in 4 lines." in capsys.readouterr().out
+    shutil.copy(tmp_path / "old.db", vault)
+    assert main(beside[:3]) == 0, "the vault alone cannot know it"
+    assert "whether it was restored from an older backup" in capsys.readouterr().out
+    assert main(beside) == 3
+    said = capsys.readouterr().out
+    assert "DIFFERS  study: head: the study has seen releases that" in said
+    assert "-GDP" not in said
+    assert "-LDP" not in said
 
 
 CHANGED = {"mechanism": "duchi", "epsilon": 0.1, "delta": 1e-9, "low": -0.5, "high": 2.0}
@@ -160,8 +188,9 @@ def test_a_study_of_another_vault_or_none_is_found(
     assert main([*command[:5], f"sqlite:///{tmp_path}/none.db", *command[6:]]) == 2
     assert "names no file that exists" in capsys.readouterr().err
     assert not (tmp_path / "none.db").exists()
-    assert main(command[:-2]) == 2
-    assert "--study and --study-name go together" in capsys.readouterr().err
+    assert main(command[:-2]) == 0, "the run knows the study's name"
+    assert main([*command[:-4], *command[-2:]]) == 2
+    assert "in the storage that --study gives" in capsys.readouterr().err
 
 
 def test_a_kind_of_run_that_keeps_no_values_is_refused(
