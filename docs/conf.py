@@ -14,18 +14,28 @@ version = release = privbo_plugins.__version__
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_design",
 ]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "_templates"]
+templates_path = ["_templates"]
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_theme = "furo"
 html_title = f"privbo-plugins {version}"
 html_copy_source = False
 
-myst_enable_extensions = ["dollarmath"]
+myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 4
 nb_execution_mode = "off"  # outputs are stored, and a test runs the code
 highlight_language = "none"
 
+copybutton_prompt_text = "$ "
+copybutton_exclude = ".linenos, .gp, .go"
+
+autosummary_imported_members = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_mock_imports: list[str] = []

@@ -25,7 +25,7 @@ NAMES = {str(page.relative_to(pages.ROOT)): page for page in pages.PAGES}
 RUN = [
     name
     for name, page in NAMES.items()
-    if page != pages.ELSEWHERE and any(block.runs for block in pages.blocks(page))
+    if page not in pages.ELSEWHERE and any(block.runs for block in pages.blocks(page))
 ]
 
 NEEDS = {
@@ -135,7 +135,8 @@ def test_a_page_does_what_it_shows(name: str, tmp_path: Path) -> None:
 
 def test_every_system_has_a_page_with_an_experiment_on_ray() -> None:
     """These are each system's ordinary job on a real Ray."""
-    systems = {"ray-tune", "local-rewards", "federated", "outsourced", "duets", "any-sampler"}
+    systems = {"ray-tune", "local-rewards", "federated-server", "outsourced", "duets",
+               "any-sampler"}  # fmt: skip
     assert {f"docs/{system}.md" for system in systems} | {"README.md"} <= set(ON_RAY)
 
 
@@ -184,7 +185,7 @@ def test_every_page_with_code_is_run() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_block_is_what_it_says_that_it_is(name: str) -> None:
     page = NAMES[name]
-    if page == pages.ELSEWHERE:
+    if page in pages.ELSEWHERE:
         pytest.skip("tests/test_extending.py compares its blocks with their files")
     assert page.read_text().count("\n```") == 2 * len(pages.blocks(page)), "a fence is not closed"
     for block in pages.blocks(page):
@@ -232,3 +233,52 @@ def test_the_readme_is_short_and_its_first_screen_has_a_command_and_an_example()
     assert len(lines) <= 300
     first = [one.language for one in pages.blocks(NAMES["README.md"])][:3]
     assert first == ["console", "python", "text"]
+
+
+def slugs(page: Path) -> set[str]:
+    """Anchors of a page's headings, as GitHub and the site make them."""
+    told = (heading.lstrip("# ").lower() for _, heading in pages.headings(page))
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in told}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_anchor_that_a_page_links_to_is_a_heading(name: str) -> None:
+    page = NAMES[name]
+    links = re.findall(
+        r"\]\(((?![a-z]+:)[^)#\s]*)#([^)\s]+)\)", pages.FENCE.sub("", page.read_text())
+    )
+    named = [(page.parent / place if place else page, anchor) for place, anchor in links]
+    lost = [anchor for file, anchor in named if file.suffix == ".md" and anchor not in slugs(file)]
+    assert lost == []
+
+
+def test_every_recipe_has_code_and_is_listed() -> None:
+    index = (pages.ROOT / "docs" / "how-to.md").read_text()
+    listed = re.findall(r"^- \[.*\]\((how-to-\w+\.md)#(.*)\)$", index, re.M)
+    there = [
+        (page.name, heading[3:].replace(" ", "-").replace(",", "").lower())
+        for page in pages.RECIPES
+        for _, heading in pages.headings(page)
+        if heading.startswith("## ")
+    ]
+    assert len(there) >= 20
+    assert sorted(listed) == sorted(there)
+    for page in pages.RECIPES:
+        _, *recipes = pages.sections(page)
+        assert all(any(block.runs for block in recipe) for recipe in recipes)
+
+
+WRITTEN = [name for name in NAMES if name.startswith("docs/")]
+GENERATED = "docs/capabilities.md", "docs/changelog.md"
+
+
+@pytest.mark.parametrize("name", sorted(set(WRITTEN) - {*GENERATED}))
+def test_a_page_is_short_enough_to_be_read(name: str) -> None:
+    assert len(NAMES[name].read_text().split()) <= 1500
+
+
+@pytest.mark.parametrize("system", SYSTEMS.split())
+def test_a_system_s_page_has_code_on_its_first_screen(system: str) -> None:
+    first = next(block for block in pages.blocks(NAMES[f"docs/{system}.md"]) if block.runs)
+    assert first.language == "python"
+    assert first.line <= 20

@@ -138,7 +138,7 @@ def test_the_federated_demo(trust: str, tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.soak  # docs/federated.md runs one in every run
+@pytest.mark.soak  # docs/federated-server.md runs one in every run
 def test_the_federated_demo_on_ray(tmp_path: Path) -> None:
     skip_without(("ray", "sklearn"))
     few = ("--trials", "5", "--out", str(tmp_path))
