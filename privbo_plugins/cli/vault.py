@@ -88,11 +88,11 @@ def guarantee(
         return _verdict(compared, "publish nothing", verbose=False)
     total, names = added(runs, data_label), ", ".join(one.title for one in runs)
     if data_label is not None:
-        facts = {"data_label": data_label, "runs": [one.name for one in runs]}
+        of_all = {"data_label": data_label, "runs": [one.name for one in runs]}
         return Answer(
             f"{data_label}: {names}\n\n{total}\n\n"
             "Only runs that were given this label are added up (privbo label).",
-            facts | {"guarantee": total.to_dict(), "figures": total.figures()},
+            of_all | {"guarantee": total.to_dict(), "figures": total.figures()},
         )
     (one,) = runs
     unknown = "\n".join(["What this vault alone cannot know:", *(f"- {f}" for f in one.not_known)])
