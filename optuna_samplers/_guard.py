@@ -15,6 +15,7 @@ from optuna.distributions import (
     IntDistribution,
 )
 from optuna.exceptions import TrialPruned
+from optuna.study import StudyDirection
 
 from optuna_samplers._audit import DECLARABLE, operation_on
 from optuna_samplers._space import shown_name
@@ -23,9 +24,12 @@ from privbo_plugins.errors import (
     BudgetExceededError,
     PrivacyError,
     SpaceChangedError,
+    UtilityWarning,
     VaultError,
+    warn,
 )
 from privbo_plugins.sanitize import sanitized
+from privbo_plugins.status import score_in
 
 _SUGGESTED: dict[str, Callable[..., BaseDistribution]] = {
     "suggest_float": lambda low, high, *, step=None, log=False: FloatDistribution(
@@ -233,11 +237,40 @@ def _suggest_failed(error: BaseException, suggestion: str) -> BaseException:
 # What an objective returns ----------------------------------------------------------------------
 
 
+_OUTSIDE = (
+    "A private objective runs inside a study, which counts its evaluations; it got a {}. Tune: "
+    "study.optimize(private), where sampler.private(objective), private_objective(...) or "
+    "ldp_objective(...) has made private. To try the bare function, which protects nothing: "
+    "objective(optuna.trial.FixedTrial({{...}}))."
+)
+
+_MINIMISED = (
+    "The study minimises, and {!r} in the name of its objective or metric speaks of scores. For "
+    'scores and rewards: optuna.create_study(direction="maximize").'
+)
+
+
 class Releasing(abc.ABC):
     """An objective that returns a release, and raises nothing that quotes data."""
 
+    _objective: Callable[[Any], Any]
+    _looked_at = False
+    """Whether names and direction were compared."""
+
     def __call__(self, trial: optuna.Trial) -> float:
-        """Evaluates the objective on a guarded trial and returns the released value."""
+        """Evaluates the objective on a guarded trial and returns the released value.
+
+        Raises:
+            ValueError: If it is not a trial of a study, which counts its evaluations.
+        """
+        if not isinstance(trial, optuna.Trial):
+            raise ValueError(_OUTSIDE.format(type(trial).__name__))
+        if not self._looked_at:
+            self._looked_at = True
+            minimised = trial.study.directions == [StudyDirection.MINIMIZE]
+            names = (getattr(self._objective, "__name__", ""), *(trial.study.metric_names or ()))
+            if minimised and (word := score_in(names)):
+                warn(_MINIMISED.format(word), UtilityWarning)
         value, error = self._evaluate(trial)
         if error is not None:
             raise error

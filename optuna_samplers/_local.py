@@ -14,7 +14,7 @@ from typing import Any
 import optuna
 from optuna.study import Study, StudyDirection
 
-from optuna_samplers import _evaluations, _study
+from optuna_samplers import _evaluations, _logs, _study
 from optuna_samplers._audit import BESIDE, Audit
 from optuna_samplers._evaluations import PLAY_ATTR, PUBLIC_ATTR, StoredEvaluations
 from optuna_samplers._guard import GuardedTrial, Releasing, released
@@ -46,6 +46,13 @@ _NO_LEDGER = (
     "users were named, and how often each was asked, in other studies too, only their ledger "
     "knows: give the vault= in which it lies"
 )
+
+_DIRECTION = {
+    StudyDirection.MAXIMIZE: "Values are rewards, which are maximised.",
+    StudyDirection.MINIMIZE: "Values are costs, which are minimised. For rewards: "
+    'optuna.create_study(direction="maximize").',
+}
+"""What is tuned, as it is logged once."""
 
 _SETTLE = 0.05
 """Seconds in which another worker's claim of a new study shows up."""
@@ -122,6 +129,7 @@ class LocalObjective(Releasing, Studies[_Rewards]):
                 _study.guard(study, session.run)
                 session.run.mark(STUDY, study.study_name)
                 own.run_id, own.session = run_id, session
+                _logs.logger.info(_DIRECTION[study.direction])
             return own.session
 
     def _reopened(self) -> Vault:
@@ -170,7 +178,6 @@ class LocalObjective(Releasing, Studies[_Rewards]):
     # One evaluation -------------------------------------------------------------------------
 
     def _evaluate(self, trial: optuna.Trial) -> tuple[float | None, BaseException | None]:
-        _check_trial(trial)
         study = trial.study
         _study.refuse_multi_objective(study, "ldp_objective")
         frozen = _study.frozen_of(trial)
@@ -298,15 +305,6 @@ def _without_ledger(mechanism: LocalMechanism, found: StoredEvaluations) -> Loca
         notes=[*found.notes, *([_NO_LEDGER] if named else [])],
     )
     return claim.at_most() if found.n else claim
-
-
-def _check_trial(trial: Any) -> None:
-    if not isinstance(trial, optuna.Trial):
-        raise ValueError(
-            "A private objective runs inside a study, which counts its evaluations, on a trial "
-            f"from study.optimize or study.ask; got a {type(trial).__name__}. Call the objective "
-            "itself to try it."
-        )
 
 
 @settings(eq=False)

@@ -11,6 +11,7 @@ from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -31,7 +32,7 @@ from privbo_plugins.privacy.figures import together
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.sessions.reader import LossReader, Published
 from privbo_plugins.sessions.records import Session
-from privbo_plugins.sessions.scheduler import FRUITLESS, EarlyStop
+from privbo_plugins.sessions.scheduler import FRUITLESS, EarlyStop, FirstTrials
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.vault import Vault
 
@@ -100,6 +101,7 @@ class LossRun(OfStudy):
         self._marked: set[str] = set()
         self._shown: set[str] = set()
         self._announced = False
+        self._first_trials = FirstTrials()
         self._patience = EarlyStop(FRUITLESS, FRUITLESS)
         self._distributions: dict[str, BaseDistribution] = {}
         self._space: Space | None = None
@@ -159,6 +161,7 @@ class LossRun(OfStudy):
         fixed = constants_of(frozen.distributions) if self._declared is None else self._declared
         told = self.session.tell(key, frozen.params, self._space, losses, fixed)
         self._write(study, frozen, told, trial.set_user_attr)
+        self._tell_time(frozen)
         first, self._announced = not self._announced, True
         if first:
             self._announce()
@@ -235,6 +238,14 @@ class LossRun(OfStudy):
                 f"does: {left - asked} will be left. Call it again to go on, without n_trials= to "
                 f"the plan's end. {fitting}"
             )
+
+    def _tell_time(self, trial: FrozenTrial) -> None:
+        """Logs how long the plan will take, once, if that is long."""
+        plan, begun = self.session.plan, trial.datetime_start
+        if plan is not None and begun is not None:
+            seconds = (datetime.now() - begun).total_seconds()
+            if text := self._first_trials.count(seconds, lambda: plan.n_trials):
+                _logs.logger.info(text)
 
     def _fitting(self, space: Space | None, n_records: int, n_trials: int) -> str:
         """Names the plan that so few trials would have."""

@@ -5,9 +5,26 @@ Hosts count trials, rounds and answers; every figure of privacy is the guarantee
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
 from privbo_plugins.privacy.guarantee import PrivacyGuarantee
+
+_SCORES = set("accuracy acc auc score scores reward rewards precision recall f1 r2".split())
+_LOSSES = set("loss losses error errors cost costs regret neg negative minus".split())
+
+
+def score_in(names: Iterable[object]) -> str | None:
+    """Finds a word for a score in public names, unless one for a loss is there too.
+
+    Example:
+        >>> score_in(["valid_accuracy"]), score_in(["score_loss"]), score_in(["scored", None])
+        ('accuracy', None, None)
+    """
+    words = [word for name in names for word in re.split("[^a-z0-9]+", str(name).lower())]
+    found = [word for word in words if word in _SCORES]
+    return found[0] if found and _LOSSES.isdisjoint(words) else None
 
 
 def used_up(done: int, planned: int | None) -> bool:

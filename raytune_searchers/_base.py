@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -12,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import ray.cloudpickle as cloudpickle
 from numpy.typing import NDArray
+from ray.tune.result import TIME_TOTAL_S
 
 from privbo_plugins.algorithms.protocols import CentralConfig
 from privbo_plugins.algorithms.registry import algorithm_of, entry_of
@@ -33,6 +35,9 @@ from raytune_searchers._trainable import Trainable, make_private
 from raytune_searchers.hosts.losses import VAULT, RunSettings
 
 Array = NDArray[np.float64]
+
+_logger = logging.getLogger("ray.tune.privbo")
+"""Ours; its lines are shown and hidden with Tune's."""
 
 _NOTE = (
     "users who can run code on the cluster, or read the vault's database, can read the raw losses "
@@ -140,7 +145,16 @@ class LossesRun(ComparedRun, Reported):
             self._call("note", _FAILED_NOTE)
         for kind, text in self._call("told_warnings"):
             self._issue(kind, text)
+        if record.published is not None:
+            self._tell_time(result.get(TIME_TOTAL_S))
         return learnt
+
+    def _tell_time(self, seconds: Any) -> None:
+        """Logs how long the plan will take, once, if that is long."""
+        if isinstance(seconds, Real):
+            planned = partial(self._first_trials.count, float(seconds))
+            if text := planned(lambda: int(self._report()["plan"].n_trials)):
+                _logger.info(text)
 
     # What the user reads --------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from privbo_plugins.errors import PrivacyWarning, UtilityWarning, VaultError, wa
 from privbo_plugins.files import replace_file
 from privbo_plugins.plots import Report
 from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.sessions.scheduler import FirstTrials
 from privbo_plugins.shown import (
     ALTERED,
     BESIDE,
@@ -76,7 +77,9 @@ class HostedRun:
     """Whether trials have releases of their own, so that nothing is left to do where a vault in
     memory is gone."""
 
-    _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = ("_anchor", "_channel", "_broken", "_kept")
+    _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = (
+        "_anchor", "_channel", "_broken", "_kept", "_first_trials",
+    )  # fmt: skip
     """What :meth:`_attach` makes anew and no pickle holds."""
 
     _metric: str | None
@@ -126,6 +129,7 @@ class HostedRun:
         self._channel: Channel | None = None
         self._broken: str | None = None
         self._kept: tuple[Path | None, int] = None, 0
+        self._first_trials = FirstTrials()
 
     def __getstate__(self) -> dict[str, Any]:
         """A handle and public settings.

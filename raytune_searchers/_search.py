@@ -100,7 +100,7 @@ class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray 
 
     _SEE_WHY: ClassVar[str] = (
         "Ray shows how in error.txt of each; what a private trainable raises is withheld there: "
-        "call the function itself with one config to see it."
+        "to see it, call the bare function, which protects nothing: trainable(results[0].config)."
     )
     """Where to look if trials fail."""
 

@@ -321,7 +321,9 @@ def trial_id() -> str:
     found = None if session_of_trial() is None else tune.get_context().get_trial_id()
     if found is None:
         raise PrivacyError(
-            "A private trainable runs inside Ray Tune only; call the function itself to try it."
+            "A private trainable runs inside Ray Tune only: tune.Tuner(search.private(trainable), "
+            "...).fit(). To try it, call the bare function, which protects nothing: "
+            "trainable({...})."
         )
     return str(found)
 

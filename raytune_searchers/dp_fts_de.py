@@ -173,7 +173,7 @@ class DPFTSDESearch(TuneSearch):
     _ENDS_WITH_HOST = False  # without their server agents go on alone
     _SEE_WHY = (
         "What an objective raises is withheld: give log_to= to keep it for the agents' owners, or "
-        "call the function itself with one agent and one config to see it."
+        "call the bare function, which protects nothing: objective(agent, config)."
     )
 
     @takes(_Settings)
