@@ -228,11 +228,15 @@ def test_every_system_s_page_says_when_it_does_not_help(system: str) -> None:
     assert len(re.findall(r"^- \*\*", section, re.M)) >= 7
 
 
-def test_the_readme_is_short_and_its_first_screen_has_a_command_and_an_example() -> None:
+def test_the_readme_is_short_and_its_first_screen_has_a_command_and_a_picture() -> None:
     lines = NAMES["README.md"].read_text().splitlines()
-    assert len(lines) <= 300
-    first = [one.language for one in pages.blocks(NAMES["README.md"])][:3]
-    assert first == ["console", "python", "text"]
+    assert len(lines) <= 160
+    screen = "\n".join(lines[:20])
+    assert "$ make demo" in screen
+    assert re.search(r"^!\[.+\]\(docs/pictures/demo.png\)$", screen, re.M)
+    command, start, output, *_ = pages.blocks(NAMES["README.md"])
+    assert [command.language, start.language, output.language] == ["console", "python", "text"]
+    assert start.code.count("\n") <= 20
 
 
 def slugs(page: Path) -> set[str]:

@@ -18,7 +18,7 @@ import optuna_samplers
 import privbo_plugins.federation
 import raytune_searchers
 import sklearn_search
-from privbo_plugins.privacy.accountant import gdp_epsilon
+from privbo_plugins.privacy.accountant import gdp_epsilon, gdp_mu
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -119,20 +119,26 @@ def test_the_table_of_mu_is_that_of_the_accountant() -> None:
             assert 0 <= float(epsilon) - gdp_epsilon(mu, delta) < 0.0101
 
 
-def test_the_table_of_costs_is_that_of_the_map() -> None:
+@pytest.mark.parametrize(
+    ("page", "between"), [("docs/claims.md", ""), ("README.md", r" \| (\d[\d ]*)")]
+)
+def test_the_table_of_costs_is_that_of_the_map(page: str, between: str) -> None:
     summary = json.loads((ROOT / "benchmarks" / "results" / "map.json").read_text())["summary"]
     cells = {
         (cell["part"], round(cell["n"] * cell["mu"])): cell["excess"]
         for cell in summary
         if cell["arm"] == "dp-gibo"
     }
-    text = (DOCS / "claims.md").read_text()
-    rows = re.findall(r"^\| (\d[\d ]*) \| (\.\d{4}) \| (\.\d{4}) \|$", text, flags=re.M)
-    assert [int(level.replace(" ", "")) for level, *_ in rows] == [30, 300, 1000, 10_000]
-    for level, svc, ridge in rows:
+    row = rf"^\| (\d[\d ]*){between} \| (\.\d{{4}}) \| (\.\d{{4}}) \|$"
+    rows = re.findall(row, (ROOT / page).read_text(), flags=re.M)
+    levels = [int(level.replace(" ", "")) for level, *_ in rows]
+    assert levels == [30, 300, 1000, 10_000]
+    for level, (*_, svc, ridge) in zip(levels, rows, strict=True):
         for part, told in (("svc-2", svc), ("digits-15", ridge)):
-            excess = cells[part, int(level.replace(" ", ""))]
-            assert math.isclose(float(told), excess, abs_tol=6e-5)
+            assert math.isclose(float(told), cells[part, level], abs_tol=6e-5)
+    if between:
+        counts = [int(n.replace(" ", "")) for _, n, *_ in rows]
+        assert counts == [math.ceil(level / gdp_mu(4, 1e-5)) for level in levels]
 
 
 # Tutorials --------------------------------------------------------------------------------------
