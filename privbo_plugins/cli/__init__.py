@@ -7,6 +7,7 @@
     privbo report --vault private.db --run optuna/digits --out report.html
     privbo certificate --vault private.db --run optuna/digits --out certificate.json
     privbo verify certificate.json --vault private.db
+    privbo doctor --vault private.db
     privbo curator release people.csv ...
     privbo federation serve --agents 29 --epsilon 4 --vault server.db ...
 
@@ -27,7 +28,7 @@ from collections.abc import Sequence
 
 import click
 
-from privbo_plugins.cli import curator, federation, plan, vault
+from privbo_plugins.cli import curator, doctor, federation, plan, vault
 from privbo_plugins.cli.outcome import UNHEARD, Group, carried_out
 
 
@@ -47,6 +48,7 @@ for command in (
     vault.certificate,
     vault.verify,
     vault.label,
+    doctor.doctor,
     curator.curator,
     federation.federation,
 ):

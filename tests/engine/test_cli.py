@@ -152,6 +152,8 @@ def test_every_command_has_help_and_names_a_missing_word(printed: Typed, capsys:
         said = printed(*words.split(), "--help")
         options = [one for one in command.params if isinstance(one, click.Option)]
         assert all(one.opts[0] in said and one.help for one in options)
+        if words == "doctor":  # which needs nothing
+            continue
         assert main(words.split()) == 2
         assert "Error: Missing " in capsys.readouterr().err
 
@@ -179,6 +181,7 @@ COMMANDS: dict[str, list[str]] = {
     "certificate": ["--run", "digits", "--out", "c.json"],
     "verify": ["issued.json"],
     "label": ["--run", "digits", "--data-label", "wards"],
+    "doctor": [],
     "curator release": [
         "data.csv", "--columns", "age:0:1", "--epsilon", "4", "--delta", "1e-6", "--out", "n.npz",
         "--run", "new",
@@ -188,8 +191,8 @@ COMMANDS: dict[str, list[str]] = {
 }  # fmt: skip
 """Every command but ``federation serve``, which ends with its federation, and what it needs."""
 
-READING = {name for name in COMMANDS if not name.startswith(("plan", "curator release"))}
-"""Commands that read a vault which is there."""
+READING = {name for name in COMMANDS if not name.startswith(("plan", "curator release", "doctor"))}
+"""Commands that refuse a vault which is not there."""
 
 
 @pytest.fixture
@@ -213,7 +216,7 @@ def test_every_command_is_among_these() -> None:
     takes_vault = {
         words for words, one in found.items() if any("--vault" in o.opts for o in one.params)
     }
-    assert takes_vault == READING | {"curator release", "federation serve"}
+    assert takes_vault == READING | {"curator release", "federation serve", "doctor"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -263,6 +266,33 @@ def test_only_the_engines_warnings_are_printed(capsys: Capsys) -> None:
 
     assert carried_out(act) == 0
     assert capsys.readouterr().err == "WARNING: Nothing is protected.\n"
+
+
+def test_a_doctor_tells_what_there_is_writes_nothing_and_names_nothing_private(
+    folder: Path, printed: Typed, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(folder.parent))
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    said = printed("doctor", "--vault", "private.db")
+    with sqlite3.connect("private.db") as database:
+        (lines,) = database.execute("SELECT count(*) FROM privbo_events").fetchone()
+    assert f"2 runs, {lines} lines whose chain fits; " in said
+    assert f"numpy: {np.__version__}\n" in said
+    assert str(folder.parent) not in said
+    assert "digits" not in said
+    assert json.loads(printed("doctor", "--json"))["system's entropy"] == "works"
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+    with sqlite3.connect("private.db") as database:
+        database.execute("UPDATE privbo_events SET payload = '' WHERE seq = 3")
+    monkeypatch.setattr(os, "urandom", lambda _: b"")
+    for wrong in ("private.db", "gone.db", "postgresql://u:hunter22@127.0.0.1:9/db", "env:UNSET"):
+        assert main(["doctor", "--vault", wrong]) == 2
+        said = capsys.readouterr().out
+        assert "\nvault: FAILED: " in said
+        assert "system's entropy: FAILED" in said
+        assert "hunter22" not in said
+    assert not Path("gone.db").exists()
 
 
 # Plans ------------------------------------------------------------------------------------------
