@@ -67,6 +67,9 @@ def status(
         >>> shown["counted"], shown["done"], shown["planned"], shown["finished"], shown["spent"]
         ('rounds', 1, 3, False, 1.0)
     """
+    cost = guarantee.spending(budget)
+    for name in ("spent", "budget"):
+        cost[name] = float(cost[name]) if isinstance(cost[name], int) else cost[name]
     ended = used_up(done, planned) if finished is None else finished
     return {
         "protected": guarantee.protected,
@@ -75,5 +78,5 @@ def status(
         "planned": None if planned is None else int(planned),
         "finished": None if planned is None else ended,
         "recommendation": recommendation,
-        **guarantee.spending(budget),
+        **cost,
     }
