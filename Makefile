@@ -15,7 +15,7 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo demo-ray demo-local demo-federated demo-outsourced demo-distributed
-.PHONY: test tests test-fast test-soak hosts test-hosts docs package coverage profile lint lint-style lint-types lint-architecture lint-house format bench clean
+.PHONY: test tests test-fast test-soak hosts test-hosts test-torch docs package coverage profile lint lint-style lint-types lint-architecture lint-house format bench clean
 
 setup: $(STAMP)  ## all that tests and tools need
 
@@ -72,6 +72,22 @@ hosts: $(STAMP)  ## the environments of test-hosts
 test-hosts: $(STAMP)  ## the adapters with the least versions allowed, and with newer ones than here
 	$(BIN)/python -m tests.versions --folder $(VENV)-hosts
 
+# Plain torch may bring several GB of CUDA; `make test-torch TORCH=torch==2.13.0` names a version or a build.
+TORCH ?= torch
+TORCH_BIN = $(VENV)-torch/bin
+TORCH_TOOLS = lightgbm xgboost-cpu pandas pytest pytest-xdist pytest-timeout hypothesis
+
+$(VENV)-torch/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-torch
+	$(TORCH_BIN)/python -m pip install --quiet --no-compile --editable '.[optuna,ray,sklearn,viz,torch]' '$(TORCH)' $(TORCH_TOOLS)
+	touch $@
+
+test-torch: $(VENV)-torch/.installed  ## torch itself, in an environment of its own: tensors, loaders, examples, Optuna's GPSampler, boosters
+	$(TORCH_BIN)/python -m pytest -n 2 tests/engine/test_torch.py tests/engine/test_losses.py tests/engine/test_convert.py
+	$(TORCH_BIN)/python -m pytest -n 2 -k "gp or torch or xgboost or lightgbm" tests/optuna_samplers/test_ldp_lifecycle.py tests/examples/test_examples.py tests/test_pages.py
+	$(TORCH_BIN)/python -m examples.torch_ray --out build/torch-ray
+	$(TORCH_BIN)/python -m examples.demo_sklearn --model torch --out build/torch-sklearn
+
 docs: $(STAMP)  ## the documentation as a site; open build/docs/index.html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
 
@@ -117,4 +133,4 @@ bench: $(STAMP)  ## quality and cost benchmarks, results in benchmarks/results
 	$(BIN)/python -m benchmarks.applications --write
 
 clean:
-	rm -rf $(VENV) $(VENV)-hosts .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-hosts $(VENV)-torch .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -36,8 +36,10 @@ alone is what ``private_objective`` takes. ``benchmarks/heavy_tails.py`` measure
 from __future__ import annotations
 
 import abc
+import contextlib
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
@@ -385,6 +387,99 @@ absolute = Absolute()
 
 pinball = Pinball
 """Pinball loss of a quantile: ``pinball(0.9)`` is a loss."""
+
+
+# Models of torch --------------------------------------------------------------------------------
+
+
+def per_record(
+    loss: Callable[[Any, Any], Any], model: Any, loader: Any, *, record_ids: Any = None
+) -> Array:
+    """Evaluates a torch model on each record of a loader; one loss a record, in the data's order.
+
+    The model runs in eval mode, without gradients, where its first parameter lies. Afterwards each
+    of its modules has its former mode again.
+
+    Args:
+        loss: A function of a batch's (output, target) with one value a record, such as
+            ``torch.nn.CrossEntropyLoss(reduction="none")``, or, with a bound,
+            ``lambda output, y: losses.bounded_log(y, output.softmax(1))``.
+        model: A ``torch.nn.Module`` that scores each record by itself.
+        loader: A ``DataLoader`` of pairs (input, target) that does not shuffle.
+        record_ids: For a loader with a sampler of your own: the number in the data set, from 0 to
+            n - 1, of each record that the loader visits, in that order. With
+            ``DataLoader(data, sampler=order)`` it is ``order``, a list.
+
+    Raises:
+        ValueError: If the loader leaves records out, or visits them in an order that is not known.
+        NotLossesError: If there is not one loss a record; a ValueError that quotes no value.
+    """
+    places = _places(loader, record_ids)
+    device = next((parameter.device for parameter in model.parameters()), None)
+    modes = [(module, module.training) for module in model.modules()]
+    torch = sys.modules.get("torch")  # loaded by the module that has made the model
+    model.eval()
+    try:
+        with torch.no_grad() if torch else contextlib.nullcontext():
+            found = [_batch_losses(loss, model, batch, device) for batch in loader]
+    finally:
+        for module, training in modes:
+            module.training = training
+    losses = np.concatenate([np.empty(0), *found])
+    if len(losses) != len(places):
+        raise NotLossesError(
+            f"loss must give one value a record: of {len(places)} records came {len(losses)}."
+        )
+    return np.asarray(losses[np.argsort(places)])
+
+
+def _batch_losses(loss: Callable[[Any, Any], Any], model: Any, batch: Any, device: Any) -> Array:
+    if not (isinstance(batch, list | tuple) and len(batch) == 2):
+        raise ValueError("loader must give pairs (input, target); an input may be a dictionary.")
+    inputs, target = (_moved(part, device) for part in batch)
+    values = as_floats(loss(model(inputs), target))
+    if values is None or values.ndim == 0:
+        raise NotLossesError('loss must give one value a record: torch\'s with reduction="none".')
+    return _flat("loss", values)
+
+
+def _moved(given: Any, device: Any) -> Any:
+    """Tensors, alone or in collections, on the model's device."""
+    if isinstance(given, list | tuple):
+        return [_moved(part, device) for part in given]
+    if isinstance(given, Mapping) and not hasattr(given, "to"):
+        return {name: _moved(part, device) for name, part in given.items()}
+    return given.to(device) if hasattr(given, "to") else given
+
+
+def _places(loader: Any, record_ids: Any) -> NDArray[np.intp]:
+    """The number in the data set of each record, in the order in which the loader visits them.
+
+    Raises:
+        ValueError: If the loader leaves some out, or the order is not known.
+    """
+    batches = getattr(loader, "batch_sampler", None)
+    kinds = [type(sampler) for sampler in (batches, getattr(batches, "sampler", None))]
+    known = [f"{kind.__module__}.{kind.__name__}" for kind in kinds] == _IN_ORDER
+    drops, in_order = getattr(batches, "drop_last", False), getattr(loader, "in_order", True)
+    if drops or not in_order or not (known or record_ids is not None):
+        raise ValueError(
+            "loader must visit all records, in the same order in every trial: a DataLoader with "
+            "shuffle=False, drop_last=False and in_order=True. For a sampler of your own give its "
+            "order: DataLoader(data, sampler=order) and record_ids=order."
+        )
+    if record_ids is None:
+        return np.arange(len(loader.dataset))
+    places = _flat("record_ids", as_floats(record_ids))
+    if not np.array_equal(np.sort(places), np.arange(len(places))):
+        raise ValueError(
+            "record_ids must name each record of the data set once, by its number from 0 to "
+            "n - 1, in the order in which the loader visits them."
+        )
+    return places.astype(np.intp)
+
+
+_IN_ORDER = [f"torch.utils.data.sampler.{name}" for name in ("BatchSampler", "SequentialSampler")]
 
 
 # What comes in ----------------------------------------------------------------------------------

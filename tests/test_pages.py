@@ -33,6 +33,7 @@ NEEDS = {
     "ray": "ray",
     "from sklearn": "sklearn",
     "import pandas": "pandas",
+    "import torch": "torch",
     "report(": "matplotlib",
 }
 """What a page's code needs beside the engine, by what stands in it."""
@@ -57,6 +58,13 @@ AFTER = {
         assert len(study.trials) == 60
         assert sampler.guarantee(study).protected
         assert 1e-4 < sampler.recommend(study)["C"] < 1e4
+    """,
+    "docs/torch.md": """
+        assert 20 < len(study.trials) <= 40
+        assert sampler.guarantee(study).protected
+        middle = losses.per_record(bounded_log, fitted(1e-2, 3e-2), valid).mean()
+        found = losses.per_record(bounded_log, fitted(**sampler.recommend(study)), valid).mean()
+        assert found < middle + 0.02
     """,
     "docs/dp-gibo.md": """
         assert all(set(trial.params) == {"kernel", "C", "gamma"} for trial in study.trials)

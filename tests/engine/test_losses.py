@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -361,3 +362,100 @@ def test_a_missing_label_of_a_type_that_knows_it_changes_no_other(missing: bool)
         assert losses.zero_one(labels, [large, 5])[0] == 0.0
     yes = pandas.Series([True, None if missing else False], dtype="boolean")
     assert losses.zero_one(yes, np.array(["a", "b"]))[0] == 1.0
+
+
+# One loss a record of a model; test_torch.py has torch itself ------------------------------------
+
+
+def of_torch(name: str, **attributes: Any) -> Any:
+    """An object whose class has the name of one of torch's samplers."""
+    return type(name, (), {"__module__": "torch.utils.data.sampler"} | attributes)()
+
+
+class Loader:
+    """What is used of a DataLoader over the records 0 ... 9, in batches of 4."""
+
+    dataset = range(10)
+    in_order = True
+
+    def __init__(self, kind: str = "SequentialSampler", order: Any = dataset, **more: Any) -> None:
+        sampler = of_torch(kind)
+        self.batch_sampler = of_torch("BatchSampler", sampler=sampler, drop_last=False)
+        self.order = list(order)
+        self.__dict__.update(more)
+
+    def __iter__(self) -> Iterator[Any]:
+        for start in range(0, len(self.order), 4):
+            batch = np.array(self.order[start : start + 4], float)
+            yield batch, batch % 2
+
+
+class Model:
+    """What is used of a module: two parts, one of which was frozen, and a mode that matters."""
+
+    def __init__(self) -> None:
+        self.training, self.frozen = True, SimpleNamespace(training=False)
+
+    def modules(self) -> list[Any]:
+        return [self, self.frozen]
+
+    def parameters(self) -> Iterator[Any]:
+        return iter(())
+
+    def eval(self) -> None:
+        self.training = False
+
+    def __call__(self, x: Any) -> Any:
+        assert not self.training
+        return x / 2
+
+
+def test_a_model_is_evaluated_on_each_record_and_keeps_its_mode() -> None:
+    model = Model()
+    expected = [abs(i / 2 - i % 2) for i in range(10)]
+    for odd in ({}, {"order": range(9, -1, -1)}, {"order": [3, *range(3), *range(4, 10)]}):
+        kind = "RandomSampler" if odd else "SequentialSampler"
+        given = losses.per_record(
+            losses.absolute, model, Loader(kind, **odd), record_ids=odd.get("order")
+        )
+        assert given.tolist() == expected
+    assert (model.training, model.frozen.training) == (True, False)
+
+
+DROPS = of_torch("BatchSampler", sampler=of_torch("SequentialSampler"), drop_last=True)
+LIKE = type("SequentialSampler", (), {})
+"""A class of the user's own with the name of torch's."""
+
+
+@pytest.mark.parametrize("loader", [
+    Loader("RandomSampler"),
+    Loader(batch_sampler=DROPS),
+    Loader(batch_sampler=of_torch("BatchSampler", sampler=LIKE(), drop_last=False)),
+    Loader(batch_sampler=None),
+    Loader(in_order=False),
+    [(np.zeros(4), np.zeros(4))],
+])  # fmt: skip
+def test_a_loader_whose_order_is_not_known_is_refused(loader: Any) -> None:
+    with pytest.raises(ValueError, match="shuffle=False, drop_last=False and in_order=True"):
+        losses.per_record(losses.absolute, None, loader)
+
+
+@pytest.mark.parametrize("loader", [Loader(in_order=False), Loader(batch_sampler=DROPS)])
+def test_the_order_of_a_loader_that_keeps_none_cannot_be_named(loader: Any) -> None:
+    with pytest.raises(ValueError, match="in_order=True"):
+        losses.per_record(losses.absolute, None, loader, record_ids=range(10))
+
+
+@pytest.mark.parametrize("loss", [
+    lambda output, y: (output - y).mean(),
+    lambda output, y: output - y[:, None],
+    lambda output, y: (output - y)[1:],
+    lambda output, y: None,
+])  # fmt: skip
+def test_a_loss_that_mixes_or_loses_records_is_refused(loss: Any) -> None:
+    model = Model()
+    with pytest.raises(NotLossesError, match="one value a record"):
+        losses.per_record(loss, model, Loader())
+    assert model.training
+    with pytest.raises(ValueError, match="once, by its number"):
+        losses.per_record(loss, model, Loader(), record_ids=[0, 0, *range(2, 10)])
