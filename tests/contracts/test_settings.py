@@ -295,12 +295,11 @@ def test_a_class_gets_the_declared_keywords_defaults_and_help() -> None:
     assert str(inspect.signature(Thing)).startswith(
         "(rate: 'float', *, tries: 'int | None' = 2, size: 'int' = 5, label: 'str' = '')"
     )
-    lines = (Thing.__doc__ or "").splitlines()
+    lines = (inspect.getdoc(Thing) or "").splitlines()
     assert lines[2:6] == [
-        "    Args:", "        rate: How fast, > 0.", "        tries: How often.",
-        "        size: How large.",
+        "Args:", "    rate: How fast, > 0.", "    tries: How often.", "    size: How large.",
     ]  # fmt: skip
-    assert lines[7].startswith("            ")
+    assert lines[7].startswith("        ")
     assert "rate: How fast" in (Model.__doc__ or "")
 
 

@@ -18,7 +18,7 @@ import urllib.error
 import urllib.request
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -470,7 +470,7 @@ def test_a_vault_tells_the_hosts_own_claim_and_what_is_not_known_and_nothing_in_
     own += ["--run", name]
 
     def contents() -> list[str]:
-        with sqlite3.connect(tmp_path / "vault.db") as database:
+        with closing(sqlite3.connect(tmp_path / "vault.db")) as database, database:
             return list(database.iterdump())
 
     before = contents()
@@ -566,7 +566,7 @@ def test_a_run_of_an_algorithm_from_outside_says_that_it_is_not_known_here(
 
 def test_a_damaged_ledger_is_refused(url: str, refused: Typed) -> None:
     records(url)
-    with sqlite3.connect(url.removeprefix("sqlite:///")) as database:
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as database, database:
         less = "UPDATE privbo_events SET payload = '[0.1, 1.0, 1.0]' WHERE kind = 'charge'"
         database.execute(less)
     assert "never stored in it" in refused("guarantee", "--vault", url, "--run", "digits")

@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import stat
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -529,7 +530,7 @@ def test_a_vault_that_has_lost_a_release_does_not_draw_it_anew(
     assert "knows nothing of" in capsys.readouterr().err
     assert (folder / "t.npz").read_bytes() == written
     if lost == "put back":
-        with sqlite3.connect(folder / "curator.db") as vault:
+        with closing(sqlite3.connect(folder / "curator.db")) as vault, vault:
             charged = "SELECT count(*) FROM privbo_events WHERE kind = 'charge'"
             assert vault.execute(charged).fetchone() == (1,)
 

@@ -490,7 +490,7 @@ def test_an_empty_file_is_waited_for_and_then_refused(
 def test_losses_that_another_program_made_a_text_are_not_quoted(path: Path) -> None:
     vault = begin(open_vault(f"sqlite:///{path}"))
     put(vault, "t", np.frombuffer(b"Jane\xe5Doe" * 4))
-    with sqlite3.connect(path) as tool:
+    with closing(sqlite3.connect(path)) as tool, tool:
         tool.execute("UPDATE privbo_losses SET data = CAST(data AS TEXT)")
     with pytest.raises(VaultError) as told, vault.transaction("run") as tx:
         next(tx.blocks(["t"], 4))
@@ -509,7 +509,7 @@ def test_another_identity_than_the_log_began_with_is_damage(
     """It salts the users' names: under another one each of them would have a new budget."""
     monkeypatch.setattr(vault_module, "_pause", lambda _: None)
     begin(open_vault(f"sqlite:///{path}"))
-    with sqlite3.connect(path) as tool:
+    with closing(sqlite3.connect(path)) as tool, tool:
         tool.execute(change)
     with pytest.raises(VaultError, match="never stored"):
         open_vault(f"sqlite:///{path}")

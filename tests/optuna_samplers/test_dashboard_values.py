@@ -6,6 +6,7 @@ import json
 import math
 import sqlite3
 import warnings
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ def test_another_draw_than_the_released_one_is_unprotected(
 
 def change(folder: Path, trial_id: int, shown: Any) -> None:
     """Writes another draw into the study's file, as whoever can write there could."""
-    with sqlite3.connect(folder / "study.db") as database:
+    with closing(sqlite3.connect(folder / "study.db")) as database, database:
         changed = database.execute(
             "UPDATE trial_user_attributes SET value_json = ? WHERE trial_id = ? AND key = ?",
             (json.dumps(shown), trial_id, "privbo:release"),
