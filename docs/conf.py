@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+from pathlib import Path
 from typing import Any
 
 import privbo_plugins
@@ -24,6 +26,7 @@ templates_path = ["_templates"]
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_theme = "furo"
+pygments_dark_style = "github-dark"
 html_title = f"privbo-plugins {version}"
 html_copy_source = False
 
@@ -35,9 +38,13 @@ highlight_language = "none"
 copybutton_prompt_text = "$ "
 copybutton_exclude = ".linenos, .gp, .go"
 
+shutil.rmtree(
+    Path(__file__).parent / "reference", ignore_errors=True
+)  # pages of names that are gone
 autosummary_imported_members = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+maximum_signature_line_length = 88
 autodoc_mock_imports: list[str] = []
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False

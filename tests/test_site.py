@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -19,6 +20,7 @@ import privbo_plugins.federation
 import raytune_searchers
 import sklearn_search
 from privbo_plugins.privacy.accountant import gdp_epsilon, gdp_mu
+from tests.boards import browser
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -71,10 +73,26 @@ def test_links_within_the_site_lead_somewhere(site: Path) -> None:
 
 
 @pytest.mark.slow
+def test_no_page_is_wider_than_its_window(site: Path, tmp_path: Path) -> None:
+    pages = "index", "dp-gibo", "optuna", "privacy", "how-to-run", "capabilities"
+    with browser(tmp_path) as chromium:
+        for page, width in itertools.product(pages, (390, 1280)):
+            assert chromium.beyond((site / f"{page}.html").as_uri(), width) <= 0, (page, width)
+
+
+@pytest.mark.slow
+def test_no_page_is_too_large_to_load(site: Path) -> None:
+    sizes = {path.name: path.stat().st_size for path in site.rglob("*.html")}
+    assert max(sizes.values()) < 300_000
+    assert len(list((site / "reference").glob("*.html"))) > 40
+
+
+@pytest.mark.slow
 def test_every_public_name_has_its_place_in_the_reference(site: Path) -> None:
     page = "".join(one.read_text() for one in (site / "reference").glob("*.html"))
     packages: list[Any] = [
-        optuna_samplers, raytune_searchers, sklearn_search, privbo_plugins.federation
+        optuna_samplers, raytune_searchers, sklearn_search, privbo_plugins,
+        privbo_plugins.federation,
     ]  # fmt: skip
     named = set(re.findall(r'\bid="([\w.]+)"', page))
     known = {name.rpartition(".")[2] for name in named}
@@ -179,3 +197,13 @@ def test_a_tutorial_keeps_what_it_printed_and_no_error(book: Path) -> None:
     assert book.stat().st_size < 120_000
     for place in ("/tmp/", "/home/", "/root/", "/Users/"):
         assert place not in text
+
+
+@pytest.mark.parametrize("book", BOOKS, ids=lambda path: path.stem)
+def test_a_tutorial_ends_with_what_to_try_next(book: Path) -> None:
+    last = json.loads(book.read_text())["cells"][-1]
+    assert last["cell_type"] == "markdown"
+    said = "".join(last["source"])
+    assert "**Try next**" in said
+    for target in re.findall(r"\]\(([^)#]+)", said):
+        assert (book.parent / target).exists()
