@@ -716,6 +716,17 @@ def test_every_connection_syncs_the_directory_and_overwrites_what_it_deletes(
         assert found(cursor_of(tx)) == wanted
 
 
+@pytest.mark.parametrize("where", ["memory", "file"])
+def test_a_vault_that_is_forgotten_has_closed_its_connections(where: str, path: Path) -> None:
+    vault = begin(open_vault(None if where == "memory" else f"sqlite:///{path}"))
+    with vault.transaction("run") as tx:
+        connection = cursor_of(tx).connection
+    del tx, vault
+    gc.collect()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("SELECT 1")
+
+
 @pytest.mark.parametrize("create", [True, False])
 @pytest.mark.parametrize("length", [0, 1, 99, 512, 4096, 20_000, 20_480, -4096, -512, -1])
 def test_a_file_whose_end_is_lost_is_refused(
