@@ -24,12 +24,10 @@ from privbo_plugins.errors import (
     BudgetExceededError,
     PrivacyError,
     SpaceChangedError,
-    UtilityWarning,
     VaultError,
-    warn,
 )
 from privbo_plugins.sanitize import sanitized
-from privbo_plugins.status import score_in
+from privbo_plugins.status import warn_of_minimised_scores
 
 _SUGGESTED: dict[str, Callable[..., BaseDistribution]] = {
     "suggest_float": lambda low, high, *, step=None, log=False: FloatDistribution(
@@ -244,11 +242,6 @@ _OUTSIDE = (
     "objective(optuna.trial.FixedTrial({{...}}))."
 )
 
-_MINIMISED = (
-    "The study minimises, and {!r} in the name of its objective or metric speaks of scores. For "
-    'scores and rewards: optuna.create_study(direction="maximize").'
-)
-
 
 class Releasing(abc.ABC):
     """An objective that returns a release, and raises nothing that quotes data."""
@@ -267,10 +260,9 @@ class Releasing(abc.ABC):
             raise ValueError(_OUTSIDE.format(type(trial).__name__))
         if not self._looked_at:
             self._looked_at = True
-            minimised = trial.study.directions == [StudyDirection.MINIMIZE]
-            names = (getattr(self._objective, "__name__", ""), *(trial.study.metric_names or ()))
-            if minimised and (word := score_in(names)):
-                warn(_MINIMISED.format(word), UtilityWarning)
+            name, study = getattr(self._objective, "__name__", ""), trial.study
+            if study.directions == [StudyDirection.MINIMIZE]:
+                warn_of_minimised_scores([name, *(study.metric_names or ())])
         value, error = self._evaluate(trial)
         if error is not None:
             raise error

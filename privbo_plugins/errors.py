@@ -37,15 +37,10 @@ def warn(text: str, category: type[Warning]) -> None:
         text: What it says.
         category: Its class.
     """
-    frame = sys._getframe(1)
+    frame, level = sys._getframe(1), 2
     while frame.f_back and str(frame.f_globals.get("__name__")).split(".")[0] in _NOT_THE_USERS:
-        frame = frame.f_back
-    module = frame.f_globals
-    warnings.warn_explicit(
-        text, category, frame.f_code.co_filename, frame.f_lineno,
-        module=str(module.get("__name__")),
-        registry=module.setdefault("__warningregistry__", {}),
-    )  # fmt: skip
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, category, stacklevel=level)
 
 
 class PrivacyError(RuntimeError):

@@ -9,22 +9,24 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from privbo_plugins.errors import UtilityWarning, warn
 from privbo_plugins.privacy.guarantee import PrivacyGuarantee
 
 _SCORES = set("accuracy acc auc score scores reward rewards precision recall f1 r2".split())
 _LOSSES = set("loss losses error errors cost costs regret neg negative minus".split())
 
 
-def score_in(names: Iterable[object]) -> str | None:
-    """Finds a word for a score in public names, unless one for a loss is there too.
-
-    Example:
-        >>> score_in(["valid_accuracy"]), score_in(["score_loss"]), score_in(["scored", None])
-        ('accuracy', None, None)
-    """
+def warn_of_minimised_scores(names: Iterable[object]) -> None:
+    """Warns where public names of what a run minimises speak of scores, and of no loss."""
     words = [word for name in names for word in re.split("[^a-z0-9]+", str(name).lower())]
     found = [word for word in words if word in _SCORES]
-    return found[0] if found and _LOSSES.isdisjoint(words) else None
+    if found and _LOSSES.isdisjoint(words):
+        warn(
+            f"The run minimises, and {found[0]!r} in the name of its objective or metric speaks "
+            'of scores. For scores and rewards: optuna.create_study(direction="maximize"), or '
+            'mode="max" on Ray Tune.',
+            UtilityWarning,
+        )
 
 
 def used_up(done: int, planned: int | None) -> bool:

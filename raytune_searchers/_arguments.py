@@ -7,19 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from privbo_plugins.errors import UtilityWarning, warn
-from privbo_plugins.status import score_in
+from privbo_plugins.status import warn_of_minimised_scores
 from privbo_plugins.store.vault import as_handle, open_vault, resolve_url
 from raytune_searchers._audit import OURS
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
-
-
-_MINIMISED = (
-    'mode is "min", and {!r} in the name of the metric speaks of scores. For scores and rewards '
-    'give mode="max".'
-)
 
 
 def check_target(name: str, metric: Any, mode: Any) -> None:
@@ -32,8 +25,8 @@ def check_target(name: str, metric: Any, mode: Any) -> None:
         raise ValueError(f"metric must be a name, got {metric!r}.")
     if metric is not None and metric.split("/")[0] in OURS | {"config"}:
         raise ValueError(f"metric may not be {metric!r}, which Tune fills in itself.")
-    if mode == "min" and (word := score_in([metric])):
-        warn(_MINIMISED.format(word), UtilityWarning)
+    if mode == "min":
+        warn_of_minimised_scores([metric])
 
 
 def checked_points(points: Any) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ import ray.cloudpickle as cloudpickle
 from numpy.typing import NDArray
 from ray.tune.result import TIME_TOTAL_S
 
-from privbo_plugins.algorithms.protocols import CentralConfig
+from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
 from privbo_plugins.algorithms.registry import algorithm_of, entry_of
 from privbo_plugins.convert import fingerprint
 from privbo_plugins.errors import UtilityWarning, warn
@@ -28,7 +28,7 @@ from privbo_plugins.status import status
 from raytune_searchers._audit import stored_in, value_in
 from raytune_searchers._channel import Channel
 from raytune_searchers._run import ComparedRun, Reported
-from raytune_searchers._search import TunePlan, TuneSearch, config_at
+from raytune_searchers._search import ON_TUNE, TuneSearch, config_at
 from raytune_searchers._settings import SearchSettings
 from raytune_searchers._space import TuneSpace, to_space
 from raytune_searchers._trainable import Trainable, make_private
@@ -152,8 +152,8 @@ class LossesRun(ComparedRun, Reported):
     def _tell_time(self, seconds: Any) -> None:
         """Logs how long the plan will take, once, if that is long."""
         if isinstance(seconds, Real):
-            planned = partial(self._first_trials.count, float(seconds))
-            if text := planned(lambda: int(self._report()["plan"].n_trials)):
+            n_trials = lambda: int(self._report()["plan"].n_trials)  # noqa: E731
+            if text := self._pace.count(float(seconds), n_trials):
                 _logger.info(text)
 
     # What the user reads --------------------------------------------------------------------
@@ -161,7 +161,7 @@ class LossesRun(ComparedRun, Reported):
     def plan(
         self, param_space: Mapping[str, Any], n_records: int,
         *, seconds_per_trial: float | None = None, n_workers: int | None = None,
-    ) -> TunePlan:  # fmt: skip
+    ) -> CentralPlan:  # fmt: skip
         """Says what a run over this space and so many records would do and cost.
 
         Args:
@@ -182,7 +182,7 @@ class LossesRun(ComparedRun, Reported):
             raise ValueError("param_space must hold at least one parameter that varies.")
         made = algorithm_of(self._config).make_plan(self._config, space.space, n_records)
         at_once = self._limit or 1 if n_workers is None else n_workers
-        return TunePlan(made.presented(seconds_per_trial, at_once))
+        return made.presented(seconds_per_trial, at_once, ON_TUNE)
 
     def recommend(self, param_space: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The config that the algorithm recommends, from the releases alone.

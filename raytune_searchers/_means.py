@@ -24,7 +24,7 @@ from typing import Any
 import ray
 from ray import tune
 
-from privbo_plugins.algorithms.protocols import CentralConfig
+from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
 from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.convert import fingerprint
 from privbo_plugins.errors import PrivacyError, VaultError
@@ -37,7 +37,7 @@ from raytune_searchers._audit import REPEATED, Row, given_to
 from raytune_searchers._base import LossesRun
 from raytune_searchers._channel import MEANS
 from raytune_searchers._run import ComparedRun
-from raytune_searchers._search import TunePlan, who_suggested
+from raytune_searchers._search import who_suggested
 from raytune_searchers._settings import SearchSettings, TuneSettings
 from raytune_searchers._space import to_space
 from raytune_searchers._trainable import Trainable, copied, make_private
@@ -362,7 +362,7 @@ class PrivateTrainable(MeansRun):
         """A trial gets the function alone, and imports nothing of a driver's."""
         return copy.copy, (self._private,)
 
-    def plan(self, n_records: int, **time: Any) -> TunePlan:  # type: ignore[override]
+    def plan(self, n_records: int, **time: Any) -> CentralPlan:  # type: ignore[override]
         """Says what a run would release over so many records, with a warning if that says nothing.
 
         Args:

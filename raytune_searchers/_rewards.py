@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import Evaluation, RewardAlgorithm, Slot
-from privbo_plugins.algorithms.reward_plan import RewardScale, make_reward_plan
+from privbo_plugins.algorithms.reward_plan import RewardPlan, RewardScale, make_reward_plan
 from privbo_plugins.errors import PrivacyWarning, warn
 from privbo_plugins.plots import Report, RewardHistory
 from privbo_plugins.privacy.guarantee import LocalGuarantee
@@ -30,7 +30,7 @@ from privbo_plugins.status import planned_trials, status, used_up
 from raytune_searchers._audit import stored_in, value_in
 from raytune_searchers._evaluations import UserOf, wrap
 from raytune_searchers._local import RewardsRun
-from raytune_searchers._search import TunePlan, TuneSearch, config_at
+from raytune_searchers._search import ON_TUNE, TuneSearch, config_at
 from raytune_searchers._settings import RewardSearchSettings
 from raytune_searchers._space import TuneSpace
 from raytune_searchers._trainable import Trainable
@@ -252,12 +252,9 @@ class RewardSearch(RewardsRun, TuneSearch):
         )
 
     def plan(
-        self,
-        n_trials: int,
-        *,
-        seconds_per_trial: float | None = None,
-        n_workers: int | None = None,
-    ) -> TunePlan:
+        self, n_trials: int,
+        *, seconds_per_trial: float | None = None, n_workers: int | None = None,
+    ) -> RewardPlan:  # fmt: skip
         """Says what so many trials can tell at this epsilon.
 
         Args:
@@ -277,7 +274,7 @@ class RewardSearch(RewardsRun, TuneSearch):
         """
         made = make_reward_plan(self._config, n_trials)
         at_once = self._limit or 1 if n_workers is None else n_workers
-        return TunePlan(made.presented(seconds_per_trial, at_once))
+        return made.presented(seconds_per_trial, at_once, ON_TUNE)
 
     def recommend(self, param_space: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The config with the largest posterior mean: not the best noisy trial.

@@ -78,8 +78,8 @@ class HostedRun:
     memory is gone."""
 
     _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = (
-        "_anchor", "_channel", "_broken", "_kept", "_first_trials",
-    )  # fmt: skip
+        *"_anchor _channel _broken _kept _pace".split(),
+    )
     """What :meth:`_attach` makes anew and no pickle holds."""
 
     _metric: str | None
@@ -129,7 +129,7 @@ class HostedRun:
         self._channel: Channel | None = None
         self._broken: str | None = None
         self._kept: tuple[Path | None, int] = None, 0
-        self._first_trials = FirstTrials()
+        self._pace = FirstTrials()
 
     def __getstate__(self) -> dict[str, Any]:
         """A handle and public settings.

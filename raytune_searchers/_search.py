@@ -10,7 +10,6 @@ unpickles the searcher, sets its properties again and calls ``restore`` with the
 from __future__ import annotations
 
 import abc
-import dataclasses
 import weakref
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -45,23 +44,11 @@ _STOPPED = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class TunePlan:
-    """An algorithm's plan that also says how to run it on Ray Tune; all else is the plan's own."""
-
-    _plan: Any
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # copies and pickles ask before there is a plan
-            raise AttributeError(name)
-        return getattr(self._plan, name)
-
-    def __str__(self) -> str:
-        return (
-            f"{self._plan}\n"
-            "  On Ray Tune: give tune.TuneConfig(max_concurrent_trials=...) the number of trials\n"
-            "  that can run at once; without it Tune starts them one after another."
-        )
+ON_TUNE = (
+    "  On Ray Tune: give tune.TuneConfig(max_concurrent_trials=...) the number of trials\n"
+    "  that can run at once; without it Tune starts them one after another."
+)
+"""What a plan says of its host."""
 
 
 _OF_THIS_PROCESS: weakref.WeakSet[TuneSearch] = weakref.WeakSet()

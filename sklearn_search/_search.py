@@ -27,6 +27,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
+from privbo_plugins.algorithms.protocols import CentralPlan
 from privbo_plugins.algorithms.registry import entry
 from privbo_plugins.privacy.figures import together
 from privbo_plugins.privacy.guarantee import Guarantee
@@ -185,6 +186,35 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         mu = EpsilonSettings(given.mu, epsilon=given.epsilon, delta=given.delta).mu
         self._fits: dict[str, float] = getattr(self, "_fits", {}) | {run: mu}
         self._keep(_searched(given, task), task)
+
+    def plan(
+        self, n_valid: int, *, seconds_per_trial: float | None = None, n_workers: int | None = None
+    ) -> CentralPlan:
+        """Tells, before any ``fit``, what a search over so many validation records would do.
+
+        Args:
+            n_valid: Number of validation records.
+            seconds_per_trial: How long a fit and its scoring take, if you know it: then the plan
+                says how long the search does.
+            n_workers: Trials that run at once; None for ``n_jobs``, or 1.
+
+        Returns:
+            The plan; printing it shows trials, releases, noise and time.
+
+        Raises:
+            ValueError: For settings that make no sense.
+
+        Warns:
+            UtilityWarning: If the noise is likely to drown the signal.
+        """
+        given = self._given()
+        task, known = self._task(given, Records(None, (), None, (), {}, {})), entry(given.method)
+        config = known.load_config()(**_config(given, task))
+        made: CentralPlan = known.load_algorithm().make_plan(
+            config, task.parameters.space, n_valid
+        )
+        at_once = max(given.n_jobs or 1, 1) if n_workers is None else n_workers
+        return made.presented(seconds_per_trial, at_once)
 
     def _given(self) -> PrivateSearchSettings:
         """The settings as they are now, checked as far as they can be without records.

@@ -145,10 +145,12 @@ class NoisyPlan(abc.ABC):
     Attributes:
         seconds_per_trial: How long a trial takes; None if it is not known.
         n_workers: Trials that run at once.
+        host_note: Lines in which a host says how to run it.
     """
 
     seconds_per_trial: float | None = None
     n_workers: int = 1
+    host_note: str = ""
 
     @property
     @abc.abstractmethod
@@ -164,12 +166,15 @@ class NoisyPlan(abc.ABC):
         if self.noise_dominates:
             warn(self.noise_warning(), UtilityWarning)
 
-    def presented(self, seconds_per_trial: float | None = None, n_workers: int = 1) -> Self:
+    def presented(
+        self, seconds_per_trial: float | None = None, n_workers: int = 1, host_note: str = ""
+    ) -> Self:
         """Returns the plan with its time, and warns where the noise is likely to hide the signal.
 
         Args:
             seconds_per_trial: How long a trial takes; None if it is not known.
             n_workers: Trials that run at once.
+            host_note: Lines in which a host says how to run it.
 
         Raises:
             ValueError: If they are no positive numbers.
@@ -178,7 +183,9 @@ class NoisyPlan(abc.ABC):
         if seconds_per_trial is not None:
             POSITIVE.check("seconds_per_trial", seconds_per_trial)
         self.warn_if_noise_dominates()
-        return replace(self, seconds_per_trial=seconds_per_trial, n_workers=n_workers)
+        return replace(
+            self, seconds_per_trial=seconds_per_trial, n_workers=n_workers, host_note=host_note
+        )
 
     @property
     def turns(self) -> int:
@@ -187,30 +194,27 @@ class NoisyPlan(abc.ABC):
 
     @property
     def seconds(self) -> float | None:
-        """How long all trials take; None if it is not known."""
-        return self.turns * self.seconds_per_trial if self.seconds_per_trial else None
+        """Adds up all trials; None if the time of one is not known."""
+        return self.seconds_per_trial and self.turns * self.seconds_per_trial
 
     def _last_lines(self) -> list[str]:
         """Says how long it takes, where that is known, and whether noise hides the signal."""
-        lines = []
-        if self.seconds_per_trial:
-            each = lasting(self.seconds_per_trial)
-            lines.append(
-                f"  time: about {lasting(self.turns * self.seconds_per_trial)}, with trials of "
-                f"{each}, {self.n_workers} at a time"
-            )
-        if self.noise_dominates:
-            lines.append("  WARNING: the noise is likely to drown the signal")
-        return lines
+        lines = ["  WARNING: the noise is likely to drown the signal"] * self.noise_dominates
+        if self.seconds and self.seconds_per_trial:
+            total, each = lasting(self.seconds), lasting(self.seconds_per_trial)
+            time = f"  time: about {total}, with trials of {each}, {self.n_workers} at a time"
+            lines.insert(0, time)
+        return [*lines, *self.host_note.splitlines()]
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready fields, and the time if it is known; infinities as the string "inf"."""
         fields: Any = self
         told = asdict(fields) | {"seconds": self.seconds}
-        if self.seconds is None:
-            for name in ("seconds", "seconds_per_trial", "n_workers"):
-                del told[name]
-        return {k: "inf" if v == math.inf else v for k, v in told.items()}
+        left = {"host_note"} | (_TIME if self.seconds is None else set())
+        return {k: "inf" if v == math.inf else v for k, v in told.items() if k not in left}
+
+
+_TIME = {"seconds", "seconds_per_trial", "n_workers"}
 
 
 def lasting(seconds: float) -> str:
@@ -242,7 +246,9 @@ class CentralPlan(Protocol):
         """Issues a ``UtilityWarning`` where the noise is likely to hide the signal."""
         ...
 
-    def presented(self, seconds_per_trial: float | None = None, n_workers: int = 1) -> Self:
+    def presented(
+        self, seconds_per_trial: float | None = None, n_workers: int = 1, host_note: str = ""
+    ) -> Self:
         """Returns the plan with its time, and warns as above: see :class:`NoisyPlan`."""
         ...
 

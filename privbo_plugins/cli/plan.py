@@ -121,22 +121,17 @@ space_option = click.option(
     help="parameters: name:low:high with :log or :int after it, or name=choice,choice",
 )  # fmt: skip
 
+_seconds_option = click.option(
+    "--seconds-per-trial", "seconds", type=float, help="then the plan says how long all take"
+)
+_workers_option = click.option(
+    "--workers", type=AT_LEAST_ONE, help="trials that run at once (of a federation: all agents)"
+)
+
 _set_option = click.option(
     "--set", "settings", multiple=True, type=setting, metavar="NAME=VALUE ...",
     help="further settings, by the engine's names",
 )  # fmt: skip
-
-
-def _time_options(command: Callable[..., Any]) -> Any:
-    """Adds how long trials take."""
-    command = click.option(
-        "--workers",
-        type=AT_LEAST_ONE,
-        help="trials that run at once (of a federation: all agents)",
-    )(command)
-    return click.option(
-        "--seconds-per-trial", "seconds", type=float, help="then the plan says how long all take"
-    )(command)
 
 
 def federation_options(command: Callable[..., Any]) -> Any:
@@ -189,22 +184,27 @@ def plan() -> None:
 
 
 @plan.command("dp-gibo")
-@click.option("--mu", type=float, required=True, help="Gaussian DP budget of the run")
+@click.option("--mu", type=float, help="Gaussian DP budget of the run")
+@click.option("--epsilon", type=float, help="or its epsilon")
+@click.option("--delta", type=float, help="of that epsilon")
 @click.option("--records", type=AT_LEAST_ONE, required=True, help="validation records")
 @space_option
 @click.option("--trials", type=AT_LEAST_ONE, help="the most trials that may be run")
-@_time_options
+@_seconds_option
+@_workers_option
 @_set_option
 @as_json
 def dp_gibo(
-    mu: float, records: int, space: Any, trials: int | None, settings: Any, **time: Any
-) -> Answer:
+    records: int, space: Any, trials: int | None, settings: Any, seconds: float | None,
+    workers: int | None, **budget: float | None,
+) -> Answer:  # fmt: skip
     """Plan tuning on per-record losses."""
     from privbo_plugins.algorithms.registry import entry
 
     found = entry("dp-gibo")
-    config = configured(found.load_config(), {"mu": mu, "n_trials": trials}, settings)
-    return _told(found.load_algorithm().make_plan(config, space_of(space), records), **time)
+    config = configured(found.load_config(), {**budget, "n_trials": trials}, settings)
+    plan = found.load_algorithm().make_plan(config, space_of(space), records)
+    return _told(plan, seconds, workers)
 
 
 @plan.command()
@@ -220,7 +220,8 @@ def dp_gibo(
     help="what randomises a reward",
 )  # fmt: skip
 @click.option("--delta", type=float, help="for gaussian only")
-@_time_options
+@_seconds_option
+@_workers_option
 @as_json
 def rewards(
     ends: tuple[float, float] | None, bound: float | None, trials: int, delta: float | None,
@@ -239,7 +240,8 @@ def rewards(
 
 @plan.command()
 @federation_options
-@_time_options
+@_seconds_option
+@_workers_option
 @as_json
 def federation(
     settings: Any, seconds: float | None, workers: int | None, **options: Any

@@ -312,6 +312,11 @@ PLANS: dict[str, tuple[list[str], Any]] = {
          "--seconds-per-trial", "1200", "--workers", "4"],
         lambda: mixed_plan().presented(1200.0, 4),
     ),
+    "records, by epsilon": (
+        ["plan", "dp-gibo", "--epsilon", "4", "--delta", "1e-5", "--records", "5000",
+         "--space", "x:0:1"],
+        lambda: make_plan(GIBOConfig(epsilon=4.0, delta=1e-5), LINE, 5000),
+    ),
     "rewards, with the time": (
         ["plan", "rewards", "--epsilon", "1", "--bound", "1", "--trials", "400",
          "--seconds-per-trial", "2"],

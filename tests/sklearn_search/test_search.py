@@ -379,6 +379,18 @@ def test_the_plan_decides_how_many_trials_there_are() -> None:
     assert len(search.trials_["loss"]) == plan.n_trials
 
 
+def test_a_plan_before_any_fit_is_that_of_the_fit_and_says_its_time() -> None:
+    X, y = classes(150)
+    search = make_search(Telling(), {"a": uniform(0, 1)}, mu=1, n_trials=12, n_starts=2, n_jobs=2)
+    plan = search.plan(75, seconds_per_trial=3600)
+    assert "with trials of 60 min, 2 at a time" in str(plan)
+    search.set_params(n_jobs=None).fit(X, y)
+    assert search.guarantee_.n_releases == plan.n_values + plan.n_steps
+    assert len(search.study_.trials) == plan.n_trials
+    with pytest.raises(ValueError, match="backend must be one of"):
+        search.set_params(backend="none").plan(75)
+
+
 @pytest.mark.parametrize("verbose", [0, 1, 2])
 def test_how_much_is_said(verbose: int, capfd: pytest.CaptureFixture[str]) -> None:
     X, y = classes()
