@@ -17,7 +17,7 @@ import pytest
 
 from optuna_samplers import DPGIBOSampler
 from tests.boards import Browser, browser, served
-from tests.examples.test_examples import run_compared
+from tests.examples.test_examples import run
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +41,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def storage(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder: Path = tmp_path_factory.mktemp("demo")
     few = () if "SCREENSHOTS" in os.environ else ("--trials", "24")
-    run_compared(folder, "examples.demo", *few, needs=("optuna", "sklearn", "matplotlib"))
+    run(folder, "examples.demo", *few, needs=("optuna", "sklearn", "matplotlib"))
     return f"sqlite:///{folder}/demo.db"
 
 
