@@ -73,7 +73,7 @@ class LossSettings(TypedDict):
 
 
 class BoundedLoss:
-    """A loss that lies in [0, 1] for all data.
+    """A loss that lies in [0, C] for all data; C is 1 but where classes are weighted.
 
     Attributes:
         loss_bound: Its largest value, C.
@@ -114,6 +114,36 @@ class ZeroOne(BoundedLoss):
         _check_lengths(y, p)
         _check_kinds(y, "prediction", p)
         return _differences(y, p)
+
+
+class Weighted(ZeroOne):
+    """0-1 loss whose errors weigh as much as the true label: of a rare class more than others.
+
+    Args:
+        weights: By label, > 0: from public knowledge, or from records that are not protected, as
+            training records. A label that is not named counts as the worst loss.
+
+    Raises:
+        ValueError: For other weights.
+
+    Example:
+        >>> costly = weighted({"well": 0.5, "ill": 5.0})
+        >>> costly(["ill", "well", "ill"], ["well", "ill", "ill"]).tolist(), costly.loss_bound
+        ([5.0, 0.5, 0.0], 5.0)
+    """
+
+    def __init__(self, weights: Mapping[Any, float]) -> None:
+        for weight in weights.values():
+            _check_within("A weight", weight, math.inf)
+        self.weights = dict(weights)
+        self.loss_bound = self.clipping_norm = max(self.weights.values(), default=1.0)
+
+    def __call__(self, y_true: Any, prediction: Any) -> Array:
+        """One loss a record, shape (n,), as of :class:`ZeroOne`."""
+        wrong = super().__call__(y_true, prediction)
+        labels = _plain(_flat("y_true", as_labels(y_true)))
+        weights = [self.weights.get(label, math.nan) for label in labels]
+        return np.asarray(wrong * np.array(weights, dtype=float))
 
 
 class Brier(BoundedLoss):
@@ -369,6 +399,9 @@ class Pinball(RegressionLoss):
 
 zero_one = ZeroOne()
 """0-1 loss of predicted labels."""
+
+weighted = Weighted
+"""0-1 loss with a weight a class: ``weighted({"well": 0.5, "ill": 5.0})`` is a loss."""
 
 brier = Brier()
 """Brier score of predicted probabilities, a proper score in [0, 1]."""

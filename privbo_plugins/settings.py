@@ -24,7 +24,6 @@ typed as the settings class's own; ``inspect.signature`` and ``help`` show the s
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import math
@@ -47,6 +46,8 @@ from typing import (
 )
 
 import attrs
+
+from privbo_plugins import foreign
 
 P = ParamSpec("P")
 C = TypeVar("C")
@@ -239,11 +240,20 @@ def settings(cls: type[C] | None = None, *, eq: bool = True, checked: bool = Tru
         made: Any = attrs.define(cls, frozen=True, slots=False, eq=eq, field_transformer=ruled)
         parameters = sorted(map(_parameter, attrs.fields(made)), key=_place)
         made.__signature__ = inspect.Signature(parameters)
+        made.__init__ = _answering(made.__init__)
         if _MARK in (made.__doc__ or ""):
             made.__doc__ = described(made.__doc__ or "", made)
         return made
 
     return decorated if cls is None else decorated(cls)
+
+
+def _answering(constructor: Callable[..., None]) -> Callable[..., None]:
+    def called(self: Any, *args: Any, **given: Any) -> None:
+        _refuse_unknown(type(self).__name__, fields_of(type(self)), given)
+        constructor(self, *args, **given)
+
+    return called
 
 
 def _ruled(cls: type, field: Any) -> Any:
@@ -396,6 +406,8 @@ class _Constructor:
         constructor = _with_keywords(self._function, self._declared, owner.__name__)
         constructor.__doc__ = None
         setattr(owner, name, constructor)
+        if not hasattr(owner, "__getattr__"):
+            setattr(owner, "__getattr__", foreign.no_attribute)  # noqa: B010  # mypy: no method
 
 
 def called_with(declared: Callable[P, S]) -> Callable[[Callable[[S], T]], Callable[P, T]]:
@@ -443,16 +455,19 @@ def made(declared: type[C], name: str, args: tuple[Any, ...], given: Mapping[str
     Raises:
         TypeError: For names or numbers of arguments that do not fit.
     """
-    known = fields_of(declared)
-    for unknown in given.keys() - known.keys():
-        close = difflib.get_close_matches(unknown, known, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else "."
-        raise TypeError(f"{name} has no setting {unknown!r}{hint}")
+    _refuse_unknown(name, fields_of(declared), given)
     try:
         inspect.signature(declared).bind(*args, **given)
     except TypeError as error:
         raise TypeError(f"{name}: {error}.") from None
     return declared(*args, **given)
+
+
+def _refuse_unknown(name: str, known: Collection[str], given: Mapping[str, Any]) -> None:
+    for word in given:
+        if word not in known:
+            told = foreign.answer("settings", word, known, "=")
+            raise TypeError(f"{name} has no setting {word!r}{told}")
 
 
 class Published:

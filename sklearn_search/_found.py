@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from privbo_plugins.privacy.guarantee import Guarantee
+from privbo_plugins.spaces import Categorical, Float
 from sklearn_search._space import Parameters
 
 
@@ -28,13 +29,36 @@ class Found(NamedTuple):
     shown: Mapping[str, Any]
 
 
-def table_of(found: Found, parameters: Parameters) -> dict[str, Any]:
-    """Columns for ``pandas.DataFrame``: releases, and the parameters that they are of."""
+def table_of(found: Found, parameters: Parameters, *, best: float, noise: float) -> dict[str, Any]:
+    """Columns for ``pandas.DataFrame``: releases, and the parameters that they are of.
+
+    Args:
+        found: What the backend hands back.
+        parameters: The search space.
+        best: Score of a loss of 0.
+        noise: Standard deviation of a released value; NaN where none is planned.
+    """
     params = [parameters.decoded(values) for values, *_ in found.trials]
     columns: dict[str, Any] = {"params": params}
-    for name in parameters.dimensions:
-        column = columns[f"param_{name}"] = np.empty(len(params), dtype=object)
+    for name, dim in parameters.dimensions.items():
+        kind = object if isinstance(dim, Categorical) else float if isinstance(dim, Float) else int
+        column = columns[f"param_{name}"] = np.empty(len(params), dtype=kind)
         for place, given in enumerate(params):  # one entry a trial, also where they are sequences
-            column[place] = given.get(name)
-    released = np.array([shown for _, *shown in found.trials], dtype=float).reshape(-1, 2)
-    return columns | {"loss": released[:, 0], "release": released[:, 1]}
+            column[place] = given[name]
+    released = [shown for _, *shown in found.trials]
+    loss, release = np.array(released, dtype=float).reshape(-1, 2).T
+    return columns | {
+        "mean_test_score": best - loss,
+        "std_test_score": np.full(len(loss), noise),
+        "rank_test_score": np.array([1 + np.sum(loss < own) for own in loss], dtype=np.int32),
+        "loss": loss,
+        "release": release,
+    }
+
+
+def place_of(found: Found, parameters: Parameters) -> int | None:
+    """Finds the last trial of the recommended parameters; None if it is no trial's."""
+    wanted = parameters.space.encode(found.values)
+    told = [parameters.space.encode(values) for values, *_ in found.trials]
+    same = [place for place, x in enumerate(told) if np.allclose(x, wanted, 0, 1e-9)]
+    return same[-1] if same else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +11,9 @@ from typing import Any
 from sklearn.base import is_classifier
 
 from privbo_plugins import losses
+from privbo_plugins.convert import as_labels
+from privbo_plugins.errors import UtilityWarning
+from privbo_plugins.foreign import answer, words
 
 NAMED: Mapping[str, Any] = {
     "zero_one": losses.zero_one,
@@ -17,7 +22,11 @@ NAMED: Mapping[str, Any] = {
     "log": losses.log,
     "squared": losses.squared,
     "absolute": losses.absolute,
+    "balanced": losses.weighted,
 }
+
+_RARE = 2.0
+"""A class that would have to weigh more than this, to count like the others, is rare."""
 
 _OF_PROBABILITIES = (losses.Brier, losses.BoundedLog, losses.Log)
 _WITH_BOUNDS = (losses.BoundedLoss, losses.Log)
@@ -53,17 +62,25 @@ class RecordLoss:
         return type(self.of).__module__ == losses.__name__  # no subclass from elsewhere
 
 
-def to_loss(given: Any, estimator: Any) -> RecordLoss:
+def to_loss(given: Any, estimator: Any, y: Any) -> RecordLoss:
     """The loss that a search's settings name.
 
     Args:
         given: The settings.
         estimator: What is tuned.
+        y: Targets of the training records, whose classes have the weights of "balanced".
 
     Raises:
         ValueError: If there is no such loss, or the estimator cannot predict what it takes.
     """
-    function = _function(given.loss, estimator)
+    function = _function(_named_loss(given), estimator)
+    if function is losses.weighted:
+        if not is_classifier(estimator) or given.training_mu is not None:
+            raise ValueError(
+                "loss='balanced' weighs classes by training labels, which regressors have not and "
+                "training_mu= protects: take privbo_plugins.losses.weighted({label: weight})."
+            )
+        function = losses.weighted(class_weights(y))
     of_probabilities = isinstance(function, _OF_PROBABILITIES)
     response = given.response_method or ("predict_proba" if of_probabilities else "predict")
     if not hasattr(estimator, response):
@@ -73,6 +90,44 @@ def to_loss(given: Any, estimator: Any) -> RecordLoss:
             "what it takes in response_method=, or set the estimator up for it."
         )
     return RecordLoss(function, response, of_probabilities)
+
+
+def _named_loss(given: Any) -> Any:
+    """``loss``, or what ``scoring`` stands for."""
+    if given.scoring is None:
+        return given.loss
+    if given.loss is not None:
+        raise ValueError("Give loss= or scoring=, not both: each says what is minimised.")
+    known = {word: entry["loss"] for word, entry in words("scores").items() if "loss" in entry}
+    if given.scoring in known:
+        return known[given.scoring]
+    told = f"is none of {', '.join(known)}{answer('scores', given.scoring, known)}"
+    raise ValueError(f"scoring={given.scoring!r} {told}")
+
+
+def class_weights(y: Any) -> dict[Any, float]:
+    """Weights with which each class of the training records counts alike: n / (K n_c)."""
+    labels = as_labels(y)
+    counts = Counter([] if labels is None or labels.ndim != 1 else labels.tolist())
+    return {label: counts.total() / (len(counts) * n) for label, n in counts.items()}
+
+
+def warn_of_rare_class(given: Any, estimator: Any, y: Any) -> None:
+    """Says what the default loss makes of a class that few training records have.
+
+    Where ``training_mu`` protects them, nothing is said of them.
+    """
+    default = given.loss is None and given.scoring is None and is_classifier(estimator)
+    weights = class_weights(y) if default and given.training_mu is None else {}
+    largest = max(weights.values(), default=0.0)
+    if largest > _RARE:
+        text = (
+            f"{100 / (len(weights) * largest):.2g} % of the training records have the rarest "
+            "class. The default loss counts errors, and a model that never predicts this class "
+            f"makes few. loss='balanced' lets classes count alike, with {largest:.3g} times the "
+            "noise; loss='brier' tunes probabilities; loss='zero_one' ends this warning."
+        )
+        warnings.warn(text, UtilityWarning, stacklevel=5)
 
 
 def _function(loss: Any, estimator: Any) -> Callable[..., Any]:
@@ -85,7 +140,8 @@ def _function(loss: Any, estimator: Any) -> Callable[..., Any]:
     raise ValueError(
         f"loss must be one of {', '.join(NAMED)}, privbo_plugins.losses.pinball(q), or a function "
         "of (y_true, prediction) that returns one loss for each record; None is zero_one for a "
-        f"classifier. Got {loss!r} for {type(estimator).__name__}."
+        "classifier, and scoring= takes scikit-learn's names. Got "
+        f"{loss!r} for {type(estimator).__name__}."
     )
 
 

@@ -118,7 +118,8 @@ def _study(given: Any, sampler: Any, task: Task) -> Study:
 
 def _run(given: Any, study: Study, private: Callable[[optuna.Trial], float], planned: int) -> None:
     error: ObjectiveFailedError | None = None
-    with _bar(given.verbose, study, planned) as callbacks:
+    with _bar(given.verbose, study, planned) as bar:
+        callbacks = [*bar, *(given.callbacks or ())]
         try:
             study.optimize(
                 private, timeout=given.timeout, n_jobs=given.n_jobs or 1, callbacks=callbacks

@@ -87,11 +87,11 @@ def search(given: Any, task: Task, config: Mapping[str, Any], planned: int) -> F
     trainable = functools.partial(trial_losses, holder=name)
     if given.method == "dp-gibo":
         verbs: Any = DPGIBOSearch(**config, **kept)
-        private, callbacks = verbs.private(trainable), []
+        private, own = verbs.private(trainable), []
         tuned = {"search_alg": verbs, "num_samples": -1}
     else:
         verbs = private = private_trainable(trainable, param_space=space, **config, **kept)
-        callbacks = [verbs.callback]
+        own = [verbs.callback]
         tuned = {"search_alg": copy.deepcopy(given.sampler), "num_samples": planned}
         tuned |= {"metric": _LOSS, "mode": "min"}
     holder = ray.remote(num_cpus=0)(Holder).options(name=name).remote(task)
@@ -105,7 +105,7 @@ def search(given: Any, task: Task, config: Mapping[str, Any], planned: int) -> F
                 time_budget_s=given.timeout,
                 reuse_actors=True,
             ),
-            run_config=_run_config(given, callbacks),
+            run_config=_run_config(given, [*own, *(given.callbacks or ())]),
         ).fit()
         if results.errors:
             raise ObjectiveFailedError(_FAILED)
@@ -133,6 +133,8 @@ def _check(given: Any) -> None:
             "load_if_exists= goes on with a study of Optuna's; backend='ray' begins an experiment "
             "each time. To restore one, use raytune_searchers.DPGIBOSearch itself."
         )
+    if not all(isinstance(one, tune.Callback) for one in given.callbacks or ()):
+        raise ValueError("callbacks= of backend='ray' are ray.tune.Callback's: no study is there.")
     if given.sampler is not None and not isinstance(given.sampler, Searcher | SearchAlgorithm):
         raise ValueError(
             f"With backend='ray', sampler= takes a searcher of Ray Tune's, got a "

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import uuid
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -14,6 +16,7 @@ from traceback import clear_frames
 from typing import Any
 
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.metrics import check_scoring
 from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import (
     UNUSED,
@@ -26,16 +29,19 @@ from sklearn.utils.metadata_routing import (
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from privbo_plugins import losses
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
 from privbo_plugins.algorithms.protocols import CentralPlan
 from privbo_plugins.algorithms.registry import entry
+from privbo_plugins.errors import PrivacyWarning
+from privbo_plugins.foreign import no_attribute
 from privbo_plugins.privacy.figures import together
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.settings import EpsilonSettings
 from privbo_plugins.settings import Rule, evolve, fields_of, integer, one_of, takes
 from privbo_plugins.store.vault import resolve_url
-from sklearn_search._found import Found, table_of
-from sklearn_search._losses import bounds_of, to_loss
+from sklearn_search._found import Found, place_of, table_of
+from sklearn_search._losses import bounds_of, to_loss, warn_of_rare_class
 from sklearn_search._records import Records, Task, given_records, held_out
 from sklearn_search._settings import PrivateSearchSettings
 from sklearn_search._space import to_parameters
@@ -60,6 +66,12 @@ _KNOWN: Mapping[str, Rule] = {
     "n_jobs": Rule(
         "an integer > 0, -1 or None", lambda n: n is None or (integer(-1).holds(n) and n != 0)
     ),
+    "refit": Rule("True or False: one loss is minimised", lambda r: isinstance(r, bool)),
+    "scoring": Rule(
+        "one of scikit-learn's names (a function would score all records: see loss=)",
+        lambda s: s is None or isinstance(s, str),
+    ),
+    "callbacks": Rule("a list or None", lambda c: c is None or isinstance(c, list | tuple)),
     "error_score": Rule(
         "'raise', or the loss of every record where the estimator cannot be fitted (numpy.nan "
         "for the worst)",
@@ -69,23 +81,20 @@ _KNOWN: Mapping[str, Rule] = {
 """What some settings may hold, which is checked when ``fit`` begins."""
 
 
+def _of_fit(name: str) -> bool:
+    """Checks whether an attribute is one that ``fit`` makes."""
+    return name.endswith("_") and not name.startswith("_")
+
+
 def _has(name: str) -> Callable[[Any], bool]:
     """Checks whether a search has something of its estimator's."""
 
     def check(search: Any) -> bool:
-        _check_refit(search, name)
-        getattr(getattr(search, "best_estimator_", search.estimator), name)
+        coming = search.refit and "best_estimator_" not in vars(search)
+        getattr(search.estimator if coming else search.best_estimator_, name)
         return True
 
     return check
-
-
-def _check_refit(search: Any, name: str) -> None:
-    if not search.refit:
-        raise AttributeError(
-            f"{name} needs a fitted estimator, and refit=False makes none. Fit one by yourself: "
-            "clone(search.estimator).set_params(**search.best_params_).fit(...)"
-        )
 
 
 def _of_estimator(name: str) -> Any:
@@ -117,8 +126,15 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
     Attributes:
         best_params_: The recommended parameters, from releases alone.
         best_estimator_: Fitted with them on the training records, with ``refit=True``.
+        best_index_: The trial in ``cv_results_`` that has them. A search that ends before its plan
+            may recommend what no trial has evaluated, and then has neither this nor the next.
+        best_score_: ``mean_test_score`` of that trial.
         guarantee_: What may be claimed, and what not.
-        trials_: Columns with the parameters of each trial and what was released of it.
+        cv_results_: Columns, one entry a trial, for ``pandas.DataFrame``: ``params``, ``param_*``,
+            ``loss`` (the released value, or an estimate from all releases up to it),
+            ``mean_test_score`` (the same as scikit-learn signs it: accuracy, or the negated loss),
+            ``std_test_score`` (standard deviation of the noise of one release, not of folds),
+            ``rank_test_score``, and ``release`` (the noisy draw behind an estimate).
         n_valid_: Number of validation records.
         study_: Optuna's study (``backend="optuna"``).
         results_: Tune's results (``backend="ray"``).
@@ -181,11 +197,16 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         if _routing_enabled():
             params = process_routing(self, "fit", **params).estimator.fit
         task = self._task(given, self._records(given, X, y, X_valid, y_valid, params))
+        warn_of_rare_class(given, task.estimator, task.records.y)
         goes_on = given.load_if_exists and given.study_name is not None
         run = f"{given.storage}/{given.study_name}" if goes_on else uuid.uuid4().hex
         mu = EpsilonSettings(given.mu, epsilon=given.epsilon, delta=given.delta).mu
-        self._fits: dict[str, float] = getattr(self, "_fits", {}) | {run: mu}
-        self._keep(_searched(given, task), task)
+        before: dict[str, float] = vars(self).get("_fits", {})
+        if run not in before and math.isfinite(mu):
+            for note in together([*before.values(), mu]):
+                warnings.warn(f"fit spends anew: {note}.", PrivacyWarning, stacklevel=4)
+        self._fits = before | {run: mu}
+        self._keep(*_searched(given, task), task)
 
     def plan(
         self, n_valid: int, *, seconds_per_trial: float | None = None, n_workers: int | None = None
@@ -225,6 +246,10 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         given = PrivateSearchSettings(**self.get_params(deep=False))
         if given.sampler is not None:
             given = evolve(given, method="released-means")
+        if given.n_iter is not None:
+            if given.n_trials not in (None, given.n_iter):
+                raise ValueError("n_iter= is another name of n_trials=: give one of them.")
+            given = evolve(given, n_trials=given.n_iter)
         for name, rule in _KNOWN.items():
             rule.check(name, getattr(given, name))
         _check_vault(given.vault)
@@ -247,23 +272,28 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
                 f"{type(estimator).__name__} requires y to be passed, but the target y is None."
             )
         parameters = to_parameters(given.param_distributions, estimator.get_params())
-        loss = to_loss(given, estimator)
+        loss = to_loss(given, estimator, records.y)
         return Task(
             estimator, records, loss, bounds_of(given, loss), parameters, given.error_score
         )
 
-    def _keep(self, found: Found, task: Task) -> None:
+    def _keep(self, found: Found, noise: float, task: Task) -> None:
         """Takes what was released, and nothing of the validation records."""
+        for name in filter(_of_fit, list(vars(self))):
+            delattr(self, name)  # of an earlier fit
         self.best_params_ = task.parameters.decoded(found.values)
         self.guarantee_: Guarantee = dataclasses.replace(
             found.guarantee,
             notes=(*found.guarantee.notes, NOTE, *together(list(self._fits.values()))),
         )
-        self.trials_ = table_of(found, task.parameters)
+        best = float(isinstance(task.loss.of, losses.ZeroOne))  # an accuracy, or a negated loss
+        self.cv_results_ = table_of(found, task.parameters, best=best, noise=noise)
         self.n_valid_ = task.records.n_valid
-        for name in ("best_estimator_", "feature_names_in_", "study_", "results_"):
-            self.__dict__.pop(name, None)  # of an earlier fit
         self.__dict__.update(found.shown)
+        place = place_of(found, task.parameters)
+        if place is not None:
+            self.best_index_ = place
+            self.best_score_ = float(self.cv_results_["mean_test_score"][place])
         if self.refit:
             self.best_estimator_ = task.fitted(self.best_params_)
             if hasattr(self.best_estimator_, "feature_names_in_"):
@@ -272,19 +302,19 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
     # What the fitted estimator does ---------------------------------------------------------
 
     def score(self, X: Any, y: Any = None, **params: Any) -> float:
-        """The fitted estimator's own score on the given records. It is not private.
+        """The fitted estimator's score on the given records, as ``scoring``. It is not private.
 
         Args:
             X: Records (n, ...), which no guarantee covers here.
             y: Their targets.
             **params: For the estimator's ``score``, where metadata routing is enabled.
         """
-        _check_refit(self, "score")
         check_is_fitted(self)
         _raise_for_params(params, self, "score")
         if _routing_enabled():
             params = process_routing(self, "score", **params).estimator.score
-        return self.best_estimator_.score(X, y, **params)  # type: ignore[no-any-return]
+        scorer = check_scoring(self.best_estimator_, scoring=self.scoring)
+        return scorer(self.best_estimator_, X, y, **params)  # type: ignore[no-any-return]
 
     predict = _of_estimator("predict")
     predict_proba = _of_estimator("predict_proba")
@@ -308,10 +338,15 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
 
     # What scikit-learn asks -----------------------------------------------------------------
 
+    def __getattr__(self, name: str) -> Any:
+        """Says why an attribute is missing: before ``fit``, or one of another tool's."""
+        if _of_fit(name):
+            check_is_fitted(self)
+        return no_attribute(self, name)
+
     @property
     def classes_(self) -> Any:
         """Class labels, of a classifier that was fitted."""
-        _has("classes_")(self)
         return self.best_estimator_.classes_
 
     @property
@@ -321,7 +356,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
 
     def __sklearn_is_fitted__(self) -> bool:
         """Checks whether there is a recommendation."""
-        return hasattr(self, "best_params_")
+        return "best_params_" in vars(self)
 
     def __sklearn_tags__(self) -> Any:
         """The estimator's own."""
@@ -394,8 +429,11 @@ def _check_vault(vault: str | Path | None) -> None:
         )
 
 
-def _searched(given: Any, task: Task) -> Found:
+def _searched(given: Any, task: Task) -> tuple[Found, float]:
     """Runs the search's backend.
+
+    Returns:
+        What it found, and the noise of a released value (NaN where none is planned).
 
     Raises:
         _ToldError: If a trial failed for a reason that may be told, unlike the host's own words.
@@ -412,7 +450,7 @@ def _searched(given: Any, task: Task) -> Found:
             raise _ToldError(task.failure) from None
         raise
     task.warn_of_failed_fits()
-    return found
+    return found, plan.value_noise if plan.mu_value else math.nan
 
 
 def _config(given: Any, task: Task) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def _dimension(name: str, wanted: Any) -> tuple[Dimension, Mapping[str, Any]]:
             return _OF_OPTUNA[kind.__name__](wanted), {}
         if kind.__name__ != "CategoricalDistribution":
             raise ValueError(f"{told} is none of Optuna's present ones. {_FIX}.")
-        wanted = wanted.choices
+        wanted = list(wanted.choices)
     if isinstance(wanted, np.ndarray) and wanted.ndim == 1:
         wanted = wanted.tolist()
     if isinstance(wanted, Sequence) and not isinstance(wanted, str | bytes):
@@ -153,6 +153,8 @@ def _is_shifted(frozen: Any) -> bool:
 
 def _of_choices(name: str, given: Sequence[Any]) -> tuple[Categorical, Mapping[str, Any]]:
     choices = [choice.item() if isinstance(choice, np.generic) else choice for choice in given]
+    if isinstance(given, tuple):
+        _refuse_pair(name, choices)
     if not choices:
         raise ValueError(f"param_distributions[{name!r}] is empty. {_FIX}.")
     if all(map(_is_plain, choices)):
@@ -161,6 +163,19 @@ def _of_choices(name: str, given: Sequence[Any]) -> tuple[Categorical, Mapping[s
     if len(labels) < len(choices):
         raise ValueError(f"param_distributions[{name!r}] lists a choice twice.")
     return Categorical(tuple(labels)), labels
+
+
+def _refuse_pair(name: str, given: list[Any]) -> None:
+    """Asks about two numbers, also with the name of a scale: a range, or choices."""
+    kinds = [type(entry) for entry in given]
+    if len(kinds) > 1 and {*kinds[:2]} <= {int, float} and kinds[2:] in ([], [str]):
+        low, high = sorted(given[:2])
+        wanted = "FloatDistribution" if float in kinds else "IntDistribution"
+        scale = ", log=True" if low > 0 and float in kinds else ""
+        raise ValueError(
+            f"param_distributions[{name!r}] may be a range or choices: write a range as Optuna's "
+            f"{wanted}({low}, {high}{scale}), and choices as the list {given}."
+        )
 
 
 def _is_plain(choice: Any) -> bool:

@@ -69,7 +69,7 @@ def check_nothing_is_left(search: PrivateSearch, folder: Path) -> None:
     for i in halves()[1]:
         scanner.add_number(f"y[{i}]", y[i])
         scanner.add_number(f"X[{i}, 0]", X[i, 0])
-    for t, params in enumerate(search.trials_["params"]):
+    for t, params in enumerate(search.cv_results_["params"]):
         scanner.add_vector(f"losses of trial {t}", losses_of(params)[losses_of(params) > 0.1])
     files = {str(f): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
     assert len([name for name in files if name.endswith("result.json")]) >= 6
@@ -87,7 +87,7 @@ def test_it_tunes_on_ray_and_leaves_releases_only(the_ray: Any, tmp_path: Path) 
     assert search.guarantee_.n_records == 60
     assert isinstance(search.best_params_["scale"], StandardScaler | MinMaxScaler)
     assert search.predict(X).shape == (N,)
-    assert len(search.results_) == len(search.trials_["loss"])
+    assert len(search.results_) == len(search.cv_results_["loss"])
     assert not hasattr(search, "study_")
     assert any("Ray's object store" in note for note in search.guarantee_.notes)
     check_nothing_is_left(search, tmp_path)
@@ -102,7 +102,7 @@ def test_a_searcher_of_tunes_own_sees_noisy_means(the_ray: Any, tmp_path: Path) 
     searcher = OptunaSearch(seed=1)
     search = make_search(tmp_path, sampler=searcher, n_trials=6).fit(X, y)
     assert search.guarantee_.protected
-    assert len(search.trials_["loss"]) == 6
+    assert len(search.cv_results_["loss"]) == 6
     check_nothing_is_left(search, tmp_path)
 
 

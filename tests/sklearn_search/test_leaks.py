@@ -99,7 +99,7 @@ def test_neither_records_nor_losses_are_in_what_a_fitted_search_shows(
     finally:
         optuna.logging.disable_propagation()
         optuna.logging.set_verbosity(before)
-    scanner, said = secrets(search.trials_), capfd.readouterr()
+    scanner, said = secrets(search.cv_results_), capfd.readouterr()
     left = shown(search) | {
         "storage": storage.read_bytes(),
         "log": caplog.text.encode(),
@@ -112,11 +112,11 @@ def test_neither_records_nor_losses_are_in_what_a_fitted_search_shows(
 
 def test_control_the_scanner_finds_what_a_careless_search_would_keep() -> None:
     search = make_search().fit(*records())
-    scanner, (X, _) = secrets(search.trials_), records()
+    scanner, (X, _) = secrets(search.cv_results_), records()
     search.X_valid_ = X[halves(N)[1]]
     assert any("X[" in hit for hit in scanner.hits(pickle.dumps(search)))
     del search.X_valid_
-    search.losses_ = losses_of(search.trials_["params"][3]).tolist()
+    search.losses_ = losses_of(search.cv_results_["params"][3]).tolist()
     hits = scanner.hits(pickle.dumps(search)) + scanner.hits(repr(vars(search)).encode())
     assert any("of trial 3" in hit for hit in hits)
 

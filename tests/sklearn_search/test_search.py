@@ -83,7 +83,7 @@ def test_without_noise_it_finds_what_a_study_driven_by_hand_finds() -> None:
     search = exact_search(loss="zero_one").fit(X, y)
     assert search.best_params_ == sampler.recommend(study)
     assert [t.params for t in search.study_.trials] == [t.params for t in study.trials]
-    assert search.trials_["loss"].tolist() == [t.value for t in study.trials]
+    assert search.cv_results_["loss"].tolist() == [t.value for t in study.trials]
     by_hand = LogisticRegression(**search.best_params_).fit(X[train], y[train])
     assert search.best_estimator_.coef_.tolist() == by_hand.coef_.tolist(), "training records only"
 
@@ -138,8 +138,10 @@ def test_a_trial_shows_the_mean_loss_of_the_records_that_were_held_out(name: str
     sampler = optuna.samplers.RandomSampler(seed=0)
     space = {parameter: FloatDistribution(1e-3, 1e2, log=True)}
     search = exact_search(estimator, space, sampler=sampler, n_trials=4, **settings).fit(X, y)
-    assert len(search.trials_["loss"]) == 4
-    for params, shown in zip(search.trials_["params"], search.trials_["loss"], strict=True):
+    assert len(search.cv_results_["loss"]) == 4
+    for params, shown in zip(
+        search.cv_results_["params"], search.cv_results_["loss"], strict=True
+    ):
         model = clone(estimator).set_params(**params).fit(X[train], y[train])
         assert shown == pytest.approx(by_hand(name, model, X[valid], y[valid]), rel=1e-12)
 
@@ -149,7 +151,7 @@ def test_labels_that_are_strings_are_told_to_losses_of_probabilities() -> None:
     named = np.array(["no", "yes"])[y]
     first = exact_search(loss="brier").fit(X, y)
     second = exact_search(loss="brier").fit(X, named)
-    assert first.trials_["loss"].tolist() == second.trials_["loss"].tolist()
+    assert first.cv_results_["loss"].tolist() == second.cv_results_["loss"].tolist()
     assert second.classes_.tolist() == ["no", "yes"]
 
 
@@ -160,7 +162,9 @@ def test_the_released_values_carry_the_noise_that_the_guarantee_states() -> None
     sampler, T = optuna.samplers.RandomSampler(seed=0), 20
     search = make_search(sampler=sampler, n_trials=T, loss="zero_one").fit(X, y)
     off = []
-    for params, shown in zip(search.trials_["params"], search.trials_["loss"], strict=True):
+    for params, shown in zip(
+        search.cv_results_["params"], search.cv_results_["loss"], strict=True
+    ):
         model = LogisticRegression(**params).fit(X[train], y[train])
         off.append((shown - np.mean(model.predict(X[valid]) != y[valid])) / math.sqrt(T) * 120)
     assert 3.0 < float(np.dot(off, off)) < 60.0  # chi-square of 20: once in 10^5 outside
@@ -202,7 +206,7 @@ def test_with_validation_records_of_the_users_own_all_others_train() -> None:
     )
     assert {len(seen["X"]) for seen in Telling.seen} == {N}
     assert search.n_valid_ == 60
-    assert search.trials_["loss"][0] == pytest.approx(np.mean(y_valid != 1))
+    assert search.cv_results_["loss"][0] == pytest.approx(np.mean(y_valid != 1))
 
 
 @pytest.mark.parametrize("step", ["", "telling__"], ids=["estimator", "step"])
@@ -214,7 +218,7 @@ def test_weights_are_split_with_the_records_and_reach_fit_alone(step: str) -> No
     train, valid = halves()
     assert all(seen["weight"].tolist() == train.tolist() for seen in Telling.seen)
     assert {seen["note"] for seen in Telling.seen} == {"whole"}
-    assert search.trials_["loss"][0] == pytest.approx(np.mean(y[valid] != 1)), "not weighted"
+    assert search.cv_results_["loss"][0] == pytest.approx(np.mean(y[valid] != 1)), "not weighted"
 
 
 def test_metadata_is_routed_as_by_other_searches() -> None:
@@ -249,7 +253,7 @@ def test_a_pipeline_over_a_table_with_columns_of_several_kinds() -> None:
     assert search.predict(table).shape == (N,)
     assert search.score(table, y) > 0.8
     assert set(search.best_params_) == {"model__C", "columns__numbers"}
-    assert pd.DataFrame(search.trials_)["param_model__C"].between(1e-3, 1e3).all()
+    assert pd.DataFrame(search.cv_results_)["param_model__C"].between(1e-3, 1e3).all()
 
 
 # As a search of scikit-learn's -------------------------------------------------------------------
@@ -316,7 +320,7 @@ def test_a_kernel_of_all_pairs_loses_the_columns_of_those_who_are_held_out() -> 
     space = {"C": [0.01, 0.1, 1.0, 10.0]}
     linear = exact_search(SVC(kernel="linear"), space).fit(X, y)
     given = exact_search(SVC(kernel="precomputed"), space).fit(X @ X.T, y)
-    assert given.trials_["loss"].tolist() == linear.trials_["loss"].tolist()
+    assert given.cv_results_["loss"].tolist() == linear.cv_results_["loss"].tolist()
     assert given.n_features_in_ == len(halves()[0])
 
 
@@ -376,7 +380,7 @@ def test_the_plan_decides_how_many_trials_there_are() -> None:
     search.fit(X, y)
     sampler = DPGIBOSampler(math.inf, clipping_norm=1.0)
     plan = sampler.plan({"a": FloatDistribution(0, 1)}, 30)
-    assert len(search.trials_["loss"]) == plan.n_trials
+    assert len(search.cv_results_["loss"]) == plan.n_trials
 
 
 def test_a_plan_before_any_fit_is_that_of_the_fit_and_says_its_time() -> None:
@@ -452,7 +456,7 @@ def test_a_study_that_was_interrupted_goes_on_with_its_ledger(tmp_path: Path) ->
     search = kept(tmp_path).fit(X, y)
     states = [trial.state.name for trial in search.study_.trials]
     whole = make_search(Telling(), {"a": uniform(0, 1)}).fit(X, y)
-    assert states.count("COMPLETE") == len(whole.trials_["loss"])
+    assert states.count("COMPLETE") == len(whole.cv_results_["loss"])
     assert states.count("FAIL") == 1
     assert search.guarantee_.mu_spent == pytest.approx(1)
     assert {seen["X"].tobytes() for seen in Telling.seen} == {X[halves()[0]].tobytes()}
@@ -556,7 +560,7 @@ def test_workers_with_one_storage_and_one_vault_share_one_plan(tmp_path: Path) -
         searches = list(pool.map(lambda _: kept(tmp_path, n_trials=20).fit(X, y), range(2)))
     last = kept(tmp_path, n_trials=20).fit(X, y)
     whole = make_search(Telling(), {"a": uniform(0, 1)}, n_trials=20).fit(X, y)
-    assert len(last.trials_["loss"]) >= len(whole.trials_["loss"])
+    assert len(last.cv_results_["loss"]) >= len(whole.cv_results_["loss"])
     assert last.guarantee_.mu_spent == pytest.approx(1)
     assert last.guarantee_.protected
     assert {search.best_params_["a"] for search in searches} <= {last.best_params_["a"]}
@@ -577,12 +581,12 @@ def test_a_search_that_runs_out_of_time_says_what_was_spent_and_goes_on(tmp_path
         load_if_exists=True, storage=f"sqlite:///{tmp_path / 'study.db'}",
         vault=f"sqlite:///{tmp_path / 'private.db'}",
     ).fit(X, y)  # fmt: skip
-    assert 0 < len(search.trials_["loss"]) < 40
+    assert 0 < len(search.cv_results_["loss"]) < 40
     assert 0 < search.guarantee_.mu_spent < 1
     assert search.guarantee_.protected
-    before = len(search.trials_["loss"])
+    before = len(search.cv_results_["loss"])
     search.set_params(timeout=None).fit(X, y)
-    assert len(search.trials_["loss"]) > before
+    assert len(search.cv_results_["loss"]) > before
     assert search.guarantee_.mu_spent == pytest.approx(1)
 
 
@@ -592,7 +596,7 @@ def test_losses_that_wait_in_memory_when_time_runs_out_are_gone_with_the_search(
         Slow(), {"a": uniform(0, 1)}, timeout=0.5, n_starts=0, n_steps=1, batch_size=50,
         n_trials=None,
     ).fit(X, y)  # fmt: skip
-    assert 0 < len(search.trials_["loss"]) < 50, "the step was not over"
+    assert 0 < len(search.cv_results_["loss"]) < 50, "the step was not over"
     assert session_of(search.study_.sampler, search.study_).run.held_losses() == []
 
 
@@ -690,11 +694,11 @@ def test_or_counts_as_a_loss_of_every_record(score: float, shown: float) -> None
     )  # fmt: skip
     with pytest.warns(FitFailedWarning, match="fits failed, .* said: ValueError: no") as warned:
         search.fit(X, y)
-    failed = np.array([a < 0.5 for a in search.trials_["param_a"]])
+    failed = np.array([a < 0.5 for a in search.cv_results_["param_a"]])
     assert 0 < failed.sum() < 8
     (told,) = [w for w in warned if w.category is FitFailedWarning]
     assert str(told.message).startswith(f"{failed.sum()} fits failed")
-    assert set(search.trials_["loss"][failed]) == {shown}
+    assert set(search.cv_results_["loss"][failed]) == {shown}
 
 
 def talks(y_true: Any, _prediction: Any) -> Any:
