@@ -82,9 +82,7 @@ def test_every_constructor_answers_every_word_of_the_table(make: Callable[..., A
 
 def test_a_word_that_the_table_lacks_is_answered_with_the_nearest() -> None:
     for call in (lambda: FederationConfig(n_agent=3), lambda: DPGIBOSampler(1, loss_bond=2)):
-        with pytest.raises(
-            TypeError, match=r"; did you mean '(n_agents|loss_bound)'\?"
-        ):
+        with pytest.raises(TypeError, match=r"; did you mean '(n_agents|loss_bound)'\?"):
             call()  # type: ignore[no-untyped-call]
 
 

@@ -21,7 +21,10 @@ from sklearn_search import PrivateSearch
 from tests.drivers import ON_STUDIES, Hosted, squared_distances
 from tests.sklearn_search.problems import Telling
 
-pytestmark = pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning"),
+    pytest.mark.filterwarnings("ignore:fit spends anew:privbo_plugins.errors.PrivacyWarning"),
+]
 
 
 @pytest.fixture(autouse=True)

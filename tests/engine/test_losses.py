@@ -130,11 +130,16 @@ class Tensor:
         return self._values
 
 
-@pytest.mark.parametrize("loss", [*PROBABILITIES, *NUMBERS, losses.zero_one], ids=name_of)
+WEIGHTED = losses.weighted({0: 0.5, 1: 2.0, "a": 3.0})
+
+
+@pytest.mark.parametrize(
+    "loss", [*PROBABILITIES, *NUMBERS, losses.zero_one, WEIGHTED], ids=name_of
+)
 def test_every_kind_of_collection_gives_the_same(loss: Callable[..., Any]) -> None:
     import pandas as pd
 
-    y, p = [0, 1, 1], [0.0, 1.0, 0.0] if loss is losses.zero_one else [0.25, 0.5, 1.0]
+    y, p = [0, 1, 1], [0.0, 1.0, 0.0] if isinstance(loss, losses.ZeroOne) else [0.25, 0.5, 1.0]
     expected = loss(np.array(y), np.array(p))
     assert expected.dtype == np.float64
     assert expected.shape == (3,)
@@ -177,14 +182,15 @@ MISSING: list[tuple[Any, Any, Any, dict[str, Any], list[bool]]] = [
     *((losses.zero_one, [0, 1], [0, odd], {}, [False, True]) for odd in (math.nan, None)),
     *((losses.zero_one, ["a", odd], ["a", "b"], {}, [False, True]) for odd in (math.nan, None)),
     *((loss, [0, 1], LAST, {}, [False, True])
-      for loss in (*PROBABILITIES, *NUMBERS, losses.zero_one)),
+      for loss in (*PROBABILITIES, *NUMBERS, losses.zero_one, WEIGHTED)),
     *((loss, LAST, [1.0, 1.0], {}, [False, True])
-      for loss in (*PROBABILITIES, *NUMBERS, losses.zero_one)),
+      for loss in (*PROBABILITIES, *NUMBERS, losses.zero_one, WEIGHTED)),
     # Otherwise a model that says 1 for every class would be the best.
     *((loss, [1] * 5, ROWS, {}, [True, False, True, True, False]) for loss in PROBABILITIES),
     *((loss, [1, 1], [[0.5, 0.5], [0.5]], {}, [False, True]) for loss in PROBABILITIES),
     (losses.zero_one, np.array(["a", Shouts()], dtype=object), ["a", "a"], {}, [False, True]),
     (losses.brier, [0, Shouts()], [0.5, 0.5], {}, [False, True]),
+    (WEIGHTED, ["a", "b", None, Shouts()], ["b", "b", "b", "b"], {}, [False, True, True, True]),
     # What fits nothing is NaN in its own place, also if that is every place.
     (losses.squared, [[1.0, 2.0]] * 2, [1.0] * 2, {}, [True, True]),
     (losses.zero_one, [0, 1], [[0.5, 0.5], [0.5, 0.5]], {}, [True, True]),
@@ -254,6 +260,23 @@ def test_bounded_losses_stay_within_their_bound(two: Vectors, more: Vectors) -> 
     worst = [1.0, 0.0]
     assert losses.zero_one([1], [0]).tolist() == losses.brier([0, 1], worst).tolist()[:1] == [1.0]
     assert losses.bounded_log([0, 1], worst).tolist() == [1.0, 1.0]
+
+
+@settings(deadline=None, max_examples=50)
+@given(binary())
+def test_an_error_weighs_as_much_as_its_true_label(data: Vectors) -> None:
+    y, p = data
+    label = (p > 0.5).astype(int)
+    expected = np.where(y == label, 0.0, np.where(y == 1, 2.0, 0.5))
+    assert WEIGHTED(y, label).tolist() == expected.tolist()
+    assert (WEIGHTED(y, label) <= WEIGHTED.loss_bound).all()
+    assert WEIGHTED.settings() == {"loss_bound": 3.0, "clipping_norm": 3.0}
+
+
+@pytest.mark.parametrize("weight", [0, -1.0, math.nan, math.inf, "1", True, None])
+def test_a_weight_is_a_positive_number(weight: Any) -> None:
+    with pytest.raises(ValueError, match="A weight must be a number in"):
+        losses.weighted({"well": 1.0, "ill": weight})
 
 
 @settings(deadline=None, max_examples=50)

@@ -79,9 +79,21 @@ def check_nothing_is_left(search: PrivateSearch, folder: Path) -> None:
     assert scanner.hits(pickle.dumps(records())), "control: the scanner finds them"
 
 
+class Seeing(tune.Callback):
+    """Notes what it is told of each trial."""
+
+    def __init__(self) -> None:
+        self.losses: list[float] = []
+
+    def on_trial_result(self, result: dict[str, Any], **_more: Any) -> None:  # type: ignore[override]
+        self.losses.append(result["loss"])
+
+
 def test_it_tunes_on_ray_and_leaves_releases_only(the_ray: Any, tmp_path: Path) -> None:
-    X, y = records()
-    search = make_search(tmp_path).fit(X, y)
+    (X, y), seeing = records(), Seeing()
+    search = make_search(tmp_path, callbacks=[seeing]).fit(X, y)
+    assert sorted(seeing.losses) == sorted(search.cv_results_["loss"])
+    search.set_params(callbacks=None)
     assert search.guarantee_.protected
     assert search.guarantee_.mu_spent == pytest.approx(1)
     assert search.guarantee_.n_records == 60
@@ -129,6 +141,8 @@ def test_a_study_of_optunas_is_none_of_rays(tmp_path: Path) -> None:
         make_search(tmp_path, load_if_exists=True).fit(*records())
     with pytest.raises(ValueError, match="takes a searcher of Ray Tune's"):
         make_search(tmp_path, sampler=object()).fit(*records())
+    with pytest.raises(ValueError, match=r"ray\.tune\.Callback's: no study is there"):
+        make_search(tmp_path, callbacks=[lambda study, trial: None]).fit(*records())
     with pytest.raises(ValueError, match="no distribution that is known here"):
         make_search(tmp_path).set_params(
             param_distributions={"model__alpha": tune.uniform(0, 1)}

@@ -23,6 +23,7 @@ from tests.sklearn_search.problems import Telling, classes, halves
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning"),
+    pytest.mark.filterwarnings("ignore:fit spends anew:privbo_plugins.errors.PrivacyWarning"),
 ]
 
 N = 120

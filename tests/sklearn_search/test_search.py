@@ -19,16 +19,18 @@ import pandas as pd
 import pytest
 import sklearn
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from scipy.stats import loguniform, randint, uniform
+from scipy.stats import loguniform, randint, rankdata, uniform
 from sklearn.base import clone, is_classifier
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import FitFailedWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import get_scorer
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
-from sklearn.svm import SVC
+from sklearn.svm import SVC, SVR
+from sklearn.utils.class_weight import compute_class_weight
 
 from optuna_samplers import DPGIBOSampler
 from privbo_plugins import losses
@@ -37,6 +39,8 @@ from privbo_plugins.errors import (
     BudgetExceededError,
     NotLossesError,
     ObjectiveFailedError,
+    PrivacyWarning,
+    UtilityWarning,
     VaultError,
 )
 from privbo_plugins.settings import fields_of
@@ -412,6 +416,147 @@ def test_how_much_is_said(verbose: int, capfd: pytest.CaptureFixture[str]) -> No
     assert verbose > 0 or said == ""
 
 
+# What GridSearchCV calls by other names ----------------------------------------------------------
+
+SCORES: dict[str, tuple[Any, Any, str, dict[str, Any]]] = {
+    "accuracy": (classes, LogisticRegression(), "C", {}),
+    "neg_log_loss": (classes, LogisticRegression(), "C", {}),
+    "neg_brier_score": (classes, LogisticRegression(), "C", {}),
+    "neg_mean_absolute_error": (targets, Ridge(), "alpha", {"y_range": (0, 10)}),
+    "neg_mean_squared_error": (targets, Ridge(), "alpha", {"loss_bound": 100.0}),
+}
+
+
+@pytest.mark.parametrize("scoring", SCORES)
+def test_a_score_is_what_scikit_learn_computes_of_the_records_that_were_held_out(
+    scoring: str,
+) -> None:
+    problem, estimator, parameter, settings = SCORES[scoring]
+    X, y = problem()
+    train, valid = halves()
+    space = {parameter: FloatDistribution(1e-3, 1e2, log=True)}
+    search = exact_search(estimator, space, scoring=scoring, n_trials=None, n_iter=8, **settings)
+    search.fit(X, y)
+    results, scorer = search.cv_results_, get_scorer(scoring)
+    own = [
+        scorer(clone(estimator).set_params(**params).fit(X[train], y[train]), X[valid], y[valid])
+        for params in results["params"]
+    ]
+    assert results["mean_test_score"] == pytest.approx(own, rel=1e-9)
+    assert results["rank_test_score"].tolist() == rankdata(np.negative(own), "min").tolist()
+    assert results["std_test_score"].tolist() == [0.0] * len(own), "without noise"
+    assert results[f"param_{parameter}"].dtype == float
+    assert search.best_params_ == results["params"][search.best_index_]
+    assert search.best_score_ == results["mean_test_score"][search.best_index_]
+    assert search.score(X, y) == pytest.approx(scorer(search.best_estimator_, X, y))
+
+
+@pytest.mark.parametrize("method", ["dp-gibo", "released-means"])
+def test_the_noise_of_a_released_value_stands_beside_it(method: str) -> None:
+    X, y = classes()
+    search = make_search(method=method, loss="zero_one").fit(X, y)
+    noise = search.guarantee_.parameters["value_noise"]
+    assert set(search.cv_results_["std_test_score"]) == {noise}
+    assert search.best_params_ == pytest.approx(
+        search.cv_results_["params"][search.best_index_], rel=1e-9
+    )
+    assert pd.DataFrame(search.cv_results_).shape == (len(search.cv_results_["params"]), 7)
+
+
+def test_where_no_values_are_released_their_noise_is_not_said_to_be_none() -> None:
+    X, y = classes()
+    search = make_search(value_share=0.0, n_starts=0, n_trials=None, n_steps=2).fit(X, y)
+    assert np.isnan(search.cv_results_["std_test_score"]).all()
+
+
+def test_a_search_that_ends_before_its_plan_has_no_best_trial() -> None:
+    X, y = classes()
+    stop = [lambda study, trial: study.stop() if trial.number == 4 else None]
+    search = make_search(n_starts=0, n_trials=None, n_steps=9, callbacks=stop, loss="brier")
+    search.fit(X, y)
+    assert len(search.cv_results_["params"]) == 5
+    assert set(search.best_params_) == {"C"}
+    for name in ("best_index_", "best_score_"):
+        with pytest.raises(AttributeError, match="no trial has evaluated the recommendation"):
+            getattr(search, name)
+
+
+def test_callbacks_see_each_trial_as_it_was_released() -> None:
+    X, y = classes()
+    seen: list[float] = []
+    search = make_search(callbacks=[lambda _study, trial: seen.append(trial.value)]).fit(X, y)
+    assert seen == search.cv_results_["loss"].tolist()
+
+
+def test_before_fit_what_fit_makes_is_refused_as_scikit_learn_does() -> None:
+    search = make_search()
+    for name in (
+        "best_params_",
+        "best_score_",
+        "cv_results_",
+        "classes_",
+        "guarantee_",
+        "n_valid_",
+    ):
+        with pytest.raises(NotFittedError, match="not fitted yet"):
+            getattr(search, name)
+        assert not hasattr(search, name)
+
+
+def test_a_second_fit_says_before_it_spends_what_both_amount_to() -> None:
+    X, y = classes()
+    search = make_search(Telling(), {"a": uniform(0, 1)}).fit(X, y)
+    n = len(Telling.seen)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PrivacyWarning)
+        with pytest.raises(PrivacyWarning, match=r"1\.415-GDP at most together"):
+            search.fit(X, y)
+    assert len(Telling.seen) == n
+    assert "at most together" not in str(search.guarantee_), "it spent nothing"
+    with pytest.warns(PrivacyWarning, match=r"made 2 runs.* 1\.415-GDP at most together") as told:
+        search.fit(X, y)
+    assert {warning.filename for warning in told} == {__file__}
+
+
+def rare(n: int = N) -> np.ndarray:
+    return np.where(np.arange(n) % 20 == 0, "ill", "well")
+
+
+def test_a_rare_class_among_training_records_is_said_and_one_among_others_is_not() -> None:
+    X, y = classes()
+    labels = {"X_valid": X[1::2].copy(), "y_valid": y[1::2]}
+    assert (rare()[halves()[0]] == "ill").mean() == 7 / 120  # 1 / (2 * 7 / 120) = 8.57
+    with pytest.warns(UtilityWarning, match=r"^5\.8 % of the training .* 8\.57 times the noise"):
+        make_search().fit(X, rare())
+    quiet: list[tuple[dict[str, Any], Any]] = [
+        ({}, y), ({"loss": "zero_one"}, rare()), ({"scoring": "accuracy"}, rare()),
+        ({"training_mu": 1.0}, rare()),
+    ]  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UtilityWarning)
+        for settings, own in quiet:
+            make_search(**settings).fit(X, own)
+        make_search().fit(X[::2], y[::2], **(labels | {"y_valid": rare()[1::2]}))
+
+
+def test_the_balanced_loss_has_the_weights_of_the_training_records() -> None:
+    X, _ = classes()
+    y, (train, valid) = rare(), halves()
+    search = exact_search(loss="balanced").fit(X, y)
+    kinds = np.array(["ill", "well"])
+    of_class = compute_class_weight("balanced", classes=kinds, y=y[train])
+    weights = dict(zip(kinds.tolist(), of_class.tolist(), strict=True))
+    for params, shown in zip(
+        search.cv_results_["params"], search.cv_results_["mean_test_score"], strict=True
+    ):
+        wrong = LogisticRegression(**params).fit(X[train], y[train]).predict(X[valid]) != y[valid]
+        assert shown == pytest.approx(1 - np.mean(wrong * [weights[label] for label in y[valid]]))
+    bound = make_search(loss="balanced").fit(X, y).guarantee_.parameters["value_range"]
+    assert bound == (0.0, pytest.approx(max(weights.values())))
+    capped = make_search(loss="balanced", loss_bound=3.0).fit(X, y)
+    assert capped.guarantee_.parameters["value_range"] == (0.0, 3.0)
+
+
 # Studies that are kept ---------------------------------------------------------------------------
 
 
@@ -614,6 +759,22 @@ def test_a_study_holds_no_attribute_that_its_guarantee_warns_of() -> None:
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"loss": "hinge"}, "loss must be one of zero_one"),
+    ({"loss": "brier", "scoring": "accuracy"}, "loss= or scoring=, not both"),
+    ({"scoring": "f1"}, "is none of accuracy, .*divides counts over all validation records"),
+    ({"scoring": "roc_auc"}, "compares each validation record with all others"),
+    ({"scoring": "r2"}, "divides by the spread of the validation targets"),
+    ({"scoring": "balanced_accuracy"}, "loss='balanced'"),
+    ({"scoring": "acuracy"}, "did you mean 'accuracy'"),
+    ({"scoring": {"a": "accuracy"}}, "scoring must be one of scikit-learn's names"),
+    ({"loss": "balanced", "training_mu": 1.0}, "training_mu= protects"),
+    ({"loss": "balanced", "estimator": SVR()}, "regressors have not"),
+    ({"n_iter": 9}, "n_iter= is another name of n_trials="),
+    ({"refit": "accuracy"}, "refit must be True or False"),
+    ({"callbacks": print}, "callbacks must be a list"),
+    (
+        {"param_distributions": {"C": (1e-3, 0.5)}},
+        "C.*FloatDistribution.0.001, 0.5, log=True",
+    ),
     ({"loss": "squared"}, "y_range="),
     ({"loss": "zero_one", "y_range": (0, 1)}, "neither with another loss"),
     ({"loss": "squared", "y_spread": 1.0}, "neither with another loss"),
@@ -764,7 +925,8 @@ def test_a_pickled_search_predicts_and_a_clone_is_unfitted() -> None:
         assert str(again.guarantee_) == str(search.guarantee_)
     assert not hasattr(clone(search), "best_params_")
     assert [name for name in vars(search) if name.endswith("_")] == [
-        "best_params_", "guarantee_", "trials_", "n_valid_", "study_", "best_estimator_",
+        "best_params_", "guarantee_", "cv_results_", "n_valid_", "study_", "best_index_",
+        "best_score_", "best_estimator_",
     ]  # fmt: skip
 
 
@@ -777,4 +939,5 @@ def test_the_users_sampler_and_estimator_stay_as_they_were() -> None:
     assert not hasattr(estimator, "classes_")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", PrivacyWarning)  # of the second fit
         search.fit(X, y)  # a sampler that serves one study only would object
