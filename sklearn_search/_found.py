@@ -45,8 +45,7 @@ def table_of(found: Found, parameters: Parameters, *, best: float, noise: float)
         column = columns[f"param_{name}"] = np.empty(len(params), dtype=kind)
         for place, given in enumerate(params):  # one entry a trial, also where they are sequences
             column[place] = given[name]
-    released = [shown for _, *shown in found.trials]
-    loss, release = np.array(released, dtype=float).reshape(-1, 2).T
+    loss, release = np.array([shown for _, *shown in found.trials], float).reshape(-1, 2).T
     return columns | {
         "mean_test_score": best - loss,
         "std_test_score": np.full(len(loss), noise),

@@ -101,8 +101,8 @@ def _named_loss(given: Any) -> Any:
     known = {word: entry["loss"] for word, entry in words("scores").items() if "loss" in entry}
     if given.scoring in known:
         return known[given.scoring]
-    told = f"is none of {', '.join(known)}{answer('scores', given.scoring, known)}"
-    raise ValueError(f"scoring={given.scoring!r} {told}")
+    told = answer("scores", given.scoring, known)
+    raise ValueError(f"scoring={given.scoring!r} is none of {', '.join(known)}{told}")
 
 
 def class_weights(y: Any) -> dict[Any, float]:
@@ -115,7 +115,7 @@ def class_weights(y: Any) -> dict[Any, float]:
 def warn_of_rare_class(given: Any, estimator: Any, y: Any) -> None:
     """Says what the default loss makes of a class that few training records have.
 
-    Where ``training_mu`` protects them, nothing is said of them.
+    Where ``training_mu`` protects them, it is silent.
     """
     default = given.loss is None and given.scoring is None and is_classifier(estimator)
     weights = class_weights(y) if default and given.training_mu is None else {}

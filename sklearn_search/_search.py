@@ -290,8 +290,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         self.cv_results_ = table_of(found, task.parameters, best=best, noise=noise)
         self.n_valid_ = task.records.n_valid
         self.__dict__.update(found.shown)
-        place = place_of(found, task.parameters)
-        if place is not None:
+        if (place := place_of(found, task.parameters)) is not None:
             self.best_index_ = place
             self.best_score_ = float(self.cv_results_["mean_test_score"][place])
         if self.refit:
