@@ -304,7 +304,7 @@ class Audit:
         if known is None or known == described(name, distribution):
             return
         if not single:
-            raise SpaceChangedError(_space.ANOTHER_SPACE)
+            raise SpaceChangedError(_space.ANOTHER_SPACE.format(_space.shown_name(name)))
         self._expose(study, _space.CONSTANT_CHANGED)
         raise SpaceChangedError(_space.ANOTHER_CONSTANT)
 

@@ -16,8 +16,8 @@ from optuna.search_space import IntersectionSearchSpace
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from optuna_samplers import _losses, _study
-from optuna_samplers._guard import GuardedTrial, Releasing, released
+from optuna_samplers import _logs, _losses, _study
+from optuna_samplers._guard import GuardedTrial, Releasing, check_objective, released
 from optuna_samplers._losses import LossRun, Objective
 from optuna_samplers._publish import EXPOSED
 from optuna_samplers._sampler import ReportedStudies, StudySampler, constants_in
@@ -315,6 +315,11 @@ class PrivateSampler(LossStudies, StudySampler[LossRun]):
         """Charges the training that the trial is about to do, if a cost was declared."""
         super().before_trial(study, trial)
         own = self._current(whole(study))
+        if own.session.finished and not study._stop_flag:  # which other trials' threads may set
+            _logs.logger.warning(
+                "The plan of this study is used up: the trial releases nothing new. Take "
+                "sampler.recommend(study); a new study has a mu of its own."
+            )
         own.charge_training(str(trial.number))
         own.prepaid.add(trial.number)
 
@@ -376,6 +381,7 @@ class PrivateObjective(Releasing):
     """An objective whose raw result goes to the vault; made by ``sampler.private``."""
 
     def __init__(self, sampler: LossStudies, objective: Objective) -> None:
+        check_objective(objective, "one value per validation record")
         self._sampler, self._objective = sampler, objective
 
     def _evaluate(self, trial: optuna.Trial) -> tuple[Any, Any]:

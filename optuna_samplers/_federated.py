@@ -93,10 +93,11 @@ def _checked(
 ) -> list[DPFTSDESampler]:
     from optuna_samplers.dp_fts_de import DPFTSDESampler
 
-    if len(studies) != len(objectives):
+    if callable(objectives) or len(studies) != len(objectives):
+        given = "a function" if callable(objectives) else f"{len(objectives)} objectives"
         raise ValueError(
-            f"run_federated needs one objective a study, got {len(studies)} studies and "
-            f"{len(objectives)} objectives."
+            f"run_federated needs a list of objectives, one a study, got {len(studies)} studies "
+            f"and {given}."
         )
     if n_rounds < 0:
         raise ValueError(f"n_rounds must not be negative, got {n_rounds}.")

@@ -43,6 +43,11 @@ _SUGGESTED: dict[str, Callable[..., BaseDistribution]] = {
 }
 """What a suggestion would write into the storage, beside the value."""
 
+_OUT_OF_RANGE = (
+    "The enqueued or fixed value of {} lies outside of its range; nothing was evaluated or "
+    "released. Enqueue a value that lies in it."
+)
+
 _PASSED_ON = frozenset(
     {
         "number",
@@ -89,7 +94,7 @@ class GuardedTrialError(PrivacyError):
         if self.operation in DECLARABLE:
             text += (
                 " If what you pass is public (it depends on no private record), say so: "
-                f"trial.{self.operation}(..., public=True)."
+                f"trial.{self.operation}(..., public=True). Otherwise leave it out."
             )
         elif self.operation in _INSTEAD:
             text += f" {_INSTEAD[self.operation]}"
@@ -137,8 +142,12 @@ class GuardedTrial:
         def wrapped(name: str, *args: Any, **kwargs: Any) -> Any:
             try:
                 name = _text(name)
-                self._check(name, _SUGGESTED[method](*args, **kwargs))
-                return suggest(name, *args, **kwargs)
+                distribution = _SUGGESTED[method](*args, **kwargs)
+                self._check(name, distribution)
+                value = suggest(name, *args, **kwargs)
+                if not distribution._contains(distribution.to_internal_repr(value)):
+                    raise SpaceChangedError(_OUT_OF_RANGE.format(shown_name(name)))
+                return value
             except Exception as error:
                 self.suggest_error, self.suggestion = (
                     error,
@@ -275,6 +284,25 @@ class Releasing(abc.ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"  # the objective's own repr may quote data
+
+
+def check_objective(objective: Any, returned: str) -> None:
+    """Checks that something can be a private objective.
+
+    Args:
+        objective: What the user gave.
+        returned: What it should return.
+
+    Raises:
+        ValueError: If it is no function of a trial, or private already.
+    """
+    if isinstance(objective, Releasing):
+        raise ValueError("This objective is private already: give it to study.optimize as it is.")
+    if not callable(objective):
+        raise ValueError(
+            f"The objective must be a function of a trial that returns {returned}, got a "
+            f"{type(objective).__name__}."
+        )
 
 
 def released(

@@ -17,7 +17,7 @@ from optuna.study import Study, StudyDirection
 from optuna_samplers import _evaluations, _logs, _study
 from optuna_samplers._audit import BESIDE, Audit
 from optuna_samplers._evaluations import PLAY_ATTR, PUBLIC_ATTR, StoredEvaluations
-from optuna_samplers._guard import GuardedTrial, Releasing, released
+from optuna_samplers._guard import GuardedTrial, Releasing, check_objective, released
 from optuna_samplers._sampler import OfStudy, Studies
 from optuna_samplers._settings import RewardRunSettings
 from privbo_plugins import sanitize
@@ -84,11 +84,7 @@ class LocalObjective(Releasing, Studies[_Rewards]):
         given: RewardRunSettings,
         user_id: UserOf | None = None,
     ) -> None:
-        if not callable(objective):
-            raise ValueError(
-                "The objective must be a function of a trial that returns one reward, got a "
-                f"{type(objective).__name__}."
-            )
+        check_objective(objective, "one reward")
         check_user_budget(mechanism, given.user_budget, given.user_delta)
         if given.user_budget is not None and user_id is None:
             raise ValueError(

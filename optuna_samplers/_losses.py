@@ -155,7 +155,8 @@ class LossRun(OfStudy):
             self._space = to_space(frozen.distributions)
         if self._space is None:
             raise ValueError(
-                "The objective suggested no parameter that varies, so there is nothing to tune."
+                "The objective suggested no parameter that varies, so there is nothing to tune: "
+                "call trial.suggest_float('x', 0, 1), or another suggest method, in it."
             )
         self.audit.check_constants(study, frozen.distributions)
         fixed = constants_of(frozen.distributions) if self._declared is None else self._declared

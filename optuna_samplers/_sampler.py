@@ -72,9 +72,9 @@ class Studies(abc.ABC, Generic[S]):
 
     def __init__(self, given: SpaceSettings) -> None:
         declared = given.search_space
-        self._search_space = None if declared is None else dict(declared)
-        if self._search_space is not None and to_space(self._search_space) is None:
+        if declared is not None and to_space(declared) is None:
             raise ValueError("search_space must hold at least one parameter that varies.")
+        self._search_space = None if declared is None else dict(declared)
         self._reset()
 
     @abc.abstractmethod

@@ -15,15 +15,13 @@ from optuna.distributions import (
     IntDistribution,
 )
 
+from privbo_plugins.errors import ONE_SPACE
 from privbo_plugins.spaces import Categorical, Dimension, Float, Int, Space
 
 ANOTHER_SPACE = (
-    "The search space of a private study is fixed by its first trial (or by search_space=); this "
-    "trial suggests a parameter that it does not have, or one with another range, scale or step. "
-    "Bounds are stored as they are, so they must not be computed from private data. Nothing of "
-    "the suggestion was stored or charged. A parameter that applies to some choices only is "
-    "suggested in every trial and used where it applies; start a new study for a new space (what "
-    "it releases about the same records or users adds to this one's)."
+    "The search space of a private study is fixed by its first trial (or by search_space=), and "
+    "{} is not in it, or with another range, scale or step: nothing was stored or charged. "
+    + ONE_SPACE
 )
 
 ANOTHER_CONSTANT = (
@@ -77,8 +75,8 @@ def to_dimension(name: str, distribution: BaseDistribution) -> Dimension:
     if isinstance(distribution, CategoricalDistribution):
         return Categorical(tuple(distribution.choices))
     raise ValueError(
-        f"Parameter {shown_name(name)} has a distribution of type {type(distribution).__name__}; "
-        "float, int and categorical ones are supported."
+        f"{shown_name(name)} must be a distribution of Optuna's, such as "
+        f"optuna.distributions.FloatDistribution(0, 1), got a {type(distribution).__name__}."
     )
 
 
@@ -86,12 +84,15 @@ def to_space(distributions: Mapping[str, BaseDistribution]) -> Space | None:
     """The space of all parameters that vary; None if none does.
 
     Optuna fills in parameters with a single value itself.
+
+    Raises:
+        ValueError: If it is none.
     """
-    varying = {
-        name: to_dimension(name, distribution)
-        for name, distribution in distributions.items()
-        if not distribution.single()
-    }
+    given = (
+        distributions if isinstance(distributions, Mapping) else {"search_space": distributions}
+    )
+    known = [(name, to_dimension(name, one), one.single()) for name, one in given.items()]
+    varying = {name: dimension for name, dimension, single in known if not single}
     return Space(varying) if varying else None
 
 

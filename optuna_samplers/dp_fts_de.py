@@ -94,6 +94,10 @@ class DPFTSDESampler(StudySampler[_Agent]):
 
     @takes(_Settings)
     def __init__(self, given: _Settings) -> None:
+        if not hasattr(given.link, "collect"):
+            raise ValueError(
+                f"link must be as of server.connect(agent), got a {type(given.link).__name__}."
+            )
         self.link, seed = given.link, given.seed
         super().__init__(given)
         space = to_space(self._search_space or {})

@@ -21,6 +21,7 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from optuna_samplers import _logs
 from optuna_samplers._audit import attributes_note
 from optuna_samplers._scheduler import Mark, ScheduledSampler, state_of, value_of
 from optuna_samplers._settings import SpaceSettings
@@ -164,6 +165,12 @@ class POGPUCBSampler(Published, ScheduledSampler):
         """Refuses what cannot be tuned; shows what may be claimed, and warns if it is nothing."""
         study = self._tunable(study)
         guarantee = self.guarantee(study)
+        done = completed(study)
+        if len(done) == 1 and self._parameter not in done[0].params:
+            _logs.logger.warning(
+                f"The first trial asked for no row, so nothing is learnt from it. {self._rule} "
+                "Another name is given to the sampler as parameter=."
+            )
         if guarantee.protected:
             return
         fix = (

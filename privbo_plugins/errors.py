@@ -101,6 +101,13 @@ SET_BACK = (
 )
 """The error for a vault whose ledger is older than its guard remembers."""
 
+ONE_SPACE = (
+    "Suggest the same parameters with the same ranges, from public knowledge, in every trial: one "
+    "that applies to some choices only is suggested always and used where it applies. For a new "
+    "space start a new study; what it releases about the same records or users adds to this one's."
+)
+"""The fix for a trial of another search space."""
+
 ANOTHER_POINT = (
     "Of a trial of this name the vault holds a release at other parameters: the study or "
     "experiment is a copy of one that goes on beside the same vault. Nothing was released. Go on "

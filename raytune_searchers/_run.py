@@ -230,8 +230,9 @@ class HostedRun:
         name = type(self).__name__
         if self._space is None:
             raise RuntimeError(
-                f"{name} has no search space: pass param_space= to the Tuner, or search_space= to "
-                "the search, with at least one Tune domain such as tune.uniform(0, 1)."
+                f"{name} has no search space yet: a fit brings the Tuner's param_space=, or pass "
+                "search_space= to the search, with at least one Tune domain such as "
+                "tune.uniform(0, 1)."
             )
         if self._metric is None or self._mode is None:
             raise RuntimeError(

@@ -37,6 +37,11 @@ Array = NDArray[np.float64]
 FINISHED = str(Searcher.FINISHED)
 
 
+_USED_UP = (
+    "The plan of this search is used up, so no trial is run. Take search.recommend(); another "
+    "search has a budget of its own, which adds to this one's."
+)
+
 _STOPPED = (
     "A scheduler, or stop= of RunConfig, that ends trials at or before their last report leaves "
     "nothing to release: a trial's value exists when its function returns. Let the scheduler's "
@@ -61,6 +66,13 @@ def who_suggested(trial_id: str) -> str | None:
         type(search).__name__ for search in list(_OF_THIS_PROCESS) if trial_id in search._live
     )
     return next(found, None)
+
+
+def _no_point(answer: str, first: bool) -> str | None:
+    """Returns what Tune gets where there is no point; a fit that begins with none says why."""
+    if answer == "finished" and first:
+        warn(_USED_UP, UtilityWarning)
+    return FINISHED if answer == "finished" else None
 
 
 class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray has no types
@@ -100,7 +112,9 @@ class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray 
         self._param_space: dict[str, Any] = dict(given.search_space or {})
         self._space: TuneSpace | None = to_space(self._param_space)
         if given.search_space is not None and self._space is None:
-            raise ValueError("search_space must hold at least one parameter that varies.")
+            raise ValueError(
+                "search_space must hold at least one parameter that varies: tune.uniform(0, 1)."
+            )
         self._points = checked_points(given.points_to_evaluate)
         self._limit = checked_limit(given.max_concurrent)
         self._live: dict[str, Array] = {}
@@ -243,7 +257,8 @@ class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray 
         """
         if self._broken is not None:
             raise VaultError(self._broken)
-        if not self._suggesting:  # once a fit, and never by those who only read
+        first = not self._suggesting
+        if first:  # once a fit, and never by those who only read
             self._suggesting = self._reconcile = True
         elif self._here:
             self._check_lives()
@@ -256,7 +271,7 @@ class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray 
             return None
         answer, x = self._next(trial_id, space)
         if x is None:
-            return FINISHED if answer == "finished" else None
+            return _no_point(answer, first)
         self._live[trial_id] = x
         self._here.add(trial_id)
         return self._suggestion(trial_id)

@@ -203,6 +203,7 @@ def keep_private(trainable: Trainable, begin: Begin) -> Trainable:
         return dict(value)
 
     functools.update_wrapper(private, trainable)
+    private.is_private = True  # type: ignore[attr-defined]
     del private.__wrapped__  # type: ignore[attr-defined]
     if not hasattr(trainable, "__name__"):
         private.__name__ = private.__qualname__ = "private_trainable"
@@ -239,6 +240,8 @@ def check_trainable(trainable: Any, wrapper: str, returned: str) -> None:
         )
     if not callable(trainable):
         raise ValueError(f"{wanted}, got a {type(trainable).__name__}.")
+    if getattr(trainable, "is_private", None) is True:
+        raise ValueError(f"{wanted}; this one is private already: give it to the Tuner as it is.")
     if any(several(part) for several in _SEVERAL for part in _callables(trainable)):
         raise ValueError(
             f"{wanted}, once per trial; a generator or coroutine yields several. Return the last "

@@ -24,7 +24,7 @@ from privbo_plugins.algorithms.protocols import (
     Release,
 )
 from privbo_plugins.algorithms.registry import algorithm_of
-from privbo_plugins.errors import PrivacyError, SpaceChangedError, VaultError
+from privbo_plugins.errors import ONE_SPACE, PrivacyError, SpaceChangedError, VaultError
 from privbo_plugins.plots import History
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge
@@ -260,7 +260,7 @@ class LossReader:
 
     def _known(self) -> Learnt:
         if self._learnt is None:
-            raise PrivacyError("The search space is not known yet.")
+            raise PrivacyError("The search space is not known yet: run a trial first.")
         return self._learnt
 
     # What was released ----------------------------------------------------------------------
@@ -439,11 +439,8 @@ def space_changed(old: Space | None, new: Space) -> str:
     known = "" if old is None else f" over {', '.join(old.names)}"
     return (
         f"The search space of a private study{known} is fixed by its first trial (or by "
-        f"search_space=); this trial evaluated another one over {', '.join(new.names)}. Every "
-        "trial must suggest the same parameters with the same ranges: one that applies to some "
-        "choices only is suggested always and used where it applies. Nothing was stored or "
-        "charged; start a new study for a new space (on the same records its mu adds to this "
-        "one's: squares add up)."
+        f"search_space=), and this trial evaluated another one over {', '.join(new.names)}: "
+        f"nothing was stored or charged. {ONE_SPACE}"
     )
 
 

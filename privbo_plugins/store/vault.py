@@ -250,7 +250,10 @@ class Vault:
         # SQLite's own messages, which have a code, never quote values; those of drivers may: that
         # of Python's quotes a text that cannot be decoded. Only their type shows.
         text = str(error) if hasattr(error, "sqlite_errorname") else type(error).__name__
-        return f"The vault refused an operation ({text}). Nothing of it was kept."
+        return (
+            f"The vault refused an operation ({text}). Nothing of it was kept. See that its file "
+            "or server is where it was and can be written, and go on."
+        )
 
     def place(self) -> str:
         """Returns where the vault lies: what tells two copies of it apart, and nothing more."""

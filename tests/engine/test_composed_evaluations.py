@@ -222,7 +222,7 @@ def test_a_budget_is_spent_in_true_epsilons_over_several_runs() -> None:
     for run in range(4):
         evaluated(vault, f"run {run}", gaussian(0.01, 0.2), 1)
     curator = RewardSession(gaussian(1.0, 0.05), vault, "last", user_budget=2.0, user_delta=0.05)
-    with pytest.raises(BudgetExceededError, match=r"at delta=0\.05 in all"):
+    with pytest.raises(BudgetExceededError, match=r"user_budget=2 at delta=0\.05"):
         curator.check("0", "Jane")
     with pytest.raises(BudgetExceededError):
         curator.release("0", 0.25, "Jane", -1.0)

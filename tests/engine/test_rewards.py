@@ -89,7 +89,7 @@ def test_a_users_budget_is_that_of_all_runs_of_a_vault() -> None:
     one.release("0", 0.3, "Jane", 0.0)
     two.release("0", 0.3, "Jane", 0.0)
     for curator in (one, two):
-        with pytest.raises(BudgetExceededError, match=r"epsilon=1.5 in all"):
+        with pytest.raises(BudgetExceededError, match=r"user_budget=1, in all runs"):
             curator.release("1", 0.3, "Jane", 0.0)
     two.release("1", 0.3, "Joe", 0.0)
 
@@ -311,7 +311,7 @@ def test_a_user_is_refused_before_anything_is_drawn(
         with pytest.raises(BudgetExceededError, match="Nothing was drawn") as caught:
             refuse()
         assert f"user_budget={budget:.6g}" in str(caught.value)
-        assert f"epsilon={(evaluations + 1) * epsilon:.6g}" in str(caught.value)
+        assert "epsilon" not in str(caught.value)  # how often she was asked
         assert "Jane" not in str(caught.value)
         assert "0.3 " not in str(caught.value)
     assert noise.draws == evaluations

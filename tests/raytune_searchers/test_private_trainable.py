@@ -130,7 +130,7 @@ def test_trials_that_are_out_when_the_experiment_ends_are_looked_at(local_hosts:
         sent(private)(trial.config)
     experiment.end()
     assert private.guarantee().protected
-    with in_session("t0", lambda _row: None), pytest.raises(Exception, match="Nobody compares"):
+    with in_session("t0", lambda _row: None), pytest.raises(Exception, match="No callback"):
         sent(private)(trial.config)
 
 
@@ -150,7 +150,7 @@ def test_what_another_driver_has_watched_counts_for_nothing(
     private = private_of(counted(tmp_path))
     trial = Experiment(private.callback).begin("t0")
     local_hosts.job = "another"
-    with in_session("t0", lambda _row: None), pytest.raises(Exception, match="Nobody compares"):
+    with in_session("t0", lambda _row: None), pytest.raises(Exception, match="No callback"):
         sent(private)(trial.config)
     assert lines(tmp_path / "trained") == []
 
@@ -473,7 +473,7 @@ def test_a_trial_that_was_begun_by_an_experiment_that_died_runs_once_at_most(
     guarantee = private.guarantee()
     assert not guarantee.protected
     assert any(NEVER_COMPARED in reason for reason in guarantee.reasons)
-    with in_session("t1", lambda _: None), pytest.raises(PrivacyError, match="Nobody compares"):
+    with in_session("t1", lambda _: None), pytest.raises(PrivacyError, match="No callback"):
         sent(private)(sent({"x": 0.3}))
 
 
