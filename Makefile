@@ -24,7 +24,7 @@ $(VENV)/.%: pyproject.toml
 	@echo "Installing what $* needs into $(VENV)."
 	@[ -x $(BIN)/pip ] || $(PYTHON) -m venv $(VENV)
 	@[ -x $(UV) ] || $(PIP) uv || true
-	$(call install,--editable '.[$*]')
+	@$(call install,--editable '.[$*]')
 	@touch $@
 
 $(VENV)/.ray $(VENV)/.federation $(VENV)/.dev: $(VENV)/.demo

@@ -40,15 +40,16 @@ def draw(sampler: DPGIBOSampler, study: optuna.Study, path: Path) -> None:
     from matplotlib.figure import Figure
 
     history, last = sampler.history(study), study.trials[-1]
+    claim = sampler.guarantee(study).statement()
     (estimate,) = last.values
     values, noise = np.array([value for *_, value in history.values]), history.value_noise
     x, inside = np.arange(1, len(values) + 1), values < 8 * noise
-    best = ", ".join(f"{name} = {value:.2g}" for name, value in last.params.items())
+    best = ", ".join(f"{name} = {value:.3g}" for name, value in last.params.items())
     figure = Figure(figsize=(8, 3.4), layout="constrained", facecolor="white")
-    axes = figure.add_subplot(
-        xlabel="trial", ylabel="validation error", ylim=(-4 * noise, 13 * noise),
-        title=str(sampler.guarantee(study)).split(" (")[0],
-    )  # fmt: skip
+    axes = figure.add_subplot(xlabel="trial", ylabel="validation error")
+    axes.set_ylim(-4 * noise, 13 * noise)
+    shown = f"{claim.sentence.partition('. ')[0]}.\n{dict(claim.rows).get('Privacy', '')}"
+    axes.set_title(shown, fontsize=10)
     bars: dict[str, Any] = {"fmt": "o", "markersize": 3.5, "elinewidth": 0.8, "color": "#3b82c4"}
     axes.errorbar(x[inside], values[inside], noise, label="released, with its noise", **bars)
     above = np.full((~inside).sum(), 8 * noise)
