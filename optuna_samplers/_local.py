@@ -240,9 +240,8 @@ class LocalObjective(Releasing, Studies[_Rewards]):
         else:
             guarantee = _without_ledger(self.mechanism, found)
         said = ledger is None and _study.GUARANTEE_ATTR in study.user_attrs
-        if not (guarantee.protected and said):  # the ledger may know why nothing is claimed
-            _study.show_guarantee(study, guarantee)
-        return guarantee
+        # The ledger may know why nothing is claimed.
+        return _study.show_guarantee(study, guarantee, write=not (guarantee.protected and said))
 
     def _ledger(self, study: Study, users_named: bool) -> RewardSession | None:
         """The ledger of the study's evaluations; None where it has begun none, or is elsewhere.

@@ -297,8 +297,7 @@ class LossRun(OfStudy):
         beside = together([self._config.mu] * (1 + others))
         notes = (*guarantee.notes, *_audit.attributes_note(study), *beside)
         guarantee = replace(guarantee, notes=notes)
-        _study.show_guarantee(study, guarantee)
-        return guarantee
+        return _study.show_guarantee(study, guarantee)
 
     def look_around(self, study: Study) -> None:
         """Notices what others have written since, so that the study never claims too much."""

@@ -22,8 +22,8 @@ from optuna.trial import FrozenTrial
 
 from optuna_samplers._study import completed
 from privbo_plugins.drawing import Picture
-from privbo_plugins.page import Report, Table, template
-from privbo_plugins.privacy.statement import as_markdown
+from privbo_plugins.page import Report, Table
+from privbo_plugins.privacy.statement import as_markdown, template
 from privbo_plugins.reports import WORTH
 
 _PART = 2045
@@ -106,9 +106,6 @@ def _note(
     trial: FrozenTrial | None,
 ) -> str:
     """Writes the study's note (``note.md``), in which no text from outside is markup."""
-    guarantee = report.guarantee
-    sentence, at_most = guarantee.lasting_lines()
-    reasons = "; ".join(guarantee.reasons)[:300] or "No release stands behind what is shown."
     worth = next((s.content for s in report.sections if s.heading == WORTH), None)
     note = template(Path(__file__).with_name("note.md"), as_markdown, short=_short)
     return note.render(
@@ -117,8 +114,7 @@ def _note(
         listed=list((recommended or {}).items())[:_ROWS],
         worth=worth.rows if isinstance(worth, Table) else (),
         trial=trial,
-        sentence=sentence,
-        cost=at_most if guarantee.protected else reasons,
+        guarantee=report.guarantee.statement(lasting=True),
     )
 
 

@@ -34,7 +34,7 @@ from optuna_samplers._study import (
 )
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, UtilityWarning, warn
 from privbo_plugins.plots import Report
-from privbo_plugins.privacy.guarantee import PrivacyGuarantee
+from privbo_plugins.privacy.claim import PrivacyGuarantee
 from privbo_plugins.spaces import Space
 
 

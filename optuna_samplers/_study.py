@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import optuna
@@ -15,9 +16,11 @@ from optuna.trial import FrozenTrial, TrialState
 
 from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.files import LogHead
-from privbo_plugins.privacy.guarantee import PrivacyGuarantee
+from privbo_plugins.privacy.claim import PrivacyGuarantee
 from privbo_plugins.store.run import Run
 from privbo_plugins.store.vault import Vault
+
+Kind = TypeVar("Kind", bound=PrivacyGuarantee)
 
 GUARANTEE_ATTR = "privbo:guarantee"
 """Study attribute with the guarantee as a paragraph, for the dashboard."""
@@ -37,10 +40,15 @@ _STUDY_TABLES = "studies", "trials", "trial_values"
 _SEARCH_CV = "optuna_integration.sklearn.sklearn"
 
 
-def show_guarantee(study: Study, guarantee: PrivacyGuarantee) -> None:
-    """Writes the guarantee's lasting paragraph into the study, if it has changed."""
-    if study.user_attrs.get(GUARANTEE_ATTR) != guarantee.lasting:
+def show_guarantee(study: Study, guarantee: Kind, *, write: bool = True) -> Kind:
+    """Writes the guarantee's lasting paragraph into the study, if it has changed.
+
+    Returns:
+        The guarantee with the study's name.
+    """
+    if write and study.user_attrs.get(GUARANTEE_ATTR) != guarantee.lasting:
         study.set_user_attr(GUARANTEE_ATTR, guarantee.lasting)
+    return replace(guarantee, where=f"{study.study_name} (Optuna)")
 
 
 def key_of(trial: FrozenTrial) -> str:

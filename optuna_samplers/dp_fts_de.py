@@ -205,7 +205,7 @@ class DPFTSDESampler(StudySampler[_Agent]):
             FederationError: If the server cannot be reached.
         """
         guarantee = self.link.guarantee()
-        if study is not None:
+        if study is not None:  # whose name is the agent's own, and is left out
             show_guarantee(whole(study), guarantee)
         return guarantee
 

@@ -326,8 +326,7 @@ class POGPUCBSampler(Published, ScheduledSampler):
         claim = self._claimed
         notes = (*claim.notes, *attributes_note(study))
         guarantee = replace(claim, n_answers=len(completed(study)), notes=notes)
-        show_guarantee(study, guarantee)
-        return guarantee
+        return show_guarantee(study, guarantee)
 
     def history(self, study: Study) -> RowHistory:
         """Answers that the study shows, and the model's view of their rows.

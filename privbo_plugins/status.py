@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from privbo_plugins.errors import UtilityWarning, warn
-from privbo_plugins.privacy.guarantee import PrivacyGuarantee
+from privbo_plugins.privacy.claim import PrivacyGuarantee
 
 _SCORES = set("accuracy acc auc score scores reward rewards precision recall f1 r2".split())
 _LOSSES = set("loss losses error errors cost costs regret neg negative minus".split())

@@ -419,7 +419,8 @@ class ComparedRun(HostedRun):
         seen = [self._look_again(trial, report) for trial in stored]
         if not all(seen) or (stored and not self._passed):
             self._unaudited = not all(seen)
-        return self._report()
+        report = self._report()
+        return {**report, "guarantee": replace(report["guarantee"], where="Ray Tune")}
 
     def _look_again(self, stored: Stored, report: Mapping[str, Any]) -> bool:
         """Compares a stored trial with a report, and says whether that could be done."""

@@ -33,6 +33,7 @@ from privbo_plugins.errors import PrivacyWarning, warn
 from privbo_plugins.plots import Report, RowHistory
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.privacy.words import WORDS
 from privbo_plugins.reports import row_history, rows_report
 from privbo_plugins.sessions.scheduler import FailureCounts
 from privbo_plugins.settings import Published, evolve, named, setting, settings, takes
@@ -46,8 +47,6 @@ from raytune_searchers._space import TuneSpace, domains_of
 Array = NDArray[np.float64]
 
 NO_MANIFEST = "the search was given a bare matrix without a manifest"
-
-_BESIDE = "what trials report beside the answer"
 
 _SEEN_BESIDE = (
     "results hold values under other names than the search's metric, or in the place of a config"
@@ -427,7 +426,8 @@ class POGPUCBSearch(Published, TuneSearch):
                     rows.add(row)
         made = self._rows.claim(len(rows))
         notes = (*made.notes, *((_SEEN_BESIDE,) if self._beside else ()))
-        return replace(made, not_covered=(*made.not_covered, _BESIDE), notes=notes)
+        limits = (*made.not_covered, WORDS["rows_on_ray"]["conditions"]["beside"])
+        return replace(made, not_covered=limits, notes=notes, where="Ray Tune")
 
     def history(self) -> RowHistory:
         """Answers that trials have reported, and the model's view of their rows."""

@@ -76,8 +76,8 @@ def check_guarantee(guarantee: Any, printed: str) -> None:
     assert guarantee.protected
     assert (guarantee.mu, guarantee.n_releases, guarantee.n_records) == (MU, T, N)
     assert guarantee.mu_spent == pytest.approx(MU)
-    assert "means of clipped values, one a trial" in printed
-    assert "Everything this run publishes is 1-GDP" in printed
+    assert "means of clipped values, one a trial" in guarantee.details()
+    assert "mu = 1 (Gaussian differential privacy)" in printed
 
 
 # The page and the files -------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def test_it_runs_on_optuna(
     check_noise([(trial.params["x"], trial.value) for trial in study.trials])
     check_guarantee(sampler.guarantee(study), capsys.readouterr().out)
     assert sampler.recommend(study) == study.best_params
-    assert "1-GDP" in (tmp_path / "sixth.html").read_text()
+    assert "mu = 1 (Gaussian" in (tmp_path / "sixth.html").read_text()
 
 
 class Tuner:
@@ -156,7 +156,7 @@ def test_it_runs_on_ray_tune(
         check_guarantee(search.guarantee(results), capsys.readouterr().out)
         best = min(results, key=lambda trial: trial.metrics["loss"])
         assert search.recommend() == best.config
-    assert "1-GDP" in (tmp_path / "sixth-on-ray.html").read_text()
+    assert "mu = 1 (Gaussian" in (tmp_path / "sixth-on-ray.html").read_text()
 
 
 def test_it_runs_on_the_third_host(
@@ -177,7 +177,7 @@ def test_rewards_of_users_run_on_the_third_host(
     assert guarantee.protected
     assert (guarantee.n_evaluations, guarantee.most_evaluations) == (3, 1)
     assert loop.recommend()["volume"] in range(11)
-    assert "1-LDP" in capsys.readouterr().out
+    assert "epsilon = 1 at delta = 0 in each" in capsys.readouterr().out
 
 
 @pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:ray.*")

@@ -223,7 +223,7 @@ def release(
     table.save(out)
     return Answer(
         f"{table.n} rows with {table.r} columns are in {out}. Give the modeler this file.\n\n"
-        f"{curator.guarantee()}"
+        f"{curator.guarantee().details()}"
     )
 
 
@@ -359,4 +359,4 @@ def report(table: Path, vault: str | None, run: str) -> Answer:
         if curator.manifest != found.manifest:
             raise ValueError(f"{table.name} is not what this vault has released as {run!r}.")
         guarantee = curator.guarantee()
-    return Answer(guarantee, guarantee.to_dict())
+    return Answer(guarantee.details(), guarantee.to_dict())

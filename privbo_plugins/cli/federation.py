@@ -172,7 +172,7 @@ def serve(
             )
             _watch(server, health_at)
         except KeyboardInterrupt:
-            return Answer(f"\n{server.guarantee()}")
+            return Answer(f"\n{server.guarantee().details()}")
 
 
 def _watch(server: FederatedServer, health_at: tuple[str, int] | None) -> NoReturn:

@@ -90,7 +90,7 @@ def guarantee(
     if data_label is not None:
         of_all = {"data_label": data_label, "runs": [one.name for one in runs]}
         return Answer(
-            f"{data_label}: {names}\n\n{total}\n\n"
+            f"{data_label}: {names}\n\n{total.details()}\n\n"
             "Only runs that were given this label are added up (privbo label).",
             of_all | {"guarantee": total.to_dict(), "figures": total.figures()},
         )
@@ -102,7 +102,7 @@ def guarantee(
     }  # fmt: skip
     shown = f"\n\nThe study agrees with it in {len(compared)} lines." * bool(compared)
     return Answer(
-        f"{names} ({_what(one.kind, one.algorithm)})\n\n{total}{shown}\n\n{unknown}",
+        f"{names} ({_what(one.kind, one.algorithm)})\n\n{total.details()}{shown}\n\n{unknown}",
         facts if run is not None else facts | {"runs": [_facts(one)]},
     )
 

@@ -153,17 +153,20 @@ class Certificate:
         """The claim, and how to check it."""
         facts = self.facts
         told = Statement.from_dict(facts["statement"])
-        more = [
+        box = [
             ("Study or studies", "; ".join(run["run"] for run in facts["runs"])),
             ("Data", facts["data_label"] or "not labelled"),
             ("Covers", facts["covers"]),
             ("Date", facts["issued"]),
+        ]
+        more = [
             ("Made by", f"privbo-plugins {facts['version']}"),
             ("Ledger", f"{facts['ledger']['lines']} lines, head {facts['ledger']['head']}"),
             ("How to check it", facts["check"]),
         ]
         unknown = ("What the vault alone cannot know", list(facts["not_known"]))
-        return replace(told, rows=[*told.rows, *more], lists=[*told.lists, unknown])
+        lists, folded = [*told.lists, unknown], [*told.folded, *more]
+        return replace(told, rows=[*told.rows, *box], lists=lists, folded=folded)
 
     def to_json(self) -> str:
         """The file that can be checked."""
@@ -172,9 +175,6 @@ class Certificate:
     def to_markdown(self) -> str:
         """For people."""
         return f"# Privacy certificate\n\n{self.statement().to_markdown()}"
-
-    def _repr_markdown_(self) -> str:
-        return self.to_markdown()
 
     def _repr_html_(self) -> str:
         return self.statement().to_html()

@@ -15,7 +15,7 @@ from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.registry import entry
 from privbo_plugins.errors import VaultError
 from privbo_plugins.page import Report, Section, Table
-from privbo_plugins.privacy.guarantee import PrivacyGuarantee
+from privbo_plugins.privacy.claim import PrivacyGuarantee
 from privbo_plugins.privacy.local import stored_mechanism
 from privbo_plugins.privacy.statement import legible
 from privbo_plugins.privacy.words import WORDS

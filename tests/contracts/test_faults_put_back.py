@@ -49,9 +49,9 @@ def test_what_a_study_remembers_is_not_somebody_elses(tmp_path: Path) -> None:
     study = optuna.create_study(sampler=sampler)
     study.optimize(sampler.private(squares), n_trials=2)
     assert [name for name in study.user_attrs if name.startswith("privbo:head:")]
-    assert "did not write" not in str(sampler.guarantee(study))
+    assert "did not write" not in sampler.guarantee(study).details()
     study.set_user_attr("mine", 1)
-    assert "did not write and which are not covered: mine" in str(sampler.guarantee(study))
+    assert "did not write and which are not covered: mine" in sampler.guarantee(study).details()
 
 
 def test_a_study_refuses_a_vault_that_was_put_back(scene: Scene) -> None:

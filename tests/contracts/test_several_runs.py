@@ -38,7 +38,7 @@ def quiet() -> Iterator[None]:
 def said(guarantee: Any) -> float | None:
     """What a guarantee says of several runs together."""
     found = re.findall(
-        r"this object has made \d+ runs: .* (\S+)-GDP at most together", str(guarantee)
+        r"this object has made \d+ runs: .* (\S+)-GDP at most together", guarantee.details()
     )
     assert len(found) <= 1
     return float(found[0]) if found else None

@@ -402,9 +402,9 @@ def test_a_parameter_that_is_none_is_refused_with_the_forms_that_there_are(
 # Vaults -----------------------------------------------------------------------------------------
 
 
-def records(url: str, steps: int = 9) -> Session:
+def records(url: str, steps: int = 9, config: Any = SHORT) -> Session:
     """A whole run of per-record losses."""
-    session = Session.open(open_vault(url), "optuna/digits", SHORT, maximize=False, seed=1)
+    session = Session.open(open_vault(url), "optuna/digits", config, maximize=False, seed=1)
     session.set_space(LINE)
     go_on(session, range(steps))
     return session
@@ -447,16 +447,16 @@ RANDOMISED = {"outcome_epsilon": 1.0, "outcome_range": (0.0, 1.0)}
 
 
 def own_claim(host: Any) -> str:
-    return str(host.guarantee())
+    return str(host.guarantee().details())
 
 
 RUNS: dict[str, tuple[Callable[[str], Any], str, Callable[[Any], str]]] = {
     "records": (records, "digits", own_claim),
-    "rewards": (rewards, "1f2e", lambda ledger: str(ledger.guarantee(3, users_named=True))),
+    "rewards": (rewards, "1f2e", lambda ledger: ledger.guarantee(3, users_named=True).details()),
     "rewards of nobody": (
         lambda url: rewards(url, (None, None)),
         "1f2e",
-        lambda ledger: str(ledger.guarantee(2, users_named=False)),
+        lambda ledger: ledger.guarantee(2, users_named=False).details(),
     ),
     "federation": (federation, "federation", own_claim),
     "rows": (table, "table", own_claim),
@@ -659,8 +659,8 @@ def test_a_served_federation_releases_its_rounds_and_ends_with_its_guarantee(
         out, err = ended(served, signal.SIGINT)
     assert err == ""
     assert "2 rounds released, 0 to come." in out
-    claim = out.rstrip().splitlines()[-1]
-    assert claim.startswith("Everything this federation broadcasts is user-level (epsilon = 4.00")
+    claim = out[out.index("Privacy ") :].rstrip()
+    assert re.match(r"Privacy +epsilon = 4\.00 at delta = \S+, for a whole agent", claim)
     assert not any(text.rpartition("#")[2] in first + out for text in texts)
     url = f"sqlite:///{tmp_path}/server.db"
     assert claim in printed("guarantee", "--vault", url, "--run", "federation")

@@ -174,7 +174,7 @@ def test_a_pure_run_after_gaussian_ones_claims_no_delta_of_zero() -> None:
     ]
     delta = sum(p * profile(mu, max(guarantee.epsilon - math.log(p / q), 0)) for p, q in coins)
     assert delta <= guarantee.delta_most
-    assert "at delta = 0.01" in str(guarantee)
+    assert "at delta = 0.01" in guarantee.details()
 
 
 def test_the_claimed_delta_covers_every_user_of_the_run() -> None:

@@ -81,7 +81,7 @@ def told(folder: Path) -> dict[int, float]:
 
 def test_a_table_is_released_once_and_written_again(folder: Path, capsys: Any) -> None:
     assert release(folder) == 0
-    assert "(epsilon = 2.00, delta = 1e-06)-differentially private" in capsys.readouterr().out
+    assert "epsilon = 2.00 at delta = 1e-06, for the table" in capsys.readouterr().out
     assert release(folder, out="again.parquet") == 0
     one, two = ReleasedTable.load(folder / "t.npz"), ReleasedTable.load(folder / "again.parquet")
     assert np.array_equal(one.Z, two.Z)

@@ -90,8 +90,9 @@ def test_the_note_tells_values_recommendation_and_guarantee_in_this_order(
         "95 % interval",
         f"Trial {told.number} was run there",
         "Guarantee",
+        "Not protected: training records",
         "all 900 validation records but one",
-        "Spent at most: mu = 1, whatever",
+        "at most mu = 1, whatever",
         "privbo:guarantee",
     ]
     places = [text.index(piece) for piece in pieces]

@@ -64,7 +64,7 @@ def test_another_draw_than_the_released_one_is_unprotected(
     again, same = study_at(tmp_path)
     guarantee = again.guarantee(same)
     assert not guarantee.protected
-    assert "set_user_attr data that was not declared public" in str(guarantee)
+    assert "set_user_attr data that was not declared public" in guarantee.details()
 
 
 def change(folder: Path, trial_id: int, shown: Any) -> None:

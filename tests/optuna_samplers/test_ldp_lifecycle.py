@@ -270,7 +270,7 @@ def test_a_retry_shows_the_same_release(died: str) -> None:
     assert release is None or study.trials[1].value == release
     check_protected(private, study, 2)
     assert private.guarantee(study).most_evaluations == 2
-    assert "trials failed" in str(private.guarantee(study))
+    assert "trials failed" in private.guarantee(study).details()
 
 
 @pytest.mark.parametrize("how", ["a new wrapper", "a pickled wrapper"])
@@ -432,7 +432,7 @@ def test_test_noise_is_remembered_for_ever(tmp_path: Path) -> None:
     check_exposed(fake.guarantee(study), study)
     for later in (wrapped(vault=vault), pickle.loads(pickle.dumps(fake)), wrapped()):
         study.optimize(later, n_trials=1)
-        assert "test source" in str(later.guarantee(study))
+        assert "test source" in later.guarantee(study).details()
         check_exposed(later.guarantee(study), study)
     check_exposed(make(mechanism="laplace").guarantee(study), study)
 
@@ -444,7 +444,7 @@ def test_a_study_of_two_mechanisms_is_not_claimed() -> None:
     study.optimize(second, n_trials=1)
     for private in (first, second, make(mechanism="laplace")):
         check_exposed(private.guarantee(study), study)
-        assert "another mechanism" in str(private.guarantee(study))
+        assert "another mechanism" in private.guarantee(study).details()
 
 
 # Users ----------------------------------------------------------------------------------------
@@ -521,7 +521,7 @@ def test_what_stood_under_the_objectives_own_attributes_unprotects(name: str) ->
     with pytest.warns(PrivacyWarning, match="not declared public"):
         study.tell(trial, private(trial))
     check_exposed(private.guarantee(study), study)
-    assert "not declared public" in str(private.guarantee(study))
+    assert "not declared public" in private.guarantee(study).details()
 
 
 def test_the_plugins_own_attributes_are_closed() -> None:
@@ -535,4 +535,4 @@ def test_the_plugins_own_attributes_are_closed() -> None:
     with suppress(PrivacyError, ValueError):
         study.optimize(private, n_trials=1)
     guarantee = private.guarantee(study)
-    assert not guarantee.protected or "set_user_attr public" in str(guarantee)
+    assert not guarantee.protected or "set_user_attr public" in guarantee.details()

@@ -59,7 +59,7 @@ def read(key: str, kind: Any, folder: Path) -> list[Any]:
 
 _FIGURES = ("mu_spent", "epsilon_spent", "epsilon_most")
 
-_SAID = re.compile(r"(?:Spent so far: (?:mu|epsilon)|evaluations: epsilon) = (\d+\.?\d*)")
+_SAID = re.compile(r"(?:Spent and left +(?:mu|epsilon)|evaluations: epsilon) = (\d+\.?\d*)")
 
 
 def figures(guarantee: Any) -> list[float]:

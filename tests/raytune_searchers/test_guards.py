@@ -166,8 +166,8 @@ def test_public_reports_reach_tune_with_their_checkpoint_and_are_noted(guarded: 
     guarantee = guarded.search.guarantee(guarded.results)
     assert guarantee.protected
     for name in ("train_loss", "epoch", "checkpoint"):
-        assert f"report_public({name})" in str(guarantee)
-    assert "report_public(loss" not in str(guarantee)
+        assert f"report_public({name})" in guarantee.details()
+    assert "report_public(loss" not in guarantee.details()
 
 
 def test_a_report_ends_the_trial_says_what_to_do_and_writes_no_result(guarded: Guarded) -> None:

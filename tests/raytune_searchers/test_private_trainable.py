@@ -114,7 +114,7 @@ def test_a_value_that_was_released_and_never_compared_unprotects_until_all_rows_
     search_of(private)._here.clear()  # as another process that reads the run
     guarantee = private.guarantee()
     assert not guarantee.protected
-    assert NEVER_COMPARED in str(guarantee)
+    assert NEVER_COMPARED in guarantee.details()
     last = {"trial_id": "t1", "training_iteration": 2, **returned}
     assert not private.guarantee([Trial("t1", {"x": 0.5}, last)]).protected  # one row is missing
     whole = last | {"training_iteration": 1}
@@ -313,7 +313,7 @@ def test_what_a_callback_has_seen_of_a_vault_in_memory_outlives_its_process(
     guarantee = restored._run.guarantee()
     assert guarantee.protected
     assert guarantee.n_releases == 1
-    assert "the vault has ended" in str(guarantee)
+    assert "the vault has ended" in guarantee.details()
 
 
 def test_a_release_beyond_the_last_report_of_a_vault_that_ended_is_not_claimed(
@@ -329,7 +329,7 @@ def test_a_release_beyond_the_last_report_of_a_vault_that_ended_is_not_claimed(
         experiment.step()
     guarantee = private.guarantee()
     assert not guarantee.protected
-    assert "more had been released than its last report knew" in str(guarantee)
+    assert "more had been released than its last report knew" in guarantee.details()
 
 
 def test_a_vault_that_ends_after_the_last_experiment_leaves_all_that_it_knew(
@@ -347,7 +347,7 @@ def test_a_vault_that_ends_after_the_last_experiment_leaves_all_that_it_knew(
     guarantee = private.guarantee(trials)
     assert guarantee.protected, guarantee
     assert guarantee.mu_spent == guarantee.mu  # at most: more may have been drawn since
-    assert "the vault has ended" in str(guarantee)
+    assert "the vault has ended" in guarantee.details()
     assert len(private.history().values) == 60
 
 

@@ -644,7 +644,7 @@ def test_each_fit_to_the_training_records_is_charged_before_it_happens(
         assert _trainings_in(tmp_path) == n
         ((mu, so_far, most),) = search.guarantee_.trainings
         assert (mu, so_far) == (0.5, n)
-        assert f"{n} trainings declared 0.5-GDP each compose to" in str(search.guarantee_)
+        assert f"{n} trainings declared 0.5-GDP each compose to" in search.guarantee_.details()
         shown = search.study_.user_attrs["privbo:guarantee"]
         assert f"at most {most:g} trainings declared 0.5-GDP each" in shown
     assert n == len(search.study_.trials) + 3 * refit
