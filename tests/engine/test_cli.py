@@ -479,7 +479,8 @@ def test_a_vault_tells_the_hosts_own_claim_and_what_is_not_known_and_nothing_in_
             return list(database.iterdump())
 
     before = contents()
-    headline, paragraph, unknown = printed("guarantee", *own).rstrip().split("\n\n")
+    headline, *parts, unknown = printed("guarantee", *own).rstrip().split("\n\n")
+    paragraph = "\n\n".join(parts)
     assert kind in headline
     assert paragraph == claim
     assert unknown.splitlines()[1:] == [f"- {fact}" for fact in NOT_KNOWN[kind]]
@@ -492,7 +493,11 @@ def test_a_vault_tells_the_hosts_own_claim_and_what_is_not_known_and_nothing_in_
 
     printed("report", *own, "--out", str(tmp_path / "r.html"))
     page = (tmp_path / "r.html").read_text()
-    for part in (claim.split(" (")[0], "What this vault alone cannot know", "head of the ledger"):
+    for part in (
+        f"{claim.split()[0]} protected: each ",
+        "What this vault alone cannot know",
+        "head of the ledger",
+    ):
         assert part in page
     assert page.count("<svg ") >= 1
     assert kind != "records" or "<td>x</td>" in page
