@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from sklearn.base import is_classifier
 
 from privbo_plugins import losses
 from privbo_plugins.convert import as_labels
-from privbo_plugins.errors import UtilityWarning
+from privbo_plugins.errors import UtilityWarning, warn
 from privbo_plugins.foreign import answer, words
 
 NAMED: Mapping[str, Any] = {
@@ -127,7 +126,7 @@ def warn_of_rare_class(given: Any, estimator: Any, y: Any) -> None:
             f"makes few. loss='balanced' lets classes count alike, with {largest:.3g} times the "
             "noise; loss='brier' tunes probabilities; loss='zero_one' ends this warning."
         )
-        warnings.warn(text, UtilityWarning, stacklevel=5)
+        warn(text, UtilityWarning)
 
 
 def _function(loss: Any, estimator: Any) -> Callable[..., Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import uuid
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -33,7 +32,7 @@ from privbo_plugins import losses
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
 from privbo_plugins.algorithms.protocols import CentralPlan
 from privbo_plugins.algorithms.registry import entry
-from privbo_plugins.errors import PrivacyWarning
+from privbo_plugins.errors import PrivacyWarning, warn
 from privbo_plugins.foreign import no_attribute
 from privbo_plugins.privacy.figures import together
 from privbo_plugins.privacy.guarantee import Guarantee
@@ -204,7 +203,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         before: dict[str, float] = vars(self).get("_fits", {})
         if run not in before and math.isfinite(mu):
             for note in together([*before.values(), mu]):
-                warnings.warn(f"fit spends anew: {note}.", PrivacyWarning, stacklevel=4)
+                warn(f"fit spends anew: {note}.", PrivacyWarning)
         self._fits = before | {run: mu}
         self._keep(*_searched(given, task), task)
 
