@@ -311,10 +311,9 @@ class PrivateSampler(LossStudies, StudySampler[LossRun]):
 
     # Optuna's hooks -------------------------------------------------------------------------
 
-    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+    def _admit(self, study: Study, trial: FrozenTrial) -> None:
         """Charges the training that the trial is about to do, if a cost was declared."""
-        super().before_trial(study, trial)
-        own = self._current(whole(study))
+        own = self._current(study)
         if own.session.finished and not study._stop_flag:  # which other trials' threads may set
             _logs.logger.warning(
                 "The plan of this study is used up: the trial releases nothing new. Take "

@@ -85,11 +85,10 @@ class RewardSampler(ScheduledSampler):
 
     # Optuna's hooks -------------------------------------------------------------------------
 
-    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        """Refuses what cannot be tuned; warns if nothing is privatised."""
-        super().before_trial(study, trial)
+    def _admit(self, study: Study, trial: FrozenTrial) -> None:
+        """Warns if nothing is privatised."""
         if self.mechanism is None:
-            self._warn(whole(study), NOT_PRIVATE)
+            self._warn(study, NOT_PRIVATE)
 
     def _suggest(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]

@@ -11,6 +11,7 @@ import abc
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -257,10 +258,19 @@ class StudySampler(ReportedStudies[S], BaseSampler):
         self._independent.reseed_rng()
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        """Refuses what cannot be tuned."""
+        """Refuses what cannot be tuned, and ends the trial then: Optuna would leave it running."""
         _logs.begin()
-        self._tunable(study)
-        refuse_optuna_search(type(self).__name__)
+        try:
+            whole_study = self._tunable(study)
+            refuse_optuna_search(type(self).__name__)
+            self._admit(whole_study, trial)
+        except BaseException:
+            with suppress(Exception):  # the storage may be what fails
+                study._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
+            raise
+
+    def _admit(self, study: Study, trial: FrozenTrial) -> None:
+        """Does what comes before every trial; raises what refuses it."""
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial

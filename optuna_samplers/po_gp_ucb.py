@@ -161,9 +161,8 @@ class POGPUCBSampler(Published, ScheduledSampler):
 
     # Optuna's hooks ---------------------------------------------------------------------------
 
-    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        """Refuses what cannot be tuned; shows what may be claimed, and warns if it is nothing."""
-        study = self._tunable(study)
+    def _admit(self, study: Study, trial: FrozenTrial) -> None:
+        """Shows what may be claimed, and warns if it is nothing."""
         guarantee = self.guarantee(study)
         done = completed(study)
         if len(done) == 1 and self._parameter not in done[0].params:

@@ -169,7 +169,7 @@ class MeansRun(LossesRun):
             VaultError: If not.
         """
         if self._broken is not None:
-            raise VaultError(self._broken)
+            raise self._broken
         self._check_lives()
 
     def begin_trial(self, trial_id: str, config: Mapping[str, Any]) -> None:

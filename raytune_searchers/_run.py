@@ -20,6 +20,7 @@ from privbo_plugins.errors import PrivacyWarning, UtilityWarning, VaultError, wa
 from privbo_plugins.files import replace_file
 from privbo_plugins.plots import Report
 from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.sanitize import OWN_ERRORS
 from privbo_plugins.sessions.scheduler import FirstTrials
 from privbo_plugins.shown import (
     ALTERED,
@@ -127,7 +128,7 @@ class HostedRun:
         kind, name = self._HOST, self._actor_name
         self._anchor: Any = kind and anchor(name, kind, may_begin=may_begin, noise=noise)
         self._channel: Channel | None = None
-        self._broken: str | None = None
+        self._broken: Exception | None = None
         self._kept: tuple[Path | None, int] = None, 0
         self._pace = FirstTrials()
 
@@ -167,8 +168,9 @@ class HostedRun:
         channel = self._channel
         if channel is None:
             return
-        status = self._last = channel.call(self._STATUS, self._unaudited)
+        status = channel.call(self._STATUS, self._unaudited)
         self._see(status["head"])
+        self._last = status
         if folder is None or self._handle is not None or not status.get("partial"):
             return
         done, (where, kept) = status["done"], self._kept
@@ -262,12 +264,16 @@ class HostedRun:
     # What the user reads ---------------------------------------------------------------------
 
     def _report(self) -> dict[str, Any]:
-        """The vault's public report, or the last one that was saved if the vault has ended."""
+        """The vault's public report, or the last one that was saved if a vault in memory ended.
+
+        Raises:
+            VaultError: If a database does not answer, is gone, or shows less than it did.
+        """
         try:
             return self._report_now()
         except VaultError:
             last = self._lasting()
-            if last is None:
+            if last is None or self._handle is not None:
                 raise
             known = {**last, **self._kept_details()}
             return {**known, "guarantee": self._as_far_as_known(known)}
@@ -276,8 +282,8 @@ class HostedRun:
         for reason in self._exposed:  # the vault may have failed when it was first told
             self._call("mark_unprotected", reason)
         report: dict[str, Any] = self._call("report", self._unaudited)
-        self._last = report
         self._see(report["head"])
+        self._last = report
         return report
 
     def _as_far_as_known(self, report: Mapping[str, Any]) -> Any:
@@ -301,10 +307,10 @@ class HostedRun:
         report = self._report()
         if name not in report:
             raise VaultError(
-                "The vault does not answer, and the search's checkpoint keeps single releases of "
-                f"the first {SHORT_RUN} trials only: of longer runs the vault's database holds "
-                "them. guarantee() and recommend() go without; for history() and report() put the "
-                "database back."
+                "The vault in memory has ended, and of a run of more than "
+                f"{SHORT_RUN} trials the search's checkpoint keeps no single releases, which "
+                "history() and report() need; guarantee() and recommend() go without. A vault in "
+                "a database keeps them."
             )
         return report[name]
 
@@ -365,8 +371,16 @@ class ComparedRun(HostedRun):
         shown, given = self._read(trial_id, row), self._configs(trial_id)
         self._compare_config(shown, given)
         self._unless_broken(end, trial_id, row, error)
+        if error and self._has_host and self._ENDS_WITH_HOST:
+            self._unless_broken(self._check_kind)
         if self._has_host and comparable(shown.config, given):
             self._see_whole(trial_id)
+
+    def _check_kind(self) -> None:
+        """Ends the experiment in the driver if its function returns another kind of thing."""
+        found = self._call("ends_with")
+        if found is not None:
+            self._broken = OWN_ERRORS[found[0]](found[1])
 
     def _audit(self, trial_id: str, row: Row) -> TrialRecord:
         """Compares a row with what the host knows now."""
@@ -396,7 +410,7 @@ class ComparedRun(HostedRun):
         try:
             self._call("mark_unprotected", reason)
         except VaultError as error:
-            self._broken = str(error)
+            self._broken = VaultError(str(error))
         if not known:
             text = f"Nothing is protected: {reason}. {fix}".strip()
             warn(text, PrivacyWarning)
@@ -409,7 +423,7 @@ class ComparedRun(HostedRun):
         try:
             step(*args)
         except VaultError as error:
-            self._broken = str(error)
+            self._broken = VaultError(str(error))
             if any(isinstance(a, Mapping) and self._read(str(args[0]), a) for a in args):
                 self._unaudited, self._passed = True, self._passed | {str(args[0])}
 

@@ -241,7 +241,8 @@ class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray 
         self._live.clear()
         self._here.clear()
         self._paused.clear()
-        self._channel, self._suggesting = None, False
+        self._broken = self._channel = None
+        self._suggesting = False
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         """Takes the limit of ``max_concurrent_trials`` or a ``ConcurrencyLimiter``."""
@@ -256,7 +257,7 @@ class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray 
             VaultError: If the vault is gone.
         """
         if self._broken is not None:
-            raise VaultError(self._broken)
+            raise self._broken
         first = not self._suggesting
         if first:  # once a fit, and never by those who only read
             self._suggesting = self._reconcile = True

@@ -12,7 +12,7 @@ import inspect
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,12 @@ from ray import tune
 
 from privbo_plugins import sanitize
 from privbo_plugins.convert import as_losses, index_of
-from privbo_plugins.errors import ANOTHER_POINT, PrivacyError
+from privbo_plugins.errors import (
+    ANOTHER_POINT,
+    NotARewardError,
+    NotLossesError,
+    PrivacyError,
+)
 from privbo_plugins.sanitize import of_converting, sanitized
 from privbo_plugins.shown import flat
 from raytune_searchers._audit import RELEASE, REPEATED, VOUCH
@@ -268,12 +273,20 @@ def _evaluate(trainable: Trainable, config: dict[str, Any], begin: Begin) -> tup
             return None, failure
         private, failure = _converted(returned, own.convert)
         if private is None or failure is not None:
+            _tell_kind(own.channel, failure)
             return None, failure
         told, failure = _released(own, private)
     del returned, private
     if told is None or failure is not None:
         return None, failure
     return _result(own, told, running.public), None
+
+
+def _tell_kind(channel: Channel, failure: BaseException | None) -> None:
+    """Tells the host that a function has returned another kind of thing, which its type says."""
+    if isinstance(failure, NotLossesError | NotARewardError):
+        with suppress(Exception):  # then the trial alone fails
+            channel.call("wrong_kind", type(failure).__name__, str(failure))
 
 
 def _left_open() -> PrivacyError | None:

@@ -21,7 +21,7 @@ import ray.experimental.internal_kv as kv
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError, warn
 from privbo_plugins.files import LogHead
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.sanitize import own_error
+from privbo_plugins.sanitize import OWN_ERRORS, own_error
 from privbo_plugins.sealing import AnotherKeyError, Message, Reader
 from privbo_plugins.shown import TrialRecord
 from privbo_plugins.store.run import NEVER_COMPARED, Run
@@ -122,6 +122,8 @@ class Host:
         """Trials that have begun in this process."""
         self.sent: dict[str, tuple[int, int]] = {}
         """Of each agent the last trial that it has sent a vector for, and its round."""
+        self.wrong_kind: tuple[str, str] | None = None
+        """The error of a function that returned another kind of thing in this fit."""
         self.warnings: list[tuple[str, str]] = []
         vault_id = None if url is None else settings.vault_id
         self.name = actor_name(kind, vault_id, settings.run)
@@ -213,6 +215,7 @@ def join(host: Host, settings: Any) -> tuple[str, tuple[str, ...]]:
         VaultError: If it has seen more of the run.
     """
     run, own, kind = host.session.run, host.settings, host.kind
+    host.wrong_kind = None  # another fit, perhaps of another function
     other = [name for name in kind.fixed if getattr(settings, name) != getattr(own, name)]
     if other:
         raise ValueError(
@@ -222,6 +225,33 @@ def join(host: Host, settings: Any) -> tuple[str, tuple[str, ...]]:
         )
     run.confirm(LogHead(*settings.seen))
     return run.vault.vault_id, kind.claim(host, []).reasons
+
+
+def tell_kind(host: Host, name: str, text: str) -> None:
+    """Notes that a function returned another kind of thing than the run needs."""
+    host.wrong_kind = name, text
+
+
+def wrong_kind(host: Host) -> tuple[str, str] | None:
+    """Returns the error that ends a fit: its function returns no such thing as the run needs.
+
+    Only before anything was released: from then on the function is known to return the right kind,
+    and what it makes of one config or record fails a trial and decides nothing else.
+    """
+    found = host.wrong_kind
+    return None if found is None or host.kind.facts(host)["done"] else found
+
+
+def check_kind(host: Host) -> None:
+    """Refuses further trials of a function that returns another kind of thing.
+
+    Raises:
+        NotLossesError: If it returned no losses.
+        NotARewardError: If it returned no reward.
+    """
+    found = wrong_kind(host)
+    if found is not None:
+        raise OWN_ERRORS[found[0]](found[1])
 
 
 def head(host: Host) -> tuple[int, str]:
@@ -266,6 +296,8 @@ RUN: Mapping[str, Operation] = {
     "head": head,
     "report": report,
     "status": status,
+    "wrong_kind": tell_kind,
+    "ends_with": wrong_kind,
     "compared": "run.mark_compared",
     "mark_unprotected": "run.mark_unprotected",
     "note": "run.note",

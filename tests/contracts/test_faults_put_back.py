@@ -65,7 +65,9 @@ def test_a_study_refuses_a_vault_that_was_put_back(scene: Scene) -> None:
         with pytest.raises(VaultError, match="older backup"):
             scene.run(1)
         assert scene.drawn() == before
-    assert [t.value for t in scene.study().trials if t.value is not None] == values
+    trials = scene.study().trials
+    assert [t.value for t in trials if t.value is not None] == values
+    assert all(trial.state.is_finished() for trial in trials), "none is left as if it ran"
 
 
 def test_a_study_refuses_a_vault_that_was_put_back_and_has_grown_again(scene: Scene) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,12 +18,12 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 import ray
 import ray.cloudpickle as cloudpickle
 
-from privbo_plugins.errors import PrivacyError, VaultError
+from privbo_plugins.errors import NotARewardError, NotLossesError, PrivacyError, VaultError
 from privbo_plugins.sealing import AnotherKeyError, Message
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.vault import open_vault
-from raytune_searchers import DPGIBOSearch
+from raytune_searchers import DPGIBOSearch, LDPGPUCBSearch
 from raytune_searchers.hosts import actors
 from raytune_searchers.hosts.agents import AGENT_HOST
 from raytune_searchers.hosts.base import Host, Kind
@@ -37,7 +38,7 @@ from tests.inside import (
     published_by,
     settings_of,
 )
-from tests.raytune_searchers.hosts import LocalRay
+from tests.raytune_searchers.hosts import LocalRay, evaluate, run_trial
 from tests.raytune_searchers.runs import RECORDS, begun, make_search, squares, told
 
 pytestmark = pytest.mark.usefixtures("local_hosts")
@@ -118,6 +119,92 @@ def test_a_vault_that_was_put_back_and_has_grown_again_is_noticed(
     later.restore(str(tmp_path / "state"))
     with pytest.raises(VaultError, match="older backup"):
         call_host(later, "ask", "e", False)
+
+
+@pytest.mark.parametrize("fate", ["set back", "gone"])
+def test_nothing_is_claimed_of_a_finished_run_whose_vault_shows_less_or_is_gone(
+    fate: str, tmp_path: Path, local_hosts: LocalRay
+) -> None:
+    """As on Optuna: not even what the search remembers."""
+    path, backup = tmp_path / "vault.db", tmp_path / "backup.db"
+    search = begun(make_search(vault=path, run_name="r"))
+    told(search, "a")
+    shutil.copy(path, backup)
+    told(search, "b")
+    search.save(str(tmp_path / "state"))
+    whole = path.read_bytes()
+    assert search.guarantee().n_releases == 2
+    end_host(search)
+    path.unlink()
+    if fate == "set back":
+        shutil.copy(backup, path)
+    later = DPGIBOSearch(1, metric="loss", mode="min")
+    later.restore(str(tmp_path / "state"))
+    for one in (search, later):
+        for ask in (one.guarantee, one.status, one.recommend, one.history, one.guarantee):
+            with pytest.raises(VaultError, match=r"older backup|no vault file"):
+                ask()
+    path.write_bytes(whole)
+    path.chmod(0o600)
+    assert later.guarantee().n_releases == search.guarantee().n_releases == 2
+
+
+KINDS: dict[str, tuple[Any, Any, type[Exception]]] = {
+    "losses": (make_search, np.full(120, 0.5), NotLossesError),
+    "a reward": (
+        partial(LDPGPUCBSearch, 1.0, bound=1.0, metric="loss", mode="min"),
+        0.5,
+        NotARewardError,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("wrong", [None, {"loss": 1.0}, np.zeros((3, 2))], ids=type)
+def test_a_function_of_the_wrong_kind_ends_the_fit_at_its_first_trial(
+    kind: str, wrong: Any, tmp_path: Path, local_hosts: LocalRay
+) -> None:
+    make, right, error = KINDS[kind]
+    search, calls = begun(make()), str(tmp_path / "calls")
+
+    def trainable(_: dict[str, Any]) -> Any:
+        with Path(calls).open("a") as file:
+            file.write("called\n")
+        return wrong
+
+    private, out = search.private(trainable), {n: search.suggest(n) for n in ("a", "b")}
+    ended = [evaluate(search, private, name, config) for name, config in out.items()]
+    assert [type(trial.error) for trial in ended] == [error, error]
+    assert Path(calls).read_text() == "called\n", (
+        "the second one is refused before it is evaluated"
+    )
+    with pytest.raises(error):
+        search.suggest("c")
+
+    begun(search)  # another fit, of a mended function
+    private = search.private(lambda _: right)
+    assert run_trial(search, private, "d").error is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_once_something_was_released_another_kind_fails_its_trial_alone(
+    kind: str, local_hosts: LocalRay
+) -> None:
+    """Whether a function returns another kind may then be a matter of records."""
+    make, right, error = KINDS[kind]
+    search = begun(make())
+    ended = [
+        run_trial(search, search.private(lambda _, given=given: given), name)
+        for name, given in zip("abc", [right, None, right], strict=True)
+    ]
+    assert [None if one.error is None else type(one.error) for one in ended] == [None, error, None]
+
+
+def test_a_function_that_raises_fails_its_trial_alone(local_hosts: LocalRay) -> None:
+    search = begun(make_search())
+    private = search.private(lambda _: int("Jane Doe"))
+    assert run_trial(search, private, "a").error is not None
+    assert isinstance(search.suggest("b"), dict)
 
 
 def test_reading_does_not_disturb_a_run(tmp_path: Path) -> None:
