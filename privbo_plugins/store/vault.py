@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
 _NO_STORE = (
-    "This database is no vault: it holds no ledger. Check the URL (a study's database is none); "
-    "if a run has its vault here, put the database back: nothing is released without its ledger."
+    "This database is no vault: it holds no ledger. Check its path or URL (a study's database is "
+    "none); if a run has its vault here, put the database back: nothing is released without its "
+    "ledger."
 )
 
 _NO_DATABASE = (
