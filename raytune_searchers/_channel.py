@@ -76,8 +76,9 @@ class HostActor:
     """What Ray makes an actor of: whoever finds an actor imports its class, and a host needs much.
 
     Args:
-        url: Its database. The first argument always travels in the message that begins the
-            actor; one behind others lies in Ray's object store once they are too many.
+        url: Its database. A first argument that is shorter than Ray's limit travels in the
+            message that begins the actor; one behind others lies in Ray's object store once they
+            fill that message.
         host: The pickled class of the host, which only the actor opens.
         settings: Of the host.
         noise: Test injection.

@@ -58,7 +58,7 @@ FIRST_SCALAR = b"\x15"
 ADDRESS = "vault's address"
 
 LONG = "-" + 160 * "v"
-"""An address near what Ray passes inline: behind another argument it would be in the store."""
+"""An address near what Ray passes inline: behind another argument it may lie in the store."""
 
 
 # What is scanned ------------------------------------------------------------------------------
