@@ -61,8 +61,8 @@ def draw(sampler: DPGIBOSampler, study: optuna.Study, path: Path) -> None:
     figure.savefig(path, dpi=140)
 
 
-def main() -> None:
-    """Runs the private study, and says what may be claimed for it."""
+def read_arguments() -> argparse.Namespace:
+    """Reads the command line, and begins anew in the folder it names."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--mu", type=float, default=1.0, help="total Gaussian DP parameter")
     parser.add_argument("--seed", type=int, default=0, help="drives candidates, never noise")
@@ -71,11 +71,16 @@ def main() -> None:
     parser.add_argument("--compare", action="store_true", help="with a grid without privacy")
     parser.add_argument("--picture", type=Path, help="a file for a picture of what was released")
     arguments = parser.parse_args()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name in ("demo.db", "demo-private.db"):
         (arguments.out / name).unlink(missing_ok=True)
+    return arguments
 
+
+def main() -> None:
+    """Runs the private study, and says what may be claimed for it."""
+    arguments = read_arguments()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
     sampler = DPGIBOSampler(
         mu=arguments.mu,
         search_space=SPACE,

@@ -183,7 +183,7 @@ def _is_plain(choice: Any) -> bool:
 
 
 def _label(index: int, choice: Any) -> str:
-    """What is stored of a choice, the same in every process: of objects no more than their type.
+    """Names a choice as it is stored, alike in every process: of objects no more than the type.
 
     Example:
         >>> _label(0, (50, 20)), _label(1, object()), _label(2, len)

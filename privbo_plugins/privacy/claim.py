@@ -246,7 +246,7 @@ class PrivacyGuarantee(abc.ABC):
         )
 
     def _lists(self, lasting: bool) -> Iterator[tuple[str, Sequence[str]]]:
-        """Why nothing is claimed, or else the limits by their kinds; and notes."""
+        """Lists why nothing is claimed, or else the limits by their kinds; and notes."""
         yield "reasons", () if lasting else self.reasons
         beside = texts_of("lasting")["scope"].values() if lasting else ()
         limits = [limit_of(text) for text in (*self.not_covered, *beside) if self.protected]

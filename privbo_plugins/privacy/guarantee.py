@@ -89,7 +89,7 @@ class Guarantee(PrivacyGuarantee):
 
     @property
     def mu_left(self) -> float:
-        """What may still be spent: squares add up."""
+        """Returns what may still be spent: squares add up."""
         return math.sqrt(max(self.mu**2 - self.spent_mu**2, 0.0))
 
     @property
