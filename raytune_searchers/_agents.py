@@ -28,9 +28,6 @@ from raytune_searchers.hosts.server import Status
 PAUSE, _AGAIN = 0.05, 5.0
 """Seconds: between asking hosts; and after which one is asked again although nothing happened."""
 
-_DROPPED = 30.0
-"""Seconds after which a trial that its host knows nothing of was dropped by an earlier fit."""
-
 _NAME = re.compile(r"[\w-][\w.-]{0,63}")
 
 _MARK = "--agent--"
@@ -209,17 +206,16 @@ class AgentHosts:
         return min(known)[::-1] if known else None
 
     def is_over(self, agent: int, number: int) -> bool:
-        """Tells if a trial that is out is over: its host has finished it, or never heard of it.
+        """Tells if a trial that is out is over: its host has finished it.
+
+        How long a trial waits for its place, or a host takes to begin anew, says nothing.
 
         Args:
             agent: Whose trial it is.
             number: The trial's, from 0.
         """
-        host = self._of(agent)
-        standing = host.standings.get(agent)
-        if standing is None or standing.done > number:
-            return standing is not None
-        return not host.stale and host.known_at > host.changed_at + _DROPPED
+        standing = self._of(agent).standings.get(agent)
+        return standing is not None and standing.done > number
 
     def change(self, agent: int) -> None:
         """Marks what is known of an agent's host as out of date."""

@@ -271,8 +271,7 @@ class DPFTSDESearch(TuneSearch):
     def _running(self) -> dict[str, int]:
         """The agent of each trial that is out.
 
-        A trial that its host has finished is over, though Tune has more to do; one that its host
-        has not heard of for a while was dropped by a fit that ended early.
+        A trial that its host has finished is over, though Tune has more to do.
         """
         out = {trial: self._live[trial] for trial in self._here & set(self._live)}
         return {t: agent for t, (agent, k) in out.items() if not self._hosts.is_over(agent, k)}

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 import stat
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -142,6 +144,17 @@ def test_every_agent_does_its_trials_and_each_round_is_released_once(
     assert not any(trial.error for trial in results)
     assert all(set(row) == TAGS | OWN for trial in results for row in trial.rows)
     check_rounds(search, results, tmp_path, template)
+
+
+@pytest.mark.usefixtures("local_hosts")
+def test_a_trial_is_given_out_once_however_long_it_waits(monkeypatch: Any) -> None:
+    search = make_search(hosts=1)
+    search.set_search_properties(None, None, {})
+    assert search.suggest("first") is not None
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 1e6, sleep=time.sleep)
+    monkeypatch.setattr("raytune_searchers._agents.time", clock)
+    assert [search.suggest("another") for _ in range(10)] == [None] * 10
+    search.close()
 
 
 OWN = {"config", "trial_id", "training_iteration"}
