@@ -25,7 +25,7 @@ from optuna_samplers._settings import LossRunSettings
 from optuna_samplers._space import to_space
 from optuna_samplers._study import key_of, whole
 from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
-from privbo_plugins.algorithms.registry import algorithm_of, entry_of
+from privbo_plugins.algorithms.registry import entry_of, planned
 from privbo_plugins.convert import fingerprint
 from privbo_plugins.errors import PrivacyWarning, warn
 from privbo_plugins.plots import History, Report
@@ -201,7 +201,7 @@ class LossStudies(ReportedStudies[LossRun]):
         space = to_space(search_space)
         if space is None:
             raise ValueError("search_space must hold at least one parameter that varies.")
-        plan = algorithm_of(self._config).make_plan(self._config, space, n_records)
+        plan: CentralPlan = planned(self._config, space, n_records)
         return plan.presented(seconds_per_trial, n_workers)
 
     def recommend(self, study: Study) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from privbo_plugins.algorithms.protocols import SeededAlgorithm
 from privbo_plugins.algorithms.reward_plan import RewardPlan, RewardScale, make_reward_plan
 from privbo_plugins.errors import PrivacyError
 from privbo_plugins.plots import Report, RewardHistory
+from privbo_plugins.privacy.figures import warn_of_delta
 from privbo_plugins.privacy.guarantee import LocalGuarantee, PrivacyGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.reports import reward_history, reward_report
@@ -181,6 +182,7 @@ class RewardSampler(ScheduledSampler):
         Warns:
             UtilityWarning: If the noise is likely to drown the signal.
         """
+        warn_of_delta(getattr(self.mechanism, "delta", None), n_trials, "evaluations")
         return make_reward_plan(self._config, n_trials).presented(seconds_per_trial, n_workers)
 
     def recommend(self, study: Study) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ray.tune.result import TIME_TOTAL_S
 
 from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
-from privbo_plugins.algorithms.registry import algorithm_of, entry_of
+from privbo_plugins.algorithms.registry import algorithm_of, entry_of, planned
 from privbo_plugins.convert import fingerprint
 from privbo_plugins.errors import UtilityWarning, warn
 from privbo_plugins.plots import History, Report
@@ -180,7 +180,7 @@ class LossesRun(ComparedRun, Reported):
         space = to_space(param_space)
         if space is None:
             raise ValueError("param_space must hold at least one parameter that varies.")
-        made = algorithm_of(self._config).make_plan(self._config, space.space, n_records)
+        made: CentralPlan = planned(self._config, space.space, n_records)
         at_once = self._limit or 1 if n_workers is None else n_workers
         return made.presented(seconds_per_trial, at_once, ON_TUNE)
 

@@ -19,6 +19,7 @@ from privbo_plugins.algorithms.protocols import Evaluation, RewardAlgorithm, Slo
 from privbo_plugins.algorithms.reward_plan import RewardPlan, RewardScale, make_reward_plan
 from privbo_plugins.errors import PrivacyWarning, warn
 from privbo_plugins.plots import Report, RewardHistory
+from privbo_plugins.privacy.figures import warn_of_delta
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.reports import reward_history, reward_report
@@ -272,6 +273,7 @@ class RewardSearch(RewardsRun, TuneSearch):
         Warns:
             UtilityWarning: If the noise is likely to drown the signal.
         """
+        warn_of_delta(getattr(self.mechanism, "delta", None), n_trials, "evaluations")
         made = make_reward_plan(self._config, n_trials)
         at_once = self._limit or 1 if n_workers is None else n_workers
         return made.presented(seconds_per_trial, at_once, ON_TUNE)

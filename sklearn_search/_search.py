@@ -31,7 +31,7 @@ from sklearn.utils.validation import check_is_fitted
 from privbo_plugins import losses
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
 from privbo_plugins.algorithms.protocols import CentralPlan
-from privbo_plugins.algorithms.registry import entry
+from privbo_plugins.algorithms.registry import entry, planned
 from privbo_plugins.errors import PrivacyWarning, warn
 from privbo_plugins.foreign import no_attribute
 from privbo_plugins.privacy.figures import together
@@ -230,9 +230,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         given = self._given()
         task, known = self._task(given, Records(None, (), None, (), {}, {})), entry(given.method)
         config = known.load_config()(**_config(given, task))
-        made: CentralPlan = known.load_algorithm().make_plan(
-            config, task.parameters.space, n_valid
-        )
+        made: CentralPlan = planned(config, task.parameters.space, n_valid)
         at_once = max(given.n_jobs or 1, 1) if n_workers is None else n_workers
         return made.presented(seconds_per_trial, at_once)
 
@@ -283,7 +281,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         self.best_params_ = task.parameters.decoded(found.values)
         self.guarantee_: Guarantee = dataclasses.replace(
             found.guarantee,
-            notes=(*found.guarantee.notes, NOTE, *together(list(self._fits.values()))),
+            notes=(*together(list(self._fits.values())), *found.guarantee.notes, NOTE),
         )
         best = float(isinstance(task.loss.of, losses.ZeroOne))  # an accuracy, or a negated loss
         self.cv_results_ = table_of(found, task.parameters, best=best, noise=noise)
@@ -437,9 +435,7 @@ def _searched(given: Any, task: Task) -> tuple[Found, float]:
         _ToldError: If a trial failed for a reason that may be told, unlike the host's own words.
     """
     known, config = entry(given.method), _config(given, task)
-    plan = known.load_algorithm().make_plan(
-        known.load_config()(**config), task.parameters.space, task.records.n_valid
-    )
+    plan = planned(known.load_config()(**config), task.parameters.space, task.records.n_valid)
     backend = import_module(_BACKENDS[given.backend])
     try:
         found: Found = backend.search(given, task, config, plan.n_trials)

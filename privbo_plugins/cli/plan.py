@@ -199,12 +199,11 @@ def dp_gibo(
     workers: int | None, **budget: float | None,
 ) -> Answer:  # fmt: skip
     """Plan tuning on per-record losses."""
-    from privbo_plugins.algorithms.registry import entry
+    from privbo_plugins.algorithms.registry import entry, planned
 
-    found = entry("dp-gibo")
-    config = configured(found.load_config(), {**budget, "n_trials": trials}, settings)
-    plan = found.load_algorithm().make_plan(config, space_of(space), records)
-    return _told(plan, seconds, workers)
+    kind = entry("dp-gibo").load_config()
+    config = configured(kind, {**budget, "n_trials": trials}, settings)
+    return _told(planned(config, space_of(space), records), seconds, workers)
 
 
 @plan.command()
@@ -229,12 +228,14 @@ def rewards(
 ) -> Answer:  # fmt: skip
     """Plan tuning on one user's reward a trial."""
     from privbo_plugins.algorithms.reward_plan import make_reward_plan
+    from privbo_plugins.privacy.figures import warn_of_delta
     from privbo_plugins.privacy.local import stored_mechanism
 
     if (ends is None) == (bound is None):
         raise click.UsageError("Give either --range LOW HIGH or --bound.")
     low, high = ends or (-(bound or 0.0), bound or 0.0)
     mechanism = stored_mechanism({**given, "delta": delta or 0.0, "low": low, "high": high})
+    warn_of_delta(delta, trials, "evaluations")
     return _told(make_reward_plan(mechanism, trials), seconds, workers)
 
 

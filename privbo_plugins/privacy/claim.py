@@ -20,7 +20,7 @@ from privbo_plugins.privacy.accountant import (
     compose_delta,
     compose_epsilon,
 )
-from privbo_plugins.privacy.figures import as_it_is, two_decimals
+from privbo_plugins.privacy.figures import as_it_is, large_delta, two_decimals
 from privbo_plugins.privacy.statement import Statement, guess, percent
 from privbo_plugins.privacy.words import LIMITS, WORDS, Words, limit_of, texts_of
 
@@ -31,6 +31,10 @@ def told(name: str) -> Any:
 
 
 _NOT_STORED = ("composed", "where")
+
+
+class SoFar(str):
+    """A note on what has happened so far, which no stored claim repeats."""
 
 
 class Spending(NamedTuple):
@@ -75,6 +79,9 @@ class PrivacyGuarantee(abc.ABC):
 
     _FIGURES: ClassVar[tuple[str, ...]] = ("epsilon",)
     """Fields that are infinite where nothing is claimed."""
+
+    _MEMBERS: ClassVar[str] = ""
+    """The field that counts those who are protected, where that is one number for good."""
 
     counted: ClassVar[str] = "trials"
     """In what a run is counted: trials, rounds or answers."""
@@ -129,9 +136,12 @@ class PrivacyGuarantee(abc.ABC):
 
     def _notes(self, *, lasting: bool) -> Sequence[str]:
         """Notes, those on figures included; ``lasting`` for those that stay true."""
+        n, of = getattr(self, self._MEMBERS, None), self._MEMBERS.removeprefix("n_")
+        notes = [*filter(None, [large_delta(self.deltas[0], n, of)]), *self.notes]
         if not lasting:
-            return self.notes
-        return (texts_of("lasting")["so_far"],) if self.protected else ()
+            return notes
+        kept = [note for note in notes if not isinstance(note, SoFar)]
+        return [*kept, *[texts_of("lasting")["so_far"]] * self.protected]
 
     @property
     def _lasting_chance(self) -> float:
@@ -277,7 +287,7 @@ class PrivacyGuarantee(abc.ABC):
         """All of the claim in one paragraph for what is stored: the cap, and nothing so far.
 
         So it stays true after further releases, and all who know the run's settings write the
-        same text. Notes on what has happened are left to ``str()``.
+        same text, with every note that stays true.
         """
         return self.statement(lasting=True).in_one_line()
 

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any
 
+from privbo_plugins.errors import PrivacyWarning, warn
+
 _EXACT = Context(prec=400, rounding=ROUND_CEILING)
 """Digits enough for every float's integral part."""
 
@@ -55,6 +57,27 @@ def together(mus: Sequence[float]) -> tuple[str, ...]:
         f"this object has made {len(mus)} runs: for a record that is in all of them "
         f"{not_below(compose_mu(mus), 4)}-GDP at most together (squares of mu add up)",
     )
+
+
+def large_delta(delta: float, n: int | None, of: str) -> str:
+    """Words a warning of a delta above 1/(10 N), for N of something; nothing of a smaller one.
+
+    Example:
+        >>> large_delta(0.01, 1000, "records").partition(":")[0], large_delta(1e-6, 1000, "rows")
+        ('delta = 0.01 is large for 1000 records', '')
+    """
+    if not n or delta <= (least := 1 / (10 * n)):
+        return ""
+    return (
+        f"delta = {not_below(delta, 3)} is large for {n} {of}: it is roughly the chance that the "
+        f"promise fails. Give delta= of at most 1/(10 N) = {not_above(least, 3)}"
+    )
+
+
+def warn_of_delta(delta: float | None, n: int | None, of: str) -> None:
+    """Warns where a delta is large for n of something; None for no delta."""
+    if told := large_delta(delta or 0.0, n, of):
+        warn(told, PrivacyWarning)
 
 
 def two_decimals(value: float) -> str:

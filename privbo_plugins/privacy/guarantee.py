@@ -63,6 +63,7 @@ class Guarantee(PrivacyGuarantee):
     trainings: tuple[tuple[float, float, float], ...] = field(default=(), kw_only=True)
 
     _FIGURES: ClassVar[tuple[str, ...]] = ("mu",)
+    _MEMBERS: ClassVar[str] = "n_records"
 
     def _kinds(self, *, lasting: bool) -> Sequence[str]:  # noqa: ARG002
         cases = {
@@ -301,6 +302,7 @@ class FederationGuarantee(PrivacyGuarantee):
     held: bool = field(default=False, kw_only=True)
 
     _FIGURES: ClassVar[tuple[str, ...]] = ("epsilon", "epsilon_spent")
+    _MEMBERS: ClassVar[str] = "n_agents"
     counted: ClassVar[str] = "rounds"
     mechanism, neighbours, population = map(told, ("how", "relation", "who"))
 
@@ -379,6 +381,7 @@ class OutsourcedGuarantee(PrivacyGuarantee):
     outcomes: str | None = field(default=None, kw_only=True)
     n_answers: int = field(default=0, kw_only=True)
 
+    _MEMBERS: ClassVar[str] = "n_rows"
     counted: ClassVar[str] = "answers"
     neighbours, population = map(told, ("relation", "who"))
 

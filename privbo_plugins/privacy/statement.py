@@ -23,13 +23,13 @@ from privbo_plugins.privacy.words import WORDS
 if TYPE_CHECKING:
     from jinja2 import Template
 
-_WIDTH, _LINES = 110, 14
+_WIDTH, _LINES = 110, 16
 """Of a text for a terminal that leaves the rest out."""
 
 _FACT, _NAME = 2, 80
 """Lines of a fact, and characters of a word in it: the name of a run may have any number."""
 
-_FORM, _FOLDED = WORDS["headings"]["conditions"], WORDS["headings"]["folded"]
+_FORM, _NOTES, _FOLDED = (WORDS["headings"][of] for of in ("conditions", "notes", "folded"))
 _SIGNED = WORDS["any"]["form"]
 
 _TURNS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
@@ -89,10 +89,18 @@ class Statement:
         Args:
             more: Says how to see the rest, which then is left out.
         """
-        pad = max([len(what) for what, _ in self.rows], default=0) + 4
-        facts = [_wrapped(f"{f'  {what}':{pad}}", text, _FACT) for what, text in self.rows]
+        rows, fact = (self.brief, _FACT) if more else (self.rows, None)
+        pad = max([len(what) for what, _ in rows], default=0) + 4
+        facts = [_wrapped(f"{f'  {what}':{pad}}", text, fact) for what, text in rows]
         box = [*itertools.chain(*facts), more or self._rendered("txt", legible)]
-        return "\n".join([*_wrapped("", self.sentence, _LINES - len(box)), *box]).strip()
+        head = _wrapped("", self.sentence, _LINES - len(box) if more else None)
+        return "\n".join([*head, *box]).strip()
+
+    @property
+    def brief(self) -> Rows:
+        """The box, with what narrows the claim, for a place that shows no lists."""
+        notes = dict(self.lists).get(_NOTES, ())
+        return [*self.rows, *[(_NOTES, f"{len(notes)}: {'; '.join(notes)}")] * bool(notes)]
 
     def in_one_line(self) -> str:
         """All of it as one paragraph."""
@@ -135,8 +143,10 @@ def template(path: Path, escape: Callable[[str], str], **filters: Callable[..., 
     return made.from_string(path.read_text(encoding="utf-8"))
 
 
-def _wrapped(first: str, text: str, most: int) -> list[str]:
-    words = (w if len(w) <= _NAME else f"{w[:_NAME]}..." for w in legible(text).split())
+def _wrapped(first: str, text: str, most: int | None) -> list[str]:
+    """Wraps a text; with ``most`` lines it is cut, and shows that it is."""
+    longest = _NAME if most else len(text)
+    words = (w if len(w) <= longest else f"{w[:longest]}..." for w in legible(text).split())
     return textwrap.wrap(
         " ".join(words), _WIDTH, initial_indent=first, subsequent_indent=" " * len(first),
         max_lines=most, placeholder=" ...", break_on_hyphens=False,

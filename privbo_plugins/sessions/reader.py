@@ -23,9 +23,10 @@ from privbo_plugins.algorithms.protocols import (
     CentralPlan,
     Release,
 )
-from privbo_plugins.algorithms.registry import algorithm_of
+from privbo_plugins.algorithms.registry import algorithm_of, asked_of
 from privbo_plugins.errors import ONE_SPACE, PrivacyError, SpaceChangedError, VaultError
 from privbo_plugins.plots import History
+from privbo_plugins.privacy.claim import SoFar
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge
 from privbo_plugins.privacy.words import texts_of
@@ -378,9 +379,10 @@ class LossReader:
         if math.isinf(self.config.mu) and not reasons:
             reasons.append(NO_NOISE)
         if failed:
-            notes.append(
+            text = (
                 f"{failed} trial(s) failed or were pruned; whether a trial does so is not covered"
             )
+            notes.append(SoFar(text))
         words = self._kind.words(self.config, self.plan)
         return Guarantee(
             protected=not reasons,
@@ -394,7 +396,7 @@ class LossReader:
             mu=self.config.mu,
             mu_spent=math.sqrt(validation.mu2),
             n_releases=validation.n,
-            parameters={**getattr(self.config, "asked", {}), **words.parameters},
+            parameters={**asked_of(self.config), **words.parameters},
             not_covered=(*texts_of("records")["not_covered"], *words.not_covered),
             reasons=tuple(reasons),
             notes=tuple(notes),

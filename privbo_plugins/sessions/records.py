@@ -24,9 +24,10 @@ from privbo_plugins.algorithms.protocols import (
     Query,
     Release,
 )
-from privbo_plugins.algorithms.registry import entry_of
+from privbo_plugins.algorithms.registry import asked_of, entry_of
 from privbo_plugins.convert import as_losses, index_of
 from privbo_plugins.errors import ANOTHER_POINT, BudgetExceededError, PrivacyError
+from privbo_plugins.privacy.figures import warn_of_delta
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge, check_budget
 from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.privacy.source import NoiseSource
@@ -219,24 +220,19 @@ class Session(LossReader):
         """
         y, index = as_losses(losses), index or index_of(losses)
         with self._lock:
-            began = self.plan is not None
             with self._transaction() as tx:
                 self._admit(tx, space, PRIVATE, len(y), constants)
                 self.labels.check(tx, len(y), index)
                 told, due = self._record(tx, trial, params, y)
             if due:
                 self._settle()
-            self._warn(began)
+            self._look_at_ends()
             return told
 
-    def _warn(self, began: bool) -> None:
-        """Warns where noise hides the signal, once, and where losses seem to lie at an end."""
+    def _look_at_ends(self) -> None:
+        """Warns once where losses seem to lie at an end of their range."""
         plan = self.plan
-        if plan is None:
-            return
-        if not began:
-            plan.warn_if_noise_dominates()
-        if not self._end_shown:
+        if plan is not None and not self._end_shown:
             self._end_shown = warn_at_an_end(
                 self._known().values, plan.value_noise, self.config, self.maximize
             )
@@ -280,6 +276,9 @@ class Session(LossReader):
             if mode == PRIVATE and n_records == 1:
                 raise ValueError(_AVERAGE)
             self._begin(space, mode, n_records)  # raises before anything is written
+            if self.plan is not None:  # likewise: a filter may make errors of warnings
+                warn_of_delta(asked_of(self.config).get("delta"), n_records, "records")
+                self.plan.warn_if_noise_dominates()
             tx.freeze({"space": space.to_dict(), "mode": mode, "n_records": n_records})
         if constants is not None and self._constants is None:
             frozen = frozen_of(tx)

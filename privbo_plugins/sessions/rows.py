@@ -33,6 +33,7 @@ from privbo_plugins.errors import (
     VaultError,
     warn,
 )
+from privbo_plugins.privacy.figures import warn_of_delta
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.privacy.local import LocalMechanism, make_mechanism
 from privbo_plugins.privacy.source import NoiseSource
@@ -191,6 +192,7 @@ class Curator:
             self._column.check(tx)
         self._outlet = Outlet(self._run, given.noise)
         self._answers = self._answering(given.noise)
+        warn_of_delta(self._total_delta, self.n, "rows")
         if not self._table.is_private:
             warn(f"Nothing is protected: {NOT_PRIVATE}.", PrivacyWarning)
 

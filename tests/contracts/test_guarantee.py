@@ -18,8 +18,8 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from privbo_plugins.algorithms.dp_fts_de.config import large_delta
 from privbo_plugins.errors import BudgetExceededError
+from privbo_plugins.privacy.claim import SoFar
 from privbo_plugins.privacy.guarantee import (
     FederationGuarantee,
     Guarantee,
@@ -52,7 +52,7 @@ def local(epsilon: float = 1.0, delta: float = 0.0, most: float = 2.0, **how: An
     return LocalGuarantee(**{**given, **how})
 
 
-def federated(epsilon: float = 2.0, delta: float = 0.01, spent: float = 1.0, **how: Any) -> Any:
+def federated(epsilon: float = 2.0, delta: float = 0.003, spent: float = 1.0, **how: Any) -> Any:
     return FederationGuarantee(how.pop("protected", True), 29, epsilon, delta, spent, 3, 1, **how)
 
 
@@ -141,7 +141,7 @@ def test_no_figure_of_an_epsilon_is_printed_smaller(
     assert (float(pair[1]) >= epsilon, float(pair[2]) >= delta) == (True, True)
     assert numbers("evaluations: epsilon = #", reward)[0] >= other
     assert numbers(r"evaluations: epsilon = \S+ at delta = #", reward)[0] >= at
-    rounds = federated(epsilon, delta, other, notes=(large_delta(delta, 5),))
+    rounds = federated(epsilon, delta, other)
     first, spent, most = numbers("epsilon = #", rounds)
     assert (first >= epsilon, spent >= other, most >= epsilon) == (True, True, True)
     assert min(numbers("delta = #", rounds)) >= delta
@@ -296,6 +296,23 @@ def test_a_guarantee_prints_in_few_lines_who_is_protected_and_who_is_not(case: s
     assert "NOT PROTECTED" not in claim.details()
 
 
+@pytest.mark.parametrize("case", SHOWN)
+def test_notes_stand_in_the_box_counted_and_cut_in_what_is_printed_alone(case: str) -> None:
+    """And a fact that is too long for two lines is whole wherever all is shown."""
+    notes, where = ("first", "long " * 99), f"{'zebra ' * 99}(Optuna)"
+    claim = replace(SHOWN[case][1], where=where, notes=notes)
+    printed = str(claim)
+    assert len(printed.splitlines()) <= 16
+    assert re.search(r"^  To know +2: first; long long .*\n.* \.\.\.$", printed, re.M)
+    assert printed.count(" ...") == 2  # of the name as well
+    for told in (claim.details(), claim.to_markdown(), claim._repr_html_(), claim.lasting):
+        assert "first" in told
+        assert "..." not in re.sub(r"\.{5,}", "", told)  # but for the form's lines
+        assert told.count("long") == 99
+    assert claim.details().count("zebra") == claim.to_markdown().count("zebra") == 99
+    assert len(claim.statement(lasting=True).brief) == len(claim.statement(lasting=True).rows) + 1
+
+
 @settings(deadline=None)
 @given(st.lists(st.text(max_size=3000), max_size=5), st.text(max_size=300))
 @example(["word " * 600], "x" * 300)
@@ -303,8 +320,9 @@ def test_no_text_from_outside_makes_it_longer_or_steers_a_terminal(
     reasons: list[str], where: str
 ) -> None:
     for protected in (True, False):
-        shown = str(central(protected=protected, reasons=tuple(reasons), where=where))
-        assert len(shown.split("\n")) <= 14
+        told = {"reasons": tuple(reasons), "where": where, "notes": tuple(reasons)}
+        shown = str(central(protected=protected, **told))
+        assert len(shown.split("\n")) <= 16
         assert max(map(len, shown.split("\n"))) <= 110
         assert all(c.isprintable() or c == "\n" or ord(c) > 127 for c in shown)
 
@@ -384,10 +402,11 @@ def test_every_limit_is_shown_once_under_its_kind_and_in_what_is_stored(case: st
 @pytest.mark.parametrize("make", MAKERS)
 def test_what_is_stored_is_one_line_and_says_the_cap_alone(make: Any) -> None:
     """So that further releases change nothing of it."""
-    claim = make(notes=("a note",))
+    claim = make(notes=("a note", SoFar("a count")))
     assert "\n" not in claim.lasting
     assert claim.lasting.startswith(claim.statement(lasting=True).sentence)
-    assert "a note" not in claim.lasting
+    assert "To know: a note; " in claim.lasting
+    assert "a count" not in claim.lasting
     further = {"n_releases": 9, "mu_spent": 0.9, "n_evaluations": 9, "epsilon_spent": 1.9,
                "n_released": 2, "n_answers": 9}  # fmt: skip
     names = {f.name for f in fields(claim)}

@@ -11,11 +11,15 @@ from pathlib import Path
 import numpy as np
 import optuna
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 import privbo_plugins
 from optuna_samplers import DPGIBOSampler, FederationConfig, LDPGPUCBSampler, private_objective
+from privbo_plugins import Curator
+from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.store.vault import open_vault
 from raytune_searchers import DPGIBOSearch, LDPGPUCBSearch
+from sklearn_search import PrivateSearch
 
 ROOT = Path(privbo_plugins.__file__).parents[1]
 PACKAGES = ("privbo_plugins", "optuna_samplers", "raytune_searchers", "sklearn_search")
@@ -69,6 +73,67 @@ def many_samples():
     search = DPGIBOSearch(1, metric="loss", mode="min")
     search.set_search_properties(None, None, {"x": tune.uniform(0, 1)}, num_samples=2)
     search._planned(search._ready())
+
+
+def planned_by(make):
+    return lambda delta: make(epsilon=1.0, delta=delta).plan(SPACE, 10**4)
+
+
+def planned_on_ray(delta):
+    tune = pytest.importorskip("ray.tune")
+    search = DPGIBOSearch(epsilon=1.0, delta=delta, metric="loss", mode="min")
+    search.plan({"x": tune.uniform(0, 1)}, 10**4)
+
+
+def searched(delta):
+    X = np.random.default_rng(0).normal(size=(10**4, 1))
+    y = (X[:, 0] > 0).astype(int)
+    search = PrivateSearch(LogisticRegression(), {"C": [0.1, 1.0]}, epsilon=8.0, delta=delta,
+                           n_iter=2, random_state=0)  # fmt: skip
+    search.fit(X[:99], y[:99], X_valid=X.copy(), y_valid=y.copy())
+    assert ("is large for" in str(search.guarantee_)) == (delta > 1e-5)
+
+
+def first_trial(delta):
+    sampler = DPGIBOSampler(epsilon=8.0, delta=delta, seed=0)
+    study = optuna.create_study(sampler=sampler)
+    losses = np.linspace(0, 1, 10**4)
+    study.optimize(sampler.private(lambda trial: abs(losses - x_of(trial))), n_trials=2)
+    told = str(sampler.guarantee(study)), study.user_attrs["privbo:guarantee"]
+    assert all(("is large for" in text) == (delta > 1e-5) for text in told)
+
+
+def gaussian_rewards(make):
+    return lambda delta: make(1.0, bound=1, mechanism="gaussian", delta=delta).plan(10**4)
+
+
+MEETINGS = {
+    "a plan": planned_by(DPGIBOSampler),
+    "a plan on Ray": planned_on_ray,
+    "a plan for scikit-learn": lambda delta: PrivateSearch(
+        LogisticRegression(), {"C": [0.1, 1.0]}, epsilon=8.0, delta=delta, n_iter=2
+    ).plan(10**4),
+    "a first trial": first_trial,
+    "a fit": searched,
+    "a federation": lambda delta: FederationConfig(n_agents=10**4, epsilon=1.0, delta=delta),
+    "a table": lambda delta: Curator(
+        np.zeros((10**4, 1)), epsilon=1.0, delta=delta, bounds=[(0, 1)]
+    ).release(),
+    "rewards": gaussian_rewards(LDPGPUCBSampler),
+    "rewards on Ray": gaussian_rewards(LDPGPUCBSearch),
+}
+
+
+@pytest.mark.parametrize("where", MEETINGS)
+@pytest.mark.parametrize("delta", [1.01e-5, 1e-5], ids=["large", "not large"])
+def test_a_delta_above_a_tenth_over_n_is_warned_of_wherever_the_two_meet(where, delta):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        MEETINGS[where](delta)
+    told = [str(w.message) for w in caught if w.category is PrivacyWarning]
+    large = [text for text in told if text.startswith("delta = 1.01e-05 is large for 10000 ")]
+    assert bool(large) == (delta > 1e-5)
+    assert len(told) == len(large)
 
 
 @pytest.mark.parametrize(

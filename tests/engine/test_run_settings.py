@@ -42,7 +42,7 @@ def opened(vault: Vault, **given: Any) -> RewardSession:
 
 
 def notes(session: RewardSession) -> str:
-    return str(session.guarantee(len(session.evaluations()), users_named=True))
+    return session.guarantee(len(session.evaluations()), users_named=True).details()
 
 
 # Joining ----------------------------------------------------------------------------------------

@@ -298,7 +298,7 @@ def test_the_vault_alone_tells_what_each_loop_claims(
         assert privbo(["guarantee", "--vault", url, "--run", name]) == 0
         printed = capsys.readouterr().out
         assert printed.startswith(f"loop/{name} ({what})\n")
-        assert str(loop.guarantee()) in printed
+        assert loop.guarantee().details() in printed
         assert what.endswith(loop.stored().algorithm)
     records, rewards = (loop.guarantee() for loop in loops)
     assert records == session_in(loops[0]).guarantee()
@@ -432,4 +432,4 @@ def test_it_runs_where_there_is_neither_optuna_nor_ray() -> None:
     assert "gp-ucb recommends {" in done.stdout
     assert "mu = 1 (Gaussian differential privacy)" in done.stdout
     assert "epsilon = 1 at delta = 0 in each evaluation" in done.stdout
-    assert "most often had 1 evaluations" in done.stdout
+    assert "most often had 1 evaluation" in done.stdout

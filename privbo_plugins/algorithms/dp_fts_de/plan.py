@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig, large_delta
+from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.protocols import NoisyPlan
-from privbo_plugins.privacy.figures import not_below, two_decimals
+from privbo_plugins.privacy.figures import large_delta, not_below, two_decimals
 
 _DROWNING = 0.5
 """Length of a broadcast's noise, over the longest mean, from which a warning is due."""
@@ -135,7 +135,7 @@ class FederationPlan(NoisyPlan):
                 f"  against {self.against[-1][0]} agents or more with the server nothing is "
                 "protected: their shares open every mask",
             ]
-        if told := large_delta(config.delta, config.n_agents):
+        if told := large_delta(config.delta, config.n_agents, "agents"):
             lines.append(f"  WARNING: {told}")
         return "\n".join([*lines, *self._last_lines()])
 
