@@ -27,7 +27,7 @@ from optuna_samplers._space import constants_of, to_space
 from optuna_samplers._study import key_of
 from privbo_plugins.algorithms.protocols import CentralConfig
 from privbo_plugins.algorithms.registry import algorithm_of
-from privbo_plugins.errors import UtilityWarning, VaultError, warn
+from privbo_plugins.errors import UtilityWarning, VaultError, paid_for, warn
 from privbo_plugins.privacy.figures import together
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.sessions.reader import LossReader, Published
@@ -162,7 +162,13 @@ class LossRun(OfStudy):
         fixed = constants_of(frozen.distributions) if self._declared is None else self._declared
         told = self.session.tell(key, frozen.params, self._space, losses, fixed)
         self._write(study, frozen, told, trial.set_user_attr)
-        self._tell_time(frozen)
+        self._follow(study, frozen)
+        return told.value
+
+    @paid_for()
+    def _follow(self, study: Study, trial: FrozenTrial) -> None:
+        """Tells of the run what is known once a trial is released, and ends its loop."""
+        self._tell_time(trial)
         first, self._announced = not self._announced, True
         if first:
             self._announce()
@@ -172,8 +178,8 @@ class LossRun(OfStudy):
             self.show(study)
         else:  # under another sampler nothing else looks
             self.look_around(study)
-        return told.value
 
+    @paid_for()
     def _write(
         self, study: Study, trial: FrozenTrial, told: Published, write: Callable[[str, Any], None]
     ) -> None:

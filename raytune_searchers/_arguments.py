@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from privbo_plugins.status import warn_of_minimised_scores
-from privbo_plugins.store.vault import as_handle, open_vault, resolve_url
+from privbo_plugins.store.vault import as_handle, handle_of, open_vault, resolve_url
 from raytune_searchers._audit import OURS
-
-if TYPE_CHECKING:
-    import sqlalchemy as sa
 
 
 def check_target(name: str, metric: Any, mode: Any) -> None:
@@ -77,19 +73,12 @@ def checked_handle(vault: Any) -> str | None:
             "results. Put the URL into an environment variable of the driver and pass "
             "vault='env:NAME_OF_THE_VARIABLE', or keep the password in ~/.pgpass."
         )
-    return _absolute(url).render_as_string(hide_password=False)
-
-
-def _absolute(url: sa.URL) -> sa.URL:
-    """Tune's processes do not share a working directory."""
-    if url.get_backend_name() != "sqlite":
-        return url
-    return url.set(database=str(Path(str(url.database)).resolve()))
+    return handle_of(url)
 
 
 def private_url(handle: str) -> str:
     """The URL itself, for the host's memory only."""
-    return _absolute(resolve_url(handle)).render_as_string(hide_password=False)
+    return handle_of(resolve_url(handle))
 
 
 def identify(handle: str) -> str:

@@ -32,7 +32,7 @@ from privbo_plugins import losses
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
 from privbo_plugins.algorithms.protocols import CentralPlan
 from privbo_plugins.algorithms.registry import entry, planned
-from privbo_plugins.errors import PrivacyWarning, warn
+from privbo_plugins.errors import PrivacyWarning, paid_for, warn
 from privbo_plugins.foreign import no_attribute
 from privbo_plugins.privacy.figures import together
 from privbo_plugins.privacy.guarantee import Guarantee
@@ -443,7 +443,8 @@ def _searched(given: Any, task: Task) -> tuple[Found, float]:
         if task.failure is not None:
             raise _ToldError(task.failure) from None
         raise
-    task.warn_of_failed_fits()
+    with paid_for():
+        task.warn_of_failed_fits()
     return found, plan.value_noise if plan.mu_value else math.nan
 
 

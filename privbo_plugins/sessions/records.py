@@ -26,7 +26,7 @@ from privbo_plugins.algorithms.protocols import (
 )
 from privbo_plugins.algorithms.registry import asked_of, entry_of
 from privbo_plugins.convert import as_losses, index_of
-from privbo_plugins.errors import ANOTHER_POINT, BudgetExceededError, PrivacyError
+from privbo_plugins.errors import ANOTHER_POINT, BudgetExceededError, PrivacyError, paid_for
 from privbo_plugins.privacy.figures import warn_of_delta
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge, check_budget
 from privbo_plugins.privacy.mechanisms import gaussian_scale
@@ -229,6 +229,7 @@ class Session(LossReader):
             self._look_at_ends()
             return told
 
+    @paid_for()
     def _look_at_ends(self) -> None:
         """Warns once where losses seem to lie at an end of their range."""
         plan = self.plan

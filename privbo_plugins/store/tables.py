@@ -239,6 +239,11 @@ def driver_errors(engine: sa.Engine) -> tuple[type[Exception], ...]:
     return sa.exc.SQLAlchemyError, engine.dialect.loaded_dbapi.Error
 
 
+def file_url(path: str) -> sa.URL:
+    """The URL of a file, whose path is taken as it is: in a URL's text '%' and '?' mean more."""
+    return sa.URL.create("sqlite", database=path)
+
+
 def parse(text: str) -> sa.URL:
     """A database URL.
 
@@ -298,7 +303,7 @@ def dispose(engine: sa.Engine, pid: int) -> None:
     engine.dispose(close=os.getpid() == pid)
 
 
-def make_engine(url: str | None) -> sa.Engine:
+def make_engine(url: sa.URL | None, *, writes: bool = True) -> sa.Engine:
     """The engine of a vault: None is a database in this process's memory.
 
     Raises:
@@ -312,17 +317,14 @@ def make_engine(url: str | None) -> sa.Engine:
             hide_parameters=True,
         )
     else:
-        parsed = sa.make_url(url)
-        if parsed.get_backend_name() == "sqlite":
-            engine = _make_file_engine(parsed)
-        else:
-            engine = _make_server_engine(parsed)
-    if engine.dialect.name == "sqlite":
+        sqlite = url.get_backend_name() == "sqlite"
+        engine = _make_file_engine(url, writes) if sqlite else _make_server_engine(url)
+    if engine.dialect.name == "sqlite" and writes:
         sa.event.listen(engine, "connect", _configure_sqlite)
     return engine
 
 
-def _make_file_engine(url: sa.URL) -> sa.Engine:
+def _make_file_engine(url: sa.URL, writes: bool) -> sa.Engine:
     """Its connections never create the file: one that went away would come back without a ledger.
 
     SQLite would also make it readable for whomever the umask allows.
@@ -330,7 +332,9 @@ def _make_file_engine(url: sa.URL) -> sa.Engine:
     engine = sa.create_engine(
         url, poolclass=NullPool, connect_args={"timeout": 60.0}, hide_parameters=True
     )
-    existing = f"{Path(os.path.abspath(url.database or '')).as_uri()}?mode=rw"
+    existing = (
+        f"{Path(os.path.abspath(url.database or '')).as_uri()}?mode={'rw' if writes else 'ro'}"
+    )
 
     def connect(dialect: Any, _record: Any, _arguments: Sequence[Any], options: Any) -> Any:
         return dialect.connect(existing, **{**options, "uri": True})

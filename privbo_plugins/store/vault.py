@@ -69,26 +69,26 @@ class Vault:
         vault_id: Identity of the store; a run knows in which store its ledger lies.
     """
 
-    def __init__(self, url: str | None, *, create: bool = True) -> None:
+    def __init__(self, url: sa.URL | None, *, create: bool = True, writes: bool = True) -> None:
         from privbo_plugins.store import tables  # SQLAlchemy: not before a vault is opened
 
         self.in_memory = url is None
         self._pid = os.getpid()
         self._lock, self._busy = threading.RLock(), False
-        parsed = None if url is None else tables.parse(url)
-        if parsed is not None and parsed.get_backend_name() == "sqlite" and parsed.database:
-            prepare_file(parsed.database, create)
+        if url is not None and url.get_backend_name() == "sqlite":
+            prepare_file(str(url.database), create)
         self._sql: Any = tables
-        self._engine = tables.make_engine(url)
+        self._engine = tables.make_engine(url, writes=writes)
+        self._begin = "BEGIN IMMEDIATE" if writes else "BEGIN"
         weakref.finalize(self, tables.dispose, self._engine, os.getpid()).atexit = False
         self._is_sqlite = self._engine.dialect.name == "sqlite"
         self._compiled = tables.compiler(self._engine)
         if not create:
             self._check_store()
-        self.vault_id = self._create()
+        self.vault_id = self._create() if writes else str(tables.identity_seen_by(self._engine))
         if self._is_sqlite and not self.in_memory:
             self._check_length()
-        self.handle = f"memory:{self.vault_id}" if url is None else url
+        self.handle = f"memory:{self.vault_id}"
 
     def __repr__(self) -> str:
         return f"Vault({self._engine.url.render_as_string(hide_password=True)!r})"
@@ -178,7 +178,7 @@ class Vault:
             try:
                 with closing(connection.cursor()) as cursor:  # half read, it keeps SQLite's lock
                     if self._is_sqlite:
-                        cursor.execute("BEGIN IMMEDIATE")
+                        cursor.execute(self._begin)
                     tx = Transaction(cursor, self._compiled, run_id, self._is_sqlite)
                     if run_id and not self._is_sqlite:
                         tx.lock()
@@ -282,7 +282,9 @@ def _is_no_database(error: BaseException) -> bool:
     return getattr(getattr(error, "orig", error), "sqlite_errorname", "") == "SQLITE_NOTADB"
 
 
-def open_vault(handle: str | PathLike[str] | None = None, *, create: bool = True) -> Vault:
+def open_vault(
+    handle: str | PathLike[str] | None = None, *, create: bool = True, writes: bool = True
+) -> Vault:
     """Opens a vault.
 
     Args:
@@ -290,6 +292,8 @@ def open_vault(handle: str | PathLike[str] | None = None, *, create: bool = True
             in-memory vault, the path of a file, a database URL, or ``env:NAME`` for the URL in an
             environment variable.
         create: Whether a database without a vault gets one; False if there must be one.
+        writes: Whether its file may be changed at all, the journal of a crash included; False
+            needs ``create=False``.
 
     Raises:
         VaultError: If it cannot be opened or written, was written by a later version, or was in
@@ -314,13 +318,14 @@ def open_vault(handle: str | PathLike[str] | None = None, *, create: bool = True
                 "ended, and with it the ledger. Keep it on disk: vault='sqlite:///private.db'."
             )
         return living
-    vault = Vault(resolve_url(handle).render_as_string(hide_password=False), create=create)
-    vault.handle = handle
+    url = resolve_url(handle)
+    vault = Vault(url, create=create, writes=writes)
+    vault.handle = handle if handle.startswith("env:") else handle_of(url)
     return vault
 
 
 def as_handle(given: object) -> str | None:
-    """Returns what names a vault as a text that may be pickled: the URL of a path.
+    """Returns what names a vault as a text that may be pickled: of a path the absolute one.
 
     Args:
         given: A path (one with a dot or a slash, if it is a text), or a handle, which stays.
@@ -329,17 +334,25 @@ def as_handle(given: object) -> str | None:
         ValueError: If it is neither.
 
     Example:
-        >>> as_handle("private.db"), as_handle("env:VAULT"), as_handle("memory")
-        ('sqlite:///private.db', 'env:VAULT', 'memory')
+        >>> as_handle("/tmp/100%.db"), as_handle("env:VAULT"), as_handle("memory")
+        ('/tmp/100%.db', 'env:VAULT', 'memory')
     """
-    if given is None or (isinstance(given, str) and not _PATH.fullmatch(given)):
+    if given is None or (isinstance(given, str) and not _is_path(given)):
         return given
     if not isinstance(given, str | PathLike):
         raise ValueError(f"{NO_HANDLE} Got a {type(given).__name__}.")
-    path = os.path.expanduser(os.fsdecode(given))
-    if "?" in path:
-        raise ValueError("The path of a vault may hold no '?', with which a URL's options begin.")
-    return f"sqlite:///{path}"
+    return os.path.abspath(os.path.expanduser(os.fsdecode(given)))
+
+
+def _is_path(text: str) -> bool:
+    return os.path.isabs(text) or _PATH.fullmatch(text) is not None
+
+
+def handle_of(url: sa.URL) -> str:
+    """Returns the handle of a URL: of a plain file its path, which needs no escapes."""
+    if url.get_backend_name() == "sqlite" and not url.query:
+        return str(url.database)
+    return url.render_as_string(hide_password=False)
 
 
 def resolve_url(handle: str | PathLike[str]) -> sa.URL:
@@ -360,10 +373,11 @@ def resolve_url(handle: str | PathLike[str]) -> sa.URL:
                 f"vault='env:{name}' takes its URL from the environment variable {name!r}, which "
                 "is not set in this process."
             )
-    url = tables.parse(text)
-    if url.get_backend_name() == "sqlite":
-        _check_sqlite_path(url.database or "")
-    return url
+    url = tables.file_url(text) if os.path.isabs(text) else tables.parse(text)
+    if url.get_backend_name() != "sqlite":
+        return url
+    _check_sqlite_path(url.database or "")
+    return url.set(database=os.path.abspath(url.database or ""))  # whatever the folder is later
 
 
 def _variable(name: str) -> str:
@@ -378,4 +392,13 @@ def _check_sqlite_path(path: str) -> None:
         raise ValueError(
             "A SQLite vault needs a plain path, such as vault='sqlite:///private.db', so that it "
             "can be created for this user alone; None keeps the vault in memory."
+        )
+    name = os.path.basename(path)
+    odd = [c for c in path if c < " " or c == "\x7f"]
+    odd += [c for c in name[:1] + name[-1:] if c.isspace()]
+    if odd:
+        raise ValueError(
+            "The path of a vault may hold no control character, and its file's name no blank at "
+            f"its beginning or end, got one with {odd[0]!r}: that is another file than the one "
+            "that it looks like, and so another ledger. Give it without."
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import stat
 import time
@@ -20,6 +19,7 @@ def prepare_file(path: str, create: bool) -> None:
     Raises:
         VaultError: If it cannot be used.
     """
+    path = _seen_from_here(path)
     try:
         if not (create and _new_file(path)):
             _check_file(path)
@@ -28,6 +28,14 @@ def prepare_file(path: str, create: bool) -> None:
             f"The vault file {path} cannot be created: {error.strerror}. Give a path in a "
             "directory that this user may write."
         ) from None
+
+
+def _seen_from_here(path: str) -> str:
+    """Shortens a path: a host may store the text of an error, and the user typed no more."""
+    try:
+        return path.removeprefix(os.path.join(os.getcwd(), ""))
+    except OSError:  # this process's folder is gone
+        return path
 
 
 def _new_file(path: str) -> bool:
@@ -58,12 +66,8 @@ def _check_file(path: str) -> None:
 
 
 def _no_file(path: str) -> str:
-    folder, name = os.path.split(path)
-    beside = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
-    near = difflib.get_close_matches(name, beside)
-    meant = f" Files of similar names there: {', '.join(map(repr, near))}." if near else ""
     return (
-        f"There is no vault file {path}, and none was made.{meant} Check the path; a vault that "
+        f"There is no vault file {path}, and none was made. Check the path; a vault that "
         "was moved or lost has to be put back, because nothing else holds its ledger."
     )
 

@@ -11,15 +11,18 @@ from pathlib import Path
 import numpy as np
 import optuna
 import pytest
+from optuna.trial import TrialState
 from sklearn.linear_model import LogisticRegression
 
 import privbo_plugins
 from optuna_samplers import DPGIBOSampler, FederationConfig, LDPGPUCBSampler, private_objective
 from privbo_plugins import Curator
-from privbo_plugins.errors import PrivacyWarning
+from privbo_plugins.errors import PrivacyWarning, UtilityWarning
 from privbo_plugins.store.vault import open_vault
 from raytune_searchers import DPGIBOSearch, LDPGPUCBSearch
 from sklearn_search import PrivateSearch
+from tests.contracts.optuna_subjects import N_RECORDS, Ground, Records, Table
+from tests.contracts.test_claims_cut_off import ALL
 
 ROOT = Path(privbo_plugins.__file__).parents[1]
 PACKAGES = ("privbo_plugins", "optuna_samplers", "raytune_searchers", "sklearn_search")
@@ -173,3 +176,72 @@ def test_a_vaults_file_points_at_the_line_that_opens_it(tmp_path):
 def test_in_a_hosts_thread_no_line_of_ours_or_of_the_host_is_taken_for_the_users():
     ((file, _),) = lines_told(lambda: loop(n_jobs=2))
     assert not {*PACKAGES, "optuna"} & {*Path(file).relative_to("/").parts}
+
+
+def under_errors(act):
+    """Runs a step with this package's warnings as errors: what was raised, and what was shown."""
+    raised = []
+    with warnings.catch_warnings(record=True) as shown:
+        for kind in (PrivacyWarning, UtilityWarning):
+            warnings.simplefilter("error", kind)
+        try:
+            act()
+        except (PrivacyWarning, UtilityWarning) as error:
+            raised = [str(error)]
+    return [*raised, *(str(warning.message) for warning in shown)]
+
+
+def stranger(study, space):
+    params = {name: distribution.low for name, distribution in space.items()}
+    study.add_trial(
+        optuna.trial.create_trial(params=params, distributions=dict(space), value=0.123)
+    )
+
+
+@pytest.mark.parametrize("name", [name for name, kind in ALL.items() if not kind.own_study])
+@pytest.mark.parametrize("at", [1, 4, None])
+def test_no_warning_that_is_made_an_error_loses_what_is_paid_for(name, at, tmp_path):
+    """Each trial that the ledger has paid for shows its release, whatever the study holds."""
+    subject = ALL[name](Ground(tmp_path))
+    if not isinstance(subject, Table):  # all at an end of the range
+        subject.outcome = lambda _: np.ones(N_RECORDS) if isinstance(subject, Records) else 1.0
+    study = optuna.create_study(sampler=subject.sampler, direction=subject.direction)
+    private, told, paid = subject.objective(), [], set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what is warned of before anything is paid for
+        study.optimize(private, n_trials=1)
+    for number in range(1, subject.n_trials + 6):
+        if number == at:
+            stranger(study, subject.space)
+        if subject.done(study):
+            break
+        told += under_errors(lambda: study.optimize(private, n_trials=1))
+        for trial in study.get_trials(deepcopy=False):
+            if trial.value != 0.123 and (released := subject.released(study, trial)):
+                assert trial.state == TrialState.COMPLETE, told
+                assert trial.value in released
+                paid.add(trial.number)
+    assert len(paid) >= (5 if at is None else 3)
+    if isinstance(subject, Records):
+        texts = "\n".join(told)
+        assert ("the study holds values that were not released" in texts) == (at is not None)
+    subject.close()
+
+
+@pytest.mark.parametrize("make", ["private_objective", "DPGIBOSampler"])
+def test_losses_at_an_end_of_their_range_are_told_of_once_and_no_trial_is_lost(make):
+    """Only releases tell of it, so the warning comes after they are paid for."""
+    losses = np.ones(900)
+
+    def objective(trial):
+        x_of(trial)
+        return losses
+
+    private, sampler = private_objective(objective, mu=5, n_trials=12), None
+    if make == "DPGIBOSampler":
+        sampler = DPGIBOSampler(mu=5, n_trials=20, seed=0)
+        private = sampler.private(objective)
+    study = optuna.create_study(sampler=sampler)
+    told = under_errors(lambda: study.optimize(private, n_trials=12))
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 12
+    assert sum("an end of the range" in text for text in told) == 1

@@ -243,8 +243,7 @@ def test_a_vault_that_is_not_there_is_refused_and_none_is_made(
     before = sorted(folder.iterdir())
     said = refused(*command.split(), *COMMANDS[command], "--vault", f"sqlite:///{mistyped}")
     assert f"There is no vault file {mistyped}, and none was made." in said
-    assert ("'private.db'" in said) == (mistyped == "privat.db")
-    assert "other.txt'" not in said
+    assert "private.db'" not in said  # a neighbour, whose name the user has not typed
     assert sorted(folder.iterdir()) == before
 
 
@@ -284,14 +283,36 @@ def test_a_doctor_tells_what_there_is_writes_nothing_and_names_nothing_private(
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
     with sqlite3.connect("private.db") as database:
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute("CREATE TABLE of_another_program (x)")
+        before = {path: path.read_bytes() for path in folder.iterdir()}
+        assert len(before) >= 3, "a log beside the file"
+        assert "write-ahead mode" in printed("doctor", "--vault", "private.db")
+        assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    database.close()
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    assert "write-ahead mode" in printed("doctor", "--vault", "private.db")
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    open_vault("private.db").close()
+    Path("private_jane.db").touch()
+
+    with sqlite3.connect("private.db") as database:
         database.execute("UPDATE privbo_events SET payload = '' WHERE seq = 3")
     monkeypatch.setattr(os, "urandom", lambda _: b"")
-    for wrong in ("private.db", "gone.db", "postgresql://u:hunter22@127.0.0.1:9/db", "env:UNSET"):
+    for wrong in (
+        "private.db",
+        "private_jan.db",
+        "gone.db",
+        "postgresql://u:hunter22@127.0.0.1:9/db",
+        "env:UNSET",
+    ):
         assert main(["doctor", "--vault", wrong]) == 2
         said = capsys.readouterr().out
         assert "\nvault: FAILED: " in said
         assert "system's entropy: FAILED" in said
         assert "hunter22" not in said
+        assert str(folder) not in said.partition("\nvault: ")[2]
+        assert "jane" not in said
     assert not Path("gone.db").exists()
 
 

@@ -328,9 +328,10 @@ def test_a_path_in_a_variable_is_in_no_pickle(
 
 def test_relative_paths_are_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    search = make_search(vault="sqlite:///vault.db")
-    assert f"sqlite:///{tmp_path.resolve()}/vault.db" in vars(search).values()
-    assert (tmp_path / "vault.db").exists()
+    for given in ("sqlite:///vault.db", "vault.db", Path("vault.db")):
+        search = make_search(vault=given)
+        assert str(tmp_path.resolve() / "vault.db") in vars(search).values()
+    assert [path.name for path in tmp_path.glob("*")] == ["vault.db"]
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
