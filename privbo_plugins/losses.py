@@ -37,9 +37,11 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import itertools
 import math
+import operator
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
@@ -425,9 +427,7 @@ pinball = Pinball
 # Models of torch --------------------------------------------------------------------------------
 
 
-def per_record(
-    loss: Callable[[Any, Any], Any], model: Any, loader: Any, *, record_ids: Any = None
-) -> Array:
+def per_record(loss: Callable[[Any, Any], Any], model: Any, loader: Any) -> Array:
     """Evaluates a torch model on each record of a loader; one loss a record, in the data's order.
 
     The model runs in eval mode, without gradients, where its first parameter lies. Afterwards each
@@ -438,41 +438,55 @@ def per_record(
             ``torch.nn.CrossEntropyLoss(reduction="none")``, or, with a bound,
             ``lambda output, y: losses.bounded_log(y, output.softmax(1))``.
         model: A ``torch.nn.Module`` that scores each record by itself.
-        loader: A ``DataLoader`` of pairs (input, target) that does not shuffle.
-        record_ids: For a loader with a sampler of your own: the number in the data set, from 0 to
-            n - 1, of each record that the loader visits, in that order. With
-            ``DataLoader(data, sampler=order)`` it is ``order``, a list.
+        loader: A ``DataLoader`` of pairs (input, target) that visits the data set in its order;
+            or, in any order, of triples (input, target, number), where the data set itself gives
+            each record's number in it, from 0 to n - 1.
 
     Raises:
         ValueError: If the loader leaves records out, or visits them in an order that is not known.
         NotLossesError: If there is not one loss a record; a ValueError that quotes no value.
     """
-    places = _places(loader, record_ids)
     device = next((parameter.device for parameter in model.parameters()), None)
     modes = [(module, module.training) for module in model.modules()]
     torch = sys.modules.get("torch")  # loaded by the module that has made the model
+    placed, found = [np.empty(0)], [np.empty(0)]
     model.eval()
     try:
         with torch.no_grad() if torch else contextlib.nullcontext():
-            found = [_batch_losses(loss, model, batch, device) for batch in loader]
+            for batch, known in zip(loader, _known_order(loader), strict=False):
+                inputs, target, numbers = _parts(batch, known)
+                values = as_floats(loss(model(_moved(inputs, device)), _moved(target, device)))
+                placed.append(numbers)
+                found.append(_one_a_record(values, len(numbers)))
     finally:
         for module, training in modes:
             module.training = training
-    losses = np.concatenate([np.empty(0), *found])
-    if len(losses) != len(places):
+    n = operator.length_hint(getattr(loader, "dataset", None), -1)
+    places = np.concatenate(placed)
+    if not np.array_equal(np.sort(places), np.arange(n)):
+        raise ValueError(_ORDER)
+    return np.asarray(np.concatenate(found)[np.argsort(places)])
+
+
+def _parts(batch: Any, known: Any) -> tuple[Any, Any, NDArray[Any]]:
+    """Input, target and the records' numbers, which a loader in the data's order need not give.
+
+    Raises:
+        ValueError: If the batch has other parts.
+    """
+    parts = [*batch] if isinstance(batch, list | tuple) else []
+    if len(parts) == 2 and known is not None:
+        parts.append(known)
+    if len(parts) != 3:
+        raise ValueError(_ORDER)
+    return parts[0], parts[1], _flat("number", as_floats(parts[2]))
+
+
+def _one_a_record(values: NDArray[Any] | None, n: int) -> Array:
+    if values is None or values.ndim == 0 or len(_flat("loss", values)) != n:
         raise NotLossesError(
-            f"loss must give one value a record: of {len(places)} records came {len(losses)}."
+            'loss must give one value a record of each batch: torch\'s with reduction="none".'
         )
-    return np.asarray(losses[np.argsort(places)])
-
-
-def _batch_losses(loss: Callable[[Any, Any], Any], model: Any, batch: Any, device: Any) -> Array:
-    if not (isinstance(batch, list | tuple) and len(batch) == 2):
-        raise ValueError("loader must give pairs (input, target); an input may be a dictionary.")
-    inputs, target = (_moved(part, device) for part in batch)
-    values = as_floats(loss(model(inputs), target))
-    if values is None or values.ndim == 0:
-        raise NotLossesError('loss must give one value a record: torch\'s with reduction="none".')
     return _flat("loss", values)
 
 
@@ -485,32 +499,19 @@ def _moved(given: Any, device: Any) -> Any:
     return given.to(device) if hasattr(given, "to") else given
 
 
-def _places(loader: Any, record_ids: Any) -> NDArray[np.intp]:
-    """The number in the data set of each record, in the order in which the loader visits them.
-
-    Raises:
-        ValueError: If the loader leaves some out, or the order is not known.
-    """
-    batches = getattr(loader, "batch_sampler", None)
+def _known_order(loader: Any) -> Iterable[Any]:
+    """Returns each batch's numbers, if the loader is torch's and goes from first to last."""
+    batches: Any = getattr(loader, "batch_sampler", None)
     kinds = [type(sampler) for sampler in (batches, getattr(batches, "sampler", None))]
     known = [f"{kind.__module__}.{kind.__name__}" for kind in kinds] == _IN_ORDER
-    drops, in_order = getattr(batches, "drop_last", False), getattr(loader, "in_order", True)
-    if drops or not in_order or not (known or record_ids is not None):
-        raise ValueError(
-            "loader must visit all records, in the same order in every trial: a DataLoader with "
-            "shuffle=False, drop_last=False and in_order=True. For a sampler of your own give its "
-            "order: DataLoader(data, sampler=order) and record_ids=order."
-        )
-    if record_ids is None:
-        return np.arange(len(loader.dataset))
-    places = _flat("record_ids", as_floats(record_ids))
-    if not np.array_equal(np.sort(places), np.arange(len(places))):
-        raise ValueError(
-            "record_ids must name each record of the data set once, by its number from 0 to "
-            "n - 1, in the order in which the loader visits them."
-        )
-    return places.astype(np.intp)
+    return batches if known and getattr(loader, "in_order", True) else itertools.repeat(None)
 
+
+_ORDER = (
+    "loader must give pairs (input, target) of all records in the data set's order: a DataLoader "
+    "with shuffle=False, drop_last=False and in_order=True. In another order it must give triples "
+    "(input, target, number), with each record's number in the data set, from 0 to n - 1, once."
+)
 
 _IN_ORDER = [f"torch.utils.data.sampler.{name}" for name in ("BatchSampler", "SequentialSampler")]
 

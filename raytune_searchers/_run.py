@@ -16,11 +16,16 @@ from typing import Any, ClassVar
 import ray
 import ray.cloudpickle as cloudpickle
 
-from privbo_plugins.errors import PrivacyWarning, UtilityWarning, VaultError, warn
+from privbo_plugins.errors import (
+    NotLossesError,
+    PrivacyWarning,
+    UtilityWarning,
+    VaultError,
+    warn,
+)
 from privbo_plugins.files import replace_file
 from privbo_plugins.plots import Report
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.sanitize import OWN_ERRORS
 from privbo_plugins.sessions.scheduler import FirstTrials
 from privbo_plugins.shown import (
     ALTERED,
@@ -372,15 +377,9 @@ class ComparedRun(HostedRun):
         self._compare_config(shown, given)
         self._unless_broken(end, trial_id, row, error)
         if error and self._has_host and self._ENDS_WITH_HOST:
-            self._unless_broken(self._check_kind)
+            self._unless_broken(self._call, "check_kind")
         if self._has_host and comparable(shown.config, given):
             self._see_whole(trial_id)
-
-    def _check_kind(self) -> None:
-        """Ends the experiment in the driver if its function returns another kind of thing."""
-        found = self._call("ends_with")
-        if found is not None:
-            self._broken = OWN_ERRORS[found[0]](found[1])
 
     def _audit(self, trial_id: str, row: Row) -> TrialRecord:
         """Compares a row with what the host knows now."""
@@ -416,14 +415,14 @@ class ComparedRun(HostedRun):
             warn(text, PrivacyWarning)
 
     def _unless_broken(self, step: Callable[..., Any], *args: Any) -> None:
-        """Carries a step out; if the vault fails, the next suggestion says so.
+        """Carries a step out; if the vault fails or the fit must end, the next suggestion says so.
 
         Tune would wrap what is raised here into an error of its own, trial by trial.
         """
         try:
             step(*args)
-        except VaultError as error:
-            self._broken = VaultError(str(error))
+        except (NotLossesError, VaultError) as error:
+            self._broken = type(error)(str(error))
             if any(isinstance(a, Mapping) and self._read(str(args[0]), a) for a in args):
                 self._unaudited, self._passed = True, self._passed | {str(args[0])}
 

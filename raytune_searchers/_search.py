@@ -279,7 +279,7 @@ class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray 
             return None
         answer, x = self._next(trial_id, space)
         if x is None:
-            return _no_point(answer, first)
+            return _no_point(answer, first and not self._live)  # resumed trials run on
         self._live[trial_id] = x
         self._here.add(trial_id)
         return self._suggestion(trial_id)

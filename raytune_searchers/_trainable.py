@@ -24,12 +24,7 @@ from ray import tune
 
 from privbo_plugins import sanitize
 from privbo_plugins.convert import as_losses, index_of
-from privbo_plugins.errors import (
-    ANOTHER_POINT,
-    NotARewardError,
-    NotLossesError,
-    PrivacyError,
-)
+from privbo_plugins.errors import ANOTHER_POINT, NotLossesError, PrivacyError
 from privbo_plugins.sanitize import of_converting, sanitized
 from privbo_plugins.shown import flat
 from raytune_searchers._audit import RELEASE, REPEATED, VOUCH
@@ -283,10 +278,13 @@ def _evaluate(trainable: Trainable, config: dict[str, Any], begin: Begin) -> tup
 
 
 def _tell_kind(channel: Channel, failure: BaseException | None) -> None:
-    """Tells the host that a function has returned another kind of thing, which its type says."""
-    if isinstance(failure, NotLossesError | NotARewardError):
+    """Tells the host that a function has returned no losses, which the vector's type says.
+
+    A reward is one user's, who may have decided the kind: it fails that user's trial alone.
+    """
+    if isinstance(failure, NotLossesError):
         with suppress(Exception):  # then the trial alone fails
-            channel.call("wrong_kind", type(failure).__name__, str(failure))
+            channel.call("wrong_kind", str(failure))
 
 
 def _left_open() -> PrivacyError | None:

@@ -18,10 +18,17 @@ from typing import Any, NoReturn, Protocol
 
 import ray.experimental.internal_kv as kv
 
-from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError, warn
+from privbo_plugins.errors import (
+    NotLossesError,
+    PrivacyError,
+    PrivacyWarning,
+    UtilityWarning,
+    VaultError,
+    warn,
+)
 from privbo_plugins.files import LogHead
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.sanitize import OWN_ERRORS, own_error
+from privbo_plugins.sanitize import own_error
 from privbo_plugins.sealing import AnotherKeyError, Message, Reader
 from privbo_plugins.shown import TrialRecord
 from privbo_plugins.store.run import NEVER_COMPARED, Run
@@ -122,8 +129,8 @@ class Host:
         """Trials that have begun in this process."""
         self.sent: dict[str, tuple[int, int]] = {}
         """Of each agent the last trial that it has sent a vector for, and its round."""
-        self.wrong_kind: tuple[str, str] | None = None
-        """The error of a function that returned another kind of thing in this fit."""
+        self.wrong_kind: str | None = None
+        """What a trial of this fit raised whose function returned no losses."""
         self.warnings: list[tuple[str, str]] = []
         vault_id = None if url is None else settings.vault_id
         self.name = actor_name(kind, vault_id, settings.run)
@@ -227,31 +234,22 @@ def join(host: Host, settings: Any) -> tuple[str, tuple[str, ...]]:
     return run.vault.vault_id, kind.claim(host, []).reasons
 
 
-def tell_kind(host: Host, name: str, text: str) -> None:
-    """Notes that a function returned another kind of thing than the run needs."""
-    host.wrong_kind = name, text
-
-
-def wrong_kind(host: Host) -> tuple[str, str] | None:
-    """Returns the error that ends a fit: its function returns no such thing as the run needs.
-
-    Only before anything was released: from then on the function is known to return the right kind,
-    and what it makes of one config or record fails a trial and decides nothing else.
-    """
-    found = host.wrong_kind
-    return None if found is None or host.kind.facts(host)["done"] else found
+def tell_kind(host: Host, text: str) -> None:
+    """Notes that a function returned no losses."""
+    host.wrong_kind = text
 
 
 def check_kind(host: Host) -> None:
-    """Refuses further trials of a function that returns another kind of thing.
+    """Ends a fit whose function returns no losses.
+
+    Only before anything was released: from then on the function is known to return some, and what
+    it makes of one config or record fails a trial and decides nothing else.
 
     Raises:
-        NotLossesError: If it returned no losses.
-        NotARewardError: If it returned no reward.
+        NotLossesError: If it returned none.
     """
-    found = wrong_kind(host)
-    if found is not None:
-        raise OWN_ERRORS[found[0]](found[1])
+    if host.wrong_kind is not None and not host.kind.facts(host)["done"]:
+        raise NotLossesError(host.wrong_kind)
 
 
 def head(host: Host) -> tuple[int, str]:
@@ -297,7 +295,7 @@ RUN: Mapping[str, Operation] = {
     "report": report,
     "status": status,
     "wrong_kind": tell_kind,
-    "ends_with": wrong_kind,
+    "check_kind": check_kind,
     "compared": "run.mark_compared",
     "mark_unprotected": "run.mark_unprotected",
     "note": "run.note",

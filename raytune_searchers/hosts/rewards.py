@@ -18,7 +18,7 @@ from privbo_plugins.shown import TrialRecord
 from privbo_plugins.store.release import TEST_NOISE, is_test
 from raytune_searchers._channel import USERS_LEDGER, Entry
 from raytune_searchers.hosts import base
-from raytune_searchers.hosts.base import RUN, Host, Kind, check_kind, declared, record_of, remember
+from raytune_searchers.hosts.base import RUN, Host, Kind, declared, record_of, remember
 
 _NAMED = "named"
 """Kind of marks in the vault: that users are named."""
@@ -125,7 +125,6 @@ def _enter(host: Host, trial: str, message: Message) -> Entry:
     Raises:
         BudgetExceededError: If its user's budget does not allow another evaluation.
     """
-    check_kind(host)
     session: RewardSession = host.session
     user, value = host.read(message, "enter", trial), session.replay(trial)
     if value is None:

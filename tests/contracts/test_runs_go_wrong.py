@@ -19,7 +19,7 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 import ray.cloudpickle as cloudpickle
 
 from privbo_plugins.convert import fingerprint
-from privbo_plugins.errors import NotARewardError, PrivacyWarning, UtilityWarning, VaultError
+from privbo_plugins.errors import PrivacyWarning, UtilityWarning, VaultError
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.sessions.scheduler import FRUITLESS, HOPELESS
 from tests.drivers import EVERYWHERE, HOSTS, N_RECORDS, SYSTEMS, begin, status
@@ -129,10 +129,6 @@ def test_what_is_no_reward_fails_its_trial_and_costs_nothing(
     told = status(run)
     assert (told["releases"], told["protected"]) == (0, False)
     run.returned = good
-    if host == "ray":  # where nobody sees the error of a trial, it ends the fit
-        with pytest.raises(NotARewardError):
-            run.trials(1)
-        return
     run.trials(2)
     assert (status(run)["releases"], run.ask("guarantee").protected) == (2, True)
 

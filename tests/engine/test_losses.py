@@ -390,34 +390,46 @@ def test_a_missing_label_of_a_type_that_knows_it_changes_no_other(missing: bool)
 # One loss a record of a model; test_torch.py has torch itself ------------------------------------
 
 
-def of_torch(name: str, **attributes: Any) -> Any:
-    """An object whose class has the name of one of torch's samplers."""
-    return type(name, (), {"__module__": "torch.utils.data.sampler"} | attributes)()
+SEQUENTIAL, BATCHES = (
+    type(name, (list,), {"__module__": "torch.utils.data.sampler"})
+    for name in ("SequentialSampler", "BatchSampler")
+)
+"""Classes with the names of torch's samplers."""
 
 
 class Loader:
-    """What is used of a DataLoader over the records 0 ... 9, in batches of 4."""
+    """What is used of a DataLoader over the records 0 ... 9, in batches of 4.
+
+    Args:
+        order: Of its records.
+        numbered: Whether it gives each record's number.
+        sampler: Its sampler, if that is not torch's sequential one.
+        more: Attributes.
+    """
 
     dataset = range(10)
     in_order = True
 
-    def __init__(self, kind: str = "SequentialSampler", order: Any = dataset, **more: Any) -> None:
-        sampler = of_torch(kind)
-        self.batch_sampler = of_torch("BatchSampler", sampler=sampler, drop_last=False)
-        self.order = list(order)
+    def __init__(
+        self, order: Any = dataset, numbered: bool = False, sampler: Any = None, **more: Any
+    ) -> None:
+        order = list(order)
+        self.batch_sampler = BATCHES(order[start : start + 4] for start in range(0, len(order), 4))
+        self.batch_sampler.sampler = SEQUENTIAL() if sampler is None else sampler
+        self.numbered = numbered
         self.__dict__.update(more)
 
     def __iter__(self) -> Iterator[Any]:
-        for start in range(0, len(self.order), 4):
-            batch = np.array(self.order[start : start + 4], float)
-            yield batch, batch % 2
+        for numbers in self.batch_sampler:
+            batch = np.array(numbers, float)
+            yield batch, batch % 2, *[numbers] * self.numbered
 
 
 class Model:
     """What is used of a module: two parts, one of which was frozen, and a mode that matters."""
 
     def __init__(self) -> None:
-        self.training, self.frozen = True, SimpleNamespace(training=False)
+        self.training, self.frozen, self.calls = True, SimpleNamespace(training=False), 0
 
     def modules(self) -> list[Any]:
         return [self, self.frozen]
@@ -430,55 +442,77 @@ class Model:
 
     def __call__(self, x: Any) -> Any:
         assert not self.training
+        self.calls += 1
         return x / 2
 
 
-def test_a_model_is_evaluated_on_each_record_and_keeps_its_mode() -> None:
+ANOTHER = "a sampler"
+"""It is none of torch's sequential ones."""
+
+
+@pytest.mark.parametrize("loader", [
+    Loader(),
+    Loader(numbered=True),
+    Loader(range(9, -1, -1), numbered=True, sampler=ANOTHER),
+    Loader([3, *range(3), *range(4, 10)], numbered=True, in_order=False),
+])  # fmt: skip
+def test_a_model_is_evaluated_on_each_record_and_keeps_its_mode(loader: Any) -> None:
     model = Model()
-    expected = [abs(i / 2 - i % 2) for i in range(10)]
-    for odd in ({}, {"order": range(9, -1, -1)}, {"order": [3, *range(3), *range(4, 10)]}):
-        kind = "RandomSampler" if odd else "SequentialSampler"
-        given = losses.per_record(
-            losses.absolute, model, Loader(kind, **odd), record_ids=odd.get("order")
-        )
-        assert given.tolist() == expected
+    given = losses.per_record(losses.absolute, model, loader)
+    assert given.tolist() == [abs(i / 2 - i % 2) for i in range(10)]
     assert (model.training, model.frozen.training) == (True, False)
 
 
-DROPS = of_torch("BatchSampler", sampler=of_torch("SequentialSampler"), drop_last=True)
 LIKE = type("SequentialSampler", (), {})
 """A class of the user's own with the name of torch's."""
 
 
 @pytest.mark.parametrize("loader", [
-    Loader("RandomSampler"),
-    Loader(batch_sampler=DROPS),
-    Loader(batch_sampler=of_torch("BatchSampler", sampler=LIKE(), drop_last=False)),
-    Loader(batch_sampler=None),
+    Loader(sampler=ANOTHER),
+    Loader(sampler=LIKE()),
+    Loader(batch_sampler=[[3, 1], [0, 2]]),
     Loader(in_order=False),
     [(np.zeros(4), np.zeros(4))],
 ])  # fmt: skip
 def test_a_loader_whose_order_is_not_known_is_refused(loader: Any) -> None:
+    model = Model()
     with pytest.raises(ValueError, match="shuffle=False, drop_last=False and in_order=True"):
-        losses.per_record(losses.absolute, None, loader)
+        losses.per_record(losses.absolute, model, loader)
+    assert (model.training, model.calls) == (True, 0)
 
 
-@pytest.mark.parametrize("loader", [Loader(in_order=False), Loader(batch_sampler=DROPS)])
-def test_the_order_of_a_loader_that_keeps_none_cannot_be_named(loader: Any) -> None:
-    with pytest.raises(ValueError, match="in_order=True"):
-        losses.per_record(losses.absolute, None, loader, record_ids=range(10))
+@pytest.mark.parametrize("order", [range(9), [*range(9), 8], [*range(9), 8.5], range(1, 11)])
+@pytest.mark.parametrize("numbered", [False, True])
+def test_each_record_of_the_data_set_comes_once(order: Any, numbered: bool) -> None:
+    with pytest.raises(ValueError, match="from 0 to n - 1, once"):
+        losses.per_record(losses.absolute, Model(), Loader(order, numbered))
+
+
+def test_a_stream_has_no_order() -> None:
+    for loader in (Loader(numbered=True, dataset=iter(())), [*Loader(numbered=True)]):
+        with pytest.raises(ValueError, match="from 0 to n - 1, once"):
+            losses.per_record(losses.absolute, Model(), loader)
+
+
+def mixed(output: Any, y: Any) -> Any:
+    """As many values as there are records in all, but not in each batch."""
+    mixed.calls += 1  # type: ignore[attr-defined]
+    return [0.0] * {1: 3, 2: 5}.get(mixed.calls, len(y))  # type: ignore[attr-defined]
+
+
+mixed.calls = 0  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("loss", [
     lambda output, y: (output - y).mean(),
     lambda output, y: output - y[:, None],
     lambda output, y: (output - y)[1:],
+    lambda output, y: [],
     lambda output, y: None,
+    mixed,
 ])  # fmt: skip
 def test_a_loss_that_mixes_or_loses_records_is_refused(loss: Any) -> None:
     model = Model()
     with pytest.raises(NotLossesError, match="one value a record"):
         losses.per_record(loss, model, Loader())
     assert model.training
-    with pytest.raises(ValueError, match="once, by its number"):
-        losses.per_record(loss, model, Loader(), record_ids=[0, 0, *range(2, 10)])

@@ -17,6 +17,7 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 
 import ray.cloudpickle as cloudpickle
 
+from privbo_plugins.errors import VaultError
 from privbo_plugins.sessions.stored import runs_of
 from privbo_plugins.store.vault import open_vault
 from tests.drivers import begin
@@ -49,12 +50,26 @@ def save(run: Any, folder: Path) -> None:
         run.search.save_to_dir(str(folder), "s")
 
 
-def read(key: str, kind: Any, folder: Path) -> list[Any]:
-    """What is left of a checkpoint, for whoever opens it and for the search made of it."""
+def read(key: str, kind: Any, folder: Path, gone: bool) -> list[Any]:
+    """What is left of a checkpoint, for whoever opens it and for the search made of it.
+
+    Args:
+        key: The system.
+        kind: Its search.
+        folder: The checkpoint's.
+        gone: Whether the vault was a database that is no more: then the search claims nothing.
+    """
     pattern = "state" if key == "any sampler" else "searcher-state-*.pkl"
     (state,) = folder.glob(pattern)
     stored = [cloudpickle.loads(state.read_bytes())["_last"]["guarantee"]]
-    return stored if key == "any sampler" else [*stored, kind.from_experiment(folder).guarantee()]
+    if key == "any sampler":
+        return stored
+    search = kind.from_experiment(folder)
+    if not gone:
+        return [*stored, search.guarantee()]
+    with pytest.raises(VaultError, match="no vault file"):
+        search.guarantee()
+    return stored
 
 
 _FIGURES = ("mu_spent", "epsilon_spent", "epsilon_most")
@@ -104,7 +119,7 @@ def test_no_checkpoint_says_less_than_a_ledger_that_went_on(
     local_hosts.end_driver()
     for gone in (False, True) if durable else (True,):
         for i in range(SYSTEMS[system]):
-            for left in read(system, kind, tmp_path / f"{i}"):
+            for left in read(system, kind, tmp_path / f"{i}", durable and gone):
                 enough(left, spent)
         if not gone:
             (tmp_path / "vault.db").unlink()

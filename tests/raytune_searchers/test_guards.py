@@ -226,7 +226,7 @@ def test_the_trainable_of_another_run_is_refused() -> None:
     search, stranger = begun(make_search()), make_search()
     trial = run_trial(search, stranger.private(squares), "a")
     assert trial is not None
-    assert "was made by another search" in str(trial.error)
+    assert "Give the Tuner the very search" in str(trial.error)
     assert "search = type(search).from_experiment(path)" in str(trial.error)
     assert ledger(search) == ([], [], [])
 
