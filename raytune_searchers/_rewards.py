@@ -98,6 +98,17 @@ class RewardSearch(RewardsRun, TuneSearch):
         """Returns the results that the trials have shown, as the algorithm keeps them."""
         return self._scheduler if self._model is None else self._model.algorithm.state_dict()
 
+    def _read_results(self) -> list[Any]:
+        """Returns the results that the trials have shown, for users.
+
+        Raises:
+            VaultError: If a database does not answer, is gone, or shows less than it did.
+        """
+        found: list[Any] = self._shown_so_far()["evaluations"]
+        if found and self._has_host:
+            self._report()
+        return found
+
     def _learned(self, space: TuneSpace) -> Scheduler[Any]:
         """The algorithm after everything that trials have shown."""
         if self._model is None:
@@ -142,7 +153,7 @@ class RewardSearch(RewardsRun, TuneSearch):
 
     def _next(self, trial_id: str, space: TuneSpace) -> tuple[str, Array | None]:
         if self.mechanism is not None:
-            self._open()  # trials look for it
+            self._see(self._call("head"))  # trials look for the ledger, which may be set back
         evaluation = self._evaluation(space)
         if evaluation is None:
             return "wait", None
@@ -290,8 +301,9 @@ class RewardSearch(RewardsRun, TuneSearch):
 
         Raises:
             ValueError: If no trial has completed, or objects are hidden.
+            VaultError: If the vault is gone, or shows less than it did.
         """
-        if self._space is None or not self._shown_so_far()["evaluations"]:
+        if self._space is None or not self._read_results():
             raise ValueError("There is nothing to recommend yet: no trial has completed.")
         x = self._learned(self._space).algorithm.recommendation()
         return config_at(self._space, self._param_space, x, param_space)
@@ -323,7 +335,7 @@ class RewardSearch(RewardsRun, TuneSearch):
 
     def finished(self) -> bool:
         """Tells whether as many trials have a value as ``n_trials=`` expects; never without it."""
-        return used_up(len(self._shown_so_far()["evaluations"]), planned_trials(self._config))
+        return used_up(len(self._read_results()), planned_trials(self._config))
 
     def status(self) -> dict[str, Any]:
         """Tells where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""

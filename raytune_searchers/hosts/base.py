@@ -253,8 +253,9 @@ def check_kind(host: Host) -> None:
 
 
 def head(host: Host) -> tuple[int, str]:
-    """The end of the chain of releases."""
-    found = host.session.run.head()
+    """The end of the chain of releases, of a vault that holds all that was seen of it."""
+    with host.session.run.transaction() as tx:
+        found = tx.head()
     return found.n, found.digest
 
 

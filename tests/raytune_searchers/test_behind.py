@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,18 @@ from privbo_plugins.errors import VaultError
 from privbo_plugins.sessions.stored import runs_of
 from privbo_plugins.store.vault import open_vault
 from tests.drivers import begin
-from tests.inside import call_host, settings_of
+from tests.inside import call_host, end_host, settings_of
 from tests.raytune_searchers.hosts import LocalRay
+from tests.verbs import classes, verbs_of
 
 pytestmark = pytest.mark.usefixtures("local_hosts")
 
 SYSTEMS = {"records": 5, "any sampler": 5, "rewards": 4, "duets": 5, "federation": 12}
 """How many trials of each are looked at."""
+
+FAMILY = ("outside", "rewards, t", "rewards, ata", "rewards, moma")
+DURABLE = SYSTEMS | dict.fromkeys(FAMILY, 4)
+"""Every system that has a vault, and so many trials of it."""
 
 
 def paid(run: Any) -> float:
@@ -134,3 +140,49 @@ def test_a_run_that_was_closed_says_what_it_has_spent(tmp_path: Path) -> None:
     again = cloudpickle.loads(cloudpickle.dumps(run.search))
     for search in (run.search, again):
         assert search.guarantee().mu_spent == pytest.approx(spent)
+
+
+ASKING = {"recommend", "finished", "guarantee", "history", "status", "report", "purge", "suggest"}
+"""Verbs that answer from what was released."""
+
+OTHERS = set("plan private close paper from_experiment".split())
+"""Verbs that ask nothing of what was released."""
+
+ALONE = {("federation", "suggest"): "the agents go on alone, and nothing more is broadcast"}
+"""What a system does where its vault is gone, and why."""
+
+
+def test_every_verb_of_a_search_asks_the_vault_or_needs_none() -> None:
+    of_ray = {name for members in classes().values() for host, kind in members
+              if host == "Ray Tune" for name in verbs_of(kind)}  # fmt: skip
+    assert of_ray | {"suggest"} == ASKING | OTHERS
+
+
+@pytest.mark.parametrize("fate", ["set back", "gone"])
+@pytest.mark.parametrize("ended", [True, False], ids=["another host", "the same host"])
+@pytest.mark.parametrize("system", DURABLE)
+def test_no_verb_answers_of_a_vault_that_shows_less_or_is_gone(
+    system: str, ended: bool, fate: str, tmp_path: Path, local_hosts: LocalRay
+) -> None:
+    """As on Optuna: not even what the search remembers."""
+    vault, backup = tmp_path / "vault.db", tmp_path / "backup.db"
+    run: Any = begin(system, "ray", tmp_path, vault=True, run_name="r")
+    run.trials(DURABLE[system] // 2)
+    shutil.copy(vault, backup)
+    run.trials(DURABLE[system] // 2)
+    whole, told = vault.read_bytes(), run.ask("guarantee")
+    save(run, tmp_path / "state")
+    if ended:
+        end_host(run.search)
+    vault.unlink()
+    if fate == "set back":
+        shutil.copy(backup, vault)
+    for verb in sorted(ASKING):
+        if not hasattr(run.search, verb) or (system, verb) in ALONE:
+            continue
+        more = {"report": (tmp_path / "page.html",), "suggest": ("later",)}.get(verb, ())
+        with pytest.raises(VaultError):
+            run.ask(verb, *more)
+    vault.write_bytes(whole)
+    vault.chmod(0o600)
+    assert run.ask("guarantee") == told

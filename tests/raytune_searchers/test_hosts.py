@@ -121,34 +121,6 @@ def test_a_vault_that_was_put_back_and_has_grown_again_is_noticed(
         call_host(later, "ask", "e", False)
 
 
-@pytest.mark.parametrize("fate", ["set back", "gone"])
-def test_nothing_is_claimed_of_a_finished_run_whose_vault_shows_less_or_is_gone(
-    fate: str, tmp_path: Path, local_hosts: LocalRay
-) -> None:
-    """As on Optuna: not even what the search remembers."""
-    path, backup = tmp_path / "vault.db", tmp_path / "backup.db"
-    search = begun(make_search(vault=path, run_name="r"))
-    told(search, "a")
-    shutil.copy(path, backup)
-    told(search, "b")
-    search.save(str(tmp_path / "state"))
-    whole = path.read_bytes()
-    assert search.guarantee().n_releases == 2
-    end_host(search)
-    path.unlink()
-    if fate == "set back":
-        shutil.copy(backup, path)
-    later = DPGIBOSearch(1, metric="loss", mode="min")
-    later.restore(str(tmp_path / "state"))
-    for one in (search, later):
-        for ask in (one.guarantee, one.status, one.recommend, one.history, one.guarantee):
-            with pytest.raises(VaultError, match=r"older backup|no vault file"):
-                ask()
-    path.write_bytes(whole)
-    path.chmod(0o600)
-    assert later.guarantee().n_releases == search.guarantee().n_releases == 2
-
-
 KINDS: dict[str, tuple[Any, Any, type[Exception]]] = {
     "losses": (make_search, np.full(120, 0.5), NotLossesError),
     "a reward": (
