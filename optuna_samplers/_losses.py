@@ -65,7 +65,7 @@ _ELSEWHERE = "trials show releases of other parameters than theirs"
 _CLAIMED = "claimed"
 """Kind of marks in the vault: that a study remembers the run."""
 
-_CARRIED = ", carried"
+CARRIED = ", carried"
 """What a role ends with where no release of its own stands behind the value."""
 
 Objective = Callable[[Any], Any]
@@ -193,7 +193,7 @@ class LossRun(OfStudy):
             write: Writes an attribute of the trial.
         """
         self.told[key_of(trial)] = told
-        shown = {ROLE_ATTR: told.label + _CARRIED * told.carried, RELEASE_ATTR: told.draw}
+        shown = {ROLE_ATTR: told.label + CARRIED * told.carried, RELEASE_ATTR: told.draw}
         for name, value in shown.items():
             if value is not None:
                 write(name, value)
@@ -354,7 +354,7 @@ def _own(trial: FrozenTrial, told: Published | None) -> set[str]:
         return set()
     role, draw = trial.user_attrs.get(ROLE_ATTR), trial.user_attrs.get(RELEASE_ATTR)
     own = set()
-    if type(role) is str and role.removesuffix(_CARRIED) == told.label:  # a subclass may lie
+    if type(role) is str and role.removesuffix(CARRIED) == told.label:  # a subclass may lie
         own.add(ROLE_ATTR)
     if told.draw is not None and type(draw) is float and draw == told.draw:
         own.add(RELEASE_ATTR)

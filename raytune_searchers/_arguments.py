@@ -7,7 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from privbo_plugins.status import warn_of_minimised_scores
-from privbo_plugins.store.vault import as_handle, handle_of, open_vault, resolve_url
+from privbo_plugins.store.vault import (
+    as_handle,
+    handle_of,
+    open_vault,
+    refuse_password,
+    resolve_url,
+)
 from raytune_searchers._audit import OURS
 
 
@@ -66,13 +72,7 @@ def checked_handle(vault: Any) -> str | None:
     url = resolve_url(handle)
     if handle.startswith("env:"):
         return handle
-    secrets = [name for name in url.query if "pass" in name.lower() or "secret" in name.lower()]
-    if url.password is not None or secrets:
-        raise ValueError(
-            "The vault's URL holds a password, which Ray would write into tuner.pkl beside the "
-            "results. Put the URL into an environment variable of the driver and pass "
-            "vault='env:NAME_OF_THE_VARIABLE', or keep the password in ~/.pgpass."
-        )
+    refuse_password(handle, "Ray would write into tuner.pkl beside the results")
     return handle_of(url)
 
 

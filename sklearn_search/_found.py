@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from privbo_plugins.plots import History
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.spaces import Categorical, Float
 from sklearn_search._space import Parameters
@@ -18,15 +19,20 @@ class Found(NamedTuple):
     Attributes:
         values: The recommended ones, by parameter, as a host stores them.
         guarantee: What may be claimed.
-        trials: In order, of each its values by parameter, the loss that its row shows (an estimate
-            from all releases, or the release itself), and its noisy draw, NaN if it has none.
+        trials: In order, of each its values by parameter, the loss that the host shows (an
+            estimate from all releases, or the release itself), and what was released of it, NaN
+            if nothing was.
         shown: What else the fitted search has, by attribute.
+        history: What the run has published, for reports.
+        status: Where it stands.
     """
 
     values: Mapping[str, Any]
     guarantee: Guarantee
     trials: Sequence[tuple[Mapping[str, Any], float, float]]
     shown: Mapping[str, Any]
+    history: History
+    status: Mapping[str, Any]
 
 
 def table_of(found: Found, parameters: Parameters, *, best: float, noise: float) -> dict[str, Any]:
@@ -46,12 +52,12 @@ def table_of(found: Found, parameters: Parameters, *, best: float, noise: float)
         for place, given in enumerate(params):  # one entry a trial, also where they are sequences
             column[place] = given[name]
     loss, release = np.array([shown for _, *shown in found.trials], float).reshape(-1, 2).T
+    ordered = np.where(np.isnan(release), np.inf, release)
     return columns | {
-        "mean_test_score": best - loss,
+        "mean_test_score": best - release,
         "std_test_score": np.full(len(loss), noise),
-        "rank_test_score": np.array([1 + np.sum(loss < own) for own in loss], dtype=np.int32),
+        "rank_test_score": np.array([1 + np.sum(ordered < own) for own in ordered], np.int32),
         "loss": loss,
-        "release": release,
     }
 
 

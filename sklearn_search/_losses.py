@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -125,6 +126,23 @@ def warn_of_rare_class(given: Any, estimator: Any, y: Any) -> None:
             "class. The default loss counts errors, and a model that never predicts this class "
             f"makes few. loss='balanced' lets classes count alike, with {largest:.3g} times the "
             "noise; loss='brier' tunes probabilities; loss='zero_one' ends this warning."
+        )
+        warn(text, UtilityWarning)
+
+
+def warn_of_noise(loss: RecordLoss, noise: float) -> None:
+    """Warns where the noise of a released value hides log losses, which lie far below their bound.
+
+    Args:
+        loss: What is released.
+        noise: Standard deviation.
+    """
+    coin = math.log(2.0)
+    if isinstance(loss.of, losses.Log) and noise > coin / 2:
+        text = (
+            f"The noise of a released log loss has a standard deviation of {noise:.2g}, and a "
+            f"coin loses {coin:.2g}: it hides which model is better. loss='bounded_log' and "
+            "loss='brier' (scoring='neg_brier_score') are bounded by 1, with less noise."
         )
         warn(text, UtilityWarning)
 

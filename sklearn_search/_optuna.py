@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from logging import ERROR, NOTSET, getLogger
 from typing import Any
 
 import optuna
@@ -17,9 +19,10 @@ from optuna.distributions import (
 )
 from optuna.samplers import BaseSampler
 from optuna.study import Study
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers import DPGIBOSampler, private_objective
+from optuna_samplers._losses import CARRIED, RELEASE_ATTR, ROLE_ATTR
 from optuna_samplers._sampler import StudySampler
 from privbo_plugins.errors import ObjectiveFailedError
 from privbo_plugins.spaces import Categorical, Dimension, Float
@@ -35,10 +38,8 @@ SCORING_FAILED = (
     "clone(estimator).set_params(...) on the training records and predict the others by yourself."
 )
 
-_RELEASE = "privbo:release"
 
-
-def search(given: Any, task: Task, config: Mapping[str, Any], planned: int) -> Found:
+def search(given: Any, task: Task, config: Any, planned: int, begin: Any) -> Found:
     """Runs the trials of a plan, or those that a study still lacks.
 
     Args:
@@ -46,6 +47,7 @@ def search(given: Any, task: Task, config: Mapping[str, Any], planned: int) -> F
         task: What a trial does.
         config: The algorithm's settings by name.
         planned: Trials that the plan has.
+        begin: Takes the name of the run before anything is spent.
 
     Raises:
         ValueError: If a study of this name was begun with another split.
@@ -70,8 +72,8 @@ def search(given: Any, task: Task, config: Mapping[str, Any], planned: int) -> F
         sampler = _own_sampler(given)
     with _quiet(given.verbose):
         study = _study(given, sampler, task)
-        if not verbs.finished(study):
-            _run(given, study, private, planned)
+        begin(verbs._state(study).session.run.run_id)
+        _run(given, study, private, planned, verbs)
         found = _found(given, study, verbs)
         if given.vault in (None, "memory"):  # losses that wait there no later search can find
             verbs.purge(study)
@@ -116,14 +118,19 @@ def _study(given: Any, sampler: Any, task: Task) -> Study:
     return study
 
 
-def _run(given: Any, study: Study, private: Callable[[optuna.Trial], float], planned: int) -> None:
+def _run(given: Any, study: Study, private: Any, planned: int, verbs: Any) -> None:
+    """Runs the trials, at once those of one step only: others would be fitted for nothing."""
     error: ObjectiveFailedError | None = None
+    end = time.monotonic() + (math.inf if given.timeout is None else given.timeout)
+    one = given.n_jobs in (None, 1)
     with _bar(given.verbose, study, planned) as bar:
         callbacks = [*bar, *(given.callbacks or ())]
         try:
-            study.optimize(
-                private, timeout=given.timeout, n_jobs=given.n_jobs or 1, callbacks=callbacks
-            )
+            while not verbs.finished(study) and end > time.monotonic() and not study._stop_flag:
+                study.optimize(
+                    private, None if one else max(1, verbs._state(study).session.open_places()),
+                    end - time.monotonic(), given.n_jobs or 1, callbacks=callbacks,
+                )  # fmt: skip
         except ObjectiveFailedError as failed:
             error = type(failed)(SCORING_FAILED)
     if error is not None:
@@ -135,8 +142,15 @@ def _found(given: Any, study: Study, verbs: Any) -> Found:
     if given.refit:
         verbs._charge_refit(study)
     trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    rows = [(t.params, t.values[0], t.user_attrs.get(_RELEASE, math.nan)) for t in trials]
-    return Found(recommended, verbs.guarantee(study), rows, {"study_": study})
+    rows = [(t.params, t.values[0], _released(t)) for t in trials]
+    told = verbs.guarantee(study), rows, {"study_": study}
+    return Found(recommended, *told, verbs.history(study), verbs.status(study))
+
+
+def _released(trial: FrozenTrial) -> float:
+    """What was released of a trial: its draw, or its value where that is no estimate; or NaN."""
+    carried = trial.user_attrs[ROLE_ATTR].endswith(CARRIED)
+    return float(trial.user_attrs.get(RELEASE_ATTR, math.nan if carried else trial.values[0]))
 
 
 def _distribution(dim: Dimension) -> BaseDistribution:
@@ -157,14 +171,16 @@ def _suggested(trial: Any, name: str, wanted: BaseDistribution) -> Any:
 
 @contextmanager
 def _quiet(verbose: int) -> Iterator[None]:
-    """Optuna's line for each trial at 2 only; warnings always."""
-    before = optuna.logging.get_verbosity()
+    """Optuna's line for each trial at 2 only; warnings always, but of what fit itself raises."""
+    before, of_trials = optuna.logging.get_verbosity(), getLogger("optuna.study._optimize")
     if verbose < 2:
         optuna.logging.set_verbosity(max(before, optuna.logging.WARNING))
+        of_trials.setLevel(ERROR)
     try:
         yield
     finally:
         optuna.logging.set_verbosity(before)
+        of_trials.setLevel(NOTSET)
 
 
 @contextmanager

@@ -66,7 +66,7 @@ def trial_losses(config: dict[str, Any], *, holder: str) -> Any:
     return ray.get(task).losses(config)
 
 
-def search(given: Any, task: Task, config: Mapping[str, Any], planned: int) -> Found:
+def search(given: Any, task: Task, config: Any, planned: int, begin: Any) -> Found:
     """Runs the trials of a plan.
 
     Args:
@@ -74,6 +74,7 @@ def search(given: Any, task: Task, config: Mapping[str, Any], planned: int) -> F
         task: What a trial does.
         config: The algorithm's settings by name.
         planned: Trials that the plan has.
+        begin: Takes the name of the run before anything is spent.
 
     Raises:
         ValueError: If it shall go on with an earlier study, ``sampler`` is no searcher of Tune's,
@@ -94,6 +95,7 @@ def search(given: Any, task: Task, config: Mapping[str, Any], planned: int) -> F
         own = [verbs.callback]
         tuned = {"search_alg": copy.deepcopy(given.sampler), "num_samples": planned}
         tuned |= {"metric": _LOSS, "mode": "min"}
+    begin(name)
     holder = ray.remote(num_cpus=0)(Holder).options(name=name).remote(task)
     try:
         results = tune.Tuner(
@@ -152,17 +154,19 @@ def _at_once(n_jobs: int | None) -> int:
 
 
 def _found(given: Any, results: Any, verbs: Any, space: Mapping[str, Any]) -> Found:
+    drawn = given.method == "dp-gibo" and given.mu != math.inf  # what stands beside an estimate
+    shown = [(r.config, r.metrics) for r in results if r.error is None and _LOSS in r.metrics]
     trials = [
-        (r.config, float(r.metrics[_LOSS]), float(r.metrics.get(_RELEASE, math.nan)))
-        for r in results
-        if r.error is None and r.metrics and _LOSS in r.metrics
+        (config, told[_LOSS], told.get(_RELEASE, math.nan if drawn else told[_LOSS]))
+        for config, told in shown
     ]
     recommended = verbs.recommend(dict(space))
     if given.refit:
         verbs._call("charge_training", f"refit/{uuid.uuid4().hex}")
     known = verbs.guarantee(results)
-    told = dataclasses.replace(known, notes=(*known.notes, _NOTE))
-    return Found(recommended, told, trials, {"results_": results})
+    claim = dataclasses.replace(known, notes=(*known.notes, _NOTE))
+    more = {"results_": results}, verbs.history(), verbs.status()
+    return Found(recommended, claim, trials, *more)
 
 
 def domain(name: str, dim: Dimension) -> Any:

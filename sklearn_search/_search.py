@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -34,21 +33,25 @@ from privbo_plugins.algorithms.protocols import CentralPlan
 from privbo_plugins.algorithms.registry import entry, planned
 from privbo_plugins.errors import PrivacyWarning, paid_for, warn
 from privbo_plugins.foreign import no_attribute
-from privbo_plugins.privacy.figures import together
+from privbo_plugins.privacy.accountant import compose_mu
+from privbo_plugins.privacy.figures import not_below, together
 from privbo_plugins.privacy.guarantee import Guarantee
-from privbo_plugins.privacy.settings import EpsilonSettings
+from privbo_plugins.reports import records_report
+from privbo_plugins.sessions.reader import most_trainings
 from privbo_plugins.settings import Rule, evolve, fields_of, integer, one_of, takes
-from privbo_plugins.store.vault import resolve_url
+from privbo_plugins.store.vault import refuse_password, resolve_url
 from sklearn_search._found import Found, place_of, table_of
-from sklearn_search._losses import bounds_of, to_loss, warn_of_rare_class
-from sklearn_search._records import Records, Task, given_records, held_out
-from sklearn_search._settings import PrivateSearchSettings
-from sklearn_search._space import to_parameters
+from sklearn_search._losses import bounds_of, to_loss, warn_of_noise, warn_of_rare_class
+from sklearn_search._records import Records, Task, check_fit_params, given_records, held_out
+from sklearn_search._settings import PrivateSearchSettings, Shown
+from sklearn_search._space import check_values, to_parameters
 
 _BACKENDS: Mapping[str, str] = {
     "optuna": "sklearn_search._optuna",
     "ray": "sklearn_search._ray",
 }
+
+_LASTING = "storage=, study_name=, vault= and load_if_exists=True"
 
 NOTE = (
     "best_estimator_ is fitted on the training records, which are not protected, and shows of the "
@@ -78,6 +81,11 @@ _KNOWN: Mapping[str, Rule] = {
     ),
 }
 """What some settings may hold, which is checked when ``fit`` begins."""
+
+
+_N_RECORDS = Rule(
+    "the number of validation records, as in search.plan(n_records=285)", integer(1).holds
+)
 
 
 def _of_fit(name: str) -> bool:
@@ -127,13 +135,13 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         best_estimator_: Fitted with them on the training records, with ``refit=True``.
         best_index_: The trial in ``cv_results_`` that has them. A search that ends before its plan
             may recommend what no trial has evaluated, and then has neither this nor the next.
-        best_score_: ``mean_test_score`` of that trial.
+        best_score_: ``mean_test_score`` of that trial, a noisy draw as all of them.
         guarantee_: What may be claimed, and what not.
         cv_results_: Columns, one entry a trial, for ``pandas.DataFrame``: ``params``, ``param_*``,
-            ``loss`` (the released value, or an estimate from all releases up to it),
-            ``mean_test_score`` (the same as scikit-learn signs it: accuracy, or the negated loss),
-            ``std_test_score`` (standard deviation of the noise of one release, not of folds),
-            ``rank_test_score``, and ``release`` (the noisy draw behind an estimate).
+            ``mean_test_score`` (what was released of it, as scikit-learn signs it: accuracy, or
+            the negated loss; NaN if nothing was), ``std_test_score`` (standard deviation of its
+            noise, not of folds), ``rank_test_score``, and ``loss`` (what the study shows: the
+            release, or an estimate of the mean loss from all releases up to it).
         n_valid_: Number of validation records.
         study_: Optuna's study (``backend="optuna"``).
         results_: Tune's results (``backend="ray"``).
@@ -156,6 +164,11 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
     def __init__(self, given: PrivateSearchSettings) -> None:
         for name in fields_of(PrivateSearchSettings):
             setattr(self, name, getattr(given, name))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Takes URLs as texts that no representation prints a password of."""
+        url = name in ("storage", "vault") and type(value) is str
+        super().__setattr__(name, Shown(value) if url else value)
 
     def fit(
         self, X: Any, y: Any = None, *, X_valid: Any = None, y_valid: Any = None, **params: Any
@@ -187,6 +200,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         del X, y, X_valid, y_valid, params
         error = _error_of(fitting)
         del fitting
+        if isinstance(error, KeyboardInterrupt):
+            error = KeyboardInterrupt(self._interrupted())
         if error is not None:
             raise _of_others(error)
         return self
@@ -195,25 +210,48 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         given = self._given()
         if _routing_enabled():
             params = process_routing(self, "fit", **params).estimator.fit
+        check_fit_params(given.estimator, params)
         task = self._task(given, self._records(given, X, y, X_valid, y_valid, params))
         warn_of_rare_class(given, task.estimator, task.records.y)
-        goes_on = given.load_if_exists and given.study_name is not None
-        run = f"{given.storage}/{given.study_name}" if goes_on else uuid.uuid4().hex
-        mu = EpsilonSettings(given.mu, epsilon=given.epsilon, delta=given.delta).mu
-        before: dict[str, float] = vars(self).get("_fits", {})
+        self._keep(*_searched(given, task, self._begin), task)
+
+    def _begin(self, run: str, mu: float, training: float) -> None:
+        """Counts a run before it spends anything, and says what all runs amount to.
+
+        A run that goes on is counted once, by its most; no later fit lowers that.
+        """
+        before: dict[str, tuple[float, float]] = vars(self).get("_fits", {})
+        known = before.get(run, (0.0, 0.0))
+        fits = before | {run: (max(known[0], mu), max(known[1], training))}
         if run not in before and math.isfinite(mu):
-            for note in together([*before.values(), mu]):
+            for note in _together(fits):
                 warn(f"fit spends anew: {note}.", PrivacyWarning)
-        self._fits = before | {run: mu}
-        self._keep(*_searched(given, task), task)
+        self._fits = fits
+        self._claim()
+
+    def _claim(self) -> None:
+        """Says in the guarantee of the last search what all runs so far amount to."""
+        if "_found" in vars(self):
+            known: Guarantee = self._found.guarantee
+            notes = (*_together(self._fits), *known.notes, NOTE)
+            self.guarantee_: Guarantee = dataclasses.replace(known, notes=notes)
+
+    def _interrupted(self) -> str:
+        """Says what an interrupted fit has spent, and how to go on."""
+        spent = not_below(compose_mu(mu for mu, _ in vars(self).get("_fits", {}).values()), 4)
+        lasts = self.load_if_exists and self.storage and self.study_name and self.vault
+        way = "goes on" if lasts else f"spends anew; with {_LASTING} it would go on"
+        return f"All fits of this object have spent mu = {spent} at most; calling fit again {way}."
 
     def plan(
-        self, n_valid: int, *, seconds_per_trial: float | None = None, n_workers: int | None = None
-    ) -> CentralPlan:
+        self, search_space: Mapping[str, Any] | None = None, n_records: int | None = None,
+        *, seconds_per_trial: float | None = None, n_workers: int | None = None,
+    ) -> CentralPlan:  # fmt: skip
         """Tells, before any ``fit``, what a search over so many validation records would do.
 
         Args:
-            n_valid: Number of validation records.
+            search_space: As ``param_distributions``; None for the search's own.
+            n_records: Number of validation records.
             seconds_per_trial: How long a fit and its scoring take, if you know it: then the plan
                 says how long the search does.
             n_workers: Trials that run at once; None for ``n_jobs``, or 1.
@@ -227,12 +265,31 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         Warns:
             UtilityWarning: If the noise is likely to drown the signal.
         """
+        _N_RECORDS.check("n_records", n_records)
         given = self._given()
-        task, known = self._task(given, Records(None, (), None, (), {}, {})), entry(given.method)
-        config = known.load_config()(**_config(given, task))
-        made: CentralPlan = planned(config, task.parameters.space, n_valid)
+        if search_space is not None:
+            given = evolve(given, param_distributions=search_space)
+        task = self._task(given, Records(None, (), None, (), {}, {}))
+        made: CentralPlan = _planned(_config(given, task), task, given.method, n_records)[1]
         at_once = max(given.n_jobs or 1, 1) if n_workers is None else n_workers
         return made.presented(seconds_per_trial, at_once)
+
+    def report(self, path: str | Path) -> Path:
+        """Writes an HTML page: guarantee, recommendation, what has been released, in pictures.
+
+        Args:
+            path: Where to write.
+
+        Returns:
+            The path written.
+
+        Raises:
+            ImportError: If the ``viz`` extra is not installed.
+        """
+        check_is_fitted(self)
+        found, title = self._found, f"Private tuning report: {type(self.estimator).__name__}"
+        page = records_report(title, self.guarantee_, found.history, found.values)
+        return dataclasses.replace(page, status=found.status).write(path)
 
     def _given(self) -> PrivateSearchSettings:
         """The settings as they are now, checked as far as they can be without records.
@@ -270,19 +327,18 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
             )
         parameters = to_parameters(given.param_distributions, estimator.get_params())
         loss = to_loss(given, estimator, records.y)
-        return Task(
-            estimator, records, loss, bounds_of(given, loss), parameters, given.error_score
-        )
+        if given.error_score == "raise":
+            check_values(estimator, parameters)
+        bounds, withholds = bounds_of(given, loss), given.training_mu is not None
+        return Task(estimator, records, loss, bounds, parameters, given.error_score, withholds)
 
     def _keep(self, found: Found, noise: float, task: Task) -> None:
         """Takes what was released, and nothing of the validation records."""
         for name in filter(_of_fit, list(vars(self))):
             delattr(self, name)  # of an earlier fit
         self.best_params_ = task.parameters.decoded(found.values)
-        self.guarantee_: Guarantee = dataclasses.replace(
-            found.guarantee,
-            notes=(*together(list(self._fits.values())), *found.guarantee.notes, NOTE),
-        )
+        self._found = found
+        self._claim()
         best = float(isinstance(task.loss.of, losses.ZeroOne))  # an accuracy, or a negated loss
         self.cv_results_ = table_of(found, task.parameters, best=best, noise=noise)
         self.n_valid_ = task.records.n_valid
@@ -356,12 +412,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
 
     def __sklearn_tags__(self) -> Any:
         """The estimator's own."""
-        tags, inner = super().__sklearn_tags__(), get_tags(self.estimator)
-        tags.estimator_type = inner.estimator_type
-        tags.classifier_tags = inner.classifier_tags
-        tags.regressor_tags = inner.regressor_tags
-        tags.input_tags = inner.input_tags
-        tags.target_tags = inner.target_tags
+        tags = get_tags(self.estimator)
+        tags.array_api_support = False
         tags.target_tags.multi_output = False  # a record has one loss
         tags.non_deterministic = True  # noise is never drawn twice
         return tags
@@ -415,18 +467,25 @@ class _ToldError(Exception):
 
 def _check_vault(vault: str | Path | None) -> None:
     """Refuses a URL with a password: a search shows its settings, and is pickled with them."""
-    if vault is None or vault == "memory" or str(vault).startswith("env:"):
-        return
-    if resolve_url(vault).password is not None:
-        raise ValueError(
-            "The vault's URL holds a password, which a search shows and pickles with its other "
-            "settings. Put the URL into an environment variable and pass "
-            "vault='env:NAME_OF_THE_VARIABLE', or keep the password in ~/.pgpass."
-        )
+    if vault is not None and vault != "memory":
+        resolve_url(vault)
+        refuse_password(str(vault), "a search pickles with its other settings")
 
 
-def _searched(given: Any, task: Task) -> tuple[Found, float]:
+def _together(fits: Mapping[str, tuple[float, float]]) -> tuple[str, ...]:
+    """Composes runs, for validation records and, where any run says it, for training records."""
+    mus, trainings = zip(*fits.values(), strict=True)
+    declared = any(map(math.isfinite, trainings))
+    return together(mus) + (together(trainings, "training record") if declared else ())
+
+
+def _searched(given: Any, task: Task, begin: Callable[..., None]) -> tuple[Found, float]:
     """Runs the search's backend.
+
+    Args:
+        given: The settings.
+        task: What a trial does.
+        begin: Takes the run's name, and its most ``mu`` and ``training``, before it spends any.
 
     Returns:
         What it found, and the noise of a released value (NaN where none is planned).
@@ -434,11 +493,14 @@ def _searched(given: Any, task: Task) -> tuple[Found, float]:
     Raises:
         _ToldError: If a trial failed for a reason that may be told, unlike the host's own words.
     """
-    known, config = entry(given.method), _config(given, task)
-    plan = planned(known.load_config()(**config), task.parameters.space, task.records.n_valid)
+    config = _config(given, task)
+    made, plan = _planned(config, task, given.method, task.records.n_valid)
+    most = max(most_trainings(None), most_trainings(plan))
+    training = math.inf if given.training_mu is None else given.training_mu * math.sqrt(most)
     backend = import_module(_BACKENDS[given.backend])
+    begun = partial(begin, mu=made.mu, training=training)
     try:
-        found: Found = backend.search(given, task, config, plan.n_trials)
+        found: Found = backend.search(given, task, config, plan.n_trials, begun)
     except Exception:
         if task.failure is not None:
             raise _ToldError(task.failure) from None
@@ -446,6 +508,14 @@ def _searched(given: Any, task: Task) -> tuple[Found, float]:
     with paid_for():
         task.warn_of_failed_fits()
     return found, plan.value_noise if plan.mu_value else math.nan
+
+
+def _planned(config: Any, task: Task, method: str, n_records: Any) -> tuple[Any, Any]:
+    """The algorithm's settings, and the plan that it makes of them."""
+    made = entry(method).load_config()(**config)
+    plan = planned(made, task.parameters.space, n_records)
+    warn_of_noise(task.loss, plan.value_noise)
+    return made, plan
 
 
 def _config(given: Any, task: Task) -> dict[str, Any]:

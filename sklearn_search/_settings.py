@@ -8,6 +8,21 @@ from typing import Any
 
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
 from privbo_plugins.settings import again, setting, settings
+from privbo_plugins.store.vault import masked
+
+
+class Shown(str):
+    """A URL of which representations of an estimator print no password.
+
+    Example:
+        >>> Shown("postgresql://ann:secret@host/db")
+        'postgresql://ann:***@host/db'
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return repr(masked(str(self)))
 
 
 @settings(eq=False)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
+from sklearn.utils._param_validation import InvalidParameterError
 
 from privbo_plugins.spaces import Categorical, Dimension, Float, Int, Space
 
@@ -88,6 +90,26 @@ def to_parameters(given: Any, known: Iterable[str]) -> Parameters:
     if all(map(is_constant, dimensions.values())):
         raise ValueError("param_distributions must hold at least one parameter that varies.")
     return Parameters(dimensions, choices)
+
+
+def check_values(estimator: Any, parameters: Parameters) -> None:
+    """Asks an estimator of scikit-learn's, before any fit, for the ends of ranges and for choices.
+
+    Raises:
+        ValueError: If it refuses one of these values.
+    """
+    for name, dim in parameters.dimensions.items():
+        for value in dim.choices if isinstance(dim, Categorical) else (dim.low, dim.high):
+            model = clone(estimator).set_params(**parameters.decoded({name: value}))
+            owner = model.get_params().get(name.rpartition("__")[0], model)
+            try:
+                if hasattr(owner, "_parameter_constraints"):
+                    owner._validate_params()
+            except InvalidParameterError as error:
+                raise ValueError(
+                    f"param_distributions[{name!r}] reaches {value!r}, where nothing can be "
+                    f"fitted: {error} Both ends of a range are tried: move this one."
+                ) from None
 
 
 def _refuse_unknown(given: Mapping[str, Any], known: Iterable[str]) -> None:

@@ -39,11 +39,12 @@ def _rounded(value: float, context: Context) -> str:
     return as_it_is(float(exact if _was_given(exact) else context.plus(exact)))
 
 
-def together(mus: Sequence[float]) -> tuple[str, ...]:
+def together(mus: Sequence[float], who: str = "record") -> tuple[str, ...]:
     """Composes the runs of one object, as notes; none for a single run.
 
     Args:
         mus: What each run may spend.
+        who: Whose mu it is.
 
     Example:
         >>> together([1.0, 1.0])[0].partition(":")[2]
@@ -54,7 +55,7 @@ def together(mus: Sequence[float]) -> tuple[str, ...]:
     if len(mus) < 2:
         return ()
     return (
-        f"this object has made {len(mus)} runs: for a record that is in all of them "
+        f"this object has made {len(mus)} runs: for a {who} that is in all of them "
         f"{not_below(compose_mu(mus), 4)}-GDP at most together (squares of mu add up)",
     )
 

@@ -161,6 +161,11 @@ class Session(LossReader):
                         return places.assign(tx, trial, algorithm, beyond=beyond)
                 self._settle()
 
+    def open_places(self) -> int:
+        """Counts the places of the current step that no trial has: the host may run so many."""
+        with self._transaction() as tx:
+            return places.open_in(tx, self._known().algorithm)
+
     def place(self, trial: str, x: Array) -> None:
         """Enters a trial at a point that the host chose, shape (D,), before its losses are known.
 

@@ -355,6 +355,41 @@ def handle_of(url: sa.URL) -> str:
     return url.render_as_string(hide_password=False)
 
 
+def masked(text: str) -> str:
+    """Returns a handle, or another URL, as it may be shown: itself, if it holds no password.
+
+    Example:
+        >>> masked("private.db"), masked("postgresql://ann:secret@host/db?sslpassword=secret")
+        ('private.db', 'postgresql://ann:***@host/db?sslpassword=hidden')
+    """
+    if "://" not in text:
+        return text
+    from privbo_plugins.store import tables
+
+    try:
+        url = tables.parse(text)
+    except ValueError:  # who knows where a password stands in it
+        return "***"
+    known = [name for name in url.query if "pass" in name.lower() or "secret" in name.lower()]
+    if url.password is None and not known:
+        return text
+    return url.update_query_dict(dict.fromkeys(known, "hidden")).render_as_string()
+
+
+def refuse_password(handle: str, shown: str) -> None:
+    """Refuses a handle that a host would show or store with the password in it.
+
+    Raises:
+        ValueError: It says where the password would be shown.
+    """
+    if masked(handle) != handle:
+        raise ValueError(
+            f"The vault's URL holds a password, which {shown}. Put the URL into an environment "
+            "variable of this process and pass vault='env:NAME_OF_THE_VARIABLE', or keep the "
+            "password in ~/.pgpass."
+        )
+
+
 def resolve_url(handle: str | PathLike[str]) -> sa.URL:
     """The database URL behind a handle.
 

@@ -115,7 +115,7 @@ MEETINGS = {
     "a plan on Ray": planned_on_ray,
     "a plan for scikit-learn": lambda delta: PrivateSearch(
         LogisticRegression(), {"C": [0.1, 1.0]}, epsilon=8.0, delta=delta, n_iter=2
-    ).plan(10**4),
+    ).plan(n_records=10**4),
     "a first trial": first_trial,
     "a fit": searched,
     "a federation": lambda delta: FederationConfig(n_agents=10**4, epsilon=1.0, delta=delta),

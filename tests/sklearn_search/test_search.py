@@ -10,6 +10,7 @@ import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ from privbo_plugins.errors import (
 )
 from privbo_plugins.settings import fields_of
 from sklearn_search import PrivateSearch
+from sklearn_search._search import NOTE
 from tests.inside import session_of
 from tests.optuna_samplers.runs import rows
 from tests.sklearn_search.problems import (
@@ -390,13 +392,76 @@ def test_the_plan_decides_how_many_trials_there_are() -> None:
 def test_a_plan_before_any_fit_is_that_of_the_fit_and_says_its_time() -> None:
     X, y = classes(150)
     search = make_search(Telling(), {"a": uniform(0, 1)}, mu=1, n_trials=12, n_starts=2, n_jobs=2)
-    plan = search.plan(75, seconds_per_trial=3600)
+    with pytest.raises(ValueError, match=r"n_records must be .* as in search.plan\(n_records=285"):
+        search.plan(75)
+    plan = search.plan(n_records=75, seconds_per_trial=3600)
+    space = {"a": uniform(0, 1), "fails": [False, True]}
+    assert search.plan(space, 75).n_combinations == 2
     assert "with trials of 60 min, 2 at a time" in str(plan)
     search.set_params(n_jobs=None).fit(X, y)
     assert search.guarantee_.n_releases == plan.n_values + plan.n_steps
     assert len(search.study_.trials) == plan.n_trials
     with pytest.raises(ValueError, match="backend must be one of"):
-        search.set_params(backend="none").plan(75)
+        search.set_params(backend="none").plan(n_records=75)
+
+
+def test_plan_is_asked_as_a_sampler_is() -> None:
+    own, theirs = (inspect.signature(kind.plan) for kind in (PrivateSearch, DPGIBOSampler))
+    assert list(own.parameters) == list(theirs.parameters)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 4])
+@pytest.mark.parametrize("method", ["dp-gibo", "released-means"])
+def test_trials_at_once_fit_no_more_often_than_is_planned(method: str, n_jobs: int) -> None:
+    X, y = classes()
+    search = make_search(
+        Slow(), {"a": uniform(0, 1)}, method=method, n_trials=20, n_jobs=n_jobs
+    )  # fmt: skip
+    search.fit(X, y)
+    planned = search.plan(n_records=120).n_trials
+    assert len(Telling.seen) == len(search.study_.trials) + 1 == planned + 1, "and the refit"
+
+
+@pytest.mark.parametrize("method", ["dp-gibo", "released-means"])
+def test_a_report_tells_what_the_search_tells(method: str, tmp_path: Path) -> None:
+    X, y = classes()
+    search = make_search(method=method, vault=str(tmp_path / "private.db"))
+    with pytest.raises(NotFittedError):
+        search.report(tmp_path / "report.html")
+    again = pickle.loads(pickle.dumps(search.fit(X, y)))
+    page = again.report(tmp_path / "report.html").read_text()
+    assert f"{search.best_params_['C']}" in page
+    assert NOTE.partition(",")[0] in page
+    assert f"<td>trials done</td><td>{len(search.study_.trials)}</td>" in page
+
+
+def test_noise_that_hides_log_losses_is_warned_of() -> None:
+    X, y = classes()  # 6.9 / (120 mu / sqrt(8)): 0.16 at mu = 1, 1.6 at a tenth
+    with pytest.warns(UtilityWarning, match=r"standard deviation of 1\.6, and a coin loses 0\.69"):
+        make_search(scoring="neg_log_loss", mu=0.1, method="released-means").fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UtilityWarning)
+        make_search(scoring="neg_log_loss", method="released-means").fit(X, y)
+
+
+SECRET = "postgresql://ann:swordfish@host/study?sslpassword=swordfish"
+
+
+@pytest.mark.parametrize("where", ["vault", "storage"])
+def test_no_representation_shows_a_password(where: str) -> None:
+    by_keyword, set_later = make_search(**{where: SECRET}), make_search()
+    set_later.set_params(**{where: SECRET})
+    for search in (by_keyword, set_later, clone(by_keyword), copy.deepcopy(by_keyword)):
+        shown = [repr(search), search._repr_html_(), repr(search.get_params())]
+        shown += [repr(Pipeline([("search", search)])), repr([search])]
+        with pytest.raises(ValueError, match="Invalid parameter 'no_such'") as raised:
+            search.set_params(no_such=1)
+        shown.append(str(raised.value))
+        assert not any("swordfish" in text for text in shown)
+        assert getattr(search, where) == SECRET, "the host gets it"
+    with pytest.raises(ValueError, match="holds a password") as refused:
+        make_search(vault=SECRET).fit(*classes())
+    assert "swordfish" not in str(refused.value)
 
 
 @pytest.mark.parametrize("verbose", [0, 1, 2])
@@ -460,13 +525,41 @@ def test_the_noise_of_a_released_value_stands_beside_it(method: str) -> None:
     assert search.best_params_ == pytest.approx(
         search.cv_results_["params"][search.best_index_], rel=1e-9
     )
-    assert pd.DataFrame(search.cv_results_).shape == (len(search.cv_results_["params"]), 7)
+    assert pd.DataFrame(search.cv_results_).shape == (len(search.cv_results_["params"]), 6)
+
+
+@pytest.mark.parametrize(
+    ("method", "scoring", "best"),
+    [("dp-gibo", "accuracy", 1.0), ("dp-gibo", "neg_brier_score", 0.0),
+     ("released-means", "accuracy", 1.0)],
+)  # fmt: skip
+def test_scores_and_their_ranks_are_what_the_ledger_has_released(
+    method: str, scoring: str, best: float, tmp_path: Path
+) -> None:
+    """Greater is better, and a row without a release has no score."""
+    X, y = classes()
+    vault = tmp_path / "private.db"
+    search = make_search(
+        method=method, scoring=scoring, vault=f"sqlite:///{vault}", n_trials=12, n_jobs=3
+    ).fit(X, y)  # fmt: skip
+    told = rows(
+        vault,
+        "SELECT json_extract(payload, '$.values[0]') FROM privbo_events "
+        "WHERE kind = 'release' AND (key LIKE 'value/%' OR key LIKE 'final/%')",
+    )
+    scores = search.cv_results_["mean_test_score"]
+    assert sorted(scores) == pytest.approx(sorted(best - float(loss) for (loss,) in told))
+    assert search.cv_results_["rank_test_score"].tolist() == rankdata(-scores, "min").tolist()
+    assert search.best_score_ == scores[search.best_index_]
+    assert search.cv_results_["loss"].tolist() == [t.value for t in search.study_.trials]
 
 
 def test_where_no_values_are_released_their_noise_is_not_said_to_be_none() -> None:
     X, y = classes()
     search = make_search(value_share=0.0, n_starts=0, n_trials=None, n_steps=2).fit(X, y)
     assert np.isnan(search.cv_results_["std_test_score"]).all()
+    assert np.isnan(search.cv_results_["mean_test_score"]).all()
+    assert np.isfinite(search.cv_results_["loss"]).all()
 
 
 def test_a_search_that_ends_before_its_plan_has_no_best_trial() -> None:
@@ -591,6 +684,14 @@ def test_a_study_that_goes_on_with_a_table_in_another_order_is_refused(tmp_path:
         kept(tmp_path).fit(table[::-1], y[::-1])
     assert "patient" not in str(raised.value)
     assert kept(tmp_path).fit(table, y).guarantee_.protected
+
+
+def test_a_study_that_compares_labels_does_not_go_on_without_them(tmp_path: Path) -> None:
+    X, y = classes()
+    Interrupted.left = -1
+    kept(tmp_path).fit(pd.DataFrame(X), y)
+    with pytest.raises(ValueError, match=r"'index': True.* 'index': False"):
+        kept(tmp_path).fit(X, y)
 
 
 def test_a_study_that_was_interrupted_goes_on_with_its_ledger(tmp_path: Path) -> None:
@@ -798,6 +899,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"param_distributions": {"max_itr": randint(1, 9)}}, "did you mean 'max_iter'"),
     ({"param_distributions": [{"C": uniform(0, 1)}]}, "conditional space"),
     ({"param_distributions": {}}, "dictionary"),
+    ({"param_distributions": {"C": uniform()}}, r"'C'.* reaches 0\.0, .*(0\.0, inf\].*move this"),
+    ({"param_distributions": {"solver": ["lbfgs", "sgd"]}}, "'solver'.* reaches 'sgd'"),
     ({"vault": "postgresql://me:secret@host/db"}, "env:NAME"),
 ]
 
@@ -862,6 +965,36 @@ def test_or_counts_as_a_loss_of_every_record(score: float, shown: float) -> None
     assert set(search.cv_results_["loss"][failed]) == {shown}
 
 
+class _Quoting(Telling):
+    """Warns of a record that it is fitted with, and quotes it where it fails."""
+
+    def fit(self, X: Any, y: Any) -> _Quoting:  # type: ignore[override]
+        warnings.warn(f"cannot {X[0]}", UserWarning, stacklevel=2)
+        if self.a < 0.5 or self.fails:
+            raise ValueError(f"cannot be fitted to {X[0]}")
+        super().fit(X, y)
+        return self
+
+
+@pytest.mark.parametrize("score", ["raise", math.nan])
+def test_what_fits_say_of_protected_training_records_is_withheld(score: Any) -> None:
+    X, y = classes()
+    search = make_search(
+        _Quoting(fails=score == "raise"), {"a": uniform(0, 1)}, training_mu=1.0,
+        error_score=score, sampler=optuna.samplers.RandomSampler(seed=1), refit=False,
+    )  # fmt: skip
+    ends = pytest.raises(ObjectiveFailedError) if score == "raise" else nullcontext()
+    with warnings.catch_warnings(record=True) as heard, ends as raised:
+        warnings.simplefilter("always")
+        search.fit(X, y)
+    told = [str(warning.message) for warning in heard]
+    if raised is not None:
+        told.append(str(raised.value))
+        assert (raised.value.__context__, raised.value.__cause__) == (None, None)
+    assert any("raised ValueError while it was fitted" in text for text in told)
+    assert not any("cannot" in text for text in told)
+
+
 def talks(y_true: Any, _prediction: Any) -> Any:
     raise NotLossesError(f"Jane Doe has {y_true[0]}")
 
@@ -881,7 +1014,7 @@ FAILING: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "a loss of shapes": (
         {"estimator": Ridge(), "loss": "squared", "y_range": (0, 1), "targets": 2},
         NotLossesError,
-        r"of shape \(120, 2\)",
+        "has another shape",
     ),
     "a loss of the user's own": (
         {"loss": talks, "loss_bound": 1.0}, ObjectiveFailedError, "while it scored"

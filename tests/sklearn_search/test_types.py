@@ -334,8 +334,11 @@ def test_a_validation_table_of_other_columns_is_refused_before_anything_is_fitte
     hold: Callable[[np.ndarray], Any],
 ) -> None:
     X = np.zeros((6, 3))
-    with pytest.raises(ValueError, match="must have the columns of X"):
+    with pytest.raises(ValueError, match="must have the columns of X") as raised:
         given_records(Ridge(), hold(X), np.zeros(6), hold(X[:, :2].copy()), np.zeros(6), {})
+    assert not any(digit in str(raised.value) for digit in "0123"), (
+        "neither names nor their number"
+    )
 
 
 @pytest.mark.parametrize("hold", [np.array, of_objects, list], ids=["array", "objects", "list"])

@@ -1,0 +1,153 @@
+"""What all fits of one search amount to, against the vaults' ledgers read with SQL."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from scipy.stats import uniform
+
+from privbo_plugins.errors import BudgetExceededError, PrivacyWarning
+from sklearn_search import PrivateSearch
+from tests.inside import LEDGER
+from tests.optuna_samplers.runs import rows
+from tests.sklearn_search.problems import Telling, classes, make_search
+
+pytestmark = pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
+
+
+class Ends(Telling):
+    """Ends its n-th fit from now on as it is told."""
+
+    left = 0
+    raised: type[BaseException] = RuntimeError
+
+    def fit(self, X: Any, y: Any) -> Ends:  # type: ignore[override]
+        Ends.left -= 1
+        if Ends.left == 0:
+            raise Ends.raised("in the middle")
+        super().fit(X, y)
+        return self
+
+
+def search_in(folder: Path, **more: Any) -> PrivateSearch:
+    vault = f"sqlite:///{folder / 'private.db'}"
+    return make_search(Ends(), {"a": uniform(0, 1)}, vault=vault, training_mu=0.25, **more)
+
+
+def kept(folder: Path) -> dict[str, Any]:
+    """Settings of a study that is gone on with."""
+    storage = f"sqlite:///{folder / 'study.db'}"
+    return {"storage": storage, "study_name": "kept", "load_if_exists": True, "mu": 1.0}
+
+
+OF_MEMORY: dict[str, Any] = {"storage": None, "study_name": "a", "load_if_exists": False}
+STEPS: dict[str, Callable[[Path], tuple[dict[str, Any], int, type[BaseException]]]] = {
+    "new": lambda _: (OF_MEMORY | {"mu": 1.0}, 0, RuntimeError),
+    "new, smaller": lambda _: (OF_MEMORY | {"mu": 0.5}, 0, RuntimeError),
+    "of the same name": lambda _: (
+        OF_MEMORY | {"load_if_exists": True, "mu": 2.0},
+        0,
+        RuntimeError,
+    ),
+    "raises": lambda _: (OF_MEMORY | {"mu": 1.0}, 6, RuntimeError),
+    "is interrupted": lambda _: (OF_MEMORY | {"mu": 1.0}, 6, KeyboardInterrupt),
+    "resumed": lambda folder: (kept(folder), 0, RuntimeError),
+    "resumed and interrupted": lambda folder: (kept(folder), 4, KeyboardInterrupt),
+    "refused": lambda folder: (kept(folder) | {"mu": 0.1}, 0, RuntimeError),
+}
+"""Of each kind of fit its settings, and at which fit of the estimator it ends how."""
+
+
+def spent(folder: Path, payer: str) -> tuple[float, int]:
+    """Root of the sum of squares that a ledger holds, and of how many runs."""
+    if not (folder / "private.db").exists():
+        return 0.0, 0
+    told = rows(
+        folder / "private.db", f"SELECT run, mu FROM {LEDGER} WHERE population = '{payer}'"
+    )
+    return math.sqrt(sum(float(mu) ** 2 for _, mu in told)), len({run for run, _ in told})
+
+
+def shown(search: PrivateSearch, who: str) -> float:
+    """What the guarantee says that a record's mu is at most, of all fits."""
+    claim = search.guarantee_
+    for note in claim.notes:
+        if found := re.search(rf"for a {who} that is in all of them (\S+)-GDP", note):
+            return float(found[1])
+    if who == "record":
+        return claim.mu
+    ((mu, _, most),) = claim.trainings
+    return mu * math.sqrt(most)
+
+
+@example(["new", "new"])  # both unnamed in storage
+@example(["resumed", "refused", "resumed"])
+@example(["new", "raises"])
+@example(["new", "is interrupted", "resumed and interrupted", "resumed"])
+@settings(max_examples=8, deadline=None)
+@given(st.lists(st.sampled_from(list(STEPS)), min_size=2, max_size=5))
+def test_no_figure_of_several_fits_is_below_what_the_ledger_holds(steps: list[str]) -> None:
+    X, y = classes(60)
+    with TemporaryDirectory() as made, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        folder, last = Path(made), {"record": 0.0, "training record": 0.0}
+        search = search_in(folder)
+        for step in steps:
+            changed, Ends.left, Ends.raised = STEPS[step](folder)
+            with suppress(ValueError, RuntimeError, BudgetExceededError, KeyboardInterrupt):
+                search.set_params(**changed).fit(X, y)
+            if "guarantee_" not in vars(search):
+                continue
+            for who, payer in (("record", "validation"), ("training record", "training")):
+                own, _ = spent(folder, payer)
+                assert shown(search, who) >= own * (1 - 1e-12) > 0
+                assert shown(search, who) >= last[who], "no later fit lowers it"
+                last[who] = shown(search, who)
+
+
+def test_a_run_that_goes_on_is_counted_once(tmp_path: Path) -> None:
+    X, y = classes(60)
+    search = search_in(tmp_path, **kept(tmp_path))
+    Ends.left, Ends.raised = 6, KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        search.fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PrivacyWarning)
+        search.fit(X, y)
+        search.fit(X, y)
+    assert not any("in all of them" in note for note in search.guarantee_.notes)
+    assert spent(tmp_path, "validation") == (pytest.approx(1.0), 1)
+
+
+def test_two_fits_of_one_name_in_memory_are_two_runs() -> None:
+    X, y = classes(60)
+    Ends.left = 0
+    search = make_search(Ends(), {"a": uniform(0, 1)}, study_name="a", load_if_exists=True)
+    search.fit(X, y)
+    with pytest.warns(PrivacyWarning, match=r"made 2 runs.* 1\.415-GDP at most together"):
+        search.fit(X, y)
+    assert "1.415-GDP" in str(search.guarantee_.notes)
+
+
+@pytest.mark.parametrize("lasts", [True, False], ids=["a stored study", "in memory"])
+def test_an_interruption_says_in_one_sentence_what_is_spent_and_how_to_go_on(
+    lasts: bool, tmp_path: Path
+) -> None:
+    X, y = classes(60)
+    search = search_in(tmp_path, **(kept(tmp_path) if lasts else {}))
+    Ends.left, Ends.raised = 6, KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt, match="spent mu = 1 at most") as told:
+        search.fit(X, y)
+    assert ("calling fit again goes on" in str(told.value)) == lasts
+    assert ("load_if_exists=True" in str(told.value)) != lasts
+    assert len(told.traceback) == 2, "the user's line, and fit itself"
