@@ -23,11 +23,11 @@ from privbo_plugins.privacy.words import WORDS
 if TYPE_CHECKING:
     from jinja2 import Template
 
-_WIDTH, _LINES = 110, 16
+_WIDTH, _LINES = 110, 14
 """Of a text for a terminal that leaves the rest out."""
 
-_FACT, _NAME = 2, 80
-"""Lines of a fact, and characters of a word in it: the name of a run may have any number."""
+_NAME = 80
+"""Characters of a word in a fact: the name of a run may have any number."""
 
 _FORM, _NOTES, _FOLDED = (WORDS["headings"][of] for of in ("conditions", "notes", "folded"))
 _SIGNED = WORDS["any"]["form"]
@@ -89,12 +89,23 @@ class Statement:
         Args:
             more: Says how to see the rest, which then is left out.
         """
-        rows, fact = (self.brief, _FACT) if more else (self.rows, None)
+        if not more:
+            return "\n".join([*self._box(self.rows), self._rendered("txt", legible)]).strip()
+        for whole in range(len(self.brief), -1, -1):  # facts of two lines, the first ones
+            shown = [*self._box(self.brief, whole), more]
+            if len(shown) <= _LINES:
+                break
+        return "\n".join(shown)
+
+    def _box(self, rows: Rows, whole: int | None = None) -> list[str]:
+        """Headline and facts; from the fact with that number on, they have one line each."""
         pad = max([len(what) for what, _ in rows], default=0) + 4
-        facts = [_wrapped(f"{f'  {what}':{pad}}", text, fact) for what, text in rows]
-        box = [*itertools.chain(*facts), more or self._rendered("txt", legible)]
-        head = _wrapped("", self.sentence, _LINES - len(box) if more else None)
-        return "\n".join([*head, *box]).strip()
+        facts = [
+            _wrapped(f"{f'  {what}':{pad}}", text, None if whole is None else 1 + (i < whole))
+            for i, (what, text) in enumerate(rows)
+        ]
+        head = _wrapped("", self.sentence, None if whole is None else _LINES - len(rows) - 1)
+        return [*head, *itertools.chain(*facts)]
 
     @property
     def brief(self) -> Rows:
