@@ -23,6 +23,7 @@ from raytune_searchers import DPGIBOSearch, LDPGPUCBSearch
 from sklearn_search import PrivateSearch
 from tests.contracts.optuna_subjects import N_RECORDS, Ground, Records, Table
 from tests.contracts.test_claims_cut_off import ALL
+from tests.drivers import EVERYWHERE, begin
 
 ROOT = Path(privbo_plugins.__file__).parents[1]
 PACKAGES = ("privbo_plugins", "optuna_samplers", "raytune_searchers", "sklearn_search")
@@ -245,3 +246,24 @@ def test_losses_at_an_end_of_their_range_are_told_of_once_and_no_trial_is_lost(m
     told = under_errors(lambda: study.optimize(private, n_trials=12))
     assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 12
     assert sum("an end of the range" in text for text in told) == 1
+
+
+@pytest.mark.usefixtures("local_hosts")
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("system", [
+    name for name, host in EVERYWHERE if host == "ray" and name not in ("rows", "federation")
+])  # fmt: skip
+def test_on_ray_no_warning_that_is_made_an_error_loses_what_is_paid_for(system, plain, tmp_path):
+    """Each trial shows its release, though one beside it shows what is none."""
+    run, shown = begin(system, "ray", tmp_path), []
+    private = lambda _: np.ones(run.system.size) if run.system.size else 1.0  # noqa: E731
+    run.returned = private
+    run.trials(1)
+    run.loud = True
+    for strange in (False, plain, False):
+        beside = strange and system != "any sampler"
+        run.returned = (lambda _: 1.0) if beside else private
+        told = under_errors(lambda beside=beside: shown.extend(run.trials(1, plain=beside)))
+        assert ("Nothing is protected" in "\n".join(told)) == beside
+    assert len(shown) == 3
+    assert None not in shown
