@@ -263,7 +263,9 @@ def test_a_trial_that_the_ledger_has_refused_says_nothing_of_its_point(
     search = search_of(1, epsilon=1.0, value_range=(-3.0, 1.0))
 
     def answer(operation: str, *_: Any) -> Any:
-        return TrialRecord(None, entered, frozenset(), (0, "")) if operation == "record" else None
+        head = (0, "")
+        record = TrialRecord(None, entered, frozenset(), head)
+        return {"record": record, "head": head}.get(operation)
 
     monkeypatch.setattr(search, "_open", lambda: None)
     monkeypatch.setattr(search, "_call", answer)

@@ -403,7 +403,7 @@ def test_outcomes_that_end_the_process_do_not(secret: Path) -> None:
 @pytest.mark.usefixtures("local_hosts")
 def test_warnings_of_the_curator_reach_the_driver() -> None:
     def make() -> Curator:
-        return Curator(np.eye(2), epsilon=1, delta=0.1, norm_bound=1, mechanism="projection")
+        return Curator(np.eye(2), epsilon=1, delta=0.01, norm_bound=1, mechanism="projection")
 
     with pytest.warns(PrivacyWarning, match="column space"):
         answers = answering(make)
