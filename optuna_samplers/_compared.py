@@ -9,25 +9,41 @@ claim is made of it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
 from optuna.study import Study
 
+from optuna_samplers import _local, _losses
+from optuna_samplers._audit import attributes_note
 from optuna_samplers._evaluations import OTHER_RELEASE, read_evaluations
 from optuna_samplers._losses import unexplained
+from optuna_samplers._publish import shows_claim
 from optuna_samplers._study import (
     GUARANTEE_ATTR,
     HEAD_ATTR,
+    PLACE_ATTR,
     completed,
     key_of,
+    own_name,
     refuse_multi_objective,
     same,
 )
 from privbo_plugins.files import LogHead
+from privbo_plugins.privacy.claim import PrivacyGuarantee
 from privbo_plugins.privacy.local import stored_mechanism
 from privbo_plugins.sessions.stored import StoredRun
+from privbo_plugins.store.run import PLACE
 from privbo_plugins.store.vault import resolve_url
+
+_OTHER_NOTE = (
+    "optuna-dashboard's note shows another guarantee than the vault's: it was changed, or is old; "
+    "sampler.publish(study) writes it anew"
+)
+
+_SPLIT_ATTR = "privbo:split"
+"""How a search for scikit-learn has split the records."""
 
 Found = tuple[str, bool, str]
 """What was compared, whether it agrees, and what was found."""
@@ -46,7 +62,15 @@ def compare_study(url: str, name: str, run: StoredRun) -> list[Found]:
             values of this kind of run.
     """
     study, released = _opened(url, name), run.published()
-    return [_head(study, run), *_values(study, released), _beside(study, run), _claim(study, run)]
+    claim = _claimed(study, run)
+    return [
+        _head(study, run),
+        *_attributes(study, run),
+        *_values(study, released),
+        _beside(study, run),
+        _claim(study, claim),
+        *_note(study, claim),
+    ]
 
 
 def _opened(url: str, name: str) -> Study:
@@ -84,6 +108,24 @@ def _head(study: Study, run: StoredRun) -> Found:
     return "head", True, f"line {head.n}, the last that the study has shown, is in the vault"
 
 
+def _attributes(study: Study, run: StoredRun) -> Iterator[Found]:
+    """What the study says of its run, its vault's places and its split, beside the vault."""
+    own, known = {"vault": run.vault.vault_id}, study.user_attrs
+    with run.vault.transaction(run.run_id) as tx:
+        places = set(tx.marks(PLACE))
+    should = {name: told in places for name, told in known.items() if PLACE_ATTR in name}
+    if run.kind == "records":
+        should[_losses.RUN_ATTR] = known.get(_losses.RUN_ATTR) == own | {"run": run.run_id}
+    else:
+        code = own | {"run": run.name.rpartition("/")[2], "study": own_name(study)}
+        should[_local.RUN_ATTR] = known.get(_local.RUN_ATTR) == code
+    if _SPLIT_ATTR in known:
+        valid = (run.frozen or {}).get("n_records")
+        should[_SPLIT_ATTR] = dict(known[_SPLIT_ATTR]).get("valid") == valid
+    for name, agrees in should.items():
+        yield name, agrees, "as the vault has it" if agrees else "not as the vault has it"
+
+
 def _values(study: Study, released: Mapping[str, float]) -> Iterator[Found]:
     shown = completed(study)
     strange = [
@@ -117,17 +159,33 @@ def _beside(study: Study, run: StoredRun) -> Found:
     return "beside values", True, "trials hold nothing else that was not declared public"
 
 
-def _claim(study: Study, run: StoredRun) -> Found:
+def _claimed(study: Study, run: StoredRun) -> PrivacyGuarantee:
+    """What the ledger lets claim, with what is noted of the study."""
+    notes = attributes_note(study)
+    if run.kind == "rewards":
+        notes = read_evaluations(study, stored_mechanism(run.settings)).notes
+    return replace(run.guarantee, notes=(*run.guarantee.notes, *notes))
+
+
+def _claim(study: Study, claim: PrivacyGuarantee) -> Found:
     """The paragraph that the study shows beside the one that the ledger lets claim."""
     told = str(study.user_attrs.get(GUARANTEE_ATTR, ""))
     if not told:
         return "claim", False, "the study shows no guarantee: ask sampler.guarantee(study)"
     if told.startswith("NOT PROTECTED"):
         return "claim", False, "the study says of itself that it is not protected"
-    if told != run.guarantee.lasting:
+    if told != claim.lasting:
         return (
             "claim", False,
             "the study shows another guarantee than the vault's: it was changed, or written by "
-            "another version or for another run; sampler.guarantee(study) writes it anew",
+            "another version or for another run, or the study holds more by now; "
+            "sampler.guarantee(study) writes it anew",
         )  # fmt: skip
     return "claim", True, "the study shows the vault's guarantee, to the letter"
+
+
+def _note(study: Study, claim: PrivacyGuarantee) -> Iterator[Found]:
+    """The same of optuna-dashboard's note, if there is one that no user has edited."""
+    agrees = shows_claim(study, claim.statement(lasting=True))
+    if agrees is not None:
+        yield "note", agrees, "optuna-dashboard's note shows it, too" if agrees else _OTHER_NOTE

@@ -28,9 +28,8 @@ from optuna_samplers._study import key_of
 from privbo_plugins.algorithms.protocols import CentralConfig
 from privbo_plugins.algorithms.registry import algorithm_of
 from privbo_plugins.errors import UtilityWarning, VaultError, paid_for, warn
-from privbo_plugins.privacy.figures import together
 from privbo_plugins.privacy.guarantee import Guarantee
-from privbo_plugins.sessions.reader import LossReader, Published
+from privbo_plugins.sessions.reader import RUNS_BESIDE, LossReader, Published
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.scheduler import FRUITLESS, EarlyStop, FirstTrials
 from privbo_plugins.spaces import Space
@@ -298,12 +297,13 @@ class LossRun(OfStudy):
         """Writes the guarantee into the study; never before looking at what the study holds."""
         self._look(study)
         failed = _study.failures_in(study.get_trials(deepcopy=False))
-        run, guarantee = self.session.run, self.session.guarantee(failed=failed)
+        run = self.session.run
         others = sum(map(partial(_has_charged, run.vault), self._runs - {run.run_id}))
-        beside = together([self._config.mu] * (1 + others))
-        notes = (*guarantee.notes, *_audit.attributes_note(study), *beside)
-        guarantee = replace(guarantee, notes=notes)
-        return _study.show_guarantee(study, guarantee)
+        if others:
+            run.mark(RUNS_BESIDE, f"{others:06}")  # so that the ledger says it, too
+        guarantee = self.session.guarantee(failed=failed)
+        notes = (*guarantee.notes, *_audit.attributes_note(study))
+        return _study.show_guarantee(study, replace(guarantee, notes=notes))
 
     def look_around(self, study: Study) -> None:
         """Notices what others have written since, so that the study never claims too much."""

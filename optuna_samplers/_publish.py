@@ -23,7 +23,7 @@ from optuna.trial import FrozenTrial
 from optuna_samplers._study import completed
 from privbo_plugins.drawing import Picture
 from privbo_plugins.page import Report, Table
-from privbo_plugins.privacy.statement import as_markdown, template
+from privbo_plugins.privacy.statement import Statement, as_markdown, template
 from privbo_plugins.reports import WORTH
 
 _PART = 2045
@@ -93,6 +93,16 @@ def publish(
             board.write_picture(section.content)
 
 
+def shows_claim(study: Study, claim: Statement) -> bool | None:
+    """Tells whether the study's note shows a claim; None where it has no note, or a user's."""
+    note = _Board(study).read(f"{_NOTE}note_str:")
+    if not note or not _is_ours(note):
+        return None
+    shown = [line for line in note.partition("### Guarantee")[2].splitlines() if line]
+    rows = [f"- {as_markdown(what)}: {as_markdown(text)}" for what, text in claim.brief]
+    return shown[: len(rows) + 1] == [as_markdown(claim.sentence), *rows]
+
+
 def _trial_at(study: Study, recommended: Mapping[str, Any]) -> FrozenTrial | None:
     """Finds the last completed trial at the recommended parameters; often there is none."""
     trials = completed(study)
@@ -137,7 +147,7 @@ class _Board:
         """Writes a note on the study or a trial, unless a user has edited the one there."""
         stem = _NOTE if trial_id is None else f"{_NOTE}{trial_id}:"
         version = self._known.get(f"{stem}note_ver", 0)
-        there = self._read(f"{stem}note_str:")
+        there = self.read(f"{stem}note_str:")
         body = _signed(text) if text else ""
         if there == body or not _is_ours(there):
             return
@@ -148,7 +158,7 @@ class _Board:
         """Finds ids of trials that have a note of ours."""
         found = (re.fullmatch(r"dashboard:(\d+):note_str:0", name) for name in self._known)
         ids = (match[1] for match in found if match)
-        return {int(i) for i in ids if _is_ours(self._read(f"{_NOTE}{i}:note_str:"))}
+        return {int(i) for i in ids if _is_ours(self.read(f"{_NOTE}{i}:note_str:"))}
 
     def write_picture(self, picture: Picture) -> None:
         """Writes a picture, if it has changed, as ``privbo-`` and its headline's first words."""
@@ -158,10 +168,10 @@ class _Board:
             figure["layout"]["title"]["text"] = f"{head}<br><sub>({rest}</sub>"
         stem = f"{_PLOT}{'-'.join(('privbo', *head.lower().split()))}:"
         text = json.dumps(figure, allow_nan=False)
-        if self._read(stem) != text:
+        if self.read(stem) != text:
             self._write(stem, text)
 
-    def _read(self, stem: str) -> str:
+    def read(self, stem: str) -> str:
         parts: list[str] = []
         while f"{stem}{len(parts)}" in self._known:
             parts.append(str(self._known[f"{stem}{len(parts)}"]))

@@ -27,6 +27,7 @@ from privbo_plugins.algorithms.registry import algorithm_of, asked_of
 from privbo_plugins.errors import ONE_SPACE, PrivacyError, SpaceChangedError, VaultError
 from privbo_plugins.plots import History
 from privbo_plugins.privacy.claim import SoFar
+from privbo_plugins.privacy.figures import together
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge
 from privbo_plugins.privacy.words import texts_of
@@ -45,6 +46,9 @@ _UNPLANNED_TRAININGS = 100
 
 _SAME = 1e-9
 """Encoded parameters that are so near are the same."""
+
+RUNS_BESIDE = "runs beside"
+"""Kind of marks: how many other runs the host's object has made in the vault, in six digits."""
 
 NO_NOISE = "mu is infinite, so no noise is added"
 
@@ -375,7 +379,8 @@ class LossReader:
             validation, training = (self.run.spent.of(tx, who) for who in (VALIDATION, TRAINING))
             reasons = [*tx.marks(UNPROTECTED), *reasons]
             notes, failed = list(tx.marks(NOTE)), max(failed, tx.count(state="failed"))
-            frozen = frozen_of(tx)
+            frozen, beside = frozen_of(tx), tx.marks(RUNS_BESIDE)
+        notes += together([self.config.mu] * (1 + int(beside[-1]) if beside else 0))
         if math.isinf(self.config.mu) and not reasons:
             reasons.append(NO_NOISE)
         if failed:

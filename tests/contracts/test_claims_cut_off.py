@@ -300,9 +300,9 @@ def test_verify_compares_the_paragraph_of_a_study_to_the_letter(
     study, subject, command = cut_off
     assert main(command) == 0
     text = study.user_attrs[GUARANTEE]
-    run = run_named(open_vault(subject.ground.vault), None)
+    claim = compared._claimed(study, run_named(open_vault(subject.ground.vault), None))
     agrees = [
-        compared._claim(SimpleNamespace(user_attrs={GUARANTEE: told}), run)[1]  # type: ignore[arg-type]
+        compared._claim(SimpleNamespace(user_attrs={GUARANTEE: told}), claim)[1]  # type: ignore[arg-type]
         for told in (text, *other_digits(text))
     ]
     assert agrees == [True] + [False] * (len(agrees) - 1)

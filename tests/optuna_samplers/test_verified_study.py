@@ -12,7 +12,7 @@ import numpy as np
 import optuna
 import pytest
 
-from optuna_samplers import DPGIBOSampler, LDPMoMAGPUCBSampler
+from optuna_samplers import DPGIBOSampler, LDPMoMAGPUCBSampler, _publish
 from privbo_plugins.algorithms.dp_fts_de import FederationConfig
 from privbo_plugins.cli import main
 from privbo_plugins.federation import FederatedServer
@@ -109,7 +109,7 @@ def test_a_guarantee_beside_the_study_refuses_a_vault_that_was_set_back(
     study.optimize(private(losses if records else reward), n_trials=2)
     study.sampler.guarantee(study)  # type: ignore[attr-defined]
     assert main([*beside, "--run", "digits"]) == 0
-    assert "The study agrees with it in 4 lines." in capsys.readouterr().out
+    assert "The study agrees with it in 6 lines." in capsys.readouterr().out
     shutil.copy(tmp_path / "old.db", vault)
     assert main(beside[:3]) == 0, "the vault alone cannot know it"
     assert "whether it was restored from an older backup" in capsys.readouterr().out
@@ -207,3 +207,58 @@ def test_a_kind_of_run_that_keeps_no_values_is_refused(
     study = ["--study", storage, "--study-name", "digits"]
     assert main(["verify", path, "--vault", url, *study]) == 2
     assert "keeps no values of trials" in capsys.readouterr().err
+
+
+def _others(study: optuna.Study) -> None:
+    study.set_user_attr("team", "oncology")
+
+
+def _forged_run(study: optuna.Study) -> None:
+    name = "privbo:run" if "privbo:run" in study.user_attrs else "privbo:ldp"
+    study.set_user_attr(name, study.user_attrs[name] | {"vault": "0" * 32})
+
+
+def _forged_place(study: optuna.Study) -> None:
+    head = next(name for name in study.user_attrs if name.startswith("privbo:head:"))
+    study.set_user_attr(head.replace("head", "place") + ":" + "a" * 8, "a" * 24)
+
+
+def _forged_split(study: optuna.Study) -> None:
+    study.set_user_attr("privbo:split", {"given": True, "train": 5, "valid": 10**6})
+
+
+def _forged_note(study: optuna.Study) -> None:
+    said = _publish._Board(study).read("dashboard:note_str:")
+    body = re.sub(r"\d[\d.]* %", "50 %", said[: said.rindex("\n\n*Kept up")])
+    assert body != said[: len(body)]
+    study._storage.set_study_system_attr(
+        study._study_id, "dashboard:note_str:0", _publish._signed(body)
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (_others, "claim"),
+        (_forged_run, "privbo:(run|ldp)"),
+        (_forged_place, "privbo:place:[0-9a-f]{8}:aaaaaaaa"),
+        (_forged_split, "privbo:split"),
+        (_forged_note, "note"),
+    ],
+)
+def test_each_attribute_of_ours_that_the_ledger_knows_is_compared(
+    change: Any, line: str, told: tuple[optuna.Study, list[str]], capsys: Any
+) -> None:
+    """And what is noted of others' attributes: the paragraph has to say that they are there."""
+    study, command = told
+    study.sampler.publish(study)
+    assert main([*command, "-v"]) == 0
+    assert "agrees   study: note: " in capsys.readouterr().out
+    change(study)
+    assert main(command) == 3
+    found = re.findall(r"^DIFFERS  study: (.*?): [a-z]", capsys.readouterr().out, re.M)
+    assert any(re.fullmatch(line, one) for one in found), found
+    if change is _others:
+        study.sampler.publish(study)
+        assert main(command) == 0
+        assert "team" in study.user_attrs["privbo:guarantee"]
