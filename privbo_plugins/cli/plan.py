@@ -42,18 +42,19 @@ def dimension(text: str) -> tuple[str, Dimension]:
     name, _, choices = text.partition("=")
     if choices:
         return name, Categorical(tuple(choice.strip() for choice in choices.split(",")))
+    why = ""
     try:
         name, low, high, *kind = text.split(":")
         log, whole = "log" in kind, "int" in kind
         if len(kind) == log + whole:
-            if whole:
-                return name, Int(int(low), int(high), log)
-            return name, Float(float(low), float(high), log)
+            ends = float(low), float(high)
+            why = " Its low end must be below its high one." * (ends[0] >= ends[1])
+            return name, Int(int(low), int(high), log) if whole else Float(*ends, log)
     except (TypeError, ValueError, OverflowError):
         pass
     raise click.BadParameter(
-        f"{text!r} must be name:low:high, name:low:high:log, name:low:high:int, "
-        "name:low:high:int:log, or name=choice,choice."
+        f"{text!r} must be name:low:high, name:low:high:log (with low > 0), name:low:high:int, "
+        f"name:low:high:int:log, or name=choice,choice.{why}"
     )
 
 

@@ -232,11 +232,12 @@ class PrivacyGuarantee(abc.ABC):
             settings=", ".join(f"{k}={as_it_is(v)}" for k, v in self.parameters.items()) or "none",
         )
 
-    def statement(self, *, lasting: bool = False) -> Statement:
+    def statement(self, *, lasting: bool = False, pages: bool = True) -> Statement:
         """Headline, box, lists of limits, and what is folded.
 
         Args:
             lasting: For what is stored: the cap ("at most") and nothing so far.
+            pages: Whether limits name the page of this package's documentation about them.
         """
         words, weakest = self._words(lasting=lasting), [*WORDS["strengths"]][-1]
         folded = [
@@ -251,17 +252,22 @@ class PrivacyGuarantee(abc.ABC):
             self.protected,
             words.filled("{strength}") == weakest,
             words.rows("box"),
-            [(WORDS["headings"][of], points) for of, points in self._lists(lasting) if points],
+            [
+                (WORDS["headings"][of], points)
+                for of, points in self._lists(lasting, pages)
+                if points
+            ],
             folded if self.protected else [],
         )
 
-    def _lists(self, lasting: bool) -> Iterator[tuple[str, Sequence[str]]]:
+    def _lists(self, lasting: bool, pages: bool) -> Iterator[tuple[str, Sequence[str]]]:
         """Lists why nothing is claimed, or else the limits by their kinds; and notes."""
         yield "reasons", () if lasting else self.reasons
         beside = texts_of("lasting")["scope"].values() if lasting else ()
         limits = [limit_of(text) for text in (*self.not_covered, *beside) if self.protected]
         for kind in LIMITS:
-            yield kind, [f"{said} ({page})" for of, said, page in limits if of == kind]
+            own = [(said, f" ({page})" * pages) for of, said, page in limits if of == kind]
+            yield kind, [f"{said}{page}" for said, page in own]
         yield "notes", tuple(self._notes(lasting=lasting))
 
     def details(self) -> str:

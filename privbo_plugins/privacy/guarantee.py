@@ -86,7 +86,7 @@ class Guarantee(PrivacyGuarantee):
     @property
     def spent_mu(self) -> float:
         """``mu_spent``; squares that add up to the declared total do so but for rounding."""
-        return self.mu if self.mu < self.mu_spent <= self.mu * (1 + 1e-9) else self.mu_spent
+        return self.mu if math.isclose(self.mu, self.mu_spent) else self.mu_spent
 
     @property
     def mu_left(self) -> float:

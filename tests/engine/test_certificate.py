@@ -119,6 +119,8 @@ def test_a_certificate_of_every_system_has_the_form_of_the_schema_and_verifies(
     assert lines["agrees"] is True
     assert {"what": "protected", "agrees": True, "found": "true"} in lines["lines"]
     assert host is not None
+    for text in (path.read_text(), people.read_text()):  # an officer has no folder of ours
+        assert "docs/" not in text
 
 
 @pytest.fixture(scope="module")
