@@ -37,14 +37,6 @@ from privbo_plugins.sessions.stored import StoredRun
 from privbo_plugins.store.run import PLACE
 from privbo_plugins.store.vault import resolve_url
 
-_OTHER_NOTE = (
-    "optuna-dashboard's note shows another guarantee than the vault's: it was changed, or is old; "
-    "sampler.publish(study) writes it anew"
-)
-
-_SPLIT_ATTR = "privbo:split"
-"""How a search for scikit-learn has split the records."""
-
 Found = tuple[str, bool, str]
 """What was compared, whether it agrees, and what was found."""
 
@@ -108,22 +100,19 @@ def _head(study: Study, run: StoredRun) -> Found:
     return "head", True, f"line {head.n}, the last that the study has shown, is in the vault"
 
 
-def _attributes(study: Study, run: StoredRun) -> Iterator[Found]:
+def _attributes(study: Study, run: StoredRun) -> list[Found]:
     """What the study says of its run, its vault's places and its split, beside the vault."""
-    own, known = {"vault": run.vault.vault_id}, study.user_attrs
-    with run.vault.transaction(run.run_id) as tx:
-        places = set(tx.marks(PLACE))
-    should = {name: told in places for name, told in known.items() if PLACE_ATTR in name}
-    if run.kind == "records":
-        should[_losses.RUN_ATTR] = known.get(_losses.RUN_ATTR) == own | {"run": run.run_id}
-    else:
-        code = own | {"run": run.name.rpartition("/")[2], "study": own_name(study)}
-        should[_local.RUN_ATTR] = known.get(_local.RUN_ATTR) == code
-    if _SPLIT_ATTR in known:
+    name, own = _losses.RUN_ATTR, {"run": run.run_id, "vault": run.vault.vault_id}
+    if run.kind != "records":
+        code = {"run": run.name.rpartition("/")[2], "study": own_name(study)}
+        name, own = _local.RUN_ATTR, own | code
+    places, known = run.marks(PLACE), study.user_attrs
+    found = {name: known.get(name) == own}
+    found |= {place: told in places for place, told in known.items() if PLACE_ATTR in place}
+    if "privbo:split" in known:  # of a search for scikit-learn
         valid = (run.frozen or {}).get("n_records")
-        should[_SPLIT_ATTR] = dict(known[_SPLIT_ATTR]).get("valid") == valid
-    for name, agrees in should.items():
-        yield name, agrees, "as the vault has it" if agrees else "not as the vault has it"
+        found["privbo:split"] = dict(known["privbo:split"]).get("valid") == valid
+    return [(n, fits, f"{'' if fits else 'not '}as the vault has it") for n, fits in found.items()]
 
 
 def _values(study: Study, released: Mapping[str, float]) -> Iterator[Found]:
@@ -188,4 +177,7 @@ def _note(study: Study, claim: PrivacyGuarantee) -> Iterator[Found]:
     """The same of optuna-dashboard's note, if there is one that no user has edited."""
     agrees = shows_claim(study, claim.statement(lasting=True))
     if agrees is not None:
-        yield "note", agrees, "optuna-dashboard's note shows it, too" if agrees else _OTHER_NOTE
+        told = (
+            "shows it, too" if agrees else "shows another: sampler.publish(study) writes it anew"
+        )
+        yield "note", agrees, f"optuna-dashboard's note {told}"

@@ -27,7 +27,7 @@ from ray import tune
 from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
 from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.convert import fingerprint
-from privbo_plugins.errors import PrivacyError, VaultError, paid_for
+from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.privacy.settings import NoiseSettings, RecordSettings
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.settings import again, called_with, part, setting, settings
@@ -313,12 +313,10 @@ class ComparingCallback(tune.Callback):  # type: ignore[misc]  # Ray has no type
         """Tells the host which trial is looked at; its function has not begun."""
         self._run.begin_trial(trial.trial_id, trial.config)
 
-    @paid_for()
     def on_trial_result(self, *, trial: Any, result: dict[str, Any], **_info: Any) -> None:
         """Compares a row."""
         self._run._look(trial.trial_id, flat(result))
 
-    @paid_for()
     def on_trial_complete(self, *, trial: Any, **_info: Any) -> None:
         """Compares what is left of a trial that has ended or was stopped."""
         self._run.end_trial(trial.trial_id, flat(trial.last_result))

@@ -21,6 +21,7 @@ from privbo_plugins.errors import (
     PrivacyWarning,
     UtilityWarning,
     VaultError,
+    paid_for,
     warn,
 )
 from privbo_plugins.files import replace_file
@@ -358,6 +359,7 @@ class ComparedRun(HostedRun):
         """Flattened configs that a trial was given, as far as they are known here."""
         return []
 
+    @paid_for()
     def _look(self, trial_id: str, row: Row) -> None:
         """Compares a row of a trial that goes on."""
         shown = self._read(trial_id, row)
@@ -365,6 +367,7 @@ class ComparedRun(HostedRun):
             self._unless_broken(self._audit, trial_id, row)
         self._compare_config(shown, self._configs(trial_id))
 
+    @paid_for()
     def _look_at_end(
         self,
         end: Callable[[str, dict[str, Any], bool], object],

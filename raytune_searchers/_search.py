@@ -23,14 +23,7 @@ from numpy.typing import NDArray
 from ray.tune.result import DEFAULT_METRIC
 from ray.tune.search import Searcher
 
-from privbo_plugins.errors import (
-    ForeignValueError,
-    PrivacyError,
-    UtilityWarning,
-    VaultError,
-    paid_for,
-    warn,
-)
+from privbo_plugins.errors import ForeignValueError, PrivacyError, UtilityWarning, VaultError, warn
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.scheduler import HOPELESS, EarlyStop
 from raytune_searchers._arguments import check_target, checked_limit, checked_points
@@ -306,14 +299,12 @@ class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray 
         """A paused trial may go on; it counts as running again."""
         self._paused.discard(trial_id)
 
-    @paid_for()
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Compares a report: what was neither released nor declared unprotects the run."""
         if trial_id in self._live:
             self._here.add(trial_id)
         self._look(trial_id, result)
 
-    @paid_for()
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:

@@ -7,7 +7,6 @@ own package registers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, cast
@@ -176,15 +175,9 @@ def algorithm_of(config: CentralConfig) -> type[CentralAlgorithm]:
     return cast("type[CentralAlgorithm]", entry_of(config).load_algorithm())
 
 
-def asked_of(config: CentralConfig) -> Mapping[str, float]:
-    """Returns the epsilon and delta that were asked for; empty where mu was."""
-    asked: Mapping[str, float] = getattr(config, "asked", {})
-    return asked
-
-
 def planned(config: CentralConfig, space: Space, n_records: int) -> Any:
     """Makes the plan of a run to be, and warns where its delta is large for so many records."""
-    warn_of_delta(asked_of(config).get("delta"), n_records, "records")
+    warn_of_delta(getattr(config, "asked", {}).get("delta"), n_records, "records")
     return algorithm_of(config).make_plan(config, space, n_records)
 
 

@@ -83,27 +83,11 @@ def _shown(folder: Path) -> str:
     return f"{re.sub(f'^{re.escape(home)}(?=/|$)', '~', str(folder))} ({writable})"
 
 
-def _is_write_ahead(path: str) -> bool:
-    """Reads it from the file's head: SQLite itself would write a log beside the file."""
-    if not os.path.isfile(path):
-        return False
-    with open(path, "rb") as file:
-        return file.read(20)[18:] == b"\2\2"
-
-
-_WRITE_AHEAD = (
-    "not looked into: its file is in write-ahead mode (WAL), in which reading writes a log beside "
-    "it. Another program has switched it; a run that opens the vault switches it back"
-)
-
-
 def _of_vault(handle: str) -> str:
     """Checks a vault's tables, its log's chain, and whether it lies where its runs were used."""
     from privbo_plugins.store import tables, vault
     from privbo_plugins.store.run import PLACE
 
-    if _is_write_ahead(vault.resolve_url(handle).database or ""):
-        return _WRITE_AHEAD
     held = vault.open_vault(handle, create=False, writes=False)
     with held.transaction("") as tx:
         tx.check_chain()

@@ -29,9 +29,6 @@ FAILED, REFUSED, DIFFERS, INTERRUPTED, UNHEARD = 1, 2, 3, 130, 141
 _OWN_TEXTS = (ObjectiveFailedError, FederationError)
 """Errors of the engine that :func:`~privbo_plugins.sanitize.own_error` does not know."""
 
-_INSTEAD = dict.fromkeys(("status", "show", "list", "budget", "spent"), "guarantee")
-"""What to type instead of names that other tools have."""
-
 AT_LEAST_ONE = click.IntRange(min=1)
 
 
@@ -103,9 +100,7 @@ class Group(_Named, click.Group):
         """Finds a command; of one that is none it says which could be meant."""
         if args[0] in self.commands or args[0].startswith("-"):
             return super().resolve_command(ctx, args)
-        near = difflib.get_close_matches(args[0], [*_INSTEAD, *self.commands], n=1)
-        meant = [_INSTEAD.get(word, word) for word in near]
-        known = [word for word in meant if word in self.commands] or self.commands
+        known = difflib.get_close_matches(args[0], self.commands) or self.commands
         ctx.fail(f"No such command {args[0]!r}. Take {', '.join(known)} (--help says more).")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -23,7 +23,7 @@ from privbo_plugins.algorithms.protocols import (
     CentralPlan,
     Release,
 )
-from privbo_plugins.algorithms.registry import algorithm_of, asked_of
+from privbo_plugins.algorithms.registry import algorithm_of
 from privbo_plugins.errors import ONE_SPACE, PrivacyError, SpaceChangedError, VaultError
 from privbo_plugins.plots import History
 from privbo_plugins.privacy.claim import SoFar
@@ -401,7 +401,7 @@ class LossReader:
             mu=self.config.mu,
             mu_spent=math.sqrt(validation.mu2),
             n_releases=validation.n,
-            parameters={**asked_of(self.config), **words.parameters},
+            parameters={**getattr(self.config, "asked", {}), **words.parameters},
             not_covered=(*texts_of("records")["not_covered"], *words.not_covered),
             reasons=tuple(reasons),
             notes=tuple(notes),

@@ -24,7 +24,7 @@ from privbo_plugins.algorithms.protocols import (
     Query,
     Release,
 )
-from privbo_plugins.algorithms.registry import asked_of, entry_of
+from privbo_plugins.algorithms.registry import entry_of
 from privbo_plugins.convert import as_losses, index_of
 from privbo_plugins.errors import ANOTHER_POINT, BudgetExceededError, PrivacyError, paid_for
 from privbo_plugins.privacy.figures import warn_of_delta
@@ -283,7 +283,7 @@ class Session(LossReader):
                 raise ValueError(_AVERAGE)
             self._begin(space, mode, n_records)  # raises before anything is written
             if self.plan is not None:  # likewise: a filter may make errors of warnings
-                warn_of_delta(asked_of(self.config).get("delta"), n_records, "records")
+                warn_of_delta(getattr(self.config, "asked", {}).get("delta"), n_records, "records")
                 self.plan.warn_if_noise_dominates()
             tx.freeze({"space": space.to_dict(), "mode": mode, "n_records": n_records})
         if constants is not None and self._constants is None:

@@ -127,9 +127,13 @@ class StoredRun:
         """The label of its data; None if it has none."""
         return self._mark(LABEL)
 
-    def _mark(self, kind: str) -> str | None:
+    def marks(self, kind: str) -> tuple[str, ...]:
+        """Lists the facts of a kind that the vault holds of it."""
         with self.vault.transaction(self.run_id) as tx:
-            return next(iter(tx.marks(kind)), None)
+            return tx.marks(kind)
+
+    def _mark(self, kind: str) -> str | None:
+        return next(iter(self.marks(kind)), None)
 
     @property
     def n_releases(self) -> int:

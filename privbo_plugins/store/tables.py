@@ -239,17 +239,14 @@ def driver_errors(engine: sa.Engine) -> tuple[type[Exception], ...]:
     return sa.exc.SQLAlchemyError, engine.dialect.loaded_dbapi.Error
 
 
-def file_url(path: str) -> sa.URL:
-    """The URL of a file, whose path is taken as it is: in a URL's text '%' and '?' mean more."""
-    return sa.URL.create("sqlite", database=path)
-
-
 def parse(text: str) -> sa.URL:
-    """A database URL.
+    """A database URL, or that of a file whose absolute path is given, to the letter.
 
     Raises:
         ValueError: If it is none. The text never repeats it: it may hold a password.
     """
+    if os.path.isabs(text):
+        return sa.URL.create("sqlite", database=text)
     try:
         url = sa.make_url(text)
         url.render_as_string(hide_password=False)  # as every driver gets it
@@ -332,9 +329,8 @@ def _make_file_engine(url: sa.URL, writes: bool) -> sa.Engine:
     engine = sa.create_engine(
         url, poolclass=NullPool, connect_args={"timeout": 60.0}, hide_parameters=True
     )
-    existing = (
-        f"{Path(os.path.abspath(url.database or '')).as_uri()}?mode={'rw' if writes else 'ro'}"
-    )
+    how = "mode=rw" if writes else "mode=ro&immutable=1"  # which makes no file beside it
+    existing = f"{Path(url.database or '').as_uri()}?{how}"
 
     def connect(dialect: Any, _record: Any, _arguments: Sequence[Any], options: Any) -> Any:
         return dialect.connect(existing, **{**options, "uri": True})

@@ -51,7 +51,7 @@ _NO_DATABASE = (
     "here, the file was overwritten: put it back, because nothing is released without its ledger."
 )
 
-_PATH = re.compile(r"[^:]*[./\\][^:]*")
+_PATH = re.compile(r"/.*|[^:]*[./\\][^:]*", re.DOTALL)
 """A text that is a path: URLs and handles have a colon, and "Memory" is meant to be no file."""
 
 _MEMORY: weakref.WeakValueDictionary[str, Vault] = weakref.WeakValueDictionary()
@@ -337,15 +337,11 @@ def as_handle(given: object) -> str | None:
         >>> as_handle("/tmp/100%.db"), as_handle("env:VAULT"), as_handle("memory")
         ('/tmp/100%.db', 'env:VAULT', 'memory')
     """
-    if given is None or (isinstance(given, str) and not _is_path(given)):
+    if given is None or (isinstance(given, str) and not _PATH.fullmatch(given)):
         return given
     if not isinstance(given, str | PathLike):
         raise ValueError(f"{NO_HANDLE} Got a {type(given).__name__}.")
     return os.path.abspath(os.path.expanduser(os.fsdecode(given)))
-
-
-def _is_path(text: str) -> bool:
-    return os.path.isabs(text) or _PATH.fullmatch(text) is not None
 
 
 def handle_of(url: sa.URL) -> str:
@@ -408,7 +404,7 @@ def resolve_url(handle: str | PathLike[str]) -> sa.URL:
                 f"vault='env:{name}' takes its URL from the environment variable {name!r}, which "
                 "is not set in this process."
             )
-    url = tables.file_url(text) if os.path.isabs(text) else tables.parse(text)
+    url = tables.parse(text)
     if url.get_backend_name() != "sqlite":
         return url
     _check_sqlite_path(url.database or "")
@@ -428,9 +424,7 @@ def _check_sqlite_path(path: str) -> None:
             "A SQLite vault needs a plain path, such as vault='sqlite:///private.db', so that it "
             "can be created for this user alone; None keeps the vault in memory."
         )
-    name = os.path.basename(path)
-    odd = [c for c in path if c < " " or c == "\x7f"]
-    odd += [c for c in name[:1] + name[-1:] if c.isspace()]
+    odd = re.search(r"[\0-\x1f\x7f]|\s$|(?<=/)\s(?=[^/]*$)", path)
     if odd:
         raise ValueError(
             "The path of a vault may hold no control character, and its file's name no blank at "

@@ -19,8 +19,8 @@ def prepare_file(path: str, create: bool) -> None:
     Raises:
         VaultError: If it cannot be used.
     """
-    path = _seen_from_here(path)
     try:
+        path = path.removeprefix(os.path.join(os.getcwd(), ""))  # as far as the user typed it
         if not (create and _new_file(path)):
             _check_file(path)
     except OSError as error:
@@ -28,14 +28,6 @@ def prepare_file(path: str, create: bool) -> None:
             f"The vault file {path} cannot be created: {error.strerror}. Give a path in a "
             "directory that this user may write."
         ) from None
-
-
-def _seen_from_here(path: str) -> str:
-    """Shortens a path: a host may store the text of an error, and the user typed no more."""
-    try:
-        return path.removeprefix(os.path.join(os.getcwd(), ""))
-    except OSError:  # this process's folder is gone
-        return path
 
 
 def _new_file(path: str) -> bool:

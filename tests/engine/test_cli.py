@@ -287,11 +287,11 @@ def test_a_doctor_tells_what_there_is_writes_nothing_and_names_nothing_private(
         database.execute("CREATE TABLE of_another_program (x)")
         before = {path: path.read_bytes() for path in folder.iterdir()}
         assert len(before) >= 3, "a log beside the file"
-        assert "write-ahead mode" in printed("doctor", "--vault", "private.db")
+        assert "2 runs, " in printed("doctor", "--vault", "private.db")
         assert {path: path.read_bytes() for path in folder.iterdir()} == before
     database.close()
     before = {path: path.read_bytes() for path in folder.iterdir()}
-    assert "write-ahead mode" in printed("doctor", "--vault", "private.db")
+    assert "2 runs, " in printed("doctor", "--vault", "private.db")
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
     open_vault("private.db").close()
     Path("private_jane.db").touch()
