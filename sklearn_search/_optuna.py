@@ -148,7 +148,7 @@ def _found(given: Any, study: Study, verbs: Any) -> Found:
 
 
 def _released(trial: FrozenTrial) -> float:
-    """What was released of a trial: its draw, or its value where that is no estimate; or NaN."""
+    """Reads what was released: the draw, or the value where that is no estimate; or NaN."""
     carried = trial.user_attrs[ROLE_ATTR].endswith(CARRIED)
     return float(trial.user_attrs.get(RELEASE_ATTR, math.nan if carried else trial.values[0]))
 

@@ -42,11 +42,6 @@ _OTHER_SHAPES = (
     "of several outputs add up the losses, in a loss= of your own."
 )
 
-_NOT_FITTED = (
-    "The estimator raised {} while it was fitted. What it said is withheld, because training_mu= "
-    "protects the training records. To see it, fit a clone on records that are not secret."
-)
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Records:
@@ -78,7 +73,10 @@ class Records:
 
 def _of_protected(error: BaseException) -> ObjectiveFailedError:
     """Tells the type of what was raised while protected records trained, and no more."""
-    return ObjectiveFailedError(_NOT_FITTED.format(public_name(error)))
+    return ObjectiveFailedError(
+        f"The estimator raised {public_name(error)} while it was fitted. Its text is withheld, as "
+        "training_mu= protects the training records: fit a clone on others that are not secret."
+    )
 
 
 def check_fit_params(estimator: Any, params: Mapping[str, Any]) -> None:

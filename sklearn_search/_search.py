@@ -83,11 +83,6 @@ _KNOWN: Mapping[str, Rule] = {
 """What some settings may hold, which is checked when ``fit`` begins."""
 
 
-_N_RECORDS = Rule(
-    "the number of validation records, as in search.plan(n_records=285)", integer(1).holds
-)
-
-
 def _of_fit(name: str) -> bool:
     """Checks whether an attribute is one that ``fit`` makes."""
     return name.endswith("_") and not name.startswith("_")
@@ -265,7 +260,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         Warns:
             UtilityWarning: If the noise is likely to drown the signal.
         """
-        _N_RECORDS.check("n_records", n_records)
+        integer(1).check("The number of validation records, n_records=,", n_records)
         given = self._given()
         if search_space is not None:
             given = evolve(given, param_distributions=search_space)

@@ -364,7 +364,7 @@ def masked(text: str) -> str:
 
     try:
         url = tables.parse(text)
-    except ValueError:  # who knows where a password stands in it
+    except ValueError:  # a password may stand anywhere in it
         return "***"
     known = [name for name in url.query if "pass" in name.lower() or "secret" in name.lower()]
     if url.password is None and not known:

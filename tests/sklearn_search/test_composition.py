@@ -6,17 +6,17 @@ import math
 import re
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
+import optuna
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import uniform
 
-from privbo_plugins.errors import BudgetExceededError, PrivacyWarning
+from privbo_plugins.errors import PrivacyWarning
 from sklearn_search import PrivateSearch
 from tests.inside import LEDGER
 from tests.optuna_samplers.runs import rows
@@ -41,40 +41,33 @@ class Ends(Telling):
 
 def search_in(folder: Path, **more: Any) -> PrivateSearch:
     vault = f"sqlite:///{folder / 'private.db'}"
-    return make_search(Ends(), {"a": uniform(0, 1)}, vault=vault, training_mu=0.25, **more)
+    given = {"vault": vault, "training_mu": 0.25, "n_trials": 5} | more
+    return make_search(Ends(), {"a": uniform(0, 1)}, **given)
 
 
-def kept(folder: Path) -> dict[str, Any]:
+def kept(storage: Any) -> dict[str, Any]:
     """Settings of a study that is gone on with."""
-    storage = f"sqlite:///{folder / 'study.db'}"
     return {"storage": storage, "study_name": "kept", "load_if_exists": True, "mu": 1.0}
 
 
 OF_MEMORY: dict[str, Any] = {"storage": None, "study_name": "a", "load_if_exists": False}
-STEPS: dict[str, Callable[[Path], tuple[dict[str, Any], int, type[BaseException]]]] = {
+STEPS: dict[str, Callable[[Any], tuple[dict[str, Any], int, type[BaseException]]]] = {
     "new": lambda _: (OF_MEMORY | {"mu": 1.0}, 0, RuntimeError),
     "new, smaller": lambda _: (OF_MEMORY | {"mu": 0.5}, 0, RuntimeError),
-    "of the same name": lambda _: (
-        OF_MEMORY | {"load_if_exists": True, "mu": 2.0},
-        0,
-        RuntimeError,
-    ),
-    "raises": lambda _: (OF_MEMORY | {"mu": 1.0}, 6, RuntimeError),
-    "is interrupted": lambda _: (OF_MEMORY | {"mu": 1.0}, 6, KeyboardInterrupt),
-    "resumed": lambda folder: (kept(folder), 0, RuntimeError),
-    "resumed and interrupted": lambda folder: (kept(folder), 4, KeyboardInterrupt),
-    "refused": lambda folder: (kept(folder) | {"mu": 0.1}, 0, RuntimeError),
+    "named alike": lambda _: (OF_MEMORY | {"load_if_exists": True, "mu": 2.0}, 0, RuntimeError),
+    "raises": lambda _: (OF_MEMORY | {"mu": 1.0}, 3, RuntimeError),
+    "is interrupted": lambda _: (OF_MEMORY | {"mu": 1.0}, 3, KeyboardInterrupt),
+    "resumed": lambda own: (kept(own), 0, RuntimeError),
+    "resumed and interrupted": lambda own: (kept(own), 2, KeyboardInterrupt),
+    "refused": lambda own: (kept(own) | {"mu": 0.1}, 0, RuntimeError),
 }
 """Of each kind of fit its settings, and at which fit of the estimator it ends how."""
 
 
 def spent(folder: Path, payer: str) -> tuple[float, int]:
-    """Root of the sum of squares that a ledger holds, and of how many runs."""
-    if not (folder / "private.db").exists():
-        return 0.0, 0
-    told = rows(
-        folder / "private.db", f"SELECT run, mu FROM {LEDGER} WHERE population = '{payer}'"
-    )
+    """Root of the sum of squares that all ledgers hold, and of how many runs."""
+    asked = f"SELECT run, mu FROM {LEDGER} WHERE population = '{payer}'"
+    told = [row for vault in folder.glob("*.db") for row in rows(vault, asked)]
     return math.sqrt(sum(float(mu) ** 2 for _, mu in told)), len({run for run, _ in told})
 
 
@@ -90,22 +83,26 @@ def shown(search: PrivateSearch, who: str) -> float:
     return mu * math.sqrt(most)
 
 
-@example(["new", "new"])  # both unnamed in storage
-@example(["resumed", "refused", "resumed"])
-@example(["new", "raises"])
-@example(["new", "is interrupted", "resumed and interrupted", "resumed"])
-@settings(max_examples=8, deadline=None)
-@given(st.lists(st.sampled_from(list(STEPS)), min_size=2, max_size=5))
-def test_no_figure_of_several_fits_is_below_what_the_ledger_holds(steps: list[str]) -> None:
+@example(steps=["new", "new"])  # both unnamed in storage
+@example(steps=["resumed", "refused", "resumed"])
+@example(steps=["new", "raises"])
+@example(steps=["new", "is interrupted", "resumed and interrupted", "resumed"])
+@settings(max_examples=15, deadline=None)
+@given(steps=st.lists(st.sampled_from(list(STEPS)), min_size=2, max_size=5))
+def test_no_figure_of_several_fits_is_below_what_the_ledger_holds(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str]
+) -> None:
     X, y = classes(60)
-    with TemporaryDirectory() as made, warnings.catch_warnings():
+    folder, last = tmp_path_factory.mktemp("fits"), {"record": 0.0, "training record": 0.0}
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        folder, last = Path(made), {"record": 0.0, "training record": 0.0}
-        search = search_in(folder)
-        for step in steps:
-            changed, Ends.left, Ends.raised = STEPS[step](folder)
-            with suppress(ValueError, RuntimeError, BudgetExceededError, KeyboardInterrupt):
-                search.set_params(**changed).fit(X, y)
+        search, storage = search_in(folder), optuna.storages.InMemoryStorage()
+        for place, step in enumerate(steps):
+            changed, Ends.left, Ends.raised = STEPS[step](storage)
+            vault = folder / ("kept.db" if changed["storage"] else f"{place}.db")
+            may_end = suppress(ValueError, RuntimeError, KeyboardInterrupt)
+            with nullcontext() if changed["storage"] is None and not Ends.left else may_end:
+                search.set_params(**changed, vault=f"sqlite:///{vault}").fit(X, y)
             if "guarantee_" not in vars(search):
                 continue
             for who, payer in (("record", "validation"), ("training record", "training")):
@@ -117,8 +114,8 @@ def test_no_figure_of_several_fits_is_below_what_the_ledger_holds(steps: list[st
 
 def test_a_run_that_goes_on_is_counted_once(tmp_path: Path) -> None:
     X, y = classes(60)
-    search = search_in(tmp_path, **kept(tmp_path))
-    Ends.left, Ends.raised = 6, KeyboardInterrupt
+    search = search_in(tmp_path, **kept(optuna.storages.InMemoryStorage()))
+    Ends.left, Ends.raised = 3, KeyboardInterrupt
     with pytest.raises(KeyboardInterrupt):
         search.fit(X, y)
     with warnings.catch_warnings():
@@ -144,8 +141,9 @@ def test_an_interruption_says_in_one_sentence_what_is_spent_and_how_to_go_on(
     lasts: bool, tmp_path: Path
 ) -> None:
     X, y = classes(60)
-    search = search_in(tmp_path, **(kept(tmp_path) if lasts else {}))
-    Ends.left, Ends.raised = 6, KeyboardInterrupt
+    storage = optuna.storages.InMemoryStorage()
+    search = search_in(tmp_path, **(kept(storage) if lasts else {}))
+    Ends.left, Ends.raised = 3, KeyboardInterrupt
     with pytest.raises(KeyboardInterrupt, match="spent mu = 1 at most") as told:
         search.fit(X, y)
     assert ("calling fit again goes on" in str(told.value)) == lasts

@@ -264,3 +264,19 @@ def test_what_predicting_warns_of_is_not_heard(n_jobs: int) -> None:
         search.fit(X, y)
         assert warnings.filters == before
     assert {str(told.message) for told in heard} == {"while it is fitted"}
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_no_exception_of_a_fit_leads_to_a_protected_training_record(n_jobs: int) -> None:
+    X, y = np.random.default_rng(5).uniform(0.1, 0.9, size=(N, 3)), classes(N)[1]
+    scanner = Scanner()
+    for i in halves(N)[0]:
+        scanner.add_number(f"X[{i}, 0]", X[i, 0])
+    fails = Telling(fails=True)
+    open_ = PrivateSearch(fails, {"a": uniform(0, 1)}, mu=1, n_trials=8, n_jobs=n_jobs)
+    with pytest.raises(ValueError, match="cannot be fitted to") as raised:
+        open_.fit(X, y)
+    assert exception_leaks(raised.value, scanner), "the control: its text quotes the first one"
+    with pytest.raises(ObjectiveFailedError, match="raised ValueError while") as raised:
+        open_.set_params(training_mu=1.0).fit(X, y)
+    assert exception_leaks(raised.value, scanner) == []

@@ -392,7 +392,7 @@ def test_the_plan_decides_how_many_trials_there_are() -> None:
 def test_a_plan_before_any_fit_is_that_of_the_fit_and_says_its_time() -> None:
     X, y = classes(150)
     search = make_search(Telling(), {"a": uniform(0, 1)}, mu=1, n_trials=12, n_starts=2, n_jobs=2)
-    with pytest.raises(ValueError, match=r"n_records must be .* as in search.plan\(n_records=285"):
+    with pytest.raises(ValueError, match="number of validation records, n_records=, must be"):
         search.plan(75)
     plan = search.plan(n_records=75, seconds_per_trial=3600)
     space = {"a": uniform(0, 1), "fails": [False, True]}
