@@ -78,6 +78,9 @@ class DPFTSDESampler(StudySampler[_Agent]):
         ValueError: If ``search_space`` holds nothing that varies.
         SpaceChangedError: If the other agents tune another space.
 
+    Warns:
+        UtilityWarning: If there are so few agents that the noise is likely to drown the signal.
+
     Example:
         >>> import optuna
         >>> from optuna_samplers import FederatedServer, FederationConfig
@@ -100,6 +103,7 @@ class DPFTSDESampler(StudySampler[_Agent]):
             )
         self.link, seed = given.link, given.seed
         super().__init__(given)
+        FederationPlan(self.link.config, (), ()).warn_if_noise_dominates()
         space = to_space(self._search_space or {})
         if space is not None:
             self.link.join(space.to_dict())

@@ -286,7 +286,7 @@ class PrivateSearch(LossesRun, TuneSearch):
     def _planned(self, space: TuneSpace) -> CentralConfig:
         """Settings that fit the number of trials that Tune will run, where none were given."""
         config, num_samples = self._config, self._num_samples
-        if num_samples < 0:
+        if not 0 <= num_samples < sys.maxsize:  # which is Tune's word for -1
             return config
         try:
             fitting = config if config.trials_given else config.with_trials(num_samples)
@@ -298,7 +298,7 @@ class PrivateSearch(LossesRun, TuneSearch):
                 "runs until the plan is used up."
             )
             return config
-        if plan.n_trials < num_samples < sys.maxsize:  # which is Tune's word for -1
+        if plan.n_trials < num_samples:
             self._announce(
                 f"Of num_samples={num_samples} trials {plan.n_trials} will run: they make whole "
                 "steps of the plan, and then the budget is spent and the search ends."

@@ -16,7 +16,7 @@ import ray.cloudpickle as cloudpickle
 from privbo_plugins.algorithms.dp_fts_de import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de.plan import FederationPlan, make_federation_plan
 from privbo_plugins.algorithms.protocols import ATTEMPTS
-from privbo_plugins.errors import UtilityWarning, VaultError, warn
+from privbo_plugins.errors import UtilityWarning, VaultError, paid_for, warn
 from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.plots import FederationHistory, Report
 from privbo_plugins.privacy.guarantee import FederationGuarantee
@@ -152,6 +152,9 @@ class DPFTSDESearch(TuneSearch):
         ValueError: For every argument outside its range.
         VaultError: If the server's database cannot be opened.
 
+    Warns:
+        UtilityWarning: If there are so few agents that the noise is likely to drown the signal.
+
     Example:
         >>> from ray import tune
         >>> search = DPFTSDESearch(
@@ -201,6 +204,7 @@ class DPFTSDESearch(TuneSearch):
         if run_name is not None and self._handle is None:
             self._run = checked_run(run_name, self._roster.vaults)
             self._attach(may_begin=True, noise=given.noise)
+        FederationPlan(config, (), ()).warn_if_noise_dominates()
         # What agents tune is in no trial's config.
         self._tuned, self._param_space = self._param_space, {}
 
@@ -344,6 +348,7 @@ class DPFTSDESearch(TuneSearch):
             return None
         return status
 
+    @paid_for()
     def _refresh(self) -> None:
         """Learns from hosts where their agents are, and leaves out those whose host has ended."""
         status, skipped = self._status(), dict(sorted(self._lost.given_up()))

@@ -12,14 +12,22 @@ import numpy as np
 import optuna
 import pytest
 from optuna.trial import TrialState
+from ray import tune
 from sklearn.linear_model import LogisticRegression
 
 import privbo_plugins
-from optuna_samplers import DPGIBOSampler, FederationConfig, LDPGPUCBSampler, private_objective
+from optuna_samplers import (
+    DPFTSDESampler,
+    DPGIBOSampler,
+    FederatedServer,
+    FederationConfig,
+    LDPGPUCBSampler,
+    private_objective,
+)
 from privbo_plugins import Curator
 from privbo_plugins.errors import PrivacyWarning, UtilityWarning
 from privbo_plugins.store.vault import open_vault
-from raytune_searchers import DPGIBOSearch, LDPGPUCBSearch
+from raytune_searchers import DPFTSDESearch, DPGIBOSearch, LDPGPUCBSearch
 from sklearn_search import PrivateSearch
 from tests.contracts.optuna_subjects import N_RECORDS, Ground, Records, Table
 from tests.contracts.test_claims_cut_off import ALL
@@ -267,3 +275,25 @@ def test_on_ray_no_warning_that_is_made_an_error_loses_what_is_paid_for(system, 
         assert ("Nothing is protected" in "\n".join(told)) == beside
     assert len(shown) == 3
     assert None not in shown
+
+
+FEDERATIONS = {
+    "optuna": lambda config: DPFTSDESampler(FederatedServer(config).connect(0)),
+    "ray": lambda config: DPFTSDESearch(
+        config, search_space={"x": tune.uniform(0, 1)}, n_trials=2
+    ),
+}
+
+
+@pytest.mark.parametrize("host", FEDERATIONS)
+def test_a_federation_of_few_agents_is_warned_of_when_it_is_made(host):
+    def texts(n_agents):
+        config = FederationConfig(n_agents=n_agents, epsilon=4)
+        with warnings.catch_warnings(record=True) as shown:
+            warnings.simplefilter("always", UtilityWarning)
+            FEDERATIONS[host](config)
+        return [str(warning.message) for warning in shown]
+
+    (told,) = texts(3)
+    assert "the longest mean that 3 agents can send" in told
+    assert texts(100) == []
