@@ -457,3 +457,10 @@ def test_guarantees_survive_pickles_copies_and_replacement(make: Any) -> None:
         assert again == guarantee
         assert str(again) == str(guarantee)
         assert again.epsilon_at(0.5) == guarantee.epsilon_at(0.5)
+
+
+def test_what_rounding_leaves_of_a_budget_that_is_spent_is_nothing() -> None:
+    """Squares of mu that add up to the whole do so but for their last digits."""
+    for spent in (1 - 1e-15, 1.0, 1 + 1e-15):
+        assert "; 0 left (squares add up)" in " ".join(str(central(spent=spent)).split())
+    assert "; 0 left" not in str(central(spent=0.999))

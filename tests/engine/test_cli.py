@@ -827,3 +827,23 @@ def test_a_federation_cannot_be_served_over_nothing(
     assert "PEM certificates" in refused(*own, "--cert", none, "--key", none)
     assert main([*own, "--listen", "7000"]) == 2
     assert "'7000' must be host:port" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        (["verfy"], "No such command 'verfy'. Take verify "),
+        (["curator", "realese"], "No such command 'realese'. Take release "),
+        (["status"], "No such command 'status'. Take plan, guarantee, report, "),
+        (
+            ["plan", "dp-gibo", "--mu", "1", "--records", "9", "--space", "C:1:0"],
+            "low end must be",
+        ),
+        (["plan", "dp-gibo", "--mu", "1", "--records", "9", "--space", "C:0:1:log"], "low > 0"),
+    ],
+)
+def test_what_is_mistyped_is_answered_with_what_there_is(
+    typed: list[str], told: str, capsys: Capsys
+) -> None:
+    assert main(typed) == 2
+    assert told in capsys.readouterr().err
