@@ -234,7 +234,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
     def _interrupted(self) -> str:
         """Says what an interrupted fit has spent, and how to go on."""
         spent = not_below(compose_mu(mu for mu, _ in vars(self).get("_fits", {}).values()), 4)
-        lasts = self.load_if_exists and self.storage and self.study_name and self.vault
+        lasts = self.load_if_exists and self.storage and self.study_name
+        lasts = lasts and self.vault not in (None, "memory")
         way = "goes on" if lasts else f"spends anew; with {_LASTING} it would go on"
         return f"All fits of this object have spent mu = {spent} at most; calling fit again {way}."
 
@@ -301,7 +302,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
             given = evolve(given, n_trials=given.n_iter)
         for name, rule in _KNOWN.items():
             rule.check(name, getattr(given, name))
-        _check_vault(given.vault)
+        if given.vault is not None and given.vault != "memory":
+            resolve_url(given.vault)
+            refuse_password(str(given.vault), "a search pickles with its other settings")
         return given
 
     @staticmethod
@@ -458,13 +461,6 @@ class _ToldError(Exception):
 
     def __init__(self, error: Exception) -> None:
         self.error = error
-
-
-def _check_vault(vault: str | Path | None) -> None:
-    """Refuses a URL with a password: a search shows its settings, and is pickled with them."""
-    if vault is not None and vault != "memory":
-        resolve_url(vault)
-        refuse_password(str(vault), "a search pickles with its other settings")
 
 
 def _together(fits: Mapping[str, tuple[float, float]]) -> tuple[str, ...]:
