@@ -101,7 +101,7 @@ def _head(study: Study, run: StoredRun) -> Found:
 
 
 def _attributes(study: Study, run: StoredRun) -> list[Found]:
-    """What the study says of its run, its vault's places and its split, beside the vault."""
+    """Compares the run, the places of its vault and the split that a study tells of."""
     name, own = _losses.RUN_ATTR, {"run": run.run_id, "vault": run.vault.vault_id}
     if run.kind != "records":
         code = {"run": run.name.rpartition("/")[2], "study": own_name(study)}
@@ -149,7 +149,7 @@ def _beside(study: Study, run: StoredRun) -> Found:
 
 
 def _claimed(study: Study, run: StoredRun) -> PrivacyGuarantee:
-    """What the ledger lets claim, with what is noted of the study."""
+    """Makes the claim of the ledger, with the notes on the study."""
     notes = attributes_note(study)
     if run.kind == "rewards":
         notes = read_evaluations(study, stored_mechanism(run.settings)).notes

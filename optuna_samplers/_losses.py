@@ -166,7 +166,7 @@ class LossRun(OfStudy):
 
     @paid_for()
     def _follow(self, study: Study, trial: FrozenTrial) -> None:
-        """Tells of the run what is known once a trial is released, and ends its loop."""
+        """Logs time and plan, shows the claim, and ends the loop if the plan is used up."""
         self._tell_time(trial)
         first, self._announced = not self._announced, True
         if first:

@@ -59,7 +59,7 @@ def warn(text: str, category: type[Warning]) -> None:
 
 @contextmanager
 def paid_for() -> Iterator[None]:
-    """Hands out what is charged and drawn already: no warning in here becomes an error."""
+    """Hands out a release that is paid for: no warning in here becomes an error."""
     before = _PAID.set(True)
     try:
         yield

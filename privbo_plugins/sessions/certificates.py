@@ -228,7 +228,7 @@ def _facts(runs: Sequence[StoredRun], label: str | None, head: LogHead) -> dict[
         ],
         "guarantee": total.to_dict(),
         "figures": total.figures(),
-        "statement": asdict(total.statement(pages=False)),  # whoever reads it has no docs/
+        "statement": asdict(total.statement(pages=False)),  # its reader has no docs/
         "not_known": list(dict.fromkeys(f for run in runs for f in run.not_known)),
         "ledger": {"lines": head.n, "head": head.digest},
         "check": _HOW,
