@@ -299,7 +299,7 @@ class PrivacyGuarantee(abc.ABC):
 
 
 def json_ready(value: Any) -> Any:
-    """Makes infinities the strings "inf" and "-inf", in whatever holds them."""
+    """Makes infinities the strings "inf" and "-inf", at any depth."""
     if isinstance(value, float) and math.isinf(value):
         return "inf" if value > 0 else "-inf"
     if isinstance(value, dict):

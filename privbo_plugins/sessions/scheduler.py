@@ -143,7 +143,7 @@ class FirstTrials:
         """Counts a trial that ends now; what to say if it is the one that tells.
 
         Args:
-            seconds: How long ago it began; trials that run at once are told together.
+            seconds: How long ago it began; trials that run at once end together.
             n_trials: Number of trials of the plan.
         """
         self._begun.append(time.monotonic() - seconds)

@@ -408,7 +408,7 @@ def resolve_url(handle: str | PathLike[str]) -> sa.URL:
     if url.get_backend_name() != "sqlite":
         return url
     _check_sqlite_path(url.database or "")
-    return url.set(database=os.path.abspath(url.database or ""))  # whatever the folder is later
+    return url.set(database=os.path.abspath(url.database or ""))  # a later folder moves no vault
 
 
 def _variable(name: str) -> str:
