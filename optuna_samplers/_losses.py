@@ -219,8 +219,8 @@ class LossRun(OfStudy):
         why = self._patience.count(failed=state == TrialState.FAIL, learnt=learnt)
         if why is not None:
             self._patience = EarlyStop(FRUITLESS, FRUITLESS)  # for another loop over this study
+            _stop(study)  # first: a filter may raise the warning, and a thread of Optuna's lose it
             warn(f"{why}, so the study is stopped. {_PRUNED}", UtilityWarning)
-            _stop(study)
 
     def finish(self, study: Study) -> None:
         """Shows the last guarantee, and stops the loop."""

@@ -130,19 +130,27 @@ def warn_of_rare_class(given: Any, estimator: Any, y: Any) -> None:
         warn(text, UtilityWarning)
 
 
-def warn_of_noise(loss: RecordLoss, noise: float) -> None:
-    """Warns where the noise of a released value hides log losses, which lie far below their bound.
+def warn_of_noise(loss: RecordLoss, y_range: Any, noise: float) -> None:
+    """Warns where the noise of a released value hides losses that lie far below their bound.
 
     Args:
         loss: What is released.
+        y_range: The target's public range, if it was given.
         noise: Standard deviation.
     """
-    coin = math.log(2.0)
-    if isinstance(loss.of, losses.Log) and noise > coin / 2:
+    guess, less = math.inf, "take more validation records, a larger budget or fewer trials"
+    if isinstance(loss.of, losses.ZeroOne):
+        guess = 0.5
+    elif isinstance(loss.of, losses.Log):
+        guess, less = math.log(2.0), "loss='bounded_log' and loss='brier' are bounded by 1"
+    elif isinstance(loss.of, losses.RegressionLoss) and y_range is not None:
+        guess = loss.of.bound(0.0, (y_range[1] - y_range[0]) / 4)
+        less = "loss='absolute', or y_spread= below the range, has less of it"
+    if noise > guess / 2:
         text = (
-            f"The noise of a released log loss has a standard deviation of {noise:.2g}, and a "
-            f"coin loses {coin:.2g}: it hides which model is better. loss='bounded_log' and "
-            "loss='brier' (scoring='neg_brier_score') are bounded by 1, with less noise."
+            f"The noise of a released value has a standard deviation of {noise:.2g}, and a mere "
+            f"guess loses some {guess:.2g}: it hides which model is better. {less[0].upper()}"
+            f"{less[1:]}."
         )
         warn(text, UtilityWarning)
 
@@ -154,11 +162,16 @@ def _function(loss: Any, estimator: Any) -> Callable[..., Any]:
         return NAMED[loss]  # type: ignore[no-any-return]
     if callable(loss) and not isinstance(loss, type):
         return loss  # type: ignore[no-any-return]
+    if loss is None:
+        raise ValueError(
+            f"{type(estimator).__name__} is no classifier: say what is minimised, loss='absolute' "
+            "or loss='squared' with the target's public y_range=(low, high), or a function of "
+            "(y_true, prediction) with loss_bound=."
+        )
     raise ValueError(
         f"loss must be one of {', '.join(NAMED)}, privbo_plugins.losses.pinball(q), or a function "
-        "of (y_true, prediction) that returns one loss for each record; None is zero_one for a "
-        "classifier, and scoring= takes scikit-learn's names. Got "
-        f"{loss!r} for {type(estimator).__name__}."
+        "of (y_true, prediction) that returns one loss for each record; scoring= takes "
+        f"scikit-learn's names. Got {loss!r} for {type(estimator).__name__}."
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -119,22 +120,65 @@ def _study(given: Any, sampler: Any, task: Task) -> Study:
 
 
 def _run(given: Any, study: Study, private: Any, planned: int, verbs: Any) -> None:
-    """Runs the trials, at once those of one step only: others would be fitted for nothing."""
+    """Runs the trials, at once those of one step only: others would be fitted for nothing.
+
+    Optuna loses what its last threads raise, so it is kept; where anything else was lost, one
+    thread goes on, and raises it.
+    """
     error: ObjectiveFailedError | None = None
     end = time.monotonic() + (math.inf if given.timeout is None else given.timeout)
-    one = given.n_jobs in (None, 1)
+    session, at_once, raised = verbs._state(study).session, given.n_jobs or 1, _Raised(study)
     with _bar(given.verbose, study, planned) as bar:
-        callbacks = [*bar, *(given.callbacks or ())]
+        acts = [raised.keeping(act) for act in (private, *bar, *(given.callbacks or ()))]
         try:
             while not verbs.finished(study) and end > time.monotonic() and not study._stop_flag:
+                told = session.run.n_told()
                 study.optimize(
-                    private, None if one else max(1, verbs._state(study).session.open_places()),
-                    end - time.monotonic(), given.n_jobs or 1, callbacks=callbacks,
+                    acts[0], None if at_once == 1 else max(1, session.open_places()),
+                    end - time.monotonic(), at_once, callbacks=acts[1:],
                 )  # fmt: skip
+                raised.again()
+                at_once = at_once if session.run.n_told() > told else 1
         except ObjectiveFailedError as failed:
             error = type(failed)(SCORING_FAILED)
+        finally:
+            raised.first = None
     if error is not None:
         raise error
+
+
+class _Raised:
+    """Keeps the first exception of trials and callbacks that run in threads, and ends the study.
+
+    Args:
+        study: The study.
+    """
+
+    def __init__(self, study: Study) -> None:
+        self._study, self.first = study, None
+
+    first: Exception | None
+
+    def keeping(self, act: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns the same function; what it raises is kept."""
+
+        @functools.wraps(act)
+        def kept(*args: Any) -> Any:
+            try:
+                return act(*args)
+            except optuna.TrialPruned:
+                raise
+            except Exception as error:
+                self.first = self.first or error
+                self._study.stop()
+                raise
+
+        return kept
+
+    def again(self) -> None:
+        """Raises what was kept."""
+        if self.first is not None:
+            raise self.first
 
 
 def _found(given: Any, study: Study, verbs: Any) -> Found:

@@ -87,7 +87,8 @@ def check_fit_params(estimator: Any, params: Mapping[str, Any]) -> None:
     """
     known = inspect.signature(estimator.fit).parameters
     any_name = any(known[name].kind is inspect.Parameter.VAR_KEYWORD for name in known)
-    for name in () if any_name else set(params).difference(known):
+    of_splits = {"groups"}  # no fit takes it; a Pipeline trains first, and then says so
+    for name in of_splits & set(params) if any_name else set(params).difference(known):
         told = answer("settings", name, known, "=")
         raise TypeError(f"fit of {type(estimator).__name__} takes no {name!r}{told}")
 

@@ -38,8 +38,9 @@ from privbo_plugins.privacy.figures import not_below, together
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.reports import records_report
 from privbo_plugins.sessions.reader import most_trainings
+from privbo_plugins.sessions.stored import runs_of
 from privbo_plugins.settings import Rule, evolve, fields_of, integer, one_of, takes
-from privbo_plugins.store.vault import refuse_password, resolve_url
+from privbo_plugins.store.vault import open_vault, refuse_password, resolve_url
 from sklearn_search._found import Found, place_of, table_of
 from sklearn_search._losses import bounds_of, to_loss, warn_of_noise, warn_of_rare_class
 from sklearn_search._records import Records, Task, check_fit_params, given_records, held_out
@@ -54,8 +55,8 @@ _BACKENDS: Mapping[str, str] = {
 _LASTING = "storage=, study_name=, vault= and load_if_exists=True"
 
 NOTE = (
-    "best_estimator_ is fitted on the training records, which are not protected, and shows of the "
-    "validation records nothing beyond the released parameters; score(X, y) is computed from what "
+    "best_estimator_ is fitted on the training records and shows of the validation records "
+    "nothing beyond the released parameters; score(X, y) is computed from what "
     "it is given, and what it says of private records is not private; each call of fit spends mu "
     "anew, cross-validation of the search once a fold"
 )
@@ -207,7 +208,6 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
             params = process_routing(self, "fit", **params).estimator.fit
         check_fit_params(given.estimator, params)
         task = self._task(given, self._records(given, X, y, X_valid, y_valid, params))
-        warn_of_rare_class(given, task.estimator, task.records.y)
         self._keep(*_searched(given, task, self._begin), task)
 
     def _begin(self, run: str, mu: float, training: float) -> None:
@@ -221,6 +221,12 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         if run not in before and math.isfinite(mu):
             for note in _together(fits):
                 warn(f"fit spends anew: {note}.", PrivacyWarning)
+            if others := self._other_runs({run, *before}):
+                warn(
+                    f"fit spends anew, and the vault holds {others} other runs: for a record that "
+                    f"is in several, squares of mu add up. To go on with one, give {_LASTING}.",
+                    PrivacyWarning,
+                )
         self._fits = fits
         self._claim()
 
@@ -231,12 +237,23 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
             notes = (*_together(self._fits), *known.notes, NOTE)
             self.guarantee_: Guarantee = dataclasses.replace(known, notes=notes)
 
+    @property
+    def _lasts(self) -> bool:
+        """Tells if another fit of the same settings goes on with the run of this one."""
+        kept = self.vault not in (None, "memory")
+        return bool(kept and self.load_if_exists and self.storage and self.study_name)
+
+    def _other_runs(self, own: set[str]) -> int:
+        """Counts runs of a lasting vault beside one that is begun there, not gone on with."""
+        if self._lasts or self.vault in (None, "memory"):
+            return 0
+        runs = runs_of(open_vault(self.vault, create=False))
+        return sum(other.run_id not in own for other in runs)
+
     def _interrupted(self) -> str:
         """Says what an interrupted fit has spent, and how to go on."""
         spent = not_below(compose_mu(mu for mu, _ in vars(self).get("_fits", {}).values()), 4)
-        lasts = self.load_if_exists and self.storage and self.study_name
-        lasts = lasts and self.vault not in (None, "memory")
-        way = "goes on" if lasts else f"spends anew; with {_LASTING} it would go on"
+        way = "goes on" if self._lasts else f"spends anew; with {_LASTING} it would go on"
         return f"All fits of this object have spent mu = {spent} at most; calling fit again {way}."
 
     def plan(
@@ -261,12 +278,12 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         Warns:
             UtilityWarning: If the noise is likely to drown the signal.
         """
-        integer(1).check("The number of validation records, n_records=,", n_records)
+        integer(1).check("plan() reads no data: n_records=, of the validation records,", n_records)
         given = self._given()
         if search_space is not None:
             given = evolve(given, param_distributions=search_space)
         task = self._task(given, Records(None, (), None, (), {}, {}))
-        made: CentralPlan = _planned(_config(given, task), task, given.method, n_records)[1]
+        made: CentralPlan = _planned(given, task, _config(given, task), n_records)[1]
         at_once = max(given.n_jobs or 1, 1) if n_workers is None else n_workers
         return made.presented(seconds_per_trial, at_once)
 
@@ -485,7 +502,8 @@ def _searched(given: Any, task: Task, begin: Callable[..., None]) -> tuple[Found
         _ToldError: If a trial failed for a reason that may be told, unlike the host's own words.
     """
     config = _config(given, task)
-    made, plan = _planned(config, task, given.method, task.records.n_valid)
+    made, plan = _planned(given, task, config, task.records.n_valid)
+    warn_of_rare_class(given, task.estimator, task.records.y)
     most = max(most_trainings(None), most_trainings(plan))
     training = math.inf if given.training_mu is None else given.training_mu * math.sqrt(most)
     backend = import_module(_BACKENDS[given.backend])
@@ -501,11 +519,11 @@ def _searched(given: Any, task: Task, begin: Callable[..., None]) -> tuple[Found
     return found, plan.value_noise if plan.mu_value else math.nan
 
 
-def _planned(config: Any, task: Task, method: str, n_records: Any) -> tuple[Any, Any]:
+def _planned(given: Any, task: Task, config: Any, n_records: Any) -> tuple[Any, Any]:
     """The algorithm's settings, and the plan that it makes of them."""
-    made = entry(method).load_config()(**config)
+    made = entry(given.method).load_config()(**config)
     plan = planned(made, task.parameters.space, n_records)
-    warn_of_noise(task.loss, plan.value_noise)
+    warn_of_noise(task.loss, given.y_range, plan.value_noise)
     return made, plan
 
 

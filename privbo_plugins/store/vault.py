@@ -357,9 +357,12 @@ def masked(text: str) -> str:
     Example:
         >>> masked("private.db"), masked("postgresql://ann:secret@host/db?sslpassword=secret")
         ('private.db', 'postgresql://ann:***@host/db?sslpassword=hidden')
+        >>> masked("host=h password=secret"), masked("postgresql:ann:secret@host/db")
+        ('***', '***')
     """
     if "://" not in text:
-        return text
+        odd = "password=" in text or (":" in text and "@" in text and not os.path.isabs(text))
+        return "***" if odd else text
     from privbo_plugins.store import tables
 
     try:

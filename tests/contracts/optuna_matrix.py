@@ -202,7 +202,8 @@ class Cell:
 
 
 def _ours(line: str) -> bool:
-    return any(mark in line for mark in OURS)
+    few = "The noise of a broadcast is" in line  # of the single agent here
+    return not few and any(mark in line for mark in OURS)
 
 
 def _trials(study: optuna.Study) -> list[FrozenTrial]:

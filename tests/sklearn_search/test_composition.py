@@ -149,3 +149,15 @@ def test_an_interruption_says_in_one_sentence_what_is_spent_and_how_to_go_on(
     assert ("calling fit again goes on" in str(told.value)) == lasts
     assert ("load_if_exists=True" in str(told.value)) != lasts
     assert len(told.traceback) == 2, "the user's line, and fit itself"
+
+
+def test_a_fit_that_spends_anew_in_a_vault_with_other_runs_says_so(tmp_path: Path) -> None:
+    X, y = classes()
+    lasting = {
+        "storage": f"sqlite:///{tmp_path}/study.db", "study_name": "s", "load_if_exists": True,
+    }  # fmt: skip
+    make_search(vault=str(tmp_path / "v.db"), loss="zero_one").fit(X, y)
+    with pytest.warns(PrivacyWarning, match=r"the vault holds 1 other runs: .*squares of mu"):
+        make_search(vault=str(tmp_path / "v.db"), loss="zero_one").fit(X, y)
+    for _ in range(2):  # one that goes on with its own says nothing
+        make_search(vault=str(tmp_path / "v.db"), loss="zero_one", **lasting).fit(X, y)

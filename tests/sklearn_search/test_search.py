@@ -392,7 +392,7 @@ def test_the_plan_decides_how_many_trials_there_are() -> None:
 def test_a_plan_before_any_fit_is_that_of_the_fit_and_says_its_time() -> None:
     X, y = classes(150)
     search = make_search(Telling(), {"a": uniform(0, 1)}, mu=1, n_trials=12, n_starts=2, n_jobs=2)
-    with pytest.raises(ValueError, match="number of validation records, n_records=, must be"):
+    with pytest.raises(ValueError, match="reads no data: n_records=, of the vali"):
         search.plan(75)
     plan = search.plan(n_records=75, seconds_per_trial=3600)
     space = {"a": uniform(0, 1), "fails": [False, True]}
@@ -435,13 +435,105 @@ def test_a_report_tells_what_the_search_tells(method: str, tmp_path: Path) -> No
     assert f"<td>trials done</td><td>{len(search.study_.trials)}</td>" in page
 
 
-def test_noise_that_hides_log_losses_is_warned_of() -> None:
-    X, y = classes()  # 6.9 / (120 mu / sqrt(8)): 0.16 at mu = 1, 1.6 at a tenth
-    with pytest.warns(UtilityWarning, match=r"standard deviation of 1\.6, and a coin loses 0\.69"):
-        make_search(scoring="neg_log_loss", mu=0.1, method="released-means").fit(X, y)
+SQUARED = {"loss": "squared", "y_range": (0, 8)}
+ABSOLUTE = {"loss": "absolute", "y_range": (0, 8)}
+OF_ALPHA = {"alpha": loguniform(0.1, 10)}
+
+
+@pytest.mark.parametrize(
+    ("drowned", "heard"),
+    [
+        # log: 6.9 sqrt(8) / (120 mu); a coin loses .69
+        ({"scoring": "neg_log_loss", "mu": 0.1}, {"scoring": "neg_log_loss", "mu": 1.0}),
+        # zero_one: sqrt(8) / (120 mu), .24 at mu = .1; a coin loses .5
+        ({"loss": "zero_one", "mu": 0.05}, {"loss": "zero_one", "mu": 0.1}),
+        # squared: w^2 sqrt(8) / (120 mu); the middle of the range loses some w^2 / 16
+        (SQUARED | {"mu": 0.7}, SQUARED | {"mu": 0.8}),
+        # absolute: w sqrt(8) / (120 mu); it loses some w / 4
+        (ABSOLUTE | {"mu": 0.18}, ABSOLUTE | {"mu": 0.2}),
+    ],
+)  # fmt: skip
+def test_noise_that_hides_losses_is_warned_of(
+    drowned: dict[str, Any], heard: dict[str, Any]
+) -> None:
+    of_numbers = "y_range" in drowned
+    model, space = (Ridge(), OF_ALPHA) if of_numbers else (LogisticRegression(), SPACE)
+    more = {"method": "released-means", "n_trials": 8}
+    with pytest.warns(UtilityWarning, match=r"a mere guess loses some .* hides which model"):
+        PrivateSearch(model, space, **more, **drowned).fit(*(targets if of_numbers else classes)())
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        PrivateSearch(model, space, **more, **heard).fit(*(targets if of_numbers else classes)())
+    assert not any("a mere guess" in str(warning.message) for warning in told)
+
+
+class FailsOnce(LogisticRegression):
+    """Raises in its third fit of all, or in each from there on."""
+
+    for_ever = False
+    fits = 0
+
+    def fit(self, X: Any, y: Any) -> Any:
+        FailsOnce.fits += 1
+        if FailsOnce.fits == 3 or (FailsOnce.fits > 3 and FailsOnce.for_ever):
+            raise ValueError("no fit")
+        return super().fit(X, y)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2, 4])
+@pytest.mark.parametrize("for_ever", [False, True])
+@pytest.mark.parametrize("as_errors", [False, True])
+def test_what_a_thread_of_trials_raises_ends_the_fit(
+    n_jobs: int, for_ever: bool, as_errors: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = classes()
+    monkeypatch.setattr(FailsOnce, "fits", 0)
+    monkeypatch.setattr(FailsOnce, "for_ever", for_ever)
+    search = make_search(estimator=FailsOnce(), n_jobs=n_jobs, loss="zero_one")
     with warnings.catch_warnings():
-        warnings.simplefilter("error", UtilityWarning)
-        make_search(scoring="neg_log_loss", method="released-means").fit(X, y)
+        if as_errors:
+            warnings.simplefilter("error")
+        with pytest.raises(ValueError, match="no fit"):
+            search.fit(X, y)
+    assert FailsOnce.fits <= 2 + 2 * n_jobs
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_what_a_callback_raises_ends_the_fit(n_jobs: int) -> None:
+    def refuses(study: Any, trial: Any) -> None:
+        raise RuntimeError("a callback of the user's")
+
+    X, y = classes()
+    with pytest.raises(RuntimeError, match="a callback of the user's"):
+        make_search(callbacks=[refuses], n_jobs=n_jobs, loss="zero_one").fit(X, y)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_what_optuna_loses_elsewhere_is_raised_by_one_thread(
+    n_jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: Any) -> None:
+        raise RuntimeError("no space")
+
+    X, y = classes()
+    monkeypatch.setattr(optuna.study.Study, "ask", refuses)
+    with pytest.raises(RuntimeError, match="no space"):
+        make_search(n_jobs=n_jobs, loss="zero_one").fit(X, y)
+
+
+def test_groups_are_refused_before_a_pipeline_trains() -> None:
+    X, y = classes()
+    model = make_pipeline(StandardScaler(), LogisticRegression())
+    search = PrivateSearch(model, {"logisticregression__C": loguniform(0.1, 10)}, mu=1)
+    with pytest.raises(TypeError, match=r"takes no 'groups'.*Split whole persons yourself"):
+        search.fit(X, y, groups=np.arange(len(y)) // 2)
+
+
+def test_a_regressor_without_a_loss_is_asked_for_one() -> None:
+    X, y = targets()
+    search = PrivateSearch(Ridge(), OF_ALPHA, mu=1)
+    with pytest.raises(ValueError, match=r"no classifier: .*loss='absolute'.*y_range="):
+        search.fit(X, y)
 
 
 SECRET = "postgresql://ann:swordfish@host/study?sslpassword=swordfish"
@@ -852,7 +944,7 @@ def test_a_study_holds_no_attribute_that_its_guarantee_warns_of() -> None:
     assert search.guarantee_.protected
     assert not any("attributes" in note for note in search.guarantee_.notes)
     told = " ".join(search.guarantee_.notes)
-    assert "training records, which are not protected" in told
+    assert "fitted on the training records and shows of the validation records" in told
     assert "score(X, y)" in told
 
 
