@@ -241,7 +241,8 @@ class LossStudies(ReportedStudies[LossRun]):
     def _page(self, study: Study) -> Report:
         return self._reported(records_report, study)
 
-    def _values_are(self, study: Study, guarantee: PrivacyGuarantee) -> str:
+    @staticmethod
+    def _values_are(study: Study, guarantee: PrivacyGuarantee) -> str:
         if not guarantee.protected:
             return EXPOSED
         drawn = any(_losses.RELEASE_ATTR in t.user_attrs for t in _study.completed(study))

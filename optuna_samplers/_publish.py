@@ -23,7 +23,8 @@ from optuna.trial import FrozenTrial
 from optuna_samplers._study import completed
 from privbo_plugins.drawing import Picture
 from privbo_plugins.page import Report, Table
-from privbo_plugins.privacy.statement import Statement, as_markdown, template
+from privbo_plugins.privacy.claim import PrivacyGuarantee
+from privbo_plugins.privacy.statement import as_markdown, template
 from privbo_plugins.reports import WORTH
 
 _PART = 2045
@@ -38,6 +39,13 @@ _ROWS = 20
 _NOTE, _PLOT = "dashboard:", "dashboard:plot_data:"
 _SIGNATURE = "\n\n*Kept up to date by the sampler ({}), unless you edit it.*\n"
 _SIGNED = re.compile(re.escape(_SIGNATURE).replace(r"\{\}", "([0-9a-f]{12})") + r"\Z")
+
+_HEADING = re.compile(r"^### (?:Recommendation|Guarantee)$", re.M)
+_RECOMMENDED = re.compile(
+    r"(\| [^<]+ \|)?|There is none yet\.|\d+ more parameters: see the report\.|No trial was run "
+    r"there\.|Trial \d+ was run there; its value stays as it was when the trial ended\."
+)
+"""A line of the recommendation in ``note.md``."""
 
 MARK = "**Recommended** by the releases so far. The study's note says what it is worth."
 
@@ -93,14 +101,24 @@ def publish(
             board.write_picture(section.content)
 
 
-def shows_claim(study: Study, claim: Statement) -> bool | None:
-    """Tells whether the study's note shows a claim; None where it has no note, or a user's."""
-    note = _Board(study).read(f"{_NOTE}note_str:")
-    if not note or not _is_ours(note):
-        return None
-    shown = [line for line in note.partition("### Guarantee")[2].splitlines() if line]
-    rows = [f"- {as_markdown(what)}: {as_markdown(text)}" for what, text in claim.brief]
-    return shown[: len(rows) + 1] == [as_markdown(claim.sentence), *rows]
+def note_of(study: Study) -> str:
+    """Returns the study's note, empty where there is none."""
+    return _Board(study).read(f"{_NOTE}note_str:")
+
+
+def shows_claim(note: str, values: str, claim: PrivacyGuarantee) -> bool | None:
+    """Tells whether a note is as it is written of a claim, with any recommendation.
+
+    Args:
+        note: With its signature; None is returned for one that a user has edited.
+        values: As for :func:`publish`.
+        claim: What the vault lets claim.
+    """
+    wanted = _HEADING.split(_note(Report("", claim, []), values, None, None))
+    shown = _HEADING.split(_SIGNED.sub("", note))
+    same = [shown[0], *shown[2:]] == [wanted[0], *wanted[2:]]
+    fits = same and all(map(_RECOMMENDED.fullmatch, shown[1].splitlines()))
+    return fits if _is_ours(note) else None
 
 
 def _trial_at(study: Study, recommended: Mapping[str, Any]) -> FrozenTrial | None:

@@ -243,7 +243,8 @@ class RewardSampler(ScheduledSampler):
     def _page(self, study: Study) -> Report:
         return self._reported(reward_report, study, summary=self._summary(study))
 
-    def _values_are(self, study: Study, guarantee: PrivacyGuarantee) -> str:
+    @staticmethod
+    def _values_are(study: Study, guarantee: PrivacyGuarantee) -> str:  # noqa: ARG004
         return PRIVATISED if guarantee.protected else EXPOSED
 
     def _summary(self, _study: Study) -> Mapping[str, Any] | None:

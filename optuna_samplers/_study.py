@@ -34,6 +34,9 @@ JOINED_ATTR = "privbo:federation"
 HEAD_ATTR, PLACE_ATTR = "privbo:head", "privbo:place"
 """Study attributes: the end of a run's chain of releases, and where its vault has lain."""
 
+SPLIT_ATTR = "privbo:split"
+"""Study attribute, and kind of marks: how a search for scikit-learn has told records apart."""
+
 _OPTUNA_SEARCH = "ray.tune.search.optuna.optuna_search"
 _PROXY = "optuna.storages._grpc."
 _STUDY_TABLES = "studies", "trials", "trial_values"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import json
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -25,13 +26,11 @@ from optuna.trial import FrozenTrial, TrialState
 from optuna_samplers import DPGIBOSampler, private_objective
 from optuna_samplers._losses import CARRIED, RELEASE_ATTR, ROLE_ATTR
 from optuna_samplers._sampler import StudySampler
+from optuna_samplers._study import SPLIT_ATTR
 from privbo_plugins.errors import ObjectiveFailedError
 from privbo_plugins.spaces import Categorical, Dimension, Float
 from sklearn_search._found import Found
 from sklearn_search._records import Task
-
-SPLIT_ATTR = "privbo:split"
-"""Study attribute: how records were told apart, which must not change when it is resumed."""
 
 SCORING_FAILED = (
     "A trial failed while it scored the validation records, and nothing more was released. What "
@@ -72,7 +71,7 @@ def search(given: Any, task: Task, config: Any, planned: int, begin: Any) -> Fou
         verbs = private = private_objective(objective, **config, **kept)
         sampler = _own_sampler(given)
     with _quiet(given.verbose):
-        study = _study(given, sampler, task)
+        study = _study(given, sampler, task, verbs)
         begin(verbs._state(study).session.run.run_id)
         _run(given, study, private, planned, verbs)
         found = _found(given, study, verbs)
@@ -98,25 +97,34 @@ def _own_sampler(given: Any) -> BaseSampler:
     return copy.deepcopy(given.sampler)
 
 
-def _study(given: Any, sampler: Any, task: Task) -> Study:
+def _study(given: Any, sampler: Any, task: Task, verbs: Any) -> Study:
     study = optuna.create_study(
-        storage=given.storage,
-        study_name=given.study_name,
-        load_if_exists=bool(given.load_if_exists),
-        sampler=sampler,
-        direction="minimize",
-    )
+        storage=given.storage, study_name=given.study_name, sampler=sampler,
+        load_if_exists=bool(given.load_if_exists), direction="minimize",
+    )  # fmt: skip
     begun = bool(study.get_trials(deepcopy=False))  # before what another worker writes is read
     split, before = dict(task.records.split), study.user_attrs.get(SPLIT_ATTR)
     if before is None and not begun:
-        study.set_user_attr(SPLIT_ATTR, split)
-    elif before != split:
+        study.set_user_attr(SPLIT_ATTR, before := split)
+    if before == split:
+        before = _kept(verbs._state(study).session.run, split)
+    if before != split:
         raise ValueError(
             f"The study was begun with the records told apart by {before}, and now they are by "
             f"{split}: row i would be another record, and the guarantee void. Give fit the same "
             "records with the same valid_size and random_state, or begin a new study."
         )
     return study
+
+
+def _kept(run: Any, split: dict[str, Any]) -> Any:
+    """Returns the split that a run began with, by its vault: a study's attribute can be edited."""
+    spent = run.charged  # by a version that kept none, for which the vault cannot vouch
+    with run.transaction() as tx:
+        known = tx.marks(SPLIT_ATTR)
+        if not known and not spent:
+            tx.mark(SPLIT_ATTR, json.dumps(split, sort_keys=True))
+    return json.loads(known[0]) if known else split
 
 
 def _run(given: Any, study: Study, private: Any, planned: int, verbs: Any) -> None:

@@ -84,8 +84,9 @@ def guarantee(
         return _listed(listed)
     runs = _named(vault, run, data_label)
     compared = _of_study(runs, study, study_name)
-    if not all(line.agrees for line in compared):
-        return _verdict(compared, "publish nothing", verbose=False)
+    verdict = _verdict(compared, "publish nothing", verbose=False)
+    if verdict.code:
+        return verdict
     total, names = added(runs, data_label), ", ".join(one.title for one in runs)
     if data_label is not None:
         of_all = {"data_label": data_label, "runs": [one.name for one in runs]}
@@ -100,7 +101,7 @@ def guarantee(
         "run": one.name, "kind": one.kind, "algorithm": one.algorithm,
         "guarantee": total.to_dict(), "not_known": one.not_known,
     }  # fmt: skip
-    shown = f"\n\nThe study agrees with it in {len(compared)} lines." * bool(compared)
+    shown = f"\n\nThe study beside it: {verdict.text}" * bool(compared)
     return Answer(
         f"{names} ({_what(one.kind, one.algorithm)})\n\n{total.details()}{shown}\n\n{unknown}",
         facts if run is not None else facts | {"runs": [_facts(one)]},
@@ -231,13 +232,15 @@ def verify(
 
 def _verdict(lines: list[Line], advice: str, verbose: bool) -> Answer:
     """Tells first whether all agrees, and then which lines differ."""
-    differing = [line for line in lines if not line.agrees]
-    shown = [f"All {len(lines)} lines agree."]
+    differing = [line for line in lines if line.agrees is False]
+    apart = [line for line in lines if line.agrees is None]
+    shown = [f"All {len(lines) - len(apart)} lines agree."]
     if differing:
-        shown = [f"{len(differing)} of {len(lines)} lines differ: {advice}."]
+        shown = [f"{len(differing)} of {len(lines) - len(apart)} lines differ: {advice}."]
+    told = {True: "agrees ", False: "DIFFERS", None: "NOT COMPARED"}
     shown += [
-        f"{'agrees ' if line.agrees else 'DIFFERS'}  {line.what}: {line.found}"
-        for line in (lines if verbose else differing)
+        f"{told[line.agrees]}  {line.what}: {line.found}"
+        for line in (lines if verbose else differing + apart)
     ]
     facts = {"agrees": not differing, "lines": [line._asdict() for line in lines]}
     return Answer("\n".join(shown), facts, DIFFERS if differing else 0)

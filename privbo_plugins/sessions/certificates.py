@@ -63,10 +63,10 @@ _NO_SUM = (
 
 
 class Line(NamedTuple):
-    """Says what a check has found of one part of a certificate."""
+    """Says what a check has found of one part; it agrees, differs, or (None) was not compared."""
 
     what: str
-    agrees: bool
+    agrees: bool | None
     found: str
 
 

@@ -109,7 +109,8 @@ def test_a_guarantee_beside_the_study_refuses_a_vault_that_was_set_back(
     study.optimize(private(losses if records else reward), n_trials=2)
     study.sampler.guarantee(study)  # type: ignore[attr-defined]
     assert main([*beside, "--run", "digits"]) == 0
-    assert "The study agrees with it in 6 lines." in capsys.readouterr().out
+    agreeing = 7 if records else 6
+    assert f"The study beside it: All {agreeing} lines agree." in capsys.readouterr().out
     shutil.copy(tmp_path / "old.db", vault)
     assert main(beside[:3]) == 0, "the vault alone cannot know it"
     assert "whether it was restored from an older backup" in capsys.readouterr().out
@@ -227,13 +228,115 @@ def _forged_split(study: optuna.Study) -> None:
     study.set_user_attr("privbo:split", {"given": True, "train": 5, "valid": 10**6})
 
 
-def _forged_note(study: optuna.Study) -> None:
+def _note_of(study: optuna.Study) -> str:
     said = _publish._Board(study).read("dashboard:note_str:")
-    body = re.sub(r"\d[\d.]* %", "50 %", said[: said.rindex("\n\n*Kept up")])
-    assert body != said[: len(body)]
-    study._storage.set_study_system_attr(
-        study._study_id, "dashboard:note_str:0", _publish._signed(body)
-    )
+    return said[: said.rindex("\n\n*Kept up")]
+
+
+def _write_note(study: optuna.Study, body: str) -> None:
+    assert body not in (_note_of(study), _publish._signed(_note_of(study)))
+    study._storage.set_study_system_attr(study._study_id, "dashboard:note_str:0", body)
+
+
+def _forged_note(study: optuna.Study) -> None:
+    body = re.sub(r"\d[\d.]* %", "50 %", _note_of(study))
+    _write_note(study, _publish._signed(body))
+
+
+FALSE = "epsilon = 0.001: not a trace of any record is left."
+FORGED = {
+    "in front": ("**What", f"# {FALSE}\n\n**What"),
+    "of values": ("Each is", "Without risk, each is"),
+    "among the recommended": ("### Guarantee", f"{FALSE}\n\n### Guarantee"),
+    "in a cell": ("| --- | --- |\n", f"| --- | --- |\n| <h1>{FALSE}</h1> | |\n"),
+    "under another heading": ("### Guarantee", f"### Guarantee\n\n{FALSE}\n\n### Guarantee"),
+    "in the guarantee": ("- In full", f"- {FALSE}\n- In full"),
+    "at the end": ("`privbo:guarantee`.", f"`privbo:guarantee`.\n\n{FALSE}"),
+}
+
+
+@pytest.mark.parametrize("place", FORGED)
+def test_a_note_that_was_signed_again_says_nothing_but_what_is_written_here(
+    place: str, told: tuple[optuna.Study, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, command = told
+    study.sampler.publish(study)  # type: ignore[attr-defined]
+    _write_note(study, _publish._signed(_note_of(study).replace(*FORGED[place])))
+    assert main(command) == 3
+    assert re.findall("^DIFFERS  study: (.*?): ", capsys.readouterr().out, re.M) == ["note"]
+
+
+def test_a_note_that_a_user_edited_is_told_apart_and_not_hidden(
+    told: tuple[optuna.Study, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, command = told
+    study.sampler.publish(study)  # type: ignore[attr-defined]
+    assert main(command) == 0
+    before = capsys.readouterr().out
+    _write_note(study, f"{FALSE}\n\n{_publish._signed(_note_of(study))} Mine.")
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert re.findall(r"\d+(?= lines agree)", said) == [
+        str(int(n) - 1) for n in re.findall(r"\d+(?= lines agree)", before)
+    ]
+    assert "NOT COMPARED  study: note: optuna-dashboard's note was edited by a user" in said
+    vault, storage = command[command.index("--vault") + 1], command[command.index("--study") + 1]
+    assert main(["guarantee", "--vault", vault, "--study", storage]) == 0
+    assert "NOT COMPARED  study: note: " in capsys.readouterr().out
+
+
+def test_a_release_that_the_study_hides_is_found(
+    told: tuple[optuna.Study, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, command = told
+    with study._storage._backend.engine.begin() as connection:  # type: ignore[attr-defined]
+        connection.exec_driver_sql("UPDATE trials SET state = 'FAIL' WHERE number = 1")
+    assert main(command) == 3
+    said = capsys.readouterr().out
+    assert "1 released values are shown by no completed trial (trials 1)" in said
+
+
+@pytest.mark.parametrize("told", ["records"], indirect=True)
+def test_a_direction_that_was_turned_round_is_found(
+    told: tuple[optuna.Study, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, command = told
+    with study._storage._backend.engine.begin() as connection:  # type: ignore[attr-defined]
+        connection.exec_driver_sql("UPDATE study_directions SET direction = 'MAXIMIZE'")
+    assert main(command) == 3
+    assert "DIFFERS  study: direction: not as the vault has it" in capsys.readouterr().out
+
+
+def test_a_split_that_was_edited_is_found_and_does_not_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only the seed of the split is changed: the number of validation records stays."""
+    linear = pytest.importorskip("sklearn.linear_model")
+    from sklearn_search import PrivateSearch
+
+    url, storage, path = f"sqlite:///{tmp_path}/v.db", f"sqlite:///{tmp_path}/s.db", tmp_path / "c"
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(600, 2)), rng.integers(2, size=600)
+    search = PrivateSearch(
+        linear.LogisticRegression(), {"C": optuna.distributions.FloatDistribution(0.1, 10)},
+        mu=1.0, n_trials=8, seed=0, vault=url, storage=storage, study_name="s",
+        load_if_exists=True,
+    )  # fmt: skip
+    study = search.fit(X, y).study_
+    certificate = f"{path}.json"
+    assert main(["certificate", "--vault", url, "--out", certificate]) == 0
+    command = ["verify", certificate, "--vault", url, "--study", storage, "-v"]
+    assert main(command) == 0
+    assert "agrees   study: privbo:split: as the vault has it" in capsys.readouterr().out
+    own = study.user_attrs["privbo:split"]
+    study.set_user_attr("privbo:split", own | {"by": 7})
+    assert main(command) == 3
+    assert "DIFFERS  study: privbo:split: not as the" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="row i would be another record"):
+        search.set_params(random_state=7).fit(X, y)
+    study.set_user_attr("privbo:split", own)
+    search.set_params(random_state=0).fit(X, y)
+    assert main(command) == 0
 
 
 @pytest.mark.parametrize(
