@@ -9,7 +9,6 @@ import time
 import uuid
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -219,13 +218,13 @@ class LossRun(OfStudy):
         why = self._patience.count(failed=state == TrialState.FAIL, learnt=learnt)
         if why is not None:
             self._patience = EarlyStop(FRUITLESS, FRUITLESS)  # for another loop over this study
-            _stop(study)  # first: a filter may raise the warning, and a thread of Optuna's lose it
+            _study.stop(study)  # before a filter raises the warning, which a thread may lose
             warn(f"{why}, so the study is stopped. {_PRUNED}", UtilityWarning)
 
     def finish(self, study: Study) -> None:
         """Shows the last guarantee, and stops the loop."""
         self.show(study)
-        _stop(study)
+        _study.stop(study)
 
     def _announce(self) -> None:
         """Logs what the run does, once it is known, and whether the loop ends before it does."""
@@ -381,11 +380,6 @@ def declare_public(session: Session, key: str, operation: str) -> None:
 def _has_charged(vault: Vault, run_id: str) -> bool:
     with vault.transaction(run_id) as tx:
         return bool(tx.charges_by_mu())
-
-
-def _stop(study: Study) -> None:
-    with suppress(RuntimeError):  # ask/tell has no loop to stop; Optuna raises after storing
-        study.stop()
 
 
 # Joining ----------------------------------------------------------------------------------------

@@ -23,10 +23,10 @@ from optuna_samplers._sampler import constants_in
 from optuna_samplers._scheduler import EPOCH_ATTR, ScheduledSampler, params_of
 from optuna_samplers._settings import RewardRunSettings
 from optuna_samplers._space import to_space
-from optuna_samplers._study import completed, show_guarantee, whole
+from optuna_samplers._study import completed, show_guarantee, stop, whole
 from privbo_plugins.algorithms.protocols import SeededAlgorithm
 from privbo_plugins.algorithms.reward_plan import RewardPlan, RewardScale, make_reward_plan
-from privbo_plugins.errors import PrivacyError
+from privbo_plugins.errors import PrivacyError, UtilityWarning, warn
 from privbo_plugins.plots import Report, RewardHistory
 from privbo_plugins.privacy.figures import warn_of_delta
 from privbo_plugins.privacy.guarantee import LocalGuarantee, PrivacyGuarantee
@@ -48,6 +48,8 @@ PRIVATISED = (
 )
 
 NOT_PRIVATE = "epsilon = infinity: rewards are not privatised"
+
+_OVER = "All {} trials that n_trials= plans have a value: raise it to plan for further users."
 
 
 class RewardSampler(ScheduledSampler):
@@ -74,6 +76,9 @@ class RewardSampler(ScheduledSampler):
         if space is not None:
             algorithm(config, space)  # what does not fit is refused here, not in a trial
 
+    _stops = True
+    """Whether a loop ends with the trials that ``n_trials=`` plans."""
+
     def _reset(self) -> None:
         super()._reset()
         self._memory: Vault | None = None
@@ -87,9 +92,13 @@ class RewardSampler(ScheduledSampler):
     # Optuna's hooks -------------------------------------------------------------------------
 
     def _admit(self, study: Study, trial: FrozenTrial) -> None:
-        """Warns if nothing is privatised."""
+        """Warns if nothing is privatised, and once of a trial beyond those that are planned."""
+        own, n = self._state(study), planned_trials(self._config)
         if self.mechanism is None:
             self._warn(study, NOT_PRIVATE)
+        elif not own.told_of_end and not study._stop_flag and used_up(len(completed(study)), n):
+            own.told_of_end = True
+            warn(_OVER.format(n), UtilityWarning)
 
     def _suggest(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -117,9 +126,12 @@ class RewardSampler(ScheduledSampler):
         state: TrialState,
         values: Sequence[float] | None,
     ) -> None:
-        """Warns if the value that is about to be stored is no release."""
+        """Warns of a value that is no release; ends the loop after the last planned trial."""
         super().after_trial(study, trial, state, values)
         study = whole(study)
+        done = len(completed(study)) + (state == TrialState.COMPLETE)  # it is not stored yet
+        if self._stops and used_up(done, planned_trials(self._config)):
+            stop(study)
         if self.mechanism is None or state != TrialState.COMPLETE or values is None:
             return
         shown = optuna.trial.create_trial(value=values[0], user_attrs=trial.user_attrs)

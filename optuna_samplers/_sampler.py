@@ -46,6 +46,7 @@ class OfStudy:
     intersection: IntersectionSearchSpace = field(default_factory=IntersectionSearchSpace)
     pace: Pace = field(default_factory=Pace)
     warned: bool = False
+    told_of_end: bool = False
 
     def warn(self, reason: str, fix: str = "") -> None:
         """Warns once that nothing is protected."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import FrameType
 from typing import Any, TypeVar
@@ -71,6 +72,12 @@ def frozen_of(trial: optuna.Trial) -> FrozenTrial:
 def failures_in(trials: Sequence[FrozenTrial]) -> int:
     """Number of trials of any worker that failed or were pruned."""
     return sum(trial.state in (TrialState.FAIL, TrialState.PRUNED) for trial in trials)
+
+
+def stop(study: Study) -> None:
+    """Ends the loop that runs the trial, after it."""
+    with suppress(RuntimeError):  # ask/tell has no loop to stop; Optuna raises after storing
+        study.stop()
 
 
 def own_name(study: Study) -> str:

@@ -107,6 +107,7 @@ class DUETSSampler(Published, RewardSampler):
     """
 
     _PUBLISHED = PUBLISHED
+    _stops = False
 
     @takes(_Settings)
     def __init__(self, given: _Settings) -> None:

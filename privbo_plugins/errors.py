@@ -18,6 +18,8 @@ _NOT_THE_USERS = frozenset(
 )
 """Packages whose lines no warning points at."""
 
+TOGETHER = "Runs on the same records add up: privbo label --run A B --data-label NAME, then claim "
+TOGETHER += "them together with privbo certificate (or guarantee) --data-label NAME"
 
 _PAID: ContextVar[bool] = ContextVar("paid", default=False)
 

@@ -69,9 +69,16 @@ class Command(_Named):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parses; refuses words too many without quoting them: one may be a password."""
         ctx.allow_extra_args = True
+        given = self.make_parser(ctx).parse_args(list(self._repeated(args)))[2]
+        options = {one.opts[0]: one for one in self.params if isinstance(one, click.Option)}
+        for name, one in options.items():
+            if given.count(one) > 1 and not one.multiple:
+                ctx.fail(f"{name} was given {given.count(one)} times, and takes one: {one.help}")
         super().parse_args(ctx, list(self._repeated(args)))
         if ctx.args:
-            ctx.fail(f"{len(ctx.args)} words belong to no option and no argument.")
+            before = [word.partition("=")[0] for word in args[: args.index(ctx.args[0])]]
+            at = [f" after {name} ({options[name].help})" for name in before if name in options]
+            ctx.fail(f"{len(ctx.args)} word(s){''.join(at[-1:])} belong to no option or argument.")
         return []
 
     def _repeated(self, args: list[str]) -> Iterator[str]:
@@ -100,8 +107,8 @@ class Group(_Named, click.Group):
         """Finds a command; of one that is none it says which could be meant."""
         if args[0] in self.commands or args[0].startswith("-"):
             return super().resolve_command(ctx, args)
-        known = difflib.get_close_matches(args[0], self.commands) or self.commands
-        ctx.fail(f"No such command {args[0]!r}. Take {', '.join(known)} (--help says more).")
+        known = ", ".join(difflib.get_close_matches(args[0], self.commands) or self.commands)
+        ctx.fail(f"No such command {args[0]!r}. Take {known} (see --help). {self.epilog or ''}")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Shows the help where nothing was typed."""

@@ -179,7 +179,7 @@ def federation_config(
 # Plans ------------------------------------------------------------------------------------------
 
 
-@click.group(cls=Group)
+@click.group(cls=Group, epilog="LDP, DUETS: rewards. Outsourced: sampler.plan() in Python.")
 def plan() -> None:
     """Print what a run would cost, and whether the noise drowns the signal, before any data."""
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from privbo_plugins.cli.outcome import DIFFERS, Answer, Command, as_json, said, vault_at
-from privbo_plugins.errors import PrivacyError, VaultError
+from privbo_plugins.errors import TOGETHER, PrivacyError, VaultError
 
 if TYPE_CHECKING:
     from privbo_plugins.sessions.certificates import Line
@@ -27,7 +27,7 @@ _LARGEST = 2**24
 
 def _runs(help_of_run: str) -> Callable[[Any], Any]:
     """Makes the options that name runs of a vault."""
-    run = click.option("--run", help=f"name of the run; {help_of_run}")
+    run = click.option("--run", help=f"name of the run; {help_of_run}. {TOGETHER}")
     label = click.option(
         "--data-label", metavar="LABEL",
         help="or all runs on the data of this label together, of which the losses add up",
@@ -119,7 +119,7 @@ def _listed(runs: list[StoredRun]) -> Answer:
         f"{one['claim']}"
         for run, one in zip(runs, facts, strict=True)
     ]
-    lines += ["\nGive --run NAME for what may be claimed, in full."]
+    lines += ["\nGive --run NAME for what may be claimed, in full.", f"{TOGETHER}."]
     return Answer("\n".join(lines) if facts else "The vault holds no run yet.", {"runs": facts})
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
 from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.registry import entry
-from privbo_plugins.errors import VaultError
+from privbo_plugins.errors import TOGETHER, VaultError
 from privbo_plugins.page import Report, Section, Table
 from privbo_plugins.privacy.claim import PrivacyGuarantee
 from privbo_plugins.privacy.local import stored_mechanism
@@ -319,4 +320,7 @@ def run_named(vault: Vault, name: str | None) -> StoredRun:
         return found[0]
     told = ", ".join(repr(run.title) for run in runs) or "no run at all"
     asked = "--run was not given" if name is None else f"--run={name!r} names none or several"
-    raise ValueError(f"The vault holds {told}, and {asked}. Give one of these names.")
+    known = [] if found else [one for run in runs for one in (run.name, run.host_name)]
+    meant = [f" Did you mean {legible(one)!r}?" for one in get_close_matches(name or "", known, 1)]
+    told = f"The vault holds {told}, and {asked}.{''.join(meant)} Give one of these names."
+    raise ValueError(told + f" {TOGETHER}." * (len(runs) > 1))

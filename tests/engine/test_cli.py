@@ -172,6 +172,52 @@ def every_command(made: click.Command = privbo, words: str = "") -> dict[str, cl
     return {name: one for found in below for name, one in found.items()}
 
 
+SINGLE = [
+    (words, option.opts[0])
+    for words, one in every_command().items()
+    for option in one.params
+    if isinstance(option, click.Option) and not option.multiple
+]
+"""Every option that takes one value, and its command."""
+
+
+@pytest.mark.parametrize(("words", "name"), SINGLE, ids=map(" ".join, SINGLE))
+def test_an_option_of_one_value_is_not_given_twice(words: str, name: str, capsys: Capsys) -> None:
+    (option,) = (one for one in every_command()[words].params if name in one.opts)
+    values = [] if option.is_flag else ["Jane"] * option.nargs  # type: ignore[attr-defined]
+    assert main([*words.split(), name, *values, name, *values]) == 2
+    said = capsys.readouterr().err
+    assert f"{name} was given 2 times" in said
+    assert "Jane" not in said
+    assert "None" not in said
+    together = name == "--run" and words in {"guarantee", "certificate"}
+    assert ("label --run A B" in said) == together
+
+
+def test_a_certificate_drops_no_run_that_was_named(folder: Path, capsys: Capsys) -> None:
+    federation("sqlite:///private.db")
+    typed = ["certificate", "--vault", "sqlite:///private.db", "--out", "c.json"]
+    typed += ["--run", "digits"]
+    for more, why in (
+        (["--run", "federation"], "--run was given 2 times"),
+        (["federation"], "1 word(s) after --run ("),
+    ):
+        assert main([*typed, *more]) == 2
+        said = capsys.readouterr().err
+        assert why in said
+        assert "privbo label --run A B --data-label NAME" in said
+        assert "'federation'" not in said
+    assert not (folder / "c.json").exists()
+
+
+def test_a_plan_that_there_is_not_here_is_found_in_python(capsys: Capsys) -> None:
+    for system in ("outsourced", "duets"):
+        assert main(["plan", system]) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert "LDP, DUETS: rewards." in said
+        assert "Outsourced: sampler.plan() in Python." in said
+
+
 COMMANDS: dict[str, list[str]] = {
     "plan dp-gibo": [*RECORDS[2:], *MIXED],
     "plan rewards": REWARDS[2:],
@@ -395,7 +441,7 @@ def test_a_plan_is_the_engines_for_people_and_for_programs(kind: str, capsys: Ca
         ([*RECORDS, "--space", "x:0:1", "--trials", "3"], "n_trials=3 leaves no room"),
         ([*RECORDS, "--space", "x:0:1", "x:0:2"], "names a parameter twice"),
         ([*RECORDS, "--space", "x:1:1"], "at least one parameter that varies"),
-        ([*REWARDS, "--epsilon", "0"], "got 0.0"),
+        ([*REWARDS[:3], "0", *REWARDS[4:]], "got 0.0"),
         (
             ["plan", "rewards", "--epsilon", "1", "--range", "1", "0", "--trials", "9"],
             r"low < high, got (1.0, 0.0)",
@@ -552,13 +598,19 @@ def test_all_runs_of_a_vault_are_listed_with_their_claims(url: str, printed: Typ
 
 
 def test_a_name_that_fits_several_runs_or_none_is_refused_with_all_names(
-    url: str, refused: Typed
+    url: str, refused: Typed, printed: Typed
 ) -> None:
     held = records(url), federation(url)
-    for more in ([], ["--run", "study"], ["--run", "optuna/digit"], ["--run", "ligits"]):
+    typed = {"": "", "study": "", "optuna/digit": "'optuna/digits'", "ligits": "'digits'"}
+    for name, meant in typed.items():
+        more = ["--run", name] * bool(name)
         said = refused("report", "--vault", url, "--out", "r.html", *more)
         assert "'federation:federation', 'optuna/digits'" in said
+        assert "privbo label --run A B --data-label NAME" in said
         assert ("names none or several" in said) == bool(more)
+        assert ("Did you mean" in said) == bool(meant)
+        assert not meant or f"Did you mean {meant}?" in said
+    assert "--run A B --data-label NAME" in printed("guarantee", "--vault", url)
     assert len(runs_of(open_vault(url))) == len(held)
 
 
@@ -822,8 +874,12 @@ def test_a_federation_cannot_be_served_over_nothing(
 ) -> None:
     own, none = ["federation", "serve", *of_two(tmp_path)], str(tmp_path / "none")
     (tmp_path / "file").touch()
-    assert "--vault must be" in refused(*own, "--vault", "memory")
-    assert "must be a folder" in refused(*own, "--invitations", str(tmp_path / "file"))
+    for name, value, why in (
+        ("--vault", "memory", "--vault must be"),
+        ("--invitations", str(tmp_path / "file"), "must be a folder"),
+    ):
+        at = own.index(name) + 1
+        assert why in refused(*own[:at], value, *own[at + 1 :])
     assert "PEM certificates" in refused(*own, "--cert", none, "--key", none)
     assert main([*own, "--listen", "7000"]) == 2
     assert "'7000' must be host:port" in capsys.readouterr().err

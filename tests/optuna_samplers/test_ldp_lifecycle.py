@@ -22,9 +22,10 @@ from optuna.distributions import (
     IntDistribution,
 )
 from optuna.storages import RetryHeartbeatStaleTrialCallback
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers import (
+    DUETSSampler,
     LDPATAGPUCBSampler,
     LDPGPUCBSampler,
     LDPMoMAGPUCBSampler,
@@ -37,6 +38,7 @@ from privbo_plugins.errors import (
     ObjectiveFailedError,
     PrivacyError,
     PrivacyWarning,
+    UtilityWarning,
     VaultError,
 )
 from privbo_plugins.privacy.noise import InsecureNoise
@@ -536,3 +538,70 @@ def test_the_plugins_own_attributes_are_closed() -> None:
         study.optimize(private, n_trials=1)
     guarantee = private.guarantee(study)
     assert not guarantee.protected or "set_user_attr public" in guarantee.details()
+
+
+# The end -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", OURS)
+def test_a_loop_ends_with_the_trials_that_are_planned(kind: str) -> None:
+    sampler = make(kind, n_trials=6)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    private = sampler.private(line)
+    study.optimize(private, callbacks=[_no_more_than(20)])  # no n_trials=
+    assert len(study.trials) == 6
+    assert sampler.finished(study)
+    with pytest.warns(
+        UtilityWarning, match="All 6 trials that n_trials= plans have a value: raise it"
+    ):
+        study.optimize(private, n_trials=3)
+    assert len(study.trials) == 7
+    study.optimize(private, callbacks=[_no_more_than(20)])  # is warned once
+    assert len(study.trials) == 8
+    larger = make(kind, n_trials=10)
+    study.sampler = larger
+    study.optimize(larger.private(line), callbacks=[_no_more_than(20)])
+    assert len(study.trials) == 10
+
+
+def test_failed_trials_are_not_among_those_that_are_planned() -> None:
+    def fails(trial: Any) -> float:
+        if trial.number == 1:
+            raise ValueError
+        return line(trial)
+
+    sampler = make(n_trials=3)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    study.optimize(
+        sampler.private(fails), catch=(ObjectiveFailedError,), callbacks=[_no_more_than(20)]
+    )
+    assert [trial.state for trial in study.trials].count(TrialState.COMPLETE) == 3
+    assert len(study.trials) == 4
+
+
+def test_without_a_number_no_loop_ends_by_itself() -> None:
+    sampler = make(n_trials=None)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    study.optimize(sampler.private(line), n_trials=8)
+    assert len(study.trials) == 8
+
+
+def test_agents_go_on_after_the_trials_that_are_planned_and_are_warned_once() -> None:
+    sampler = DUETSSampler(2, epsilon=1.0, value_range=(0, 1), n_trials=6, seed=0)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    private = sampler.private(line)
+    study.optimize(private, n_trials=6)
+    with pytest.warns(UtilityWarning, match="All 6 trials that n_trials= plans"):
+        study.optimize(private, n_trials=1)
+    study.optimize(private, n_trials=2)
+    assert len(study.trials) == 9
+
+
+def _no_more_than(n: int) -> Callable[..., None]:
+    """Fails a test whose loop does not end."""
+
+    def check(study: optuna.Study, trial: FrozenTrial) -> None:
+        if trial.number >= n:
+            raise AssertionError(f"{trial.number} trials")
+
+    return check
