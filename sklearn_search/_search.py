@@ -38,7 +38,6 @@ from privbo_plugins.privacy.figures import not_below, together
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.reports import records_report
 from privbo_plugins.sessions.reader import most_trainings
-from privbo_plugins.sessions.stored import runs_of
 from privbo_plugins.settings import Rule, evolve, fields_of, integer, one_of, takes
 from privbo_plugins.store.vault import open_vault, refuse_password, resolve_url
 from sklearn_search._found import Found, place_of, table_of
@@ -247,6 +246,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         """Counts runs of a lasting vault beside one that is begun there, not gone on with."""
         if self._lasts or self.vault in (None, "memory"):
             return 0
+        from privbo_plugins.sessions.stored import runs_of  # it brings more than a search needs
+
         runs = runs_of(open_vault(self.vault, create=False))
         return sum(other.run_id not in own for other in runs)
 
