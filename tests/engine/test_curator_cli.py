@@ -8,7 +8,7 @@ import os
 import shutil
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -53,19 +53,25 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def replaced(usual: list[str], more: Sequence[str]) -> list[str]:
+    """Options of one value in place of the usual ones, which may not be given twice."""
+    twice = {i for i, word in enumerate(usual) if word.startswith("--") and word in more}
+    return [w for i, w in enumerate(usual) if not {i, i - 1} & twice] + [*more]
+
+
 def release(folder: Path, *more: str, columns: list[str] = COLUMNS, out: str = "t.npz") -> int:
-    return main(
+    return main(replaced(
         ["release", str(folder / "people.csv"), *columns, *PRIVACY, "--vault",
-         f"sqlite:///{folder}/curator.db", "--out", str(folder / out), *more]
-    )  # fmt: skip
+         f"sqlite:///{folder}/curator.db", "--out", str(folder / out)], more
+    ))  # fmt: skip
 
 
 def answer(folder: Path, *more: str, outcome: str = "score") -> int:
-    return main(
+    return main(replaced(
         ["answer", str(folder / "people.csv"), "--outcome", outcome,
          "--vault", f"sqlite:///{folder}/curator.db", "--request", str(folder / "request.json"),
-         "--out", str(folder / "answers.json"), *more]
-    )  # fmt: skip
+         "--out", str(folder / "answers.json")], more
+    ))  # fmt: skip
 
 
 def request(folder: Path, *rows: int) -> ReleasedTable:
