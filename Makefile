@@ -1,13 +1,13 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
-STAMP = $(VENV)/.installed
+STAMP = $(VENV)/.compiled
 # uv installs in seconds what takes pip minutes; pip does it where uv is not to be had, or reaches no index.
 # Byte code of what tests load is made afterwards, by all cores at once.
 UNUSED = /(tests?|rllib|serve|llm|plotly|statsmodels|mlflow|mypyc?|databricks|wandb|fontTools|debugpy|pip)/
-UV = $(BIN)/uv pip install --quiet --python $(BIN)/python
-PIP = $(BIN)/python -m pip install --quiet --no-compile
-install = if [ -x $(BIN)/uv ] && $(UV) $(1); then true; else $(PIP) $(1); fi
+UV = $(firstword $(shell command -v uv 2>/dev/null) $(BIN)/uv)
+PIP = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
+install = if [ -x $(UV) ] && $(UV) pip install --quiet --python $(BIN)/python $(1); then true; else $(PIP) $(1); fi
 
 # One thread a process: the matrices are small, and the cores are shared by processes.
 export OMP_NUM_THREADS ?= 1
@@ -15,35 +15,40 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo demo-ray demo-local demo-federated demo-outsourced demo-distributed
-.PHONY: test tests test-fast test-soak hosts test-hosts docs package coverage profile lint lint-style lint-types lint-architecture lint-house format bench clean
+.PHONY: test tests test-fast test-soak hosts test-hosts test-torch docs package coverage profile lint lint-style lint-types lint-architecture lint-house format bench clean
 
-setup: $(STAMP)
+setup: $(STAMP)  ## all that tests and tools need
 
-$(STAMP): pyproject.toml
-	@echo "Installing into $(VENV); this takes a minute."
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(PIP) uv || true
-	$(call install,--editable '.[dev]')
+# One file for each extra that is installed; a demo needs little, and tests need all.
+$(VENV)/.%: pyproject.toml
+	@echo "Installing what $* needs into $(VENV)."
+	@[ -x $(BIN)/pip ] || $(PYTHON) -m venv $(VENV)
+	@[ -x $(UV) ] || $(PIP) uv || true
+	@$(call install,--editable '.[$*]')
+	@touch $@
+
+$(VENV)/.ray $(VENV)/.federation $(VENV)/.dev: $(VENV)/.demo
+
+$(STAMP): $(VENV)/.dev
 	$(BIN)/python -W ignore -m compileall -q -q -j 0 -x '$(UNUSED)' $(VENV)/lib || true
-	touch $(STAMP)
+	@touch $@
 
-demo: $(STAMP)  ## tune a model privately and write a report
+demo: $(VENV)/.demo  ## tune a model privately and write a report
 	$(BIN)/python -m examples.demo
 
-demo-ray: $(STAMP)  ## the same on Ray Tune, with parallel trials
+demo-ray: $(VENV)/.ray  ## the same on Ray Tune, with parallel trials
 	$(BIN)/python -m examples.demo_ray
 
-demo-local: $(STAMP)  ## 900 users, one privatised answer each
+demo-local: $(VENV)/.demo  ## 900 users, one privatised answer each
 	$(BIN)/python -m examples.demo_local
 
-demo-federated: $(STAMP)  ## 20 clinics tune together, each on its own data
+demo-federated: $(VENV)/.federation  ## 20 clinics tune together, each on its own data
 	$(BIN)/python -m examples.demo_federated
 
-demo-outsourced: $(STAMP)  ## a curator and a modeler, two processes that share three files
+demo-outsourced: $(VENV)/.demo  ## a curator and a modeler, two processes that share three files
 	$(BIN)/python -m examples.demo_outsourced
 
-demo-distributed: $(STAMP)  ## eight workers tune one model and send few numbers
+demo-distributed: $(VENV)/.demo  ## eight workers tune one model and send few numbers
 	$(BIN)/python -m examples.demo_distributed
 
 test: $(STAMP)  ## every check: style, types, architecture, tests
@@ -66,6 +71,19 @@ hosts: $(STAMP)  ## the environments of test-hosts
 
 test-hosts: $(STAMP)  ## the adapters with the least versions allowed, and with newer ones than here
 	$(BIN)/python -m tests.versions --folder $(VENV)-hosts
+
+# Plain torch may bring several GB of CUDA; `make test-torch TORCH=torch==2.13.0` names a version or a build.
+TORCH ?= torch
+TORCH_BIN = $(VENV)-torch/bin
+TORCH_TOOLS = lightgbm xgboost-cpu pandas pytest pytest-xdist pytest-timeout hypothesis
+
+$(VENV)-torch/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-torch
+	$(TORCH_BIN)/python -m pip install --quiet --no-compile --editable '.[optuna,ray,sklearn,viz,torch]' '$(TORCH)' $(TORCH_TOOLS)
+	touch $@
+
+test-torch: $(VENV)-torch/.installed  ## what other environments skip for lack of torch or boosters: tensors, loaders, examples, a page
+	$(TORCH_BIN)/python -m pytest -n 2 -k "torch or xgboost or lightgbm or gp-m" tests/engine/test_torch.py tests/examples/test_examples.py tests/optuna_samplers/test_ldp_lifecycle.py tests/test_pages.py
 
 docs: $(STAMP)  ## the documentation as a site; open build/docs/index.html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
@@ -112,4 +130,4 @@ bench: $(STAMP)  ## quality and cost benchmarks, results in benchmarks/results
 	$(BIN)/python -m benchmarks.applications --write
 
 clean:
-	rm -rf $(VENV) $(VENV)-hosts .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-hosts $(VENV)-torch .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

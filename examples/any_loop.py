@@ -19,7 +19,7 @@ from privbo_plugins.algorithms.protocols import CentralConfig, Evaluation
 from privbo_plugins.algorithms.registry import entry
 from privbo_plugins.convert import as_reward
 from privbo_plugins.errors import PrivacyWarning
-from privbo_plugins.privacy.guarantee import PrivacyGuarantee
+from privbo_plugins.privacy.claim import PrivacyGuarantee
 from privbo_plugins.privacy.local import LocalMechanism, make_mechanism
 from privbo_plugins.sanitize import retelling
 from privbo_plugins.sessions.records import Session

@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from optuna_samplers import DUETSSampler
-from privbo_plugins.errors import PrivacyWarning
+from privbo_plugins import PrivacyWarning
 
 AGENTS, EPSILON = 8, 4.0
 

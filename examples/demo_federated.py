@@ -29,8 +29,8 @@ from sklearn.svm import SVC
 from tqdm import tqdm
 
 from optuna_samplers import DPFTSDESampler, FederatedServer, FederationConfig
+from privbo_plugins import Float, Space
 from privbo_plugins.federation import Alone, connect
-from privbo_plugins.spaces import Float, Space
 
 Array = NDArray[np.float64]
 

@@ -1,4 +1,4 @@
-"""Eight clinics tune one kind of model, each on its own patients, in one Ray Tune experiment.
+"""Twelve clinics tune one kind of model, each on its own patients, in one Ray Tune experiment.
 
 Run it with ``python -m examples.demo_federated_ray``. It writes ``demo-federated/`` (Tune's
 results: who ran when, and nothing else) and ``demo-federated-private/`` (a database and the best
@@ -23,7 +23,7 @@ from ray import tune
 
 from raytune_searchers import DPFTSDESearch, FederationConfig
 
-CLINICS = ("oslo", "bergen", "bodo", "hamar", "molde", "moss", "narvik", "voss")
+CLINICS = tuple("oslo bergen bodo hamar molde moss narvik voss alta gol lom vardo".split())
 
 SPACE = {"C": tune.loguniform(1e-2, 1e3), "gamma": tune.loguniform(1e-5, 1e2)}
 
@@ -58,7 +58,7 @@ def main() -> None:
 
     ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     search = DPFTSDESearch(
-        FederationConfig(n_agents=len(CLINICS), epsilon=options.epsilon, n_rounds=3, n_startup=4),
+        FederationConfig(n_agents=len(CLINICS), epsilon=options.epsilon, n_startup=4),
         search_space=SPACE,
         n_trials=options.trials,
         agents=CLINICS,

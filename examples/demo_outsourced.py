@@ -50,8 +50,7 @@ def model(shared: Path, n_tests: int) -> None:
     from tqdm import tqdm
 
     from optuna_samplers import POGPUCBSampler
-    from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable
-    from privbo_plugins.algorithms.po_gp_ucb.exchange import read_answers, write_request
+    from privbo_plugins import ReleasedTable, read_answers, write_request
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     table = ReleasedTable.load(shared / "table.npz")
@@ -116,8 +115,7 @@ def evaluation(private: Path, shared: Path, epsilon: float, distance: float, n_t
 
 def tell(shared: Path, y: np.ndarray, n_tests: int) -> None:
     """How many of the worst tenth were found, beside what chance finds."""
-    from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable
-    from privbo_plugins.algorithms.po_gp_ucb.exchange import read_answers
+    from privbo_plugins import ReleasedTable, read_answers
 
     table = ReleasedTable.load(shared / "table.npz")
     rows = list(read_answers(shared / "answers.json", table.manifest.digest))

@@ -91,8 +91,8 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     with (arguments.out / "demo-sklearn.csv").open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(search.trials_)
-        writer.writerows(zip(*search.trials_.values(), strict=True))
+        writer.writerow(search.cv_results_)
+        writer.writerows(zip(*search.cv_results_.values(), strict=True))
     print("\nNOT PRIVATE, shown because this is a demo on public data:")
     print(f"  accuracy on the validation records: {search.score(X_valid, y_valid):.3f}")
 

@@ -39,7 +39,7 @@ def losses(C: float, gamma: float) -> NDArray[np.float64]:
 def best_on_grid() -> tuple[float, float, float]:
     """(error, C, gamma) of the best of 11 x 15 grid points. Not private."""
     grid = list(itertools.product(np.geomspace(1e-2, 1e3, 11), np.geomspace(1e-5, 1e2, 15)))
-    progress = tqdm(grid, desc="non-private grid", leave=False)
+    progress = tqdm(grid, desc="grid without privacy", leave=False)
     return min((float(losses(C, gamma).mean()), float(C), float(gamma)) for C, gamma in progress)
 
 

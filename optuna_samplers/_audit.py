@@ -52,7 +52,8 @@ _OF_STUDIES = _forms(
     rf'privbo:duets {{"active_share": {_NUMBER}, "agents": \d+, "epoch": \d+, '
     rf'"epochs": \[({{{_EPOCH}}}(, )?)*\], "reals_down": {_NUMBER}, '
     rf'"reals_per_agent": {_NUMBER}, "reals_up": {_NUMBER}}}',
-    r'privbo:split {("by": \d+, )?"given": (true|false), "train": \d+, "valid": \d+}',
+    r'privbo:split {("by": \d+, )?"given": (true|false), "index": (true|false), '
+    r'"train": \d+, "valid": \d+}',
     f'{_study.GUARANTEE_ATTR} "[^\n]*"',
     f'{_study.EXPOSED_ATTR} "({re.escape(BESIDE)}|{re.escape(_space.CONSTANT_CHANGED)})"',
     rf'{_study.HEAD_ATTR}:{_SHORT_ID} \[\d+, "([0-9a-f]{{64}})?"\]',
@@ -304,7 +305,7 @@ class Audit:
         if known is None or known == described(name, distribution):
             return
         if not single:
-            raise SpaceChangedError(_space.ANOTHER_SPACE)
+            raise SpaceChangedError(_space.ANOTHER_SPACE.format(_space.shown_name(name)))
         self._expose(study, _space.CONSTANT_CHANGED)
         raise SpaceChangedError(_space.ANOTHER_CONSTANT)
 

@@ -6,7 +6,6 @@ Optuna's hooks and the user's verbs stand here; the run of one study is in
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -17,8 +16,8 @@ from optuna.search_space import IntersectionSearchSpace
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from optuna_samplers import _losses, _study
-from optuna_samplers._guard import GuardedTrial, Releasing, released
+from optuna_samplers import _logs, _losses, _study
+from optuna_samplers._guard import GuardedTrial, Releasing, check_objective, released
 from optuna_samplers._losses import LossRun, Objective
 from optuna_samplers._publish import EXPOSED
 from optuna_samplers._sampler import ReportedStudies, StudySampler, constants_in
@@ -26,9 +25,9 @@ from optuna_samplers._settings import LossRunSettings
 from optuna_samplers._space import to_space
 from optuna_samplers._study import key_of, whole
 from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
-from privbo_plugins.algorithms.registry import algorithm_of, entry_of
+from privbo_plugins.algorithms.registry import entry_of, planned
 from privbo_plugins.convert import fingerprint
-from privbo_plugins.errors import PrivacyWarning
+from privbo_plugins.errors import PrivacyWarning, warn
 from privbo_plugins.plots import History, Report
 from privbo_plugins.privacy.guarantee import Guarantee, PrivacyGuarantee
 from privbo_plugins.reports import records_report
@@ -101,7 +100,7 @@ class LossStudies(ReportedStudies[LossRun]):
         reasons = session.guarantee().reasons
         if reasons and remembered is None:
             text = f"Nothing is protected: {'; '.join(reasons)}."
-            warnings.warn(text, PrivacyWarning, stacklevel=2)
+            warn(text, PrivacyWarning)
         self._give_space(session, study, resumed=remembered is not None)
         return LossRun(session, self._config, self._search_space, self._runs)
 
@@ -180,15 +179,21 @@ class LossStudies(ReportedStudies[LossRun]):
 
     # What the user reads --------------------------------------------------------------------
 
-    def plan(self, search_space: Mapping[str, BaseDistribution], n_records: int) -> CentralPlan:
+    def plan(
+        self, search_space: Mapping[str, BaseDistribution], n_records: int,
+        *, seconds_per_trial: float | None = None, n_workers: int = 1,
+    ) -> CentralPlan:  # fmt: skip
         """Tells what a run over this space and so many records would do and cost.
 
         Args:
             search_space: Optuna distributions by name.
             n_records: Number of validation records.
+            seconds_per_trial: How long a trial takes, if you know it: then the plan says how long
+                the run does.
+            n_workers: Trials that run at once.
 
         Returns:
-            The plan; printing it shows trials, releases and noise.
+            The plan; printing it shows trials, releases, noise and time.
 
         Warns:
             UtilityWarning: If the noise is likely to drown the signal.
@@ -196,9 +201,8 @@ class LossStudies(ReportedStudies[LossRun]):
         space = to_space(search_space)
         if space is None:
             raise ValueError("search_space must hold at least one parameter that varies.")
-        plan = algorithm_of(self._config).make_plan(self._config, space, n_records)
-        plan.warn_if_noise_dominates()
-        return plan
+        plan: CentralPlan = planned(self._config, space, n_records)
+        return plan.presented(seconds_per_trial, n_workers)
 
     def recommend(self, study: Study) -> dict[str, Any]:
         """The parameters that the algorithm recommends, from the releases alone.
@@ -237,7 +241,8 @@ class LossStudies(ReportedStudies[LossRun]):
     def _page(self, study: Study) -> Report:
         return self._reported(records_report, study)
 
-    def _values_are(self, study: Study, guarantee: PrivacyGuarantee) -> str:
+    @staticmethod
+    def _values_are(study: Study, guarantee: PrivacyGuarantee) -> str:
         if not guarantee.protected:
             return EXPOSED
         drawn = any(_losses.RELEASE_ATTR in t.user_attrs for t in _study.completed(study))
@@ -307,10 +312,14 @@ class PrivateSampler(LossStudies, StudySampler[LossRun]):
 
     # Optuna's hooks -------------------------------------------------------------------------
 
-    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+    def _admit(self, study: Study, trial: FrozenTrial) -> None:
         """Charges the training that the trial is about to do, if a cost was declared."""
-        super().before_trial(study, trial)
-        own = self._current(whole(study))
+        own = self._current(study)
+        if own.session.finished and not study._stop_flag:  # which other trials' threads may set
+            _logs.logger.warning(
+                "The plan of this study is used up: the trial releases nothing new. Take "
+                "sampler.recommend(study); a new study has a mu of its own."
+            )
         own.charge_training(str(trial.number))
         own.prepaid.add(trial.number)
 
@@ -372,6 +381,7 @@ class PrivateObjective(Releasing):
     """An objective whose raw result goes to the vault; made by ``sampler.private``."""
 
     def __init__(self, sampler: LossStudies, objective: Objective) -> None:
+        check_objective(objective, "one value per validation record")
         self._sampler, self._objective = sampler, objective
 
     def _evaluate(self, trial: optuna.Trial) -> tuple[Any, Any]:

@@ -8,29 +8,30 @@ claim is made of it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
 from optuna.study import Study
 
+from optuna_samplers import _local, _losses, _study
+from optuna_samplers._audit import attributes_note
+from optuna_samplers._base import LossStudies
 from optuna_samplers._evaluations import OTHER_RELEASE, read_evaluations
 from optuna_samplers._losses import unexplained
-from optuna_samplers._study import (
-    GUARANTEE_ATTR,
-    HEAD_ATTR,
-    completed,
-    key_of,
-    refuse_multi_objective,
-    same,
-)
+from optuna_samplers._publish import note_of, shows_claim
+from optuna_samplers._rewards import RewardSampler
 from privbo_plugins.files import LogHead
+from privbo_plugins.privacy.claim import PrivacyGuarantee
 from privbo_plugins.privacy.local import stored_mechanism
 from privbo_plugins.sessions.stored import StoredRun
+from privbo_plugins.store.run import PLACE
 from privbo_plugins.store.vault import resolve_url
 
-Found = tuple[str, bool, str]
-"""What was compared, whether it agrees, and what was found."""
+Found = tuple[str, bool | None, str]
+"""What was compared, whether it agrees (None: was not compared), and what was found."""
 
 
 def compare_study(url: str, name: str, run: StoredRun) -> list[Found]:
@@ -46,7 +47,15 @@ def compare_study(url: str, name: str, run: StoredRun) -> list[Found]:
             values of this kind of run.
     """
     study, released = _opened(url, name), run.published()
-    return [_head(study, run), *_values(study, released), _beside(study, run), _claim(study, run)]
+    claim = _claimed(study, run)
+    return [
+        _head(study, run),
+        *_attributes(study, run),
+        _values(study, released),
+        _beside(study, run),
+        _claim(study, claim),
+        *_note(study, run, claim),
+    ]
 
 
 def _opened(url: str, name: str) -> Study:
@@ -63,12 +72,12 @@ def _opened(url: str, name: str) -> Study:
         raise ValueError(
             "--study-name names no study of this storage: give the name that it was created with."
         ) from None
-    refuse_multi_objective(study, "A certificate's run")
+    _study.refuse_multi_objective(study, "A certificate's run")
     return study
 
 
 def _head(study: Study, run: StoredRun) -> Found:
-    shown = study.user_attrs.get(f"{HEAD_ATTR}:{run.run_id[:8]}")
+    shown = study.user_attrs.get(f"{_study.HEAD_ATTR}:{run.run_id[:8]}")
     if shown is None:
         return "run", False, "the study has never shown this run: it belongs to another vault"
     head = LogHead(int(shown[0]), str(shown[1]))
@@ -84,24 +93,47 @@ def _head(study: Study, run: StoredRun) -> Found:
     return "head", True, f"line {head.n}, the last that the study has shown, is in the vault"
 
 
-def _values(study: Study, released: Mapping[str, float]) -> Iterator[Found]:
-    shown = completed(study)
+def _attributes(study: Study, run: StoredRun) -> list[Found]:
+    """Compares the run, the places of its vault, the direction and the split of a study."""
+    name, own = _losses.RUN_ATTR, {"run": run.run_id, "vault": run.vault.vault_id}
+    if run.kind != "records":
+        code = {"run": run.name.rpartition("/")[2], "study": _study.own_name(study)}
+        name, own = _local.RUN_ATTR, own | code
+    places, known = run.marks(PLACE), study.user_attrs
+    found = {name: known.get(name) == own}
+    found |= {place: told in places for place, told in known.items() if _study.PLACE_ATTR in place}
+    if "maximize" in run.settings:
+        found["direction"] = run.settings["maximize"] == (study.direction.name == "MAXIMIZE")
+    if _study.SPLIT_ATTR in known or run.marks(_study.SPLIT_ATTR):  # of a search for scikit-learn
+        split = json.dumps(known.get(_study.SPLIT_ATTR), sort_keys=True)
+        found[_study.SPLIT_ATTR] = run.marks(_study.SPLIT_ATTR) == (split,)
+    return [(n, fits, f"{'' if fits else 'not '}as the vault has it") for n, fits in found.items()]
+
+
+def _values(study: Study, released: Mapping[str, float]) -> Found:
+    shown = _study.completed(study)
     strange = [
-        trial.number
+        str(trial.number)
         for trial in shown
         if trial.value is None
-        or key_of(trial) not in released
-        or not same(trial.value, released[key_of(trial)])
+        or _study.key_of(trial) not in released
+        or not _study.same(trial.value, released[_study.key_of(trial)])
     ]
+    hidden = sorted(released.keys() - set(map(_study.key_of, shown)))
+    wrong = strange or hidden
+    told = ", ".join(wrong[:5]) + (", ..." if len(wrong) > 5 else "")
+    found = f"{len(shown)} trials show what the vault has released for them"
     if strange:
-        told = ", ".join(map(str, strange[:5])) + (", ..." if len(strange) > 5 else "")
-        yield (
-            "values", False,
+        found = (
             f"{len(strange)} of {len(shown)} trials show values that the vault has not released "
-            f"for them (trials {told})",
-        )  # fmt: skip
-    else:
-        yield "values", True, f"{len(shown)} trials show what the vault has released for them"
+            f"for them (trials {told})"
+        )
+    elif hidden:
+        found = (
+            f"{len(hidden)} released values are shown by no completed trial (trials {told}); "
+            "a state was changed, or a crash kept them back"
+        )
+    return "values", not wrong, found
 
 
 def _beside(study: Study, run: StoredRun) -> Found:
@@ -117,17 +149,39 @@ def _beside(study: Study, run: StoredRun) -> Found:
     return "beside values", True, "trials hold nothing else that was not declared public"
 
 
-def _claim(study: Study, run: StoredRun) -> Found:
+def _claimed(study: Study, run: StoredRun) -> PrivacyGuarantee:
+    """Makes the claim of the ledger, with the notes on the study."""
+    notes = attributes_note(study)
+    if run.kind == "rewards":
+        notes = read_evaluations(study, stored_mechanism(run.settings)).notes
+    return replace(run.guarantee, notes=(*run.guarantee.notes, *notes))
+
+
+def _claim(study: Study, claim: PrivacyGuarantee) -> Found:
     """The paragraph that the study shows beside the one that the ledger lets claim."""
-    told = str(study.user_attrs.get(GUARANTEE_ATTR, ""))
+    told = str(study.user_attrs.get(_study.GUARANTEE_ATTR, ""))
     if not told:
         return "claim", False, "the study shows no guarantee: ask sampler.guarantee(study)"
     if told.startswith("NOT PROTECTED"):
         return "claim", False, "the study says of itself that it is not protected"
-    if told != run.guarantee.lasting:
+    if told != claim.lasting:
         return (
             "claim", False,
             "the study shows another guarantee than the vault's: it was changed, or written by "
-            "another version or for another run; sampler.guarantee(study) writes it anew",
+            "another version or for another run, or the study holds more by now; "
+            "sampler.guarantee(study) writes it anew",
         )  # fmt: skip
     return "claim", True, "the study shows the vault's guarantee, to the letter"
+
+
+def _note(study: Study, run: StoredRun, claim: PrivacyGuarantee) -> Iterator[Found]:
+    """The same of optuna-dashboard's note, if there is one; a user's is not compared."""
+    host = LossStudies if run.kind == "records" else RewardSampler
+    if note := note_of(study):
+        agrees = shows_claim(note, host._values_are(study, claim), claim)
+        told = {
+            True: "shows it, too (its recommendation was not compared)",
+            False: "shows another, or more: remove it, and sampler.publish(study) writes it anew",
+            None: "was edited by a user: trust nothing in it",
+        }
+        yield "note", agrees, f"optuna-dashboard's note {told[agrees]}"

@@ -19,6 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 from optuna_samplers import _audit, _study
 from optuna_samplers._audit import BESIDE, OF_REWARDS, Audit, kind_of, stored
 from optuna_samplers._space import CONSTANT_CHANGED
+from privbo_plugins.privacy.claim import SoFar
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.store.release import TEST_NOISE
 
@@ -117,10 +118,8 @@ def read_evaluations(
         found.notes.append(f"the objective declared what it gave to trial.{operation} public")
     failed = _study.failures_in(trials)
     if failed:
-        found.notes.append(
-            f"{failed} trials failed or were pruned: whether a trial fails may tell of its user's "
-            "reward"
-        )
+        text = f"{failed} trials failed or were pruned: which do may tell of their users' rewards"
+        found.notes.append(SoFar(text))
     return found
 
 

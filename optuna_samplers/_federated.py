@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from optuna.storages import InMemoryStorage
 from optuna.study import Study
 
 from optuna_samplers._study import next_number
-from privbo_plugins.errors import FederationError, PrivacyWarning
+from privbo_plugins.errors import FederationError, PrivacyWarning, warn
 
 if TYPE_CHECKING:
     from optuna_samplers.dp_fts_de import DPFTSDESampler
@@ -94,10 +93,11 @@ def _checked(
 ) -> list[DPFTSDESampler]:
     from optuna_samplers.dp_fts_de import DPFTSDESampler
 
-    if len(studies) != len(objectives):
+    if callable(objectives) or len(studies) != len(objectives):
+        given = "a function" if callable(objectives) else f"{len(objectives)} objectives"
         raise ValueError(
-            f"run_federated needs one objective a study, got {len(studies)} studies and "
-            f"{len(objectives)} objectives."
+            f"run_federated needs a list of objectives, one a study, got {len(studies)} studies "
+            f"and {given}."
         )
     if n_rounds < 0:
         raise ValueError(f"n_rounds must not be negative, got {n_rounds}.")
@@ -120,11 +120,10 @@ def _checked(
 def _warn_if_shared(studies: Sequence[Study]) -> None:
     stores = [store for store in map(_place, studies) if store is not None]
     if len(set(stores)) < len(stores):
-        warnings.warn(
+        warn(
             "Several agents' studies lie in one storage: a reader of one agent's points "
             "and values can read those of all. Give every agent a storage of its own.",
             PrivacyWarning,
-            stacklevel=4,
         )
 
 

@@ -15,6 +15,7 @@ from optuna.distributions import (
     IntDistribution,
 )
 from optuna.exceptions import TrialPruned
+from optuna.study import StudyDirection
 
 from optuna_samplers._audit import DECLARABLE, operation_on
 from optuna_samplers._space import shown_name
@@ -26,6 +27,7 @@ from privbo_plugins.errors import (
     VaultError,
 )
 from privbo_plugins.sanitize import sanitized
+from privbo_plugins.status import warn_of_minimised_scores
 
 _SUGGESTED: dict[str, Callable[..., BaseDistribution]] = {
     "suggest_float": lambda low, high, *, step=None, log=False: FloatDistribution(
@@ -40,6 +42,11 @@ _SUGGESTED: dict[str, Callable[..., BaseDistribution]] = {
     "suggest_discrete_uniform": lambda low, high, q: FloatDistribution(low, high, step=q),
 }
 """What a suggestion would write into the storage, beside the value."""
+
+_OUT_OF_RANGE = (
+    "The enqueued or fixed value of {} lies outside of its range; nothing was evaluated or "
+    "released. Enqueue a value that lies in it."
+)
 
 _PASSED_ON = frozenset(
     {
@@ -87,7 +94,7 @@ class GuardedTrialError(PrivacyError):
         if self.operation in DECLARABLE:
             text += (
                 " If what you pass is public (it depends on no private record), say so: "
-                f"trial.{self.operation}(..., public=True)."
+                f"trial.{self.operation}(..., public=True). Otherwise leave it out."
             )
         elif self.operation in _INSTEAD:
             text += f" {_INSTEAD[self.operation]}"
@@ -135,8 +142,12 @@ class GuardedTrial:
         def wrapped(name: str, *args: Any, **kwargs: Any) -> Any:
             try:
                 name = _text(name)
-                self._check(name, _SUGGESTED[method](*args, **kwargs))
-                return suggest(name, *args, **kwargs)
+                distribution = _SUGGESTED[method](*args, **kwargs)
+                self._check(name, distribution)
+                value = suggest(name, *args, **kwargs)
+                if not distribution._contains(distribution.to_internal_repr(value)):
+                    raise SpaceChangedError(_OUT_OF_RANGE.format(shown_name(name)))
+                return value
             except Exception as error:
                 self.suggest_error, self.suggestion = (
                     error,
@@ -233,11 +244,34 @@ def _suggest_failed(error: BaseException, suggestion: str) -> BaseException:
 # What an objective returns ----------------------------------------------------------------------
 
 
+_OUTSIDE = (
+    "A private objective runs inside a study, which counts its evaluations; it got a {}. Tune: "
+    "study.optimize(private), where sampler.private(objective), private_objective(...) or "
+    "ldp_objective(...) has made private. To try the bare function, which protects nothing: "
+    "objective(optuna.trial.FixedTrial({{...}}))."
+)
+
+
 class Releasing(abc.ABC):
     """An objective that returns a release, and raises nothing that quotes data."""
 
+    _objective: Callable[[Any], Any]
+    _looked_at = False
+    """Whether names and direction were compared."""
+
     def __call__(self, trial: optuna.Trial) -> float:
-        """Evaluates the objective on a guarded trial and returns the released value."""
+        """Evaluates the objective on a guarded trial and returns the released value.
+
+        Raises:
+            ValueError: If it is not a trial of a study, which counts its evaluations.
+        """
+        if not isinstance(trial, optuna.Trial):
+            raise ValueError(_OUTSIDE.format(type(trial).__name__))
+        if not self._looked_at:
+            self._looked_at = True
+            name, study = getattr(self._objective, "__name__", ""), trial.study
+            if study.directions == [StudyDirection.MINIMIZE]:
+                warn_of_minimised_scores([name, *(study.metric_names or ())])
         value, error = self._evaluate(trial)
         if error is not None:
             raise error
@@ -250,6 +284,25 @@ class Releasing(abc.ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"  # the objective's own repr may quote data
+
+
+def check_objective(objective: Any, returned: str) -> None:
+    """Checks that something can be a private objective.
+
+    Args:
+        objective: What the user gave.
+        returned: What it should return.
+
+    Raises:
+        ValueError: If it is no function of a trial, or private already.
+    """
+    if isinstance(objective, Releasing):
+        raise ValueError("This objective is private already: give it to study.optimize as it is.")
+    if not callable(objective):
+        raise ValueError(
+            f"The objective must be a function of a trial that returns {returned}, got a "
+            f"{type(objective).__name__}."
+        )
 
 
 def released(

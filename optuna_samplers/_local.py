@@ -8,15 +8,16 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import optuna
 from optuna.study import Study, StudyDirection
 
-from optuna_samplers import _evaluations, _study
+from optuna_samplers import _evaluations, _logs, _study
 from optuna_samplers._audit import BESIDE, Audit
 from optuna_samplers._evaluations import PLAY_ATTR, PUBLIC_ATTR, StoredEvaluations
-from optuna_samplers._guard import GuardedTrial, Releasing, released
+from optuna_samplers._guard import GuardedTrial, Releasing, check_objective, released
 from optuna_samplers._sampler import OfStudy, Studies
 from optuna_samplers._settings import RewardRunSettings
 from privbo_plugins import sanitize
@@ -26,7 +27,12 @@ from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism, RewardPrivacy, make_mechanism
 from privbo_plugins.privacy.settings import NoiseSettings, UserSettings
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.sessions.rewards import RewardSession, check_user_budget, local_guarantee
+from privbo_plugins.sessions.rewards import (
+    STUDY,
+    RewardSession,
+    check_user_budget,
+    local_guarantee,
+)
 from privbo_plugins.settings import again, called_with, named, setting, settings
 from privbo_plugins.store.log import hashed
 from privbo_plugins.store.release import is_test
@@ -40,6 +46,13 @@ _NO_LEDGER = (
     "users were named, and how often each was asked, in other studies too, only their ledger "
     "knows: give the vault= in which it lies"
 )
+
+_DIRECTION = {
+    StudyDirection.MAXIMIZE: "Values are rewards, which are maximised.",
+    StudyDirection.MINIMIZE: "Values are costs, which are minimised. For rewards: "
+    'optuna.create_study(direction="maximize").',
+}
+"""What is tuned, as it is logged once."""
 
 _SETTLE = 0.05
 """Seconds in which another worker's claim of a new study shows up."""
@@ -71,11 +84,7 @@ class LocalObjective(Releasing, Studies[_Rewards]):
         given: RewardRunSettings,
         user_id: UserOf | None = None,
     ) -> None:
-        if not callable(objective):
-            raise ValueError(
-                "The objective must be a function of a trial that returns one reward, got a "
-                f"{type(objective).__name__}."
-            )
+        check_objective(objective, "one reward")
         check_user_budget(mechanism, given.user_budget, given.user_delta)
         if given.user_budget is not None and user_id is None:
             raise ValueError(
@@ -114,7 +123,9 @@ class LocalObjective(Releasing, Studies[_Rewards]):
                 limits, noise = self._limits, self._noise
                 session = RewardSession(self.mechanism, self._vault, name, **limits, noise=noise)
                 _study.guard(study, session.run)
+                session.run.mark(STUDY, study.study_name)
                 own.run_id, own.session = run_id, session
+                _logs.logger.info(_DIRECTION[study.direction])
             return own.session
 
     def _reopened(self) -> Vault:
@@ -163,7 +174,6 @@ class LocalObjective(Releasing, Studies[_Rewards]):
     # One evaluation -------------------------------------------------------------------------
 
     def _evaluate(self, trial: optuna.Trial) -> tuple[float | None, BaseException | None]:
-        _check_trial(trial)
         study = trial.study
         _study.refuse_multi_objective(study, "ldp_objective")
         frozen = _study.frozen_of(trial)
@@ -230,9 +240,8 @@ class LocalObjective(Releasing, Studies[_Rewards]):
         else:
             guarantee = _without_ledger(self.mechanism, found)
         said = ledger is None and _study.GUARANTEE_ATTR in study.user_attrs
-        if not (guarantee.protected and said):  # the ledger may know why nothing is claimed
-            _study.show_guarantee(study, guarantee)
-        return guarantee
+        # The ledger may know why nothing is claimed.
+        return _study.show_guarantee(study, guarantee, write=not (guarantee.protected and said))
 
     def _ledger(self, study: Study, users_named: bool) -> RewardSession | None:
         """The ledger of the study's evaluations; None where it has begun none, or is elsewhere.
@@ -293,15 +302,6 @@ def _without_ledger(mechanism: LocalMechanism, found: StoredEvaluations) -> Loca
     return claim.at_most() if found.n else claim
 
 
-def _check_trial(trial: Any) -> None:
-    if not isinstance(trial, optuna.Trial):
-        raise ValueError(
-            "A private objective runs inside a study, which counts its evaluations, on a trial "
-            f"from study.optimize or study.ask; got a {type(trial).__name__}. Call the objective "
-            "itself to try it."
-        )
-
-
 @settings(eq=False)
 class _Settings(RewardPrivacy, UserSettings):
     """Arguments of :func:`ldp_objective`."""
@@ -318,8 +318,8 @@ class _Settings(RewardPrivacy, UserSettings):
         "user who is asked k times pays k times. None: every trial asks another user.",
         default=None,
     )
-    vault: str | None = setting(
-        "Where users' evaluations are counted: None for this objective alone, or a database URL "
+    vault: str | Path | None = setting(
+        "Where users' evaluations are counted: None for this objective alone, or a path or URL "
         "(never a raw reward goes there). Several objectives or processes that name users "
         "need one URL.",
         default=None,

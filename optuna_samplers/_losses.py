@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import time
 import uuid
-import warnings
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -27,12 +26,11 @@ from optuna_samplers._space import constants_of, to_space
 from optuna_samplers._study import key_of
 from privbo_plugins.algorithms.protocols import CentralConfig
 from privbo_plugins.algorithms.registry import algorithm_of
-from privbo_plugins.errors import UtilityWarning, VaultError
-from privbo_plugins.privacy.figures import together
+from privbo_plugins.errors import UtilityWarning, VaultError, paid_for, warn
 from privbo_plugins.privacy.guarantee import Guarantee
-from privbo_plugins.sessions.reader import LossReader, Published
+from privbo_plugins.sessions.reader import RUNS_BESIDE, LossReader, Published
 from privbo_plugins.sessions.records import Session
-from privbo_plugins.sessions.scheduler import FRUITLESS, EarlyStop
+from privbo_plugins.sessions.scheduler import FRUITLESS, EarlyStop, FirstTrials
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.vault import Vault
 
@@ -65,7 +63,7 @@ _ELSEWHERE = "trials show releases of other parameters than theirs"
 _CLAIMED = "claimed"
 """Kind of marks in the vault: that a study remembers the run."""
 
-_CARRIED = ", carried"
+CARRIED = ", carried"
 """What a role ends with where no release of its own stands behind the value."""
 
 Objective = Callable[[Any], Any]
@@ -101,6 +99,7 @@ class LossRun(OfStudy):
         self._marked: set[str] = set()
         self._shown: set[str] = set()
         self._announced = False
+        self._first_trials = FirstTrials()
         self._patience = EarlyStop(FRUITLESS, FRUITLESS)
         self._distributions: dict[str, BaseDistribution] = {}
         self._space: Space | None = None
@@ -154,12 +153,20 @@ class LossRun(OfStudy):
             self._space = to_space(frozen.distributions)
         if self._space is None:
             raise ValueError(
-                "The objective suggested no parameter that varies, so there is nothing to tune."
+                "The objective suggested no parameter that varies, so there is nothing to tune: "
+                "call trial.suggest_float('x', 0, 1), or another suggest method, in it."
             )
         self.audit.check_constants(study, frozen.distributions)
         fixed = constants_of(frozen.distributions) if self._declared is None else self._declared
         told = self.session.tell(key, frozen.params, self._space, losses, fixed)
         self._write(study, frozen, told, trial.set_user_attr)
+        self._follow(study, frozen)
+        return told.value
+
+    @paid_for()
+    def _follow(self, study: Study, trial: FrozenTrial) -> None:
+        """Logs time and plan, shows the claim, and ends the loop if the plan is used up."""
+        self._tell_time(trial)
         first, self._announced = not self._announced, True
         if first:
             self._announce()
@@ -169,8 +176,8 @@ class LossRun(OfStudy):
             self.show(study)
         else:  # under another sampler nothing else looks
             self.look_around(study)
-        return told.value
 
+    @paid_for()
     def _write(
         self, study: Study, trial: FrozenTrial, told: Published, write: Callable[[str, Any], None]
     ) -> None:
@@ -184,7 +191,7 @@ class LossRun(OfStudy):
             write: Writes an attribute of the trial.
         """
         self.told[key_of(trial)] = told
-        shown = {ROLE_ATTR: told.label + _CARRIED * told.carried, RELEASE_ATTR: told.draw}
+        shown = {ROLE_ATTR: told.label + CARRIED * told.carried, RELEASE_ATTR: told.draw}
         for name, value in shown.items():
             if value is not None:
                 write(name, value)
@@ -211,13 +218,13 @@ class LossRun(OfStudy):
         why = self._patience.count(failed=state == TrialState.FAIL, learnt=learnt)
         if why is not None:
             self._patience = EarlyStop(FRUITLESS, FRUITLESS)  # for another loop over this study
-            warnings.warn(f"{why}, so the study is stopped. {_PRUNED}", UtilityWarning, 2)
-            _stop(study)
+            _study.stop(study)  # before a filter raises the warning, which a thread may lose
+            warn(f"{why}, so the study is stopped. {_PRUNED}", UtilityWarning)
 
     def finish(self, study: Study) -> None:
         """Shows the last guarantee, and stops the loop."""
         self.show(study)
-        _stop(study)
+        _study.stop(study)
 
     def _announce(self) -> None:
         """Logs what the run does, once it is known, and whether the loop ends before it does."""
@@ -236,6 +243,14 @@ class LossRun(OfStudy):
                 f"does: {left - asked} will be left. Call it again to go on, without n_trials= to "
                 f"the plan's end. {fitting}"
             )
+
+    def _tell_time(self, trial: FrozenTrial) -> None:
+        """Logs how long the plan will take, once, if that is long."""
+        plan, begun = self.session.plan, trial.datetime_start
+        if plan is not None and begun is not None:
+            seconds = (datetime.now() - begun).total_seconds()
+            if text := self._first_trials.count(seconds, lambda: plan.n_trials):
+                _logs.logger.info(text)
 
     def _fitting(self, space: Space | None, n_records: int, n_trials: int) -> str:
         """Names the plan that so few trials would have."""
@@ -281,13 +296,13 @@ class LossRun(OfStudy):
         """Writes the guarantee into the study; never before looking at what the study holds."""
         self._look(study)
         failed = _study.failures_in(study.get_trials(deepcopy=False))
-        run, guarantee = self.session.run, self.session.guarantee(failed=failed)
+        run = self.session.run
         others = sum(map(partial(_has_charged, run.vault), self._runs - {run.run_id}))
-        beside = together([self._config.mu] * (1 + others))
-        notes = (*guarantee.notes, *_audit.attributes_note(study), *beside)
-        guarantee = replace(guarantee, notes=notes)
-        _study.show_guarantee(study, guarantee)
-        return guarantee
+        if others:
+            run.mark(RUNS_BESIDE, f"{others:06}")  # so that the ledger says it, too
+        guarantee = self.session.guarantee(failed=failed)
+        notes = (*guarantee.notes, *_audit.attributes_note(study))
+        return _study.show_guarantee(study, replace(guarantee, notes=notes))
 
     def look_around(self, study: Study) -> None:
         """Notices what others have written since, so that the study never claims too much."""
@@ -338,7 +353,7 @@ def _own(trial: FrozenTrial, told: Published | None) -> set[str]:
         return set()
     role, draw = trial.user_attrs.get(ROLE_ATTR), trial.user_attrs.get(RELEASE_ATTR)
     own = set()
-    if type(role) is str and role.removesuffix(_CARRIED) == told.label:  # a subclass may lie
+    if type(role) is str and role.removesuffix(CARRIED) == told.label:  # a subclass may lie
         own.add(ROLE_ATTR)
     if told.draw is not None and type(draw) is float and draw == told.draw:
         own.add(RELEASE_ATTR)
@@ -365,11 +380,6 @@ def declare_public(session: Session, key: str, operation: str) -> None:
 def _has_charged(vault: Vault, run_id: str) -> bool:
     with vault.transaction(run_id) as tx:
         return bool(tx.charges_by_mu())
-
-
-def _stop(study: Study) -> None:
-    with suppress(RuntimeError):  # ask/tell has no loop to stop; Optuna raises after storing
-        study.stop()
 
 
 # Joining ----------------------------------------------------------------------------------------

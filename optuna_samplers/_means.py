@@ -14,7 +14,7 @@ from optuna.study import Study
 from optuna.trial import TrialState
 
 from optuna_samplers._base import LossStudies
-from optuna_samplers._guard import Releasing
+from optuna_samplers._guard import Releasing, check_objective
 from optuna_samplers._losses import Objective
 from optuna_samplers._sampler import StudySampler
 from optuna_samplers._settings import LossRunSettings
@@ -44,11 +44,7 @@ class MeansObjective(Releasing, LossStudies):
     """
 
     def __init__(self, config: MeansConfig, given: _Settings) -> None:
-        if not callable(given.objective):
-            raise ValueError(
-                "The objective must be a function of a trial that returns one value per "
-                f"validation record, got a {type(given.objective).__name__}."
-            )
+        check_objective(given.objective, "one value per validation record")
         self._objective = given.objective
         super().__init__(config, given)
 

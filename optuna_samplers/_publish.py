@@ -22,8 +22,9 @@ from optuna.trial import FrozenTrial
 
 from optuna_samplers._study import completed
 from privbo_plugins.drawing import Picture
-from privbo_plugins.page import Report, Table, template
-from privbo_plugins.privacy.statement import as_markdown
+from privbo_plugins.page import Report, Table
+from privbo_plugins.privacy.claim import PrivacyGuarantee
+from privbo_plugins.privacy.statement import as_markdown, template
 from privbo_plugins.reports import WORTH
 
 _PART = 2045
@@ -38,6 +39,13 @@ _ROWS = 20
 _NOTE, _PLOT = "dashboard:", "dashboard:plot_data:"
 _SIGNATURE = "\n\n*Kept up to date by the sampler ({}), unless you edit it.*\n"
 _SIGNED = re.compile(re.escape(_SIGNATURE).replace(r"\{\}", "([0-9a-f]{12})") + r"\Z")
+
+_HEADING = re.compile(r"^### (?:Recommendation|Guarantee)$", re.M)
+_RECOMMENDED = re.compile(
+    r"(\| [^<]+ \|)?|There is none yet\.|\d+ more parameters: see the report\.|No trial was run "
+    r"there\.|Trial \d+ was run there; its value stays as it was when the trial ended\."
+)
+"""A line of the recommendation in ``note.md``."""
 
 MARK = "**Recommended** by the releases so far. The study's note says what it is worth."
 
@@ -93,6 +101,26 @@ def publish(
             board.write_picture(section.content)
 
 
+def note_of(study: Study) -> str:
+    """Returns the study's note, empty where there is none."""
+    return _Board(study).read(f"{_NOTE}note_str:")
+
+
+def shows_claim(note: str, values: str, claim: PrivacyGuarantee) -> bool | None:
+    """Tells whether a note is as it is written of a claim, with any recommendation.
+
+    Args:
+        note: With its signature; None is returned for one that a user has edited.
+        values: As for :func:`publish`.
+        claim: What the vault lets claim.
+    """
+    wanted = _HEADING.split(_note(Report("", claim, []), values, None, None))
+    shown = _HEADING.split(_SIGNED.sub("", note))
+    same = [shown[0], *shown[2:]] == [wanted[0], *wanted[2:]]
+    fits = same and all(map(_RECOMMENDED.fullmatch, shown[1].splitlines()))
+    return fits if _is_ours(note) else None
+
+
 def _trial_at(study: Study, recommended: Mapping[str, Any]) -> FrozenTrial | None:
     """Finds the last completed trial at the recommended parameters; often there is none."""
     trials = completed(study)
@@ -106,9 +134,6 @@ def _note(
     trial: FrozenTrial | None,
 ) -> str:
     """Writes the study's note (``note.md``), in which no text from outside is markup."""
-    guarantee = report.guarantee
-    sentence, at_most = guarantee.lasting_lines()
-    reasons = "; ".join(guarantee.reasons)[:300] or "No release stands behind what is shown."
     worth = next((s.content for s in report.sections if s.heading == WORTH), None)
     note = template(Path(__file__).with_name("note.md"), as_markdown, short=_short)
     return note.render(
@@ -117,8 +142,7 @@ def _note(
         listed=list((recommended or {}).items())[:_ROWS],
         worth=worth.rows if isinstance(worth, Table) else (),
         trial=trial,
-        sentence=sentence,
-        cost=at_most if guarantee.protected else reasons,
+        guarantee=report.guarantee.statement(lasting=True),
     )
 
 
@@ -141,7 +165,7 @@ class _Board:
         """Writes a note on the study or a trial, unless a user has edited the one there."""
         stem = _NOTE if trial_id is None else f"{_NOTE}{trial_id}:"
         version = self._known.get(f"{stem}note_ver", 0)
-        there = self._read(f"{stem}note_str:")
+        there = self.read(f"{stem}note_str:")
         body = _signed(text) if text else ""
         if there == body or not _is_ours(there):
             return
@@ -152,7 +176,7 @@ class _Board:
         """Finds ids of trials that have a note of ours."""
         found = (re.fullmatch(r"dashboard:(\d+):note_str:0", name) for name in self._known)
         ids = (match[1] for match in found if match)
-        return {int(i) for i in ids if _is_ours(self._read(f"{_NOTE}{i}:note_str:"))}
+        return {int(i) for i in ids if _is_ours(self.read(f"{_NOTE}{i}:note_str:"))}
 
     def write_picture(self, picture: Picture) -> None:
         """Writes a picture, if it has changed, as ``privbo-`` and its headline's first words."""
@@ -162,10 +186,10 @@ class _Board:
             figure["layout"]["title"]["text"] = f"{head}<br><sub>({rest}</sub>"
         stem = f"{_PLOT}{'-'.join(('privbo', *head.lower().split()))}:"
         text = json.dumps(figure, allow_nan=False)
-        if self._read(stem) != text:
+        if self.read(stem) != text:
             self._write(stem, text)
 
-    def _read(self, stem: str) -> str:
+    def read(self, stem: str) -> str:
         parts: list[str] = []
         while f"{stem}{len(parts)}" in self._known:
             parts.append(str(self._known[f"{stem}{len(parts)}"]))

@@ -23,11 +23,12 @@ from optuna_samplers._sampler import constants_in
 from optuna_samplers._scheduler import EPOCH_ATTR, ScheduledSampler, params_of
 from optuna_samplers._settings import RewardRunSettings
 from optuna_samplers._space import to_space
-from optuna_samplers._study import completed, show_guarantee, whole
+from optuna_samplers._study import completed, show_guarantee, stop, whole
 from privbo_plugins.algorithms.protocols import SeededAlgorithm
 from privbo_plugins.algorithms.reward_plan import RewardPlan, RewardScale, make_reward_plan
-from privbo_plugins.errors import PrivacyError
+from privbo_plugins.errors import PrivacyError, UtilityWarning, warn
 from privbo_plugins.plots import Report, RewardHistory
+from privbo_plugins.privacy.figures import warn_of_delta
 from privbo_plugins.privacy.guarantee import LocalGuarantee, PrivacyGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.reports import reward_history, reward_report
@@ -47,6 +48,8 @@ PRIVATISED = (
 )
 
 NOT_PRIVATE = "epsilon = infinity: rewards are not privatised"
+
+_OVER = "All {} trials that n_trials= plans have a value: raise it to plan for further users."
 
 
 class RewardSampler(ScheduledSampler):
@@ -73,6 +76,9 @@ class RewardSampler(ScheduledSampler):
         if space is not None:
             algorithm(config, space)  # what does not fit is refused here, not in a trial
 
+    _stops = True
+    """Whether a loop ends with the trials that ``n_trials=`` plans."""
+
     def _reset(self) -> None:
         super()._reset()
         self._memory: Vault | None = None
@@ -85,11 +91,14 @@ class RewardSampler(ScheduledSampler):
 
     # Optuna's hooks -------------------------------------------------------------------------
 
-    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        """Refuses what cannot be tuned; warns if nothing is privatised."""
-        super().before_trial(study, trial)
+    def _admit(self, study: Study, trial: FrozenTrial) -> None:
+        """Warns if nothing is privatised, and once of a trial beyond those that are planned."""
+        own, n = self._state(study), planned_trials(self._config)
         if self.mechanism is None:
-            self._warn(whole(study), NOT_PRIVATE)
+            self._warn(study, NOT_PRIVATE)
+        elif not own.told_of_end and not study._stop_flag and used_up(len(completed(study)), n):
+            own.told_of_end = True
+            warn(_OVER.format(n), UtilityWarning)
 
     def _suggest(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -117,9 +126,12 @@ class RewardSampler(ScheduledSampler):
         state: TrialState,
         values: Sequence[float] | None,
     ) -> None:
-        """Warns if the value that is about to be stored is no release."""
+        """Warns of a value that is no release; ends the loop after the last planned trial."""
         super().after_trial(study, trial, state, values)
         study = whole(study)
+        done = len(completed(study)) + (state == TrialState.COMPLETE)  # it is not stored yet
+        if self._stops and used_up(done, planned_trials(self._config)):
+            stop(study)
         if self.mechanism is None or state != TrialState.COMPLETE or values is None:
             return
         shown = optuna.trial.create_trial(value=values[0], user_attrs=trial.user_attrs)
@@ -162,11 +174,16 @@ class RewardSampler(ScheduledSampler):
         vault = given.vault if self._memory is None else self._memory.handle
         return LocalObjective(objective, self.mechanism, evolve(given, vault=vault), user_id)
 
-    def plan(self, n_trials: int) -> RewardPlan:
+    def plan(
+        self, n_trials: int, *, seconds_per_trial: float | None = None, n_workers: int = 1
+    ) -> RewardPlan:
         """Tells what so many trials can show at this epsilon.
 
         Args:
             n_trials: Number of trials, one user's reward each.
+            seconds_per_trial: How long a trial takes, if you know it: then the plan says how long
+                the run does.
+            n_workers: Trials that run at once.
 
         Returns:
             The plan; printing it says how well a setting's mean will be known.
@@ -177,9 +194,8 @@ class RewardSampler(ScheduledSampler):
         Warns:
             UtilityWarning: If the noise is likely to drown the signal.
         """
-        plan = make_reward_plan(self._config, n_trials)
-        plan.warn_if_noise_dominates()
-        return plan
+        warn_of_delta(getattr(self.mechanism, "delta", None), n_trials, "evaluations")
+        return make_reward_plan(self._config, n_trials).presented(seconds_per_trial, n_workers)
 
     def recommend(self, study: Study) -> dict[str, Any]:
         """The parameters with the largest posterior mean: not the best noisy trial.
@@ -239,7 +255,8 @@ class RewardSampler(ScheduledSampler):
     def _page(self, study: Study) -> Report:
         return self._reported(reward_report, study, summary=self._summary(study))
 
-    def _values_are(self, study: Study, guarantee: PrivacyGuarantee) -> str:
+    @staticmethod
+    def _values_are(study: Study, guarantee: PrivacyGuarantee) -> str:  # noqa: ARG004
         return PRIVATISED if guarantee.protected else EXPOSED
 
     def _summary(self, _study: Study) -> Mapping[str, Any] | None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import abc
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -33,9 +33,9 @@ from optuna_samplers._study import (
     refuse_search_cv,
     whole,
 )
-from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, UtilityWarning
+from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, UtilityWarning, warn
 from privbo_plugins.plots import Report
-from privbo_plugins.privacy.guarantee import PrivacyGuarantee
+from privbo_plugins.privacy.claim import PrivacyGuarantee
 from privbo_plugins.spaces import Space
 
 
@@ -46,13 +46,14 @@ class OfStudy:
     intersection: IntersectionSearchSpace = field(default_factory=IntersectionSearchSpace)
     pace: Pace = field(default_factory=Pace)
     warned: bool = False
+    told_of_end: bool = False
 
     def warn(self, reason: str, fix: str = "") -> None:
         """Warns once that nothing is protected."""
         if not self.warned:
             self.warned = True
             text = f"Nothing is protected: {reason}. {fix}".strip()
-            warnings.warn(text, PrivacyWarning, stacklevel=3)
+            warn(text, PrivacyWarning)
 
 
 S = TypeVar("S", bound=OfStudy)
@@ -73,9 +74,9 @@ class Studies(abc.ABC, Generic[S]):
 
     def __init__(self, given: SpaceSettings) -> None:
         declared = given.search_space
-        self._search_space = None if declared is None else dict(declared)
-        if self._search_space is not None and to_space(self._search_space) is None:
+        if declared is not None and to_space(declared) is None:
             raise ValueError("search_space must hold at least one parameter that varies.")
+        self._search_space = None if declared is None else dict(declared)
         self._reset()
 
     @abc.abstractmethod
@@ -222,11 +223,10 @@ class ReportedStudies(Studies[S]):
         except Exception as error:
             if not pace.warned:
                 pace.warned = True
-                warnings.warn(
+                warn(
                     f"What optuna-dashboard shows is not up to date ({type(error).__name__}); "
                     "trials go on. Call publish(study) when the run is over.",
                     UtilityWarning,
-                    stacklevel=2,
                 )
 
     def _ended(self, study: Study) -> bool:
@@ -259,10 +259,19 @@ class StudySampler(ReportedStudies[S], BaseSampler):
         self._independent.reseed_rng()
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        """Refuses what cannot be tuned."""
+        """Refuses what cannot be tuned, and ends the trial then: Optuna would leave it running."""
         _logs.begin()
-        self._tunable(study)
-        refuse_optuna_search(type(self).__name__)
+        try:
+            whole_study = self._tunable(study)
+            refuse_optuna_search(type(self).__name__)
+            self._admit(whole_study, trial)
+        except BaseException:
+            with suppress(Exception):  # the storage may be what fails
+                study._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
+            raise
+
+    def _admit(self, study: Study, trial: FrozenTrial) -> None:
+        """Does what comes before every trial; raises what refuses it."""
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from optuna.distributions import BaseDistribution
 
@@ -27,8 +28,8 @@ class SpaceSettings:
 class RunSettings(SpaceSettings):
     """What every sampler has that keeps a ledger."""
 
-    vault: str | None = setting(
-        "None for memory, ``sqlite:///private.db`` or ``postgresql://...`` for several "
+    vault: str | Path | None = setting(
+        "None for memory; a path such as ``private.db``, or ``postgresql://...``, for several "
         "processes and for resuming.",
         default=None,
     )
@@ -44,8 +45,8 @@ class LossRunSettings(RunSettings, RecordSettings):
 class RewardRunSettings(RunSettings, UserSettings):
     """What every sampler has that learns from privatised rewards."""
 
-    vault: str | None = setting(
+    vault: str | Path | None = setting(
         "Where users' evaluations are counted: None for what this sampler wraps alone, or a "
-        "database URL.",
+        "path or database URL.",
         default=None,
     )

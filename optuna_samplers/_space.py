@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,15 +15,13 @@ from optuna.distributions import (
     IntDistribution,
 )
 
+from privbo_plugins.errors import ONE_SPACE
 from privbo_plugins.spaces import Categorical, Dimension, Float, Int, Space
 
 ANOTHER_SPACE = (
-    "The search space of a private study is fixed by its first trial (or by search_space=); this "
-    "trial suggests a parameter that it does not have, or one with another range, scale or step. "
-    "Bounds are stored as they are, so they must not be computed from private data. Nothing of "
-    "the suggestion was stored or charged. A parameter that applies to some choices only is "
-    "suggested in every trial and used where it applies; start a new study for a new space (what "
-    "it releases about the same records or users adds to this one's)."
+    "The search space of a private study is fixed by its first trial (or by search_space=), and "
+    "{} is not in it, or with another range, scale or step: nothing was stored or charged. "
+    + ONE_SPACE
 )
 
 ANOTHER_CONSTANT = (
@@ -76,8 +75,8 @@ def to_dimension(name: str, distribution: BaseDistribution) -> Dimension:
     if isinstance(distribution, CategoricalDistribution):
         return Categorical(tuple(distribution.choices))
     raise ValueError(
-        f"Parameter {shown_name(name)} has a distribution of type {type(distribution).__name__}; "
-        "float, int and categorical ones are supported."
+        f"{shown_name(name)} must be a distribution of Optuna's, such as "
+        f"optuna.distributions.FloatDistribution(0, 1), got a {type(distribution).__name__}."
     )
 
 
@@ -85,21 +84,35 @@ def to_space(distributions: Mapping[str, BaseDistribution]) -> Space | None:
     """The space of all parameters that vary; None if none does.
 
     Optuna fills in parameters with a single value itself.
+
+    Raises:
+        ValueError: If it is none.
     """
-    varying = {
-        name: to_dimension(name, distribution)
-        for name, distribution in distributions.items()
-        if not distribution.single()
-    }
+    given = (
+        distributions if isinstance(distributions, Mapping) else {"search_space": distributions}
+    )
+    known = [(name, to_dimension(name, one), one.single()) for name, one in given.items()]
+    varying = {name: dimension for name, dimension, single in known if not single}
     return Space(varying) if varying else None
 
 
 def described(name: str, distribution: BaseDistribution) -> dict[str, Any]:
     """One distribution, JSON-ready as in ``Space.to_dict``."""
+    kind = type(distribution)
     try:
-        return dict(Space({name: to_dimension(name, distribution)}).to_dict()[name])
+        if kind is FloatDistribution or kind is IntDistribution:
+            at: Any = distribution
+            return dict(_numeric(kind, at.low, at.high, at.log, at.step))
+        return to_dimension(name, distribution).to_dict()
     except ValueError:  # bounds that are not finite, or an unknown kind
-        return {"type": type(distribution).__name__}
+        return {"type": kind.__name__}
+
+
+@functools.lru_cache(4096)
+def _numeric(kind: type[FloatDistribution | IntDistribution], *range_: Any) -> dict[str, Any]:
+    """Describes a range: each trial makes each of its distributions anew."""
+    low, high, log, step = range_
+    return to_dimension("", kind(low, high, log=log, step=step)).to_dict()
 
 
 def constants_of(distributions: Mapping[str, BaseDistribution]) -> dict[str, Any]:

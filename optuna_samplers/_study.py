@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import optuna
@@ -15,9 +17,11 @@ from optuna.trial import FrozenTrial, TrialState
 
 from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.files import LogHead
-from privbo_plugins.privacy.guarantee import PrivacyGuarantee
+from privbo_plugins.privacy.claim import PrivacyGuarantee
 from privbo_plugins.store.run import Run
 from privbo_plugins.store.vault import Vault
+
+Kind = TypeVar("Kind", bound=PrivacyGuarantee)
 
 GUARANTEE_ATTR = "privbo:guarantee"
 """Study attribute with the guarantee as a paragraph, for the dashboard."""
@@ -31,16 +35,24 @@ JOINED_ATTR = "privbo:federation"
 HEAD_ATTR, PLACE_ATTR = "privbo:head", "privbo:place"
 """Study attributes: the end of a run's chain of releases, and where its vault has lain."""
 
+SPLIT_ATTR = "privbo:split"
+"""Study attribute, and kind of marks: how a search for scikit-learn has told records apart."""
+
 _OPTUNA_SEARCH = "ray.tune.search.optuna.optuna_search"
 _PROXY = "optuna.storages._grpc."
 _STUDY_TABLES = "studies", "trials", "trial_values"
 _SEARCH_CV = "optuna_integration.sklearn.sklearn"
 
 
-def show_guarantee(study: Study, guarantee: PrivacyGuarantee) -> None:
-    """Writes the guarantee's lasting paragraph into the study, if it has changed."""
-    if study.user_attrs.get(GUARANTEE_ATTR) != guarantee.lasting:
+def show_guarantee(study: Study, guarantee: Kind, *, write: bool = True) -> Kind:
+    """Writes the guarantee's lasting paragraph into the study, if it has changed.
+
+    Returns:
+        The guarantee with the study's name.
+    """
+    if write and study.user_attrs.get(GUARANTEE_ATTR) != guarantee.lasting:
         study.set_user_attr(GUARANTEE_ATTR, guarantee.lasting)
+    return replace(guarantee, where=f"{study.study_name} (Optuna)")
 
 
 def key_of(trial: FrozenTrial) -> str:
@@ -60,6 +72,12 @@ def frozen_of(trial: optuna.Trial) -> FrozenTrial:
 def failures_in(trials: Sequence[FrozenTrial]) -> int:
     """Number of trials of any worker that failed or were pruned."""
     return sum(trial.state in (TrialState.FAIL, TrialState.PRUNED) for trial in trials)
+
+
+def stop(study: Study) -> None:
+    """Ends the loop that runs the trial, after it."""
+    with suppress(RuntimeError):  # ask/tell has no loop to stop; Optuna raises after storing
+        study.stop()
 
 
 def own_name(study: Study) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +19,7 @@ from optuna_samplers._settings import SpaceSettings
 from optuna_samplers._space import to_space
 from optuna_samplers._study import JOINED_ATTR, completed, next_number, show_guarantee, whole
 from privbo_plugins.algorithms.dp_fts_de.plan import FederationPlan, make_federation_plan
-from privbo_plugins.errors import FederationError, SpaceChangedError
+from privbo_plugins.errors import FederationError, SpaceChangedError, warn
 from privbo_plugins.federation import Alone, Link, Participant
 from privbo_plugins.plots import FederationHistory, Report
 from privbo_plugins.privacy.guarantee import FederationGuarantee, PrivacyGuarantee
@@ -79,6 +78,9 @@ class DPFTSDESampler(StudySampler[_Agent]):
         ValueError: If ``search_space`` holds nothing that varies.
         SpaceChangedError: If the other agents tune another space.
 
+    Warns:
+        UtilityWarning: If there are so few agents that the noise is likely to drown the signal.
+
     Example:
         >>> import optuna
         >>> from optuna_samplers import FederatedServer, FederationConfig
@@ -95,8 +97,13 @@ class DPFTSDESampler(StudySampler[_Agent]):
 
     @takes(_Settings)
     def __init__(self, given: _Settings) -> None:
+        if not hasattr(given.link, "collect"):
+            raise ValueError(
+                f"link must be as of server.connect(agent), got a {type(given.link).__name__}."
+            )
         self.link, seed = given.link, given.seed
         super().__init__(given)
+        FederationPlan(self.link.config, (), ()).warn_if_noise_dominates()
         space = to_space(self._search_space or {})
         if space is not None:
             self.link.join(space.to_dict())
@@ -160,7 +167,7 @@ class DPFTSDESampler(StudySampler[_Agent]):
                 raise
             self.leave()
             alone, why = Alone(self.link), _ANOTHER_SPACE
-        warnings.warn(why, UserWarning, stacklevel=2)
+        warn(why, UserWarning)
         return self._made(study, alone, space)
 
     def _made(self, study: Study, link: Link, space: Space) -> Participant:
@@ -202,7 +209,7 @@ class DPFTSDESampler(StudySampler[_Agent]):
             FederationError: If the server cannot be reached.
         """
         guarantee = self.link.guarantee()
-        if study is not None:
+        if study is not None:  # whose name is the agent's own, and is left out
             show_guarantee(whole(study), guarantee)
         return guarantee
 
@@ -219,15 +226,18 @@ class DPFTSDESampler(StudySampler[_Agent]):
 
         return published(self.link.config, self.link.broadcasts())
 
-    def plan(self) -> FederationPlan:
+    def plan(self, *, seconds_per_trial: float | None = None) -> FederationPlan:
         """Tells what the federation releases and costs each agent, from its public settings.
+
+        Args:
+            seconds_per_trial: How long a trial takes, if you know it: then the plan says how long
+                all rounds do, where every agent has a process of its own.
 
         Warns:
             UtilityWarning: If the noise is likely to drown the signal.
         """
-        made = make_federation_plan(self.link.config)
-        made.warn_if_noise_dominates()
-        return made
+        config = self.link.config
+        return make_federation_plan(config).presented(seconds_per_trial, config.n_agents)
 
     def finished(self, study: Study | None = None) -> bool:
         """Checks whether the server has released all its rounds: agents go on alone.

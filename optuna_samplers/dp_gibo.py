@@ -57,5 +57,8 @@ class DPGIBOSampler(Published, PrivateSampler):
 
     if TYPE_CHECKING:
 
-        def plan(self, search_space: Mapping[str, BaseDistribution], n_records: int) -> Plan:
+        def plan(
+            self, search_space: Mapping[str, BaseDistribution], n_records: int,
+            *, seconds_per_trial: float | None = None, n_workers: int = 1,
+        ) -> Plan:  # fmt: skip
             """As for the base; the plan is DP-GIBO's own."""

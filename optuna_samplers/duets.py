@@ -12,7 +12,6 @@ import copy
 import functools
 import hashlib
 import json
-import warnings
 from typing import Any, cast
 
 import numpy as np
@@ -30,7 +29,7 @@ from optuna_samplers._study import whole
 from privbo_plugins.algorithms.duets import DUETS
 from privbo_plugins.algorithms.duets.config import PUBLISHED, DUETSSettings
 from privbo_plugins.algorithms.protocols import ATTEMPTS, Evaluation
-from privbo_plugins.errors import SpaceChangedError, UtilityWarning
+from privbo_plugins.errors import SpaceChangedError, UtilityWarning, warn
 from privbo_plugins.privacy.local import OptionalRewardPrivacy
 from privbo_plugins.sessions.scheduler import (
     Attempt,
@@ -108,6 +107,7 @@ class DUETSSampler(Published, RewardSampler):
     """
 
     _PUBLISHED = PUBLISHED
+    _stops = False
 
     @takes(_Settings)
     def __init__(self, given: _Settings) -> None:
@@ -160,7 +160,7 @@ class DUETSSampler(Published, RewardSampler):
             slot = slot_of(evaluation)
             notices = self._notices(study, spare=slot is None)
         for text in notices:
-            warnings.warn(text, UtilityWarning, stacklevel=2)
+            warn(text, UtilityWarning)
         if slot is None:
             return space.decode(evaluation.x)
         study._storage.set_trial_user_attr(trial._trial_id, AGENT_ATTR, evaluation.agent)

@@ -21,6 +21,7 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from optuna_samplers import _logs
 from optuna_samplers._audit import attributes_note
 from optuna_samplers._scheduler import Mark, ScheduledSampler, state_of, value_of
 from optuna_samplers._settings import SpaceSettings
@@ -160,10 +161,15 @@ class POGPUCBSampler(Published, ScheduledSampler):
 
     # Optuna's hooks ---------------------------------------------------------------------------
 
-    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        """Refuses what cannot be tuned; shows what may be claimed, and warns if it is nothing."""
-        study = self._tunable(study)
+    def _admit(self, study: Study, trial: FrozenTrial) -> None:
+        """Shows what may be claimed, and warns if it is nothing."""
         guarantee = self.guarantee(study)
+        done = completed(study)
+        if len(done) == 1 and self._parameter not in done[0].params:
+            _logs.logger.warning(
+                f"The first trial asked for no row, so nothing is learnt from it. {self._rule} "
+                "Another name is given to the sampler as parameter=."
+            )
         if guarantee.protected:
             return
         fix = (
@@ -319,8 +325,7 @@ class POGPUCBSampler(Published, ScheduledSampler):
         claim = self._claimed
         notes = (*claim.notes, *attributes_note(study))
         guarantee = replace(claim, n_answers=len(completed(study)), notes=notes)
-        show_guarantee(study, guarantee)
-        return guarantee
+        return show_guarantee(study, guarantee)
 
     def history(self, study: Study) -> RowHistory:
         """Answers that the study shows, and the model's view of their rows.
@@ -349,8 +354,7 @@ class POGPUCBSampler(Published, ScheduledSampler):
             UtilityWarning: If the noise is likely to drown the rows.
         """
         made = make_table_plan(self._config, self._manifest, self._claimed)
-        made.warn_if_noise_dominates()
-        return made
+        return made.presented()
 
     def status(self, study: Study) -> dict[str, Any]:
         """Tells where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""

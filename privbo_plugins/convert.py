@@ -42,17 +42,20 @@ def as_losses(values: Any) -> Array:
         >>> as_losses([0.25, "n/a", None, 0.5 + 1j, [0.5], "0.5"]).tolist()
         [0.25, nan, nan, nan, nan, 0.5]
     """
-    array = as_floats(values)
+    several = issubclass(type(values), tuple)  # return losses, accuracy
+    array = None if several else as_floats(values)
     if array is None or array.ndim == 0:
         raise NotLossesError(
             "A private objective must return one value per validation record, shape "
             "(n_records,); these must be real numbers in an array, list, series or tensor. It "
-            "returned something else, or a single number. Return the vector before averaging it."
+            "returned something else, a tuple of several results, or a single number. Return the "
+            "vector before averaging it, and nothing beside it."
         )
     if array.ndim != 1 or array.size == 0:
         raise NotLossesError(
             "Per-record losses must be a non-empty vector of shape (n_records,), got an array of "
-            f"{array.ndim} dimension(s){' without entries' if array.size == 0 else ''}."
+            f"{array.ndim} dimension(s){' without entries' if array.size == 0 else ''}. Return "
+            "one number for each record: losses.ravel() where they are a column."
         )
     return array
 

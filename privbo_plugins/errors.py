@@ -6,6 +6,23 @@ No message in this module or built from it ever carries a private value: a rule,
 
 from __future__ import annotations
 
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_NOT_THE_USERS = frozenset(
+    "privbo_plugins optuna_samplers raytune_searchers sklearn_search optuna ray sklearn joblib "
+    "concurrent contextlib functools threading".split()
+)
+"""Packages whose lines no warning points at."""
+
+TOGETHER = "Runs on the same records add up: privbo label --run A B --data-label NAME, then claim "
+TOGETHER += "them together with privbo certificate (or guarantee) --data-label NAME"
+
+_PAID: ContextVar[bool] = ContextVar("paid", default=False)
+
 
 class PrivacyWarning(UserWarning):
     """Nothing is protected, or less than the user may think.
@@ -17,6 +34,39 @@ class PrivacyWarning(UserWarning):
 
 class UtilityWarning(UserWarning):
     """The guarantee stands, but the noise it costs is likely to drown the signal."""
+
+
+def warn(text: str, category: type[Warning]) -> None:
+    """Issues a warning that points at the user's line, through the hosts that called us.
+
+    In a thread of a host no line is the user's: then it points at where the thread began.
+
+    Args:
+        text: What it says.
+        category: Its class.
+
+    Raises:
+        Warning: If a filter makes an error of it, but not in :func:`paid_for`, where it is shown.
+    """
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and str(frame.f_globals.get("__name__")).split(".")[0] in _NOT_THE_USERS:
+        frame, level = frame.f_back, level + 1
+    try:
+        warnings.warn(text, category, stacklevel=level)
+    except category:
+        if not _PAID.get():
+            raise
+        warnings.showwarning(text, category, frame.f_code.co_filename, frame.f_lineno)
+
+
+@contextmanager
+def paid_for() -> Iterator[None]:
+    """Hands out a release that is paid for: no warning in here becomes an error."""
+    before = _PAID.set(True)
+    try:
+        yield
+    finally:
+        _PAID.reset(before)
 
 
 class PrivacyError(RuntimeError):
@@ -62,6 +112,13 @@ class NotLossesError(ValueError):
     """An objective returned something else than a vector; the text never quotes it."""
 
 
+NO_HANDLE = (
+    "vault must be None, 'memory', a path with a dot or a slash in it such as 'private.db', a "
+    "database URL such as 'sqlite:///private.db', or 'env:NAME' for one of these in an "
+    "environment variable."
+)
+"""The error for what names no vault; it never repeats the text, which may hold a password."""
+
 SET_BACK = (
     "The vault shows less than it did: it was restored from an older backup, and what was "
     "released since that backup is missing from its ledger. Nothing is released with it. Put its "
@@ -69,6 +126,13 @@ SET_BACK = (
     "records its privacy loss adds to this one's."
 )
 """The error for a vault whose ledger is older than its guard remembers."""
+
+ONE_SPACE = (
+    "Suggest the same parameters with the same ranges, from public knowledge, in every trial: one "
+    "that applies to some choices only is suggested always and used where it applies. For a new "
+    "space start a new study; what it releases about the same records or users adds to this one's."
+)
+"""The fix for a trial of another search space."""
 
 ANOTHER_POINT = (
     "Of a trial of this name the vault holds a release at other parameters: the study or "

@@ -84,6 +84,12 @@ def replace_file(target: Path, write: Callable[[BinaryIO], None], *, private: bo
             meanwhile.
     """
     check_no_link(target)
+    if target.is_dir():
+        what = "It is a folder: give the path of a file in it"
+        raise IsADirectoryError(errno.EISDIR, what, str(target))
+    if not target.parent.exists():
+        what = "There is no such folder: create it, or give another path"
+        raise FileNotFoundError(errno.ENOENT, what, str(target.parent))
     mode = (0o600 if private else 0o666) & (_mode_of(target) | 0o600)
     with _directory(target) as (folder, place):
         beside = str(place / f".{secrets.token_hex(8)}{target.suffix}")

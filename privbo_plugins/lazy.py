@@ -1,7 +1,7 @@
 """Packages whose public names are imported on first use (PEP 562).
 
-A package lists its names three times: for readers in ``__all__``, for editors and mypy under
-``TYPE_CHECKING``, and for the interpreter here; a test holds the three together.
+A package lists its names twice: for editors and mypy under ``TYPE_CHECKING``, and for the
+interpreter here; a test holds the two together.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Any
 
 def on_first_use(
     package: str, homes: Mapping[str, Sequence[str]]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of a package that imports nothing before it is asked.
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Makes a package's ``__getattr__``, ``__dir__`` and ``__all__``, which import nothing yet.
 
     Args:
         package: Its ``__name__``.
         homes: Public names, by the module that each comes from.
 
     Returns:
-        The two functions, for the package's namespace. A name stays in it once it was asked for.
+        The three, for the package's namespace. A name stays in it once it was asked for.
 
     Example:
-        >>> getattr_, dir_ = on_first_use(__name__, {"math": ["pi"]})
+        >>> getattr_, dir_, _ = on_first_use(__name__, {"math": ["pi"]})
         >>> getattr_("pi"), "pi" in dir_()
         (3.141592653589793, True)
     """
@@ -41,4 +41,4 @@ def on_first_use(
     def __dir__() -> list[str]:
         return sorted({*vars(sys.modules[package]), *home_of})
 
-    return __getattr__, __dir__
+    return __getattr__, __dir__, sorted(home_of)

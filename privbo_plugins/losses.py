@@ -36,8 +36,12 @@ alone is what ``private_objective`` takes. ``benchmarks/heavy_tails.py`` measure
 from __future__ import annotations
 
 import abc
+import contextlib
+import itertools
 import math
-from collections.abc import Sequence
+import operator
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
@@ -71,7 +75,7 @@ class LossSettings(TypedDict):
 
 
 class BoundedLoss:
-    """A loss that lies in [0, 1] for all data.
+    """A loss that lies in [0, C] for all data; C is 1 but where classes are weighted.
 
     Attributes:
         loss_bound: Its largest value, C.
@@ -112,6 +116,36 @@ class ZeroOne(BoundedLoss):
         _check_lengths(y, p)
         _check_kinds(y, "prediction", p)
         return _differences(y, p)
+
+
+class Weighted(ZeroOne):
+    """0-1 loss whose errors weigh as much as the true label: of a rare class more than others.
+
+    Args:
+        weights: By label, > 0: from public knowledge, or from records that are not protected, as
+            training records. A label that is not named counts as the worst loss.
+
+    Raises:
+        ValueError: For other weights.
+
+    Example:
+        >>> costly = weighted({"well": 0.5, "ill": 5.0})
+        >>> costly(["ill", "well", "ill"], ["well", "ill", "ill"]).tolist(), costly.loss_bound
+        ([5.0, 0.5, 0.0], 5.0)
+    """
+
+    def __init__(self, weights: Mapping[Any, float]) -> None:
+        for weight in weights.values():
+            _check_within("A weight", weight, math.inf)
+        self.weights = dict(weights)
+        self.loss_bound = self.clipping_norm = max(self.weights.values(), default=1.0)
+
+    def __call__(self, y_true: Any, prediction: Any) -> Array:
+        """One loss a record, shape (n,), as of :class:`ZeroOne`."""
+        wrong = super().__call__(y_true, prediction)
+        labels = _plain(_flat("y_true", as_labels(y_true)))
+        weights = [self.weights.get(label, math.nan) for label in labels]
+        return np.asarray(wrong * np.array(weights, dtype=float))
 
 
 class Brier(BoundedLoss):
@@ -368,6 +402,9 @@ class Pinball(RegressionLoss):
 zero_one = ZeroOne()
 """0-1 loss of predicted labels."""
 
+weighted = Weighted
+"""0-1 loss with a weight a class: ``weighted({"well": 0.5, "ill": 5.0})`` is a loss."""
+
 brier = Brier()
 """Brier score of predicted probabilities, a proper score in [0, 1]."""
 
@@ -385,6 +422,98 @@ absolute = Absolute()
 
 pinball = Pinball
 """Pinball loss of a quantile: ``pinball(0.9)`` is a loss."""
+
+
+# Models of torch --------------------------------------------------------------------------------
+
+
+def per_record(loss: Callable[[Any, Any], Any], model: Any, loader: Any) -> Array:
+    """Evaluates a torch model on each record of a loader; one loss a record, in the data's order.
+
+    The model runs in eval mode, without gradients, where its first parameter lies. Afterwards each
+    of its modules has its former mode again.
+
+    Args:
+        loss: A function of a batch's (output, target) with one value a record, such as
+            ``torch.nn.CrossEntropyLoss(reduction="none")``, or, with a bound,
+            ``lambda output, y: losses.bounded_log(y, output.softmax(1))``.
+        model: A ``torch.nn.Module`` that scores each record by itself.
+        loader: A ``DataLoader`` of pairs (input, target) that visits the data set in its order;
+            or, in any order, of triples (input, target, number), where the data set itself gives
+            each record's number in it, from 0 to n - 1.
+
+    Raises:
+        ValueError: If the loader leaves records out, or visits them in an order that is not known.
+        NotLossesError: If there is not one loss a record; a ValueError that quotes no value.
+    """
+    device = next((parameter.device for parameter in model.parameters()), None)
+    modes = [(module, module.training) for module in model.modules()]
+    torch = sys.modules.get("torch")  # loaded by the module that has made the model
+    placed, found = [np.empty(0)], [np.empty(0)]
+    model.eval()
+    try:
+        with torch.no_grad() if torch else contextlib.nullcontext():
+            for batch, known in zip(loader, _known_order(loader), strict=False):
+                inputs, target, numbers = _parts(batch, known)
+                values = as_floats(loss(model(_moved(inputs, device)), _moved(target, device)))
+                placed.append(numbers)
+                found.append(_one_a_record(values, len(numbers)))
+    finally:
+        for module, training in modes:
+            module.training = training
+    n = operator.length_hint(getattr(loader, "dataset", None), -1)
+    places = np.concatenate(placed)
+    if not np.array_equal(np.sort(places), np.arange(n)):
+        raise ValueError(_ORDER)
+    return np.asarray(np.concatenate(found)[np.argsort(places)])
+
+
+def _parts(batch: Any, known: Any) -> tuple[Any, Any, NDArray[Any]]:
+    """Input, target and the records' numbers, which a loader in the data's order need not give.
+
+    Raises:
+        ValueError: If the batch has other parts.
+    """
+    parts = [*batch] if isinstance(batch, list | tuple) else []
+    if len(parts) == 2 and known is not None:
+        parts.append(known)
+    if len(parts) != 3:
+        raise ValueError(_ORDER)
+    return parts[0], parts[1], _flat("number", as_floats(parts[2]))
+
+
+def _one_a_record(values: NDArray[Any] | None, n: int) -> Array:
+    if values is None or values.ndim == 0 or len(_flat("loss", values)) != n:
+        raise NotLossesError(
+            'loss must give one value a record of each batch: torch\'s with reduction="none".'
+        )
+    return _flat("loss", values)
+
+
+def _moved(given: Any, device: Any) -> Any:
+    """Tensors, alone or in collections, on the model's device."""
+    if isinstance(given, list | tuple):
+        return [_moved(part, device) for part in given]
+    if isinstance(given, Mapping) and not hasattr(given, "to"):
+        return {name: _moved(part, device) for name, part in given.items()}
+    return given.to(device) if hasattr(given, "to") else given
+
+
+def _known_order(loader: Any) -> Iterable[Any]:
+    """Returns each batch's numbers, if the loader is torch's and goes from first to last."""
+    batches: Any = getattr(loader, "batch_sampler", None)
+    kinds = [type(sampler) for sampler in (batches, getattr(batches, "sampler", None))]
+    known = [f"{kind.__module__}.{kind.__name__}" for kind in kinds] == _IN_ORDER
+    return batches if known and getattr(loader, "in_order", True) else itertools.repeat(None)
+
+
+_ORDER = (
+    "loader must give pairs (input, target) of all records in the data set's order: a DataLoader "
+    "with shuffle=False, drop_last=False and in_order=True. In another order it must give triples "
+    "(input, target, number), with each record's number in the data set, from 0 to n - 1, once."
+)
+
+_IN_ORDER = [f"torch.utils.data.sampler.{name}" for name in ("BatchSampler", "SequentialSampler")]
 
 
 # What comes in ----------------------------------------------------------------------------------

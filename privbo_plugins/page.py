@@ -7,20 +7,16 @@ lets a browser do neither. Every text is escaped. :mod:`privbo_plugins.reports` 
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from privbo_plugins.drawing import Picture
 from privbo_plugins.files import write_text
+from privbo_plugins.privacy.claim import PrivacyGuarantee
 from privbo_plugins.privacy.figures import as_it_is, not_below
-from privbo_plugins.privacy.guarantee import PrivacyGuarantee
-from privbo_plugins.privacy.statement import as_html
-
-if TYPE_CHECKING:
-    from jinja2 import Template
+from privbo_plugins.privacy.statement import as_html, template
 
 _LONGEST = 2000
 """Characters of an entry of a table."""
@@ -97,28 +93,6 @@ class Report:
         target = Path(path)
         write_text(target, self.to_html(), private=False)
         return target
-
-
-@cache
-def template(path: Path, escape: Callable[[str], str], **filters: Callable[..., Any]) -> Template:
-    """Compiles a template; a text becomes markup only where the template marks it as safe.
-
-    Args:
-        path: Its file.
-        escape: Makes a text one in which nothing is markup.
-        filters: Functions that the template calls, by name.
-    """
-    import jinja2
-    from markupsafe import Markup
-
-    def escaped(value: Any) -> Any:
-        return value if isinstance(value, Markup) else Markup(escape(str(value)))
-
-    made = jinja2.Environment(
-        autoescape=True, finalize=escaped, undefined=jinja2.StrictUndefined, trim_blocks=True
-    )
-    made.filters |= filters
-    return made.from_string(path.read_text(encoding="utf-8"))
 
 
 def _cell(entry: Any, digits: int | None) -> str:

@@ -155,12 +155,13 @@ def _picture(name: str, series: Sequence[Series], **words: str) -> Picture:
 
 def picture_of_values(history: History) -> Picture:
     """Shows released values in order, with the noise's standard deviation as error bars."""
-    series = []
+    steps, series = any(role == STEP for role, *_ in history.values), []
     for role, colour in _ROLES.items():
         points = [(i, v) for i, (r, _, v) in enumerate(history.values) if r == role]
         if points:
             x, y = zip(*points, strict=True)
-            series.append(Series(role, x, y, POINTS, history.value_noise, colour=colour))
+            name = role if steps or role != START else "trial"  # nothing follows it
+            series.append(Series(name, x, y, POINTS, history.value_noise, colour=colour))
     return _picture("values", series)
 
 

@@ -31,8 +31,8 @@ from privbo_plugins.plots import (
     picture_of_spent,
     picture_of_values,
 )
+from privbo_plugins.privacy.claim import PrivacyGuarantee
 from privbo_plugins.privacy.figures import two_decimals
-from privbo_plugins.privacy.guarantee import PrivacyGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.spaces import Space
 

@@ -93,8 +93,9 @@ def withheld(name: str) -> ObjectiveFailedError:
     """
     return _kind_of(name)(
         f"The private objective raised {name}. Its message and traceback are withheld, because "
-        "exception texts quote data and the host logs them; call the objective directly, outside "
-        "the study or experiment, to see them."
+        "exception texts quote data and the host logs them. To see them, call the bare function, "
+        "which protects nothing: objective(optuna.trial.FixedTrial(study.trials[-1].params)), on "
+        "Ray Tune trainable(results[0].config)."
     )
 
 

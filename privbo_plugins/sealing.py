@@ -71,7 +71,7 @@ def sealed(key: bytes, text: bytes, context: str) -> bytes:
 
 
 def opened(key: bytes, sent: bytes, context: str) -> bytes:
-    """What :func:`sealed` was given.
+    """Returns what :func:`sealed` was given.
 
     Raises:
         ValueError: If it is not that.

@@ -18,13 +18,12 @@ A class that users construct takes its keywords from such a class::
 
 Type checkers and editors see ``Wait(seconds, *, tries=3)``, because the decorated constructor is
 typed as the settings class's own; ``inspect.signature`` and ``help`` show the same, and
-``{settings}`` becomes the section "Args". :data:`Positive` and its like are numbers with a rule,
-which is checked when settings are made.
+``{settings}`` becomes the sections "Args", in the order of use, and "For experts".
+:data:`Positive` and its like are numbers with a rule, which is checked when settings are made.
 """
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import math
@@ -48,6 +47,8 @@ from typing import (
 
 import attrs
 
+from privbo_plugins import foreign
+
 P = ParamSpec("P")
 C = TypeVar("C")
 S = TypeVar("S")
@@ -56,6 +57,19 @@ T = TypeVar("T")
 _HELP = "help"
 _MARK = "{settings}"
 _WIDTH = 99
+
+_IN_ORDER_OF_USE = (
+    "param_space mu epsilon delta value_range bound mechanism neighbor_distance bounds "
+    "n_trials n_steps n_rounds trust loss response_method y_range y_spread loss_bound "
+    "clipping_norm training_mu metric mode search_space space parameter repeats record_ids "
+    "valid_size random_state user_id user_budget user_delta outcomes outcome_epsilon "
+    "outcome_range maximize agents hosts deadline hold points_to_evaluate max_concurrent "
+    "backend method sampler n_jobs timeout seed vault agent_vaults run_name storage "
+    "study_name load_if_exists refit error_score verbose"
+).split()
+"""Keywords in the order in which users need them; all others are for experts."""
+
+_PLACES = {name: place for place, name in enumerate(_IN_ORDER_OF_USE)}
 
 
 # What a setting may hold --------------------------------------------------------------------
@@ -136,7 +150,8 @@ def is_range(value: Any) -> bool:
 Count = Annotated[int, integer(1)]
 WholeNumber = Annotated[int, integer(0)]
 Finite = Annotated[float, Rule("a finite number", is_finite)]
-Positive = Annotated[float, Rule("a finite number > 0", lambda x: is_finite(x) and x > 0)]
+POSITIVE = Rule("a finite number > 0", lambda x: is_finite(x) and x > 0)
+Positive = Annotated[float, POSITIVE]
 NotNegative = Annotated[float, Rule("a finite number >= 0", lambda x: is_finite(x) and x >= 0)]
 Share = Annotated[float, Rule("a number in [0, 1)", lambda x: is_finite(x) and 0 <= x < 1)]
 Probability = Annotated[float, Rule("a number in (0, 1)", lambda x: is_finite(x) and 0 < x < 1)]
@@ -223,13 +238,22 @@ def settings(cls: type[C] | None = None, *, eq: bool = True, checked: bool = Tru
 
     def decorated(cls: type[C]) -> Any:
         made: Any = attrs.define(cls, frozen=True, slots=False, eq=eq, field_transformer=ruled)
-        parameters = sorted(map(_parameter, attrs.fields(made)), key=lambda p: p.kind)
+        parameters = sorted(map(_parameter, attrs.fields(made)), key=_place)
         made.__signature__ = inspect.Signature(parameters)
+        made.__init__ = _answering(made.__init__)
         if _MARK in (made.__doc__ or ""):
             made.__doc__ = described(made.__doc__ or "", made)
         return made
 
     return decorated if cls is None else decorated(cls)
+
+
+def _answering(constructor: Callable[..., None]) -> Callable[..., None]:
+    def called(self: Any, *args: Any, **given: Any) -> None:
+        _refuse_unknown(type(self).__name__, fields_of(type(self)), given)
+        constructor(self, *args, **given)
+
+    return called
 
 
 def _ruled(cls: type, field: Any) -> Any:
@@ -251,6 +275,12 @@ def _parameter(field: Any) -> inspect.Parameter:
         default=inspect.Parameter.empty if field.default is attrs.NOTHING else field.default,
         annotation=field.type,
     )
+
+
+def _place(parameter: inspect.Parameter) -> tuple[int, int]:
+    """Sorts keywords by use; what may be given by its place keeps it."""
+    by_name = parameter.kind == inspect.Parameter.KEYWORD_ONLY
+    return parameter.kind, _PLACES.get(parameter.name, len(_PLACES)) if by_name else 0
 
 
 def fields_of(cls: Any) -> dict[str, Any]:
@@ -376,6 +406,8 @@ class _Constructor:
         constructor = _with_keywords(self._function, self._declared, owner.__name__)
         constructor.__doc__ = None
         setattr(owner, name, constructor)
+        if not hasattr(owner, "__getattr__"):
+            setattr(owner, "__getattr__", foreign.no_attribute)  # noqa: B010  # mypy: no method
 
 
 def called_with(declared: Callable[P, S]) -> Callable[[Callable[[S], T]], Callable[P, T]]:
@@ -423,16 +455,19 @@ def made(declared: type[C], name: str, args: tuple[Any, ...], given: Mapping[str
     Raises:
         TypeError: For names or numbers of arguments that do not fit.
     """
-    known = fields_of(declared)
-    for unknown in given.keys() - known.keys():
-        close = difflib.get_close_matches(unknown, known, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else "."
-        raise TypeError(f"{name} has no setting {unknown!r}{hint}")
+    _refuse_unknown(name, fields_of(declared), given)
     try:
         inspect.signature(declared).bind(*args, **given)
     except TypeError as error:
         raise TypeError(f"{name}: {error}.") from None
     return declared(*args, **given)
+
+
+def _refuse_unknown(name: str, known: Collection[str], given: Mapping[str, Any]) -> None:
+    for word in given:
+        if word not in known:
+            told = foreign.answer("settings", word, known, "=")
+            raise TypeError(f"{name} has no setting {word!r}{told}")
 
 
 class Published:
@@ -464,8 +499,14 @@ def described(text: str, declared: type) -> str:
     if len(lines) != 1:
         raise ValueError(f"A class that takes settings says {_MARK} once in its docstring.")
     margin = lines[0][: lines[0].index(_MARK)]
+    names = list(inspect.signature(declared).parameters)
+    keywords = [name for name in names if fields_of(declared)[name].kw_only]
+    experts = [] if _PLACES.keys().isdisjoint(keywords) else keywords
+    experts = [name for name in experts if name not in _PLACES]
     section = [f"{margin}Args:"]
-    for name in inspect.signature(declared).parameters:
+    for name in names:
+        if experts and name == experts[0]:
+            section += ["", f"{margin}For experts:"]
         first = f"{margin}    {name}: "
         section += textwrap.wrap(
             fields_of(declared)[name].metadata[_HELP], _WIDTH, initial_indent=first,

@@ -249,6 +249,7 @@ class Space(Mapping[str, Dimension]):
         """Mask of shape (D,): True where the coordinate is numeric."""
         self.resolution: Array = np.array([dim.resolution for dim in dims])
         """Grid width of each coordinate in the unit cube, shape (D,); 0 if continuous."""
+        self._described: dict[str, Any] | None = None
         self._continuous = all(_even_grid(dim) == 0.0 for dim in dims)
 
     def __getitem__(self, name: str) -> Dimension:
@@ -380,7 +381,9 @@ class Space(Mapping[str, Dimension]):
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready description; choices are described by ``repr`` and position only."""
-        return {name: dim.to_dict() for name, dim in self._dims.items()}
+        if self._described is None:
+            self._described = {name: dim.to_dict() for name, dim in self._dims.items()}
+        return dict(self._described)
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> Space:

@@ -5,9 +5,28 @@ Hosts count trials, rounds and answers; every figure of privacy is the guarantee
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
-from privbo_plugins.privacy.guarantee import PrivacyGuarantee
+from privbo_plugins.errors import UtilityWarning, warn
+from privbo_plugins.privacy.claim import PrivacyGuarantee
+
+_SCORES = set("accuracy acc auc score scores reward rewards precision recall f1 r2".split())
+_LOSSES = set("loss losses error errors cost costs regret neg negative minus".split())
+
+
+def warn_of_minimised_scores(names: Iterable[object]) -> None:
+    """Warns where public names of what a run minimises speak of scores, and of no loss."""
+    words = [word for name in names for word in re.split("[^a-z0-9]+", str(name).lower())]
+    found = [word for word in words if word in _SCORES]
+    if found and _LOSSES.isdisjoint(words):
+        warn(
+            f"The run minimises, and {found[0]!r} in the name of its objective or metric speaks "
+            'of scores. For scores and rewards: optuna.create_study(direction="maximize"), or '
+            'mode="max" on Ray Tune.',
+            UtilityWarning,
+        )
 
 
 def used_up(done: int, planned: int | None) -> bool:
@@ -50,6 +69,9 @@ def status(
         >>> shown["counted"], shown["done"], shown["planned"], shown["finished"], shown["spent"]
         ('rounds', 1, 3, False, 1.0)
     """
+    cost = guarantee.spending(budget)
+    for name in ("spent", "budget"):
+        cost[name] = float(cost[name]) if isinstance(cost[name], int) else cost[name]
     ended = used_up(done, planned) if finished is None else finished
     return {
         "protected": guarantee.protected,
@@ -58,5 +80,5 @@ def status(
         "planned": None if planned is None else int(planned),
         "finished": None if planned is None else ended,
         "recommendation": recommendation,
-        **guarantee.spending(budget),
+        **cost,
     }

@@ -11,7 +11,7 @@ User = str | bytes | int
 """What may name a user."""
 
 
-NO_NAME = "A user's name must be a string, bytes or an integer."
+NO_NAME = "A user's name must be a string, bytes or an integer: user_id= gave something else."
 """The error for anything else."""
 
 

@@ -7,24 +7,23 @@ from typing import TYPE_CHECKING
 from privbo_plugins.lazy import on_first_use
 
 if TYPE_CHECKING:
-    from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
-    from raytune_searchers._base import PrivateSearch
-    from raytune_searchers._local import ldp_trainable
-    from raytune_searchers._means import private_trainable
-    from raytune_searchers._trainable import report_public
-    from raytune_searchers.dp_fts_de import DPFTSDESearch, agent_trials
-    from raytune_searchers.dp_gibo import DPGIBOSearch
-    from raytune_searchers.duets import DUETSSearch
-    from raytune_searchers.hosts.curator import answering
-    from raytune_searchers.ldp_gp_ucb import (
-        LDPATAGPUCBSearch,
-        LDPGPUCBSearch,
-        LDPMoMAGPUCBSearch,
-        LDPTGPUCBSearch,
-    )
-    from raytune_searchers.po_gp_ucb import POGPUCBSearch
+    from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig as FederationConfig
+    from raytune_searchers._base import PrivateSearch as PrivateSearch
+    from raytune_searchers._local import ldp_trainable as ldp_trainable
+    from raytune_searchers._means import private_trainable as private_trainable
+    from raytune_searchers._trainable import report_public as report_public
+    from raytune_searchers.dp_fts_de import DPFTSDESearch as DPFTSDESearch
+    from raytune_searchers.dp_fts_de import agent_trials as agent_trials
+    from raytune_searchers.dp_gibo import DPGIBOSearch as DPGIBOSearch
+    from raytune_searchers.duets import DUETSSearch as DUETSSearch
+    from raytune_searchers.hosts.curator import answering as answering
+    from raytune_searchers.ldp_gp_ucb import LDPATAGPUCBSearch as LDPATAGPUCBSearch
+    from raytune_searchers.ldp_gp_ucb import LDPGPUCBSearch as LDPGPUCBSearch
+    from raytune_searchers.ldp_gp_ucb import LDPMoMAGPUCBSearch as LDPMoMAGPUCBSearch
+    from raytune_searchers.ldp_gp_ucb import LDPTGPUCBSearch as LDPTGPUCBSearch
+    from raytune_searchers.po_gp_ucb import POGPUCBSearch as POGPUCBSearch
 else:
-    __getattr__, __dir__ = on_first_use(
+    __getattr__, __dir__, __all__ = on_first_use(
         __name__,
         {
             "raytune_searchers._base": ["PrivateSearch"],
@@ -45,21 +44,3 @@ else:
             "raytune_searchers.po_gp_ucb": ["POGPUCBSearch"],
         },
     )
-
-__all__ = [
-    "DPFTSDESearch",
-    "DPGIBOSearch",
-    "DUETSSearch",
-    "FederationConfig",
-    "LDPATAGPUCBSearch",
-    "LDPGPUCBSearch",
-    "LDPMoMAGPUCBSearch",
-    "LDPTGPUCBSearch",
-    "POGPUCBSearch",
-    "PrivateSearch",
-    "agent_trials",
-    "answering",
-    "ldp_trainable",
-    "private_trainable",
-    "report_public",
-]

@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -17,6 +18,7 @@ from ray.exceptions import ActorUnavailableError, RayError
 
 from privbo_plugins.algorithms.dp_fts_de import FederationConfig
 from privbo_plugins.errors import VaultError
+from privbo_plugins.store.vault import as_handle
 from raytune_searchers._arguments import checked_handle, private_url
 from raytune_searchers._shell import AGENTS, Agent
 from raytune_searchers.hosts.actors import ActorHandle, actor_of, anchor
@@ -297,21 +299,22 @@ class AgentHosts:
 # What users give -----------------------------------------------------------------------------
 
 
-def checked_template(agent_vaults: str | None) -> str | None:
+def checked_template(agent_vaults: str | Path | None) -> str | None:
     """A URL for each agent that may be pickled: with ``{agent}`` in it, and no password.
 
     Raises:
         ValueError: If it is none.
     """
-    if agent_vaults is None:
+    template = as_handle(agent_vaults)
+    if template is None:
         return None
-    if not isinstance(agent_vaults, str) or "{agent}" not in _resolved(agent_vaults):
+    if "{agent}" not in _resolved(template):
         raise ValueError(
-            "agent_vaults must be a URL with {agent} in it, such as "
-            "'sqlite:////private/{agent}.db', or 'env:NAME' for one: each agent keeps its trials "
+            "agent_vaults must be a path or URL with {agent} in it, such as "
+            "'/private/{agent}.db', or 'env:NAME' for one: each agent keeps its trials "
             "where no other agent can read them."
         )
-    checked = str(checked_handle(agent_vaults.replace("{agent}", _MARK)))
+    checked = str(checked_handle(template.replace("{agent}", _MARK)))
     return checked.replace(_MARK, "{agent}")
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from privbo_plugins.store.vault import open_vault, resolve_url
+from privbo_plugins.status import warn_of_minimised_scores
+from privbo_plugins.store.vault import (
+    as_handle,
+    handle_of,
+    open_vault,
+    refuse_password,
+    resolve_url,
+)
 from raytune_searchers._audit import OURS
-
-if TYPE_CHECKING:
-    import sqlalchemy as sa
 
 
 def check_target(name: str, metric: Any, mode: Any) -> None:
@@ -24,6 +27,8 @@ def check_target(name: str, metric: Any, mode: Any) -> None:
         raise ValueError(f"metric must be a name, got {metric!r}.")
     if metric is not None and metric.split("/")[0] in OURS | {"config"}:
         raise ValueError(f"metric may not be {metric!r}, which Tune fills in itself.")
+    if mode == "min":
+        warn_of_minimised_scores([metric])
 
 
 def checked_points(points: Any) -> list[dict[str, Any]]:
@@ -61,36 +66,19 @@ def checked_run(run_name: Any, handle: str | None) -> str:
 
 def checked_handle(vault: Any) -> str | None:
     """None for memory, else a handle that may be pickled: no password, no relative path."""
-    if vault is None or vault == "memory":
+    handle = as_handle(vault)
+    if handle is None or handle == "memory":
         return None
-    if not isinstance(vault, str) or vault.startswith("memory:"):
-        raise ValueError(
-            "vault must be None or 'memory', a database URL such as 'sqlite:///private.db', or "
-            "'env:NAME' for the URL in an environment variable."
-        )
-    url = resolve_url(vault)
-    if vault.startswith("env:"):
-        return vault
-    secrets = [name for name in url.query if "pass" in name.lower() or "secret" in name.lower()]
-    if url.password is not None or secrets:
-        raise ValueError(
-            "The vault's URL holds a password, which Ray would write into tuner.pkl beside the "
-            "results. Put the URL into an environment variable of the driver and pass "
-            "vault='env:NAME_OF_THE_VARIABLE', or keep the password in ~/.pgpass."
-        )
-    return _absolute(url).render_as_string(hide_password=False)
-
-
-def _absolute(url: sa.URL) -> sa.URL:
-    """Tune's processes do not share a working directory."""
-    if url.get_backend_name() != "sqlite":
-        return url
-    return url.set(database=str(Path(str(url.database)).resolve()))
+    url = resolve_url(handle)
+    if handle.startswith("env:"):
+        return handle
+    refuse_password(handle, "Ray would write into tuner.pkl beside the results")
+    return handle_of(url)
 
 
 def private_url(handle: str) -> str:
     """The URL itself, for the host's memory only."""
-    return _absolute(resolve_url(handle)).render_as_string(hide_password=False)
+    return handle_of(resolve_url(handle))
 
 
 def identify(handle: str) -> str:

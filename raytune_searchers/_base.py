@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from numbers import Real
@@ -13,11 +13,12 @@ from typing import Any, ClassVar
 import numpy as np
 import ray.cloudpickle as cloudpickle
 from numpy.typing import NDArray
+from ray.tune.result import TIME_TOTAL_S
 
-from privbo_plugins.algorithms.protocols import CentralConfig
-from privbo_plugins.algorithms.registry import algorithm_of, entry_of
+from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
+from privbo_plugins.algorithms.registry import algorithm_of, entry_of, planned
 from privbo_plugins.convert import fingerprint
-from privbo_plugins.errors import UtilityWarning
+from privbo_plugins.errors import UtilityWarning, warn
 from privbo_plugins.plots import History, Report
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.settings import RecordSettings
@@ -27,13 +28,16 @@ from privbo_plugins.status import status
 from raytune_searchers._audit import stored_in, value_in
 from raytune_searchers._channel import Channel
 from raytune_searchers._run import ComparedRun, Reported
-from raytune_searchers._search import TunePlan, TuneSearch, config_at
+from raytune_searchers._search import ON_TUNE, TuneSearch, config_at
 from raytune_searchers._settings import SearchSettings
 from raytune_searchers._space import TuneSpace, to_space
 from raytune_searchers._trainable import Trainable, make_private
 from raytune_searchers.hosts.losses import VAULT, RunSettings
 
 Array = NDArray[np.float64]
+
+_logger = logging.getLogger("ray.tune.privbo")
+"""Ours; its lines are shown and hidden with Tune's."""
 
 _NOTE = (
     "users who can run code on the cluster, or read the vault's database, can read the raw losses "
@@ -74,6 +78,8 @@ class LossesRun(ComparedRun, Reported):
     _param_space: dict[str, Any]
     _labels: str | None = None
     """Fingerprint of the records' labels; of this process alone."""
+    _limit: int | None = None
+    """The most trials at once; None if it is not known."""
 
     def __getstate__(self) -> dict[str, Any]:
         """As of every run, without anything of the records."""
@@ -139,19 +145,34 @@ class LossesRun(ComparedRun, Reported):
             self._call("note", _FAILED_NOTE)
         for kind, text in self._call("told_warnings"):
             self._issue(kind, text)
+        if record.published is not None:
+            self._tell_time(result.get(TIME_TOTAL_S))
         return learnt
+
+    def _tell_time(self, seconds: Any) -> None:
+        """Logs how long the plan will take, once, if that is long."""
+        if isinstance(seconds, Real):
+            n_trials = lambda: int(self._report()["plan"].n_trials)  # noqa: E731
+            if text := self._pace.count(float(seconds), n_trials):
+                _logger.info(text)
 
     # What the user reads --------------------------------------------------------------------
 
-    def plan(self, param_space: Mapping[str, Any], n_records: int) -> TunePlan:
+    def plan(
+        self, param_space: Mapping[str, Any], n_records: int,
+        *, seconds_per_trial: float | None = None, n_workers: int | None = None,
+    ) -> CentralPlan:  # fmt: skip
         """Says what a run over this space and so many records would do and cost.
 
         Args:
             param_space: Tune domains.
             n_records: Number of validation records.
+            seconds_per_trial: How long a trial takes, if you know it: then the plan says how long
+                the run does.
+            n_workers: Trials that run at once; None for ``max_concurrent=``, or 1.
 
         Returns:
-            The plan; printing it shows trials, releases and noise.
+            The plan; printing it shows trials, releases, noise and time.
 
         Warns:
             UtilityWarning: If the noise is likely to drown the signal.
@@ -159,9 +180,9 @@ class LossesRun(ComparedRun, Reported):
         space = to_space(param_space)
         if space is None:
             raise ValueError("param_space must hold at least one parameter that varies.")
-        made = algorithm_of(self._config).make_plan(self._config, space.space, n_records)
-        made.warn_if_noise_dominates()
-        return TunePlan(made)
+        made: CentralPlan = planned(self._config, space.space, n_records)
+        at_once = self._limit or 1 if n_workers is None else n_workers
+        return made.presented(seconds_per_trial, at_once, ON_TUNE)
 
     def recommend(self, param_space: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The config that the algorithm recommends, from the releases alone.
@@ -265,7 +286,7 @@ class PrivateSearch(LossesRun, TuneSearch):
     def _planned(self, space: TuneSpace) -> CentralConfig:
         """Settings that fit the number of trials that Tune will run, where none were given."""
         config, num_samples = self._config, self._num_samples
-        if num_samples < 0:
+        if not 0 <= num_samples < sys.maxsize:  # which is Tune's word for -1
             return config
         try:
             fitting = config if config.trials_given else config.with_trials(num_samples)
@@ -277,7 +298,7 @@ class PrivateSearch(LossesRun, TuneSearch):
                 "runs until the plan is used up."
             )
             return config
-        if plan.n_trials < num_samples < sys.maxsize:  # which is Tune's word for -1
+        if plan.n_trials < num_samples:
             self._announce(
                 f"Of num_samples={num_samples} trials {plan.n_trials} will run: they make whole "
                 "steps of the plan, and then the budget is spent and the search ends."
@@ -288,7 +309,7 @@ class PrivateSearch(LossesRun, TuneSearch):
         """Says, once a search, how its plan and Tune's number of trials differ."""
         if text not in self._announced:
             self._announced = (*self._announced, text)
-            warnings.warn(text, UtilityWarning, stacklevel=2)
+            warn(text, UtilityWarning)
 
     def _next(self, trial_id: str, space: TuneSpace) -> tuple[str, Array | None]:
         if self._points and not self._call("finished"):

@@ -284,12 +284,12 @@ LOST = (
 )
 
 ABSENT = (
-    "No vault is alive for this private trainable. Either it is gone (a vault in memory ends with "
-    "its driver; then nothing more can be released), or it was never started, or the trainable "
-    "was made by another search than the one that suggests: make it in the driver, with "
-    "ldp_trainable or the private method of that very search. After a restore, take search = "
-    "type(search).from_experiment(path) and search.private(trainable), or give both the same "
-    "vault= and run_name=."
+    "No vault is alive for this private trainable: its search suggests no trial of this "
+    "experiment, or a vault in memory has ended with its driver. Give the Tuner the very search "
+    "whose private method made the trainable, TuneConfig(search_alg=search), or call "
+    "ldp_trainable in this driver. After a restore, take search = "
+    "type(search).from_experiment(path) and search.private(trainable), or give both the "
+    "same vault= and run_name=."
 )
 
 _RECORDS = "on the same records its mu adds to this one's: squares add up"
@@ -305,13 +305,12 @@ USERS_LEDGER = MissingHost(
 )
 
 UNWATCHED = (
-    "Nobody compares what this experiment shows with the ledger, so the trial was not run. Give "
-    "the very trainable that private_trainable returned its callback: "
+    "No callback compares what this experiment shows with the ledger, so nothing was evaluated or "
+    "charged. Give the very trainable that private_trainable returned its callback: "
     "tune.RunConfig(callbacks=[private.callback]), or callbacks=[private.callback] of tune.run. "
-    "An experiment that is restored has the callback that it began with, and goes on with the "
-    "ledger of that one only: give Tuner.restore the same trainable, or in a new process "
-    "private_trainable(..., vault=, run_name=) with the first one's vault and name. Nothing was "
-    "evaluated or charged."
+    "A restored experiment goes on with the callback and ledger that it began with: give "
+    "Tuner.restore the same trainable, or in a new process private_trainable(..., vault=, "
+    "run_name=) with the first one's vault and name."
 )
 """The text of the error in a trial whose results no callback compares."""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from privbo_plugins import sanitize
 from privbo_plugins.convert import as_reward
-from privbo_plugins.errors import VaultError
+from privbo_plugins.errors import PrivacyWarning, VaultError, warn
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.store.release import draw_reward
 from privbo_plugins.users import User, user_name
@@ -125,6 +125,12 @@ def wrap(
         )
     if user_id is not None and not callable(user_id):
         _checked_name(user_id)
+        warn(
+            "user_id= is one name, and Ray stores it with the trainable, where every process of "
+            "the cluster can read it. Give a function of the config that finds the name in the "
+            "trial: user_id=lambda config: os.environ['USER_NAME'].",
+            PrivacyWarning,
+        )
     private: Any = keep_private(trainable, RewardTrials(name, mechanism, user_id, watched).begin)
     # Pickled as it is: by its name a worker would import its module, and wrap it once more there.
     private.__qualname__ = f"ldp_trainable.<locals>.{private.__name__}"

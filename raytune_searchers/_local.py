@@ -15,6 +15,7 @@ itself. A trainable that a worker makes for itself (because it imported a module
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -166,9 +167,9 @@ class _Settings(RewardPrivacy, UserSettings):
         "user.",
         default=None,
     )
-    vault: str | None = setting(
+    vault: str | Path | None = setting(
         "Where users' evaluations are counted (never a raw reward goes there): None for the "
-        "memory of an actor, which ends with the driver, or a database URL, or "
+        "memory of an actor, which ends with the driver, or a path or URL, or "
         "``env:NAME``.",
         default=None,
     )

@@ -18,12 +18,13 @@ import sys
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import ray
 from ray import tune
 
-from privbo_plugins.algorithms.protocols import CentralConfig
+from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
 from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.convert import fingerprint
 from privbo_plugins.errors import PrivacyError, VaultError
@@ -36,7 +37,7 @@ from raytune_searchers._audit import REPEATED, Row, given_to
 from raytune_searchers._base import LossesRun
 from raytune_searchers._channel import MEANS
 from raytune_searchers._run import ComparedRun
-from raytune_searchers._search import TunePlan, who_suggested
+from raytune_searchers._search import who_suggested
 from raytune_searchers._settings import SearchSettings, TuneSettings
 from raytune_searchers._space import to_space
 from raytune_searchers._trainable import Trainable, copied, make_private
@@ -75,7 +76,7 @@ class _Settings(RecordSettings, MeansConfig):
     metric: str = setting("Under which name the release is reported.", default="loss")
     mode: str = setting('"min" for losses, "max" for scores.', default="min")
     seed: int | None = again(TuneSettings, "seed", default=None)
-    vault: str | None = again(SearchSettings, "vault", default=None)
+    vault: str | Path | None = again(SearchSettings, "vault", default=None)
     run_name: str | None = setting(
         "Name of the run in the database; None makes one. Needed to go on with a ledger "
         "after ``Tuner.restore`` in a new process.",
@@ -168,7 +169,7 @@ class MeansRun(LossesRun):
             VaultError: If not.
         """
         if self._broken is not None:
-            raise VaultError(self._broken)
+            raise self._broken
         self._check_lives()
 
     def begin_trial(self, trial_id: str, config: Mapping[str, Any]) -> None:
@@ -361,13 +362,14 @@ class PrivateTrainable(MeansRun):
         """A trial gets the function alone, and imports nothing of a driver's."""
         return copy.copy, (self._private,)
 
-    def plan(self, n_records: int) -> TunePlan:  # type: ignore[override]
+    def plan(self, n_records: int, **time: Any) -> CentralPlan:  # type: ignore[override]
         """Says what a run would release over so many records, with a warning if that says nothing.
 
         Args:
             n_records: Number of validation records.
+            **time: ``seconds_per_trial`` and ``n_workers``, as every search's plan takes them.
         """
-        return super().plan(self._param_space, n_records)
+        return super().plan(self._param_space, n_records, **time)
 
 
 @called_with(_Settings)

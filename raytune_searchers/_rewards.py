@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import secrets
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import Evaluation, RewardAlgorithm, Slot
-from privbo_plugins.algorithms.reward_plan import RewardScale, make_reward_plan
-from privbo_plugins.errors import PrivacyWarning
+from privbo_plugins.algorithms.reward_plan import RewardPlan, RewardScale, make_reward_plan
+from privbo_plugins.errors import PrivacyWarning, warn
 from privbo_plugins.plots import Report, RewardHistory
+from privbo_plugins.privacy.figures import warn_of_delta
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.reports import reward_history, reward_report
@@ -31,7 +31,7 @@ from privbo_plugins.status import planned_trials, status, used_up
 from raytune_searchers._audit import stored_in, value_in
 from raytune_searchers._evaluations import UserOf, wrap
 from raytune_searchers._local import RewardsRun
-from raytune_searchers._search import TunePlan, TuneSearch, config_at
+from raytune_searchers._search import ON_TUNE, TuneSearch, config_at
 from raytune_searchers._settings import RewardSearchSettings
 from raytune_searchers._space import TuneSpace
 from raytune_searchers._trainable import Trainable
@@ -98,6 +98,17 @@ class RewardSearch(RewardsRun, TuneSearch):
         """Returns the results that the trials have shown, as the algorithm keeps them."""
         return self._scheduler if self._model is None else self._model.algorithm.state_dict()
 
+    def _read_results(self) -> list[Any]:
+        """Returns the results that the trials have shown, for users.
+
+        Raises:
+            VaultError: If a database does not answer, is gone, or shows less than it did.
+        """
+        found: list[Any] = self._shown_so_far()["evaluations"]
+        if found and self._has_host:
+            self._report()
+        return found
+
     def _learned(self, space: TuneSpace) -> Scheduler[Any]:
         """The algorithm after everything that trials have shown."""
         if self._model is None:
@@ -137,12 +148,12 @@ class RewardSearch(RewardsRun, TuneSearch):
         begins = not self._suggesting
         suggestion = super().suggest(trial_id)
         if begins and self.mechanism is None:
-            warnings.warn(f"Nothing is protected: {NOT_PRIVATE}.", PrivacyWarning, stacklevel=2)
+            warn(f"Nothing is protected: {NOT_PRIVATE}.", PrivacyWarning)
         return suggestion
 
     def _next(self, trial_id: str, space: TuneSpace) -> tuple[str, Array | None]:
         if self.mechanism is not None:
-            self._open()  # trials look for it
+            self._see(self._call("head"))  # trials look for the ledger, which may be set back
         evaluation = self._evaluation(space)
         if evaluation is None:
             return "wait", None
@@ -252,11 +263,17 @@ class RewardSearch(RewardsRun, TuneSearch):
             trainable, self._actor_name, self.mechanism, user_id, self._user_budget, watched=True
         )
 
-    def plan(self, n_trials: int) -> TunePlan:
+    def plan(
+        self, n_trials: int,
+        *, seconds_per_trial: float | None = None, n_workers: int | None = None,
+    ) -> RewardPlan:  # fmt: skip
         """Says what so many trials can tell at this epsilon.
 
         Args:
             n_trials: Number of trials, one user's reward each.
+            seconds_per_trial: How long a trial takes, if you know it: then the plan says how long
+                the run does.
+            n_workers: Trials that run at once; None for ``max_concurrent=``, or 1.
 
         Returns:
             The plan; printing it says how well a setting's mean will be known.
@@ -267,9 +284,10 @@ class RewardSearch(RewardsRun, TuneSearch):
         Warns:
             UtilityWarning: If the noise is likely to drown the signal.
         """
+        warn_of_delta(getattr(self.mechanism, "delta", None), n_trials, "evaluations")
         made = make_reward_plan(self._config, n_trials)
-        made.warn_if_noise_dominates()
-        return TunePlan(made)
+        at_once = self._limit or 1 if n_workers is None else n_workers
+        return made.presented(seconds_per_trial, at_once, ON_TUNE)
 
     def recommend(self, param_space: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The config with the largest posterior mean: not the best noisy trial.
@@ -283,8 +301,9 @@ class RewardSearch(RewardsRun, TuneSearch):
 
         Raises:
             ValueError: If no trial has completed, or objects are hidden.
+            VaultError: If the vault is gone, or shows less than it did.
         """
-        if self._space is None or not self._shown_so_far()["evaluations"]:
+        if self._space is None or not self._read_results():
             raise ValueError("There is nothing to recommend yet: no trial has completed.")
         x = self._learned(self._space).algorithm.recommendation()
         return config_at(self._space, self._param_space, x, param_space)
@@ -316,7 +335,7 @@ class RewardSearch(RewardsRun, TuneSearch):
 
     def finished(self) -> bool:
         """Tells whether as many trials have a value as ``n_trials=`` expects; never without it."""
-        return used_up(len(self._shown_so_far()["evaluations"]), planned_trials(self._config))
+        return used_up(len(self._read_results()), planned_trials(self._config))
 
     def status(self) -> dict[str, Any]:
         """Tells where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""

@@ -7,7 +7,6 @@ always wins.
 from __future__ import annotations
 
 import abc
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -17,10 +16,18 @@ from typing import Any, ClassVar
 import ray
 import ray.cloudpickle as cloudpickle
 
-from privbo_plugins.errors import PrivacyWarning, UtilityWarning, VaultError
+from privbo_plugins.errors import (
+    NotLossesError,
+    PrivacyWarning,
+    UtilityWarning,
+    VaultError,
+    paid_for,
+    warn,
+)
 from privbo_plugins.files import replace_file
 from privbo_plugins.plots import Report
 from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.sessions.scheduler import FirstTrials
 from privbo_plugins.shown import (
     ALTERED,
     BESIDE,
@@ -77,14 +84,18 @@ class HostedRun:
     """Whether trials have releases of their own, so that nothing is left to do where a vault in
     memory is gone."""
 
-    _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = ("_anchor", "_channel", "_broken", "_kept")
+    _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = (
+        *"_anchor _channel _broken _kept _pace".split(),
+    )
     """What :meth:`_attach` makes anew and no pickle holds."""
 
     _metric: str | None
     _mode: str | None
     _space: TuneSpace | None
 
-    def _start(self, vault: str | None, run_name: str | None, noise: NoiseSource | None) -> None:
+    def _start(
+        self, vault: str | Path | None, run_name: str | None, noise: NoiseSource | None
+    ) -> None:
         self._handle = checked_handle(vault)
         self._run = checked_run(run_name, self._handle)
         self._vault_id = None if self._handle is None else identify(self._handle)
@@ -123,8 +134,9 @@ class HostedRun:
         kind, name = self._HOST, self._actor_name
         self._anchor: Any = kind and anchor(name, kind, may_begin=may_begin, noise=noise)
         self._channel: Channel | None = None
-        self._broken: str | None = None
+        self._broken: Exception | None = None
         self._kept: tuple[Path | None, int] = None, 0
+        self._pace = FirstTrials()
 
     def __getstate__(self) -> dict[str, Any]:
         """A handle and public settings.
@@ -162,8 +174,9 @@ class HostedRun:
         channel = self._channel
         if channel is None:
             return
-        status = self._last = channel.call(self._STATUS, self._unaudited)
+        status = channel.call(self._STATUS, self._unaudited)
         self._see(status["head"])
+        self._last = status
         if folder is None or self._handle is not None or not status.get("partial"):
             return
         done, (where, kept) = status["done"], self._kept
@@ -225,8 +238,9 @@ class HostedRun:
         name = type(self).__name__
         if self._space is None:
             raise RuntimeError(
-                f"{name} has no search space: pass param_space= to the Tuner, or search_space= to "
-                "the search, with at least one Tune domain such as tune.uniform(0, 1)."
+                f"{name} has no search space yet: a fit brings the Tuner's param_space=, or pass "
+                "search_space= to the search, with at least one Tune domain such as "
+                "tune.uniform(0, 1)."
             )
         if self._metric is None or self._mode is None:
             raise RuntimeError(
@@ -248,7 +262,7 @@ class HostedRun:
     @staticmethod
     def _issue(kind: str, text: str) -> None:
         category = PrivacyWarning if kind == "PrivacyWarning" else UtilityWarning
-        warnings.warn(text, category, stacklevel=3)
+        warn(text, category)
 
     def _see(self, head: tuple[int, str]) -> None:
         self._head = furthest(self._head, head)
@@ -256,12 +270,16 @@ class HostedRun:
     # What the user reads ---------------------------------------------------------------------
 
     def _report(self) -> dict[str, Any]:
-        """The vault's public report, or the last one that was saved if the vault has ended."""
+        """The vault's public report, or the last one that was saved if a vault in memory ended.
+
+        Raises:
+            VaultError: If a database does not answer, is gone, or shows less than it did.
+        """
         try:
             return self._report_now()
         except VaultError:
             last = self._lasting()
-            if last is None:
+            if last is None or self._handle is not None:
                 raise
             known = {**last, **self._kept_details()}
             return {**known, "guarantee": self._as_far_as_known(known)}
@@ -270,8 +288,8 @@ class HostedRun:
         for reason in self._exposed:  # the vault may have failed when it was first told
             self._call("mark_unprotected", reason)
         report: dict[str, Any] = self._call("report", self._unaudited)
-        self._last = report
         self._see(report["head"])
+        self._last = report
         return report
 
     def _as_far_as_known(self, report: Mapping[str, Any]) -> Any:
@@ -295,10 +313,10 @@ class HostedRun:
         report = self._report()
         if name not in report:
             raise VaultError(
-                "The vault does not answer, and the search's checkpoint keeps single releases of "
-                f"the first {SHORT_RUN} trials only: of longer runs the vault's database holds "
-                "them. guarantee() and recommend() go without; for history() and report() put the "
-                "database back."
+                "The vault in memory has ended, and of a run of more than "
+                f"{SHORT_RUN} trials the search's checkpoint keeps no single releases, which "
+                "history() and report() need; guarantee() and recommend() go without. A vault in "
+                "a database keeps them."
             )
         return report[name]
 
@@ -341,6 +359,7 @@ class ComparedRun(HostedRun):
         """Flattened configs that a trial was given, as far as they are known here."""
         return []
 
+    @paid_for()
     def _look(self, trial_id: str, row: Row) -> None:
         """Compares a row of a trial that goes on."""
         shown = self._read(trial_id, row)
@@ -348,6 +367,7 @@ class ComparedRun(HostedRun):
             self._unless_broken(self._audit, trial_id, row)
         self._compare_config(shown, self._configs(trial_id))
 
+    @paid_for()
     def _look_at_end(
         self,
         end: Callable[[str, dict[str, Any], bool], object],
@@ -359,6 +379,8 @@ class ComparedRun(HostedRun):
         shown, given = self._read(trial_id, row), self._configs(trial_id)
         self._compare_config(shown, given)
         self._unless_broken(end, trial_id, row, error)
+        if error and self._has_host and self._ENDS_WITH_HOST:
+            self._unless_broken(self._call, "check_kind")
         if self._has_host and comparable(shown.config, given):
             self._see_whole(trial_id)
 
@@ -390,20 +412,20 @@ class ComparedRun(HostedRun):
         try:
             self._call("mark_unprotected", reason)
         except VaultError as error:
-            self._broken = str(error)
+            self._broken = VaultError(str(error))
         if not known:
             text = f"Nothing is protected: {reason}. {fix}".strip()
-            warnings.warn(text, PrivacyWarning, stacklevel=2)
+            warn(text, PrivacyWarning)
 
     def _unless_broken(self, step: Callable[..., Any], *args: Any) -> None:
-        """Carries a step out; if the vault fails, the next suggestion says so.
+        """Carries a step out; if the vault fails or the fit must end, the next suggestion says so.
 
         Tune would wrap what is raised here into an error of its own, trial by trial.
         """
         try:
             step(*args)
-        except VaultError as error:
-            self._broken = str(error)
+        except (NotLossesError, VaultError) as error:
+            self._broken = type(error)(str(error))
             if any(isinstance(a, Mapping) and self._read(str(args[0]), a) for a in args):
                 self._unaudited, self._passed = True, self._passed | {str(args[0])}
 
@@ -413,7 +435,8 @@ class ComparedRun(HostedRun):
         seen = [self._look_again(trial, report) for trial in stored]
         if not all(seen) or (stored and not self._passed):
             self._unaudited = not all(seen)
-        return self._report()
+        report = self._report()
+        return {**report, "guarantee": replace(report["guarantee"], where="Ray Tune")}
 
     def _look_again(self, stored: Stored, report: Mapping[str, Any]) -> bool:
         """Compares a stored trial with a report, and says whether that could be done."""

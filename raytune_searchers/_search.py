@@ -10,8 +10,6 @@ unpickles the searcher, sets its properties again and calls ``restore`` with the
 from __future__ import annotations
 
 import abc
-import dataclasses
-import warnings
 import weakref
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -25,7 +23,7 @@ from numpy.typing import NDArray
 from ray.tune.result import DEFAULT_METRIC
 from ray.tune.search import Searcher
 
-from privbo_plugins.errors import ForeignValueError, PrivacyError, UtilityWarning, VaultError
+from privbo_plugins.errors import ForeignValueError, PrivacyError, UtilityWarning, VaultError, warn
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.scheduler import HOPELESS, EarlyStop
 from raytune_searchers._arguments import check_target, checked_limit, checked_points
@@ -39,6 +37,11 @@ Array = NDArray[np.float64]
 FINISHED = str(Searcher.FINISHED)
 
 
+_USED_UP = (
+    "The plan of this search is used up, so no trial is run. Take search.recommend(); another "
+    "search has a budget of its own, which adds to this one's."
+)
+
 _STOPPED = (
     "A scheduler, or stop= of RunConfig, that ends trials at or before their last report leaves "
     "nothing to release: a trial's value exists when its function returns. Let the scheduler's "
@@ -46,23 +49,11 @@ _STOPPED = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class TunePlan:
-    """An algorithm's plan that also says how to run it on Ray Tune; all else is the plan's own."""
-
-    _plan: Any
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # copies and pickles ask before there is a plan
-            raise AttributeError(name)
-        return getattr(self._plan, name)
-
-    def __str__(self) -> str:
-        return (
-            f"{self._plan}\n"
-            "  On Ray Tune: give tune.TuneConfig(max_concurrent_trials=...) the number of trials\n"
-            "  that can run at once; without it Tune starts them one after another."
-        )
+ON_TUNE = (
+    "  On Ray Tune: give tune.TuneConfig(max_concurrent_trials=...) the number of trials\n"
+    "  that can run at once; without it Tune starts them one after another."
+)
+"""What a plan says of its host."""
 
 
 _OF_THIS_PROCESS: weakref.WeakSet[TuneSearch] = weakref.WeakSet()
@@ -75,6 +66,13 @@ def who_suggested(trial_id: str) -> str | None:
         type(search).__name__ for search in list(_OF_THIS_PROCESS) if trial_id in search._live
     )
     return next(found, None)
+
+
+def _no_point(answer: str, first: bool) -> str | None:
+    """Returns what Tune gets where there is no point; a fit that begins with none says why."""
+    if answer == "finished" and first:
+        warn(_USED_UP, UtilityWarning)
+    return FINISHED if answer == "finished" else None
 
 
 class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray has no types
@@ -101,7 +99,7 @@ class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray 
 
     _SEE_WHY: ClassVar[str] = (
         "Ray shows how in error.txt of each; what a private trainable raises is withheld there: "
-        "call the function itself with one config to see it."
+        "to see it, call the bare function, which protects nothing: trainable(results[0].config)."
     )
     """Where to look if trials fail."""
 
@@ -114,7 +112,9 @@ class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray 
         self._param_space: dict[str, Any] = dict(given.search_space or {})
         self._space: TuneSpace | None = to_space(self._param_space)
         if given.search_space is not None and self._space is None:
-            raise ValueError("search_space must hold at least one parameter that varies.")
+            raise ValueError(
+                "search_space must hold at least one parameter that varies: tune.uniform(0, 1)."
+            )
         self._points = checked_points(given.points_to_evaluate)
         self._limit = checked_limit(given.max_concurrent)
         self._live: dict[str, Array] = {}
@@ -241,7 +241,8 @@ class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray 
         self._live.clear()
         self._here.clear()
         self._paused.clear()
-        self._channel, self._suggesting = None, False
+        self._broken = self._channel = None
+        self._suggesting = False
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         """Takes the limit of ``max_concurrent_trials`` or a ``ConcurrencyLimiter``."""
@@ -256,8 +257,9 @@ class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray 
             VaultError: If the vault is gone.
         """
         if self._broken is not None:
-            raise VaultError(self._broken)
-        if not self._suggesting:  # once a fit, and never by those who only read
+            raise self._broken
+        first = not self._suggesting
+        if first:  # once a fit, and never by those who only read
             self._suggesting = self._reconcile = True
         elif self._here:
             self._check_lives()
@@ -270,7 +272,7 @@ class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray 
             return None
         answer, x = self._next(trial_id, space)
         if x is None:
-            return FINISHED if answer == "finished" else None
+            return _no_point(answer, first and not self._live)  # resumed trials run on
         self._live[trial_id] = x
         self._here.add(trial_id)
         return self._suggestion(trial_id)
@@ -317,7 +319,7 @@ class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray 
         why = self._patience.count(failed=error, learnt=learnt)
         if why is not None:
             see = self._SEE_WHY if error else _STOPPED
-            warnings.warn(f"{why}, so the search ends. {see}", UtilityWarning, stacklevel=2)
+            warn(f"{why}, so the search ends. {see}", UtilityWarning)
 
     @property
     def _parameters(self) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from privbo_plugins.privacy.settings import NoiseSettings, UserSettings
@@ -41,9 +42,9 @@ class SearchSettings(TuneSettings):
     search_space: Mapping[str, Any] | None = setting(
         "Tune domains, nested or not; None takes the Tuner's ``param_space``.", default=None
     )
-    vault: str | None = setting(
+    vault: str | Path | None = setting(
         "None keeps the losses in the memory of an actor on the driver's machine, which "
-        "ends with the driver. ``sqlite:///private.db`` (a file on the driver's machine), "
+        "ends with the driver. ``private.db`` (a file on the driver's machine), "
         "``postgresql://user@host/db`` or ``env:NAME`` survive it, for ``Tuner.restore``.",
         default=None,
     )
@@ -59,9 +60,9 @@ class SearchSettings(TuneSettings):
 class RewardSearchSettings(SearchSettings, UserSettings):
     """What every searcher has that learns from privatised rewards."""
 
-    vault: str | None = setting(
+    vault: str | Path | None = setting(
         "Where users' evaluations are counted: None for the memory of an actor on the "
-        "driver's machine, which ends with the driver; ``sqlite:///private.db`` (a file on "
+        "driver's machine, which ends with the driver; ``private.db`` (a file on "
         "the driver's machine), ``postgresql://user@host/db`` or ``env:NAME`` survive it.",
         default=None,
     )

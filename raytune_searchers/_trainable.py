@@ -12,7 +12,7 @@ import inspect
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from ray import tune
 
 from privbo_plugins import sanitize
 from privbo_plugins.convert import as_losses, index_of
-from privbo_plugins.errors import ANOTHER_POINT, PrivacyError
+from privbo_plugins.errors import ANOTHER_POINT, NotLossesError, PrivacyError
 from privbo_plugins.sanitize import of_converting, sanitized
 from privbo_plugins.shown import flat
 from raytune_searchers._audit import RELEASE, REPEATED, VOUCH
@@ -203,6 +203,7 @@ def keep_private(trainable: Trainable, begin: Begin) -> Trainable:
         return dict(value)
 
     functools.update_wrapper(private, trainable)
+    private.is_private = True  # type: ignore[attr-defined]
     del private.__wrapped__  # type: ignore[attr-defined]
     if not hasattr(trainable, "__name__"):
         private.__name__ = private.__qualname__ = "private_trainable"
@@ -239,6 +240,8 @@ def check_trainable(trainable: Any, wrapper: str, returned: str) -> None:
         )
     if not callable(trainable):
         raise ValueError(f"{wanted}, got a {type(trainable).__name__}.")
+    if getattr(trainable, "is_private", None) is True:
+        raise ValueError(f"{wanted}; this one is private already: give it to the Tuner as it is.")
     if any(several(part) for several in _SEVERAL for part in _callables(trainable)):
         raise ValueError(
             f"{wanted}, once per trial; a generator or coroutine yields several. Return the last "
@@ -265,12 +268,23 @@ def _evaluate(trainable: Trainable, config: dict[str, Any], begin: Begin) -> tup
             return None, failure
         private, failure = _converted(returned, own.convert)
         if private is None or failure is not None:
+            _tell_kind(own.channel, failure)
             return None, failure
         told, failure = _released(own, private)
     del returned, private
     if told is None or failure is not None:
         return None, failure
     return _result(own, told, running.public), None
+
+
+def _tell_kind(channel: Channel, failure: BaseException | None) -> None:
+    """Tells the host that a function has returned no losses, which the vector's type says.
+
+    A reward is one user's, who may have decided the kind: it fails that user's trial alone.
+    """
+    if isinstance(failure, NotLossesError):
+        with suppress(Exception):  # then the trial alone fails
+            channel.call("wrong_kind", str(failure))
 
 
 def _left_open() -> PrivacyError | None:
@@ -321,7 +335,9 @@ def trial_id() -> str:
     found = None if session_of_trial() is None else tune.get_context().get_trial_id()
     if found is None:
         raise PrivacyError(
-            "A private trainable runs inside Ray Tune only; call the function itself to try it."
+            "A private trainable runs inside Ray Tune only: tune.Tuner(search.private(trainable), "
+            "...).fit(). To try it, call the bare function, which protects nothing: "
+            "trainable({...})."
         )
     return str(found)
 

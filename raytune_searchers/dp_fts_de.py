@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import secrets
 import time
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -16,7 +16,7 @@ import ray.cloudpickle as cloudpickle
 from privbo_plugins.algorithms.dp_fts_de import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de.plan import FederationPlan, make_federation_plan
 from privbo_plugins.algorithms.protocols import ATTEMPTS
-from privbo_plugins.errors import UtilityWarning, VaultError
+from privbo_plugins.errors import UtilityWarning, VaultError, paid_for, warn
 from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.plots import FederationHistory, Report
 from privbo_plugins.privacy.guarantee import FederationGuarantee
@@ -102,15 +102,15 @@ class _Settings:
     deadline: float | None = again(
         RoundSettings, "deadline", default=60.0, more="None waits for ever."
     )
-    vault: str | None = setting(
+    vault: str | Path | None = setting(
         "Where ledger and broadcasts are kept: None for the memory of the server's actor, "
-        "which ends with the driver, or ``sqlite:///server.db``, "
+        "which ends with the driver, or ``server.db``, "
         "``postgresql://user@host/db``, ``env:NAME``.",
         default=None,
     )
-    agent_vaults: str | None = setting(
-        "Where each agent's trials are kept: None for its host's memory, or a URL with "
-        "``{agent}`` in it, such as ``sqlite:////private/{agent}.db``, or ``env:NAME`` for "
+    agent_vaults: str | Path | None = setting(
+        "Where each agent's trials are kept: None for its host's memory, or a path or URL "
+        "with ``{agent}`` in it, such as ``/private/{agent}.db``, or ``env:NAME`` for "
         "one. Agents whose host ends go on from there.",
         default=None,
     )
@@ -152,6 +152,9 @@ class DPFTSDESearch(TuneSearch):
         ValueError: For every argument outside its range.
         VaultError: If the server's database cannot be opened.
 
+    Warns:
+        UtilityWarning: If there are so few agents that the noise is likely to drown the signal.
+
     Example:
         >>> from ray import tune
         >>> search = DPFTSDESearch(
@@ -173,7 +176,7 @@ class DPFTSDESearch(TuneSearch):
     _ENDS_WITH_HOST = False  # without their server agents go on alone
     _SEE_WHY = (
         "What an objective raises is withheld: give log_to= to keep it for the agents' owners, or "
-        "call the function itself with one agent and one config to see it."
+        "call the bare function, which protects nothing: objective(agent, config)."
     )
 
     @takes(_Settings)
@@ -201,6 +204,7 @@ class DPFTSDESearch(TuneSearch):
         if run_name is not None and self._handle is None:
             self._run = checked_run(run_name, self._roster.vaults)
             self._attach(may_begin=True, noise=given.noise)
+        FederationPlan(config, (), ()).warn_if_noise_dominates()
         # What agents tune is in no trial's config.
         self._tuned, self._param_space = self._param_space, {}
 
@@ -339,11 +343,12 @@ class DPFTSDESearch(TuneSearch):
                 self._last = self._call("report", self._unaudited)
         except VaultError as error:
             if not self._alone:
-                warnings.warn(f"The agents go on alone: {error}", UtilityWarning, stacklevel=2)
+                warn(f"The agents go on alone: {error}", UtilityWarning)
             self._alone = True
             return None
         return status
 
+    @paid_for()
     def _refresh(self) -> None:
         """Learns from hosts where their agents are, and leaves out those whose host has ended."""
         status, skipped = self._status(), dict(sorted(self._lost.given_up()))
@@ -353,7 +358,7 @@ class DPFTSDESearch(TuneSearch):
                 self._call("note", _LEFT_NOTE)
                 for agent in members:
                     self._call("leave", agent)
-            warnings.warn(f"These agents are left out: {names}. {why}", UserWarning, stacklevel=2)
+            warn(f"These agents are left out: {names}. {why}", UserWarning)
 
     def _of_agents(self) -> AgentSettings:
         return AgentSettings(
@@ -418,15 +423,18 @@ class DPFTSDESearch(TuneSearch):
         spent = spent_by_round(self._config, len(rounds))
         return FederationHistory(rounds, self._config.n_rounds, spent)
 
-    def plan(self) -> FederationPlan:
+    def plan(self, *, seconds_per_trial: float | None = None) -> FederationPlan:
         """Says what the federation releases and costs each agent, from its public settings.
+
+        Args:
+            seconds_per_trial: How long a trial takes, if you know it: then the plan says how long
+                all rounds do, where every agent has a process of its own.
 
         Warns:
             UtilityWarning: If the noise is likely to drown the signal.
         """
-        made = make_federation_plan(self._config)
-        made.warn_if_noise_dominates()
-        return made
+        config = self._config
+        return make_federation_plan(config).presented(seconds_per_trial, config.n_agents)
 
     def finished(self) -> bool:
         """Tells whether the server has released all its rounds: agents go on alone."""
@@ -462,7 +470,7 @@ class DPFTSDESearch(TuneSearch):
 
 
 def agent_trials(
-    agent_vaults: str, agent: Agent, search_space: Mapping[str, Any], run: str
+    agent_vaults: str | Path, agent: Agent, search_space: Mapping[str, Any], run: str
 ) -> list[tuple[dict[str, Any], float]]:
     """For the owner of an agent: what it has evaluated, read in the owner's own process.
 

@@ -168,7 +168,7 @@ class DUETSSearch(Published, RewardSearch):
 
     def history(self) -> list[Epoch]:  # type: ignore[override]
         """Returns what each epoch has led to: inducing set, what is left, numbers sent."""
-        return [] if self._space is None else list(self._duets().history)
+        return list(self._duets().history) if self._read_results() else []
 
     def status(self) -> dict[str, Any]:
         """Tells where the run stands, JSON-ready; with a known space DUETS' own progress too.
@@ -180,7 +180,7 @@ class DUETSSearch(Published, RewardSearch):
 
     def finished(self) -> bool:
         """Tells whether the last epoch has closed; never without ``n_trials=``."""
-        return self._space is not None and self._duets().finished
+        return bool(self._read_results()) and self._duets().finished
 
     def _summary(self) -> dict[str, Any] | None:
         return None if self._space is None else self.status()

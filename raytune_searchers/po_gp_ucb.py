@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import secrets
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
@@ -30,10 +29,11 @@ from privbo_plugins.algorithms.po_gp_ucb import (
 from privbo_plugins.algorithms.po_gp_ucb.modeler import PUBLISHED, RowsSettings
 from privbo_plugins.algorithms.po_gp_ucb.plan import TablePlan, make_table_plan
 from privbo_plugins.algorithms.protocols import Evaluation
-from privbo_plugins.errors import PrivacyWarning
+from privbo_plugins.errors import PrivacyWarning, warn
 from privbo_plugins.plots import Report, RowHistory
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.privacy.words import WORDS
 from privbo_plugins.reports import row_history, rows_report
 from privbo_plugins.sessions.scheduler import FailureCounts
 from privbo_plugins.settings import Published, evolve, named, setting, settings, takes
@@ -47,8 +47,6 @@ from raytune_searchers._space import TuneSpace, domains_of
 Array = NDArray[np.float64]
 
 NO_MANIFEST = "the search was given a bare matrix without a manifest"
-
-_BESIDE = "what trials report beside the answer"
 
 _SEEN_BESIDE = (
     "results hold values under other names than the search's metric, or in the place of a config"
@@ -257,9 +255,7 @@ class POGPUCBSearch(Published, TuneSearch):
         self._rows.check_points(self._points, repeats=self._repeats)
         reasons = self._rows.claim(0).reasons
         if reasons:
-            warnings.warn(
-                f"Nothing is protected: {'; '.join(reasons)}.", PrivacyWarning, stacklevel=3
-            )
+            warn(f"Nothing is protected: {'; '.join(reasons)}.", PrivacyWarning)
 
     # State ----------------------------------------------------------------------------------
 
@@ -430,7 +426,8 @@ class POGPUCBSearch(Published, TuneSearch):
                     rows.add(row)
         made = self._rows.claim(len(rows))
         notes = (*made.notes, *((_SEEN_BESIDE,) if self._beside else ()))
-        return replace(made, not_covered=(*made.not_covered, _BESIDE), notes=notes)
+        limits = (*made.not_covered, WORDS["rows_on_ray"]["conditions"]["beside"])
+        return replace(made, not_covered=limits, notes=notes, where="Ray Tune")
 
     def history(self) -> RowHistory:
         """Answers that trials have reported, and the model's view of their rows."""
@@ -448,8 +445,7 @@ class POGPUCBSearch(Published, TuneSearch):
             UtilityWarning: If the noise is likely to drown the rows.
         """
         made = make_table_plan(self._rows.config(), self._rows.manifest, self._rows.claim(0))
-        made.warn_if_noise_dominates()
-        return made
+        return made.presented()
 
     def status(self) -> dict[str, Any]:
         """Tells where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 from privbo_plugins.lazy import on_first_use
 
 if TYPE_CHECKING:
-    from sklearn_search._search import PrivateSearch
+    from sklearn_search._search import PrivateSearch as PrivateSearch
 else:
-    __getattr__, __dir__ = on_first_use(
+    __getattr__, __dir__, __all__ = on_first_use(
         __name__,
         {"sklearn_search._search": ["PrivateSearch"]},
     )
-
-__all__ = ["PrivateSearch"]

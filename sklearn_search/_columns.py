@@ -122,7 +122,7 @@ def _read(column: Any) -> NDArray[np.float64]:
 
 
 def _keys(column: Any) -> list[Any]:
-    """What tells entries apart in a column of any type: a number or a text; None of others."""
+    """Returns what tells a column's entries apart: a number or a text; None of other types."""
     plain = np.asarray(as_labels(np.asarray(column, dtype=object))).tolist()
     numbers = zip(_read(column).tolist(), plain, strict=True)
     return [number if math.isfinite(number) else cell for number, cell in numbers]

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from privbo_plugins.plots import History
 from privbo_plugins.privacy.guarantee import Guarantee
+from privbo_plugins.spaces import Categorical, Float
 from sklearn_search._space import Parameters
 
 
@@ -17,24 +19,51 @@ class Found(NamedTuple):
     Attributes:
         values: The recommended ones, by parameter, as a host stores them.
         guarantee: What may be claimed.
-        trials: In order, of each its values by parameter, the loss that its row shows (an estimate
-            from all releases, or the release itself), and its noisy draw, NaN if it has none.
+        trials: In order, of each its values by parameter, the loss that the host shows (an
+            estimate from all releases, or the release itself), and what was released of it, NaN
+            if nothing was.
         shown: What else the fitted search has, by attribute.
+        history: What the run has published, for reports.
+        status: Where it stands.
     """
 
     values: Mapping[str, Any]
     guarantee: Guarantee
     trials: Sequence[tuple[Mapping[str, Any], float, float]]
     shown: Mapping[str, Any]
+    history: History
+    status: Mapping[str, Any]
 
 
-def table_of(found: Found, parameters: Parameters) -> dict[str, Any]:
-    """Columns for ``pandas.DataFrame``: releases, and the parameters that they are of."""
+def table_of(found: Found, parameters: Parameters, *, best: float, noise: float) -> dict[str, Any]:
+    """Columns for ``pandas.DataFrame``: releases, and the parameters that they are of.
+
+    Args:
+        found: What the backend hands back.
+        parameters: The search space.
+        best: Score of a loss of 0.
+        noise: Standard deviation of a released value; NaN where none is planned.
+    """
     params = [parameters.decoded(values) for values, *_ in found.trials]
     columns: dict[str, Any] = {"params": params}
-    for name in parameters.dimensions:
-        column = columns[f"param_{name}"] = np.empty(len(params), dtype=object)
+    for name, dim in parameters.dimensions.items():
+        kind = object if isinstance(dim, Categorical) else float if isinstance(dim, Float) else int
+        column = columns[f"param_{name}"] = np.empty(len(params), dtype=kind)
         for place, given in enumerate(params):  # one entry a trial, also where they are sequences
-            column[place] = given.get(name)
-    released = np.array([shown for _, *shown in found.trials], dtype=float).reshape(-1, 2)
-    return columns | {"loss": released[:, 0], "release": released[:, 1]}
+            column[place] = given[name]
+    loss, release = np.array([shown for _, *shown in found.trials], float).reshape(-1, 2).T
+    ordered = np.where(np.isnan(release), np.inf, release)
+    return columns | {
+        "mean_test_score": best - release,
+        "std_test_score": np.full(len(loss), noise),
+        "rank_test_score": np.array([1 + np.sum(ordered < own) for own in ordered], np.int32),
+        "loss": loss,
+    }
+
+
+def place_of(found: Found, parameters: Parameters) -> int | None:
+    """Finds the last trial of the recommended parameters; None if it is no trial's."""
+    wanted = parameters.space.encode(found.values)
+    told = [parameters.space.encode(values) for values, *_ in found.trials]
+    same = [place for place, x in enumerate(told) if np.allclose(x, wanted, 0, 1e-9)]
+    return same[-1] if same else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +11,9 @@ from typing import Any
 from sklearn.base import is_classifier
 
 from privbo_plugins import losses
+from privbo_plugins.convert import as_labels
+from privbo_plugins.errors import UtilityWarning, warn
+from privbo_plugins.foreign import answer, words
 
 NAMED: Mapping[str, Any] = {
     "zero_one": losses.zero_one,
@@ -17,7 +22,11 @@ NAMED: Mapping[str, Any] = {
     "log": losses.log,
     "squared": losses.squared,
     "absolute": losses.absolute,
+    "balanced": losses.weighted,
 }
+
+_RARE = 2.0
+"""A class that would have to weigh more than this, to count like the others, is rare."""
 
 _OF_PROBABILITIES = (losses.Brier, losses.BoundedLog, losses.Log)
 _WITH_BOUNDS = (losses.BoundedLoss, losses.Log)
@@ -53,17 +62,25 @@ class RecordLoss:
         return type(self.of).__module__ == losses.__name__  # no subclass from elsewhere
 
 
-def to_loss(given: Any, estimator: Any) -> RecordLoss:
+def to_loss(given: Any, estimator: Any, y: Any) -> RecordLoss:
     """The loss that a search's settings name.
 
     Args:
         given: The settings.
         estimator: What is tuned.
+        y: Targets of the training records, whose classes have the weights of "balanced".
 
     Raises:
         ValueError: If there is no such loss, or the estimator cannot predict what it takes.
     """
-    function = _function(given.loss, estimator)
+    function = _function(_named_loss(given), estimator)
+    if function is losses.weighted:
+        if not is_classifier(estimator) or given.training_mu is not None:
+            raise ValueError(
+                "loss='balanced' weighs classes by training labels, which regressors have not and "
+                "training_mu= protects: take privbo_plugins.losses.weighted({label: weight})."
+            )
+        function = losses.weighted(class_weights(y))
     of_probabilities = isinstance(function, _OF_PROBABILITIES)
     response = given.response_method or ("predict_proba" if of_probabilities else "predict")
     if not hasattr(estimator, response):
@@ -75,6 +92,69 @@ def to_loss(given: Any, estimator: Any) -> RecordLoss:
     return RecordLoss(function, response, of_probabilities)
 
 
+def _named_loss(given: Any) -> Any:
+    """``loss``, or what ``scoring`` stands for."""
+    if given.scoring is None:
+        return given.loss
+    if given.loss is not None:
+        raise ValueError("Give loss= or scoring=, not both: each says what is minimised.")
+    known = {word: entry["loss"] for word, entry in words("scores").items() if "loss" in entry}
+    if given.scoring in known:
+        return known[given.scoring]
+    told = answer("scores", given.scoring, known)
+    raise ValueError(f"scoring={given.scoring!r} is none of {', '.join(known)}{told}")
+
+
+def class_weights(y: Any) -> dict[Any, float]:
+    """Weights with which each class of the training records counts alike: n / (K n_c)."""
+    labels = as_labels(y)
+    counts = Counter([] if labels is None or labels.ndim != 1 else labels.tolist())
+    return {label: counts.total() / (len(counts) * n) for label, n in counts.items()}
+
+
+def warn_of_rare_class(given: Any, estimator: Any, y: Any) -> None:
+    """Says what the default loss makes of a class that few training records have.
+
+    Where ``training_mu`` protects them, it is silent.
+    """
+    default = given.loss is None and given.scoring is None and is_classifier(estimator)
+    weights = class_weights(y) if default and given.training_mu is None else {}
+    largest = max(weights.values(), default=0.0)
+    if largest > _RARE:
+        text = (
+            f"{100 / (len(weights) * largest):.2g} % of the training records have the rarest "
+            "class. The default loss counts errors, and a model that never predicts this class "
+            f"makes few. loss='balanced' lets classes count alike, with {largest:.3g} times the "
+            "noise; loss='brier' tunes probabilities; loss='zero_one' ends this warning."
+        )
+        warn(text, UtilityWarning)
+
+
+def warn_of_noise(loss: RecordLoss, y_range: Any, noise: float) -> None:
+    """Warns where the noise of a released value hides losses that lie far below their bound.
+
+    Args:
+        loss: What is released.
+        y_range: The target's public range, if it was given.
+        noise: Standard deviation.
+    """
+    least, less = math.inf, "take more validation records, a larger budget or fewer trials"
+    if isinstance(loss.of, losses.ZeroOne):
+        least = 0.5
+    elif isinstance(loss.of, losses.Log):
+        least, less = math.log(2.0), "loss='bounded_log' and loss='brier' are bounded by 1"
+    elif isinstance(loss.of, losses.RegressionLoss) and y_range is not None:
+        least = loss.of.bound(0.0, (y_range[1] - y_range[0]) / 4)
+        less = "loss='absolute', or y_spread= below the range, has less of it"
+    if noise > least / 2:
+        text = (
+            f"The noise of a released value has a standard deviation of {noise:.2g}, and a mere "
+            f"guess loses some {least:.2g}: it hides which model is better. {less[0].upper()}"
+            f"{less[1:]}."
+        )
+        warn(text, UtilityWarning)
+
+
 def _function(loss: Any, estimator: Any) -> Callable[..., Any]:
     if loss is None and is_classifier(estimator):
         return losses.zero_one
@@ -82,10 +162,16 @@ def _function(loss: Any, estimator: Any) -> Callable[..., Any]:
         return NAMED[loss]  # type: ignore[no-any-return]
     if callable(loss) and not isinstance(loss, type):
         return loss  # type: ignore[no-any-return]
+    if loss is None:
+        raise ValueError(
+            f"{type(estimator).__name__} is no classifier: say what is minimised, loss='absolute' "
+            "or loss='squared' with the target's public y_range=(low, high), or a function of "
+            "(y_true, prediction) with loss_bound=."
+        )
     raise ValueError(
         f"loss must be one of {', '.join(NAMED)}, privbo_plugins.losses.pinball(q), or a function "
-        "of (y_true, prediction) that returns one loss for each record; None is zero_one for a "
-        f"classifier. Got {loss!r} for {type(estimator).__name__}."
+        "of (y_true, prediction) that returns one loss for each record; scoring= takes "
+        f"scikit-learn's names. Got {loss!r} for {type(estimator).__name__}."
     )
 
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import copy
+import functools
+import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from logging import ERROR, NOTSET, getLogger
 from typing import Any
 
 import optuna
@@ -17,17 +21,16 @@ from optuna.distributions import (
 )
 from optuna.samplers import BaseSampler
 from optuna.study import Study
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers import DPGIBOSampler, private_objective
+from optuna_samplers._losses import CARRIED, RELEASE_ATTR, ROLE_ATTR
 from optuna_samplers._sampler import StudySampler
+from optuna_samplers._study import SPLIT_ATTR
 from privbo_plugins.errors import ObjectiveFailedError
 from privbo_plugins.spaces import Categorical, Dimension, Float
 from sklearn_search._found import Found
 from sklearn_search._records import Task
-
-SPLIT_ATTR = "privbo:split"
-"""Study attribute: how records were told apart, which must not change when it is resumed."""
 
 SCORING_FAILED = (
     "A trial failed while it scored the validation records, and nothing more was released. What "
@@ -35,10 +38,8 @@ SCORING_FAILED = (
     "clone(estimator).set_params(...) on the training records and predict the others by yourself."
 )
 
-_RELEASE = "privbo:release"
 
-
-def search(given: Any, task: Task, config: Mapping[str, Any], planned: int) -> Found:
+def search(given: Any, task: Task, config: Any, planned: int, begin: Any) -> Found:
     """Runs the trials of a plan, or those that a study still lacks.
 
     Args:
@@ -46,6 +47,7 @@ def search(given: Any, task: Task, config: Mapping[str, Any], planned: int) -> F
         task: What a trial does.
         config: The algorithm's settings by name.
         planned: Trials that the plan has.
+        begin: Takes the name of the run before anything is spent.
 
     Raises:
         ValueError: If a study of this name was begun with another split.
@@ -69,9 +71,9 @@ def search(given: Any, task: Task, config: Mapping[str, Any], planned: int) -> F
         verbs = private = private_objective(objective, **config, **kept)
         sampler = _own_sampler(given)
     with _quiet(given.verbose):
-        study = _study(given, sampler, task)
-        if not verbs.finished(study):
-            _run(given, study, private, planned)
+        study = _study(given, sampler, task, verbs)
+        begin(verbs._state(study).session.run.run_id)
+        _run(given, study, private, planned, verbs)
         found = _found(given, study, verbs)
         if given.vault in (None, "memory"):  # losses that wait there no later search can find
             verbs.purge(study)
@@ -95,19 +97,18 @@ def _own_sampler(given: Any) -> BaseSampler:
     return copy.deepcopy(given.sampler)
 
 
-def _study(given: Any, sampler: Any, task: Task) -> Study:
+def _study(given: Any, sampler: Any, task: Task, verbs: Any) -> Study:
     study = optuna.create_study(
-        storage=given.storage,
-        study_name=given.study_name,
-        load_if_exists=bool(given.load_if_exists),
-        sampler=sampler,
-        direction="minimize",
-    )
+        storage=given.storage, study_name=given.study_name, sampler=sampler,
+        load_if_exists=bool(given.load_if_exists), direction="minimize",
+    )  # fmt: skip
     begun = bool(study.get_trials(deepcopy=False))  # before what another worker writes is read
     split, before = dict(task.records.split), study.user_attrs.get(SPLIT_ATTR)
     if before is None and not begun:
-        study.set_user_attr(SPLIT_ATTR, split)
-    elif before != split:
+        study.set_user_attr(SPLIT_ATTR, before := split)
+    if before == split:
+        before = _kept(verbs._state(study).session.run, split)
+    if before != split:
         raise ValueError(
             f"The study was begun with the records told apart by {before}, and now they are by "
             f"{split}: row i would be another record, and the guarantee void. Give fit the same "
@@ -116,17 +117,76 @@ def _study(given: Any, sampler: Any, task: Task) -> Study:
     return study
 
 
-def _run(given: Any, study: Study, private: Callable[[optuna.Trial], float], planned: int) -> None:
+def _kept(run: Any, split: dict[str, Any]) -> Any:
+    """Returns the split that a run began with, by its vault: a study's attribute can be edited."""
+    spent = run.charged  # by a version that kept none, for which the vault cannot vouch
+    with run.transaction() as tx:
+        known = tx.marks(SPLIT_ATTR)
+        if not known and not spent:
+            tx.mark(SPLIT_ATTR, json.dumps(split, sort_keys=True))
+    return json.loads(known[0]) if known else split
+
+
+def _run(given: Any, study: Study, private: Any, planned: int, verbs: Any) -> None:
+    """Runs the trials, at once those of one step only: others would be fitted for nothing.
+
+    Optuna loses what its last threads raise, so it is kept; where anything else was lost, one
+    thread goes on, and raises it.
+    """
     error: ObjectiveFailedError | None = None
-    with _bar(given.verbose, study, planned) as callbacks:
+    end = time.monotonic() + (math.inf if given.timeout is None else given.timeout)
+    session, at_once, raised = verbs._state(study).session, given.n_jobs or 1, _Raised(study)
+    with _bar(given.verbose, study, planned) as bar:
+        acts = [raised.keeping(act) for act in (private, *bar, *(given.callbacks or ()))]
         try:
-            study.optimize(
-                private, timeout=given.timeout, n_jobs=given.n_jobs or 1, callbacks=callbacks
-            )
+            while not verbs.finished(study) and end > time.monotonic() and not study._stop_flag:
+                told = session.run.n_told()
+                study.optimize(
+                    acts[0], None if at_once == 1 else max(1, session.open_places()),
+                    end - time.monotonic(), at_once, callbacks=acts[1:],
+                )  # fmt: skip
+                raised.again()
+                at_once = at_once if session.run.n_told() > told else 1
         except ObjectiveFailedError as failed:
             error = type(failed)(SCORING_FAILED)
+        finally:
+            raised.first = None
     if error is not None:
         raise error
+
+
+class _Raised:
+    """Keeps the first exception of trials and callbacks that run in threads, and ends the study.
+
+    Args:
+        study: The study.
+    """
+
+    def __init__(self, study: Study) -> None:
+        self._study, self.first = study, None
+
+    first: Exception | None
+
+    def keeping(self, act: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns the same function; what it raises is kept."""
+
+        @functools.wraps(act)
+        def kept(*args: Any) -> Any:
+            try:
+                return act(*args)
+            except optuna.TrialPruned:
+                raise
+            except Exception as error:
+                self.first = self.first or error
+                self._study.stop()
+                raise
+
+        return kept
+
+    def again(self) -> None:
+        """Raises what was kept."""
+        if self.first is not None:
+            raise self.first
 
 
 def _found(given: Any, study: Study, verbs: Any) -> Found:
@@ -134,8 +194,15 @@ def _found(given: Any, study: Study, verbs: Any) -> Found:
     if given.refit:
         verbs._charge_refit(study)
     trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    rows = [(t.params, t.values[0], t.user_attrs.get(_RELEASE, math.nan)) for t in trials]
-    return Found(recommended, verbs.guarantee(study), rows, {"study_": study})
+    rows = [(t.params, t.values[0], _released(t)) for t in trials]
+    told = verbs.guarantee(study), rows, {"study_": study}
+    return Found(recommended, *told, verbs.history(study), verbs.status(study))
+
+
+def _released(trial: FrozenTrial) -> float:
+    """Reads what was released: the draw, or the value where that is no estimate; or NaN."""
+    carried = trial.user_attrs[ROLE_ATTR].endswith(CARRIED)
+    return float(trial.user_attrs.get(RELEASE_ATTR, math.nan if carried else trial.values[0]))
 
 
 def _distribution(dim: Dimension) -> BaseDistribution:
@@ -156,14 +223,16 @@ def _suggested(trial: Any, name: str, wanted: BaseDistribution) -> Any:
 
 @contextmanager
 def _quiet(verbose: int) -> Iterator[None]:
-    """Optuna's line for each trial at 2 only; warnings always."""
-    before = optuna.logging.get_verbosity()
+    """Optuna's line for each trial at 2 only; warnings always, but of what fit itself raises."""
+    before, of_trials = optuna.logging.get_verbosity(), getLogger("optuna.study._optimize")
     if verbose < 2:
         optuna.logging.set_verbosity(max(before, optuna.logging.WARNING))
+        of_trials.setLevel(ERROR)
     try:
         yield
     finally:
         optuna.logging.set_verbosity(before)
+        of_trials.setLevel(NOTSET)
 
 
 @contextmanager

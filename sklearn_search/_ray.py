@@ -66,7 +66,7 @@ def trial_losses(config: dict[str, Any], *, holder: str) -> Any:
     return ray.get(task).losses(config)
 
 
-def search(given: Any, task: Task, config: Mapping[str, Any], planned: int) -> Found:
+def search(given: Any, task: Task, config: Any, planned: int, begin: Any) -> Found:
     """Runs the trials of a plan.
 
     Args:
@@ -74,6 +74,7 @@ def search(given: Any, task: Task, config: Mapping[str, Any], planned: int) -> F
         task: What a trial does.
         config: The algorithm's settings by name.
         planned: Trials that the plan has.
+        begin: Takes the name of the run before anything is spent.
 
     Raises:
         ValueError: If it shall go on with an earlier study, ``sampler`` is no searcher of Tune's,
@@ -87,13 +88,14 @@ def search(given: Any, task: Task, config: Mapping[str, Any], planned: int) -> F
     trainable = functools.partial(trial_losses, holder=name)
     if given.method == "dp-gibo":
         verbs: Any = DPGIBOSearch(**config, **kept)
-        private, callbacks = verbs.private(trainable), []
+        private, own = verbs.private(trainable), []
         tuned = {"search_alg": verbs, "num_samples": -1}
     else:
         verbs = private = private_trainable(trainable, param_space=space, **config, **kept)
-        callbacks = [verbs.callback]
+        own = [verbs.callback]
         tuned = {"search_alg": copy.deepcopy(given.sampler), "num_samples": planned}
         tuned |= {"metric": _LOSS, "mode": "min"}
+    begin(name)
     holder = ray.remote(num_cpus=0)(Holder).options(name=name).remote(task)
     try:
         results = tune.Tuner(
@@ -105,7 +107,7 @@ def search(given: Any, task: Task, config: Mapping[str, Any], planned: int) -> F
                 time_budget_s=given.timeout,
                 reuse_actors=True,
             ),
-            run_config=_run_config(given, callbacks),
+            run_config=_run_config(given, [*own, *(given.callbacks or ())]),
         ).fit()
         if results.errors:
             raise ObjectiveFailedError(_FAILED)
@@ -133,6 +135,8 @@ def _check(given: Any) -> None:
             "load_if_exists= goes on with a study of Optuna's; backend='ray' begins an experiment "
             "each time. To restore one, use raytune_searchers.DPGIBOSearch itself."
         )
+    if not all(isinstance(one, tune.Callback) for one in given.callbacks or ()):
+        raise ValueError("callbacks= of backend='ray' are ray.tune.Callback's: no study is there.")
     if given.sampler is not None and not isinstance(given.sampler, Searcher | SearchAlgorithm):
         raise ValueError(
             f"With backend='ray', sampler= takes a searcher of Ray Tune's, got a "
@@ -150,17 +154,19 @@ def _at_once(n_jobs: int | None) -> int:
 
 
 def _found(given: Any, results: Any, verbs: Any, space: Mapping[str, Any]) -> Found:
+    drawn = given.method == "dp-gibo" and given.mu != math.inf  # what stands beside an estimate
+    shown = [(r.config, r.metrics) for r in results if r.error is None and _LOSS in r.metrics]
     trials = [
-        (r.config, float(r.metrics[_LOSS]), float(r.metrics.get(_RELEASE, math.nan)))
-        for r in results
-        if r.error is None and r.metrics and _LOSS in r.metrics
+        (config, told[_LOSS], told.get(_RELEASE, math.nan if drawn else told[_LOSS]))
+        for config, told in shown
     ]
     recommended = verbs.recommend(dict(space))
     if given.refit:
         verbs._call("charge_training", f"refit/{uuid.uuid4().hex}")
     known = verbs.guarantee(results)
-    told = dataclasses.replace(known, notes=(*known.notes, _NOTE))
-    return Found(recommended, told, trials, {"results_": results})
+    claim = dataclasses.replace(known, notes=(*known.notes, _NOTE))
+    more = {"results_": results}, verbs.history(), verbs.status()
+    return Found(recommended, claim, trials, *more)
 
 
 def domain(name: str, dim: Dimension) -> Any:

@@ -6,12 +6,14 @@ would move other records when one is replaced, and the guarantee is for one that
 
 from __future__ import annotations
 
+import inspect
 import math
 import threading
 import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -27,10 +29,18 @@ from sklearn.utils.validation import _check_method_params, _num_samples
 
 from privbo_plugins.algorithms.values import value_range
 from privbo_plugins.convert import as_losses
-from privbo_plugins.errors import NotLossesError
+from privbo_plugins.errors import NotLossesError, ObjectiveFailedError, warn
+from privbo_plugins.foreign import answer
+from privbo_plugins.sanitize import call, public_name
 from sklearn_search._losses import RecordLoss
 from sklearn_search._space import Parameters
 from sklearn_search._types import as_in_training, of_training
+
+_OTHER_SHAPES = (
+    "The loss takes one target and one prediction (or a row of probabilities) of each validation "
+    "record, and y, or what the estimator predicts, has another shape. Let no step drop rows, and "
+    "of several outputs add up the losses, in a loss= of your own."
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,6 +69,28 @@ class Records:
     def n_valid(self) -> int:
         """Number of validation records; public."""
         return int(_num_samples(self.X_valid))
+
+
+def _of_protected(error: BaseException) -> ObjectiveFailedError:
+    """Tells the type of what was raised while protected records trained, and no more."""
+    return ObjectiveFailedError(
+        f"The estimator raised {public_name(error)} while it was fitted. Its text is withheld, as "
+        "training_mu= protects the training records: fit a clone on others that are not secret."
+    )
+
+
+def check_fit_params(estimator: Any, params: Mapping[str, Any]) -> None:
+    """Refuses what the estimator's ``fit`` does not take, before anything is fitted.
+
+    Raises:
+        TypeError: As a call of ``fit`` itself would.
+    """
+    known = inspect.signature(estimator.fit).parameters
+    any_name = any(known[name].kind is inspect.Parameter.VAR_KEYWORD for name in known)
+    of_splits = {"groups"}  # no fit takes it; a Pipeline trains first, and then says so
+    for name in of_splits & set(params) if any_name else set(params).difference(known):
+        told = answer("settings", name, known, "=")
+        raise TypeError(f"fit of {type(estimator).__name__} takes no {name!r}{told}")
 
 
 def given_records(
@@ -95,7 +127,8 @@ def _check_columns(X: Any, X_valid: Any) -> None:
         if len(told) == 2 and told[0] != told[1]:
             raise ValueError(
                 "X_valid must have the columns of X, in the same order, because a model that is "
-                f"fitted on X predicts X_valid: X has {told[0]}, X_valid {told[1]}."
+                "fitted on X predicts X_valid, and it has others. Take X_valid[X.columns] of a "
+                "table, and encode categories by what X holds."
             )
 
 
@@ -158,6 +191,7 @@ def _apart(
         X_valid = as_in_training(X, X_valid, "")
         y_valid = as_in_training(y, y_valid, labels=labels)
     names = names if hasattr(type(names), "to_numpy") else None
+    split = {**split, "index": names is not None}  # a study that compares one needs it again
     return Records(X, y, X_valid, y_valid, own, split, names)
 
 
@@ -199,6 +233,7 @@ class Task:
         bounds: How large it may be: ``loss_bound``, and perhaps ``clipping_norm``.
         parameters: The search space.
         error_score: "raise", or the loss of every record for a fit that fails.
+        withholds: Whether nothing may be told of what the estimator says while it is fitted.
         failure: What ends the search and may be told: what the estimator raised while it was
             fitted, training records at most, or what a loss says of shapes.
         failed_fits: What the estimator said in trials of this process that count by
@@ -212,6 +247,7 @@ class Task:
     bounds: Mapping[str, Any]
     parameters: Parameters
     error_score: Any
+    withholds: bool = False
     failure: Exception | None = None
     failed_fits: list[str] = field(default_factory=list)
     settings: Mapping[str, Any] = field(default_factory=get_config)
@@ -241,9 +277,9 @@ class Task:
                 return np.full(self.records.n_valid, math.nan)
             try:
                 losses = self.loss(model, self.records.y_valid, prediction)
-            except NotLossesError as error:
+            except NotLossesError:
                 if self.loss.speaks_of_shapes:
-                    self.failure = NotLossesError(str(error))
+                    self.failure = NotLossesError(_OTHER_SHAPES)
                 raise
             if predicted is None:
                 return losses
@@ -282,11 +318,10 @@ class Task:
     def warn_of_failed_fits(self) -> None:
         """Issues a ``FitFailedWarning`` if there were any, as other searches do."""
         if self.failed_fits:
-            warnings.warn(
+            warn(
                 f"{len(self.failed_fits)} fits failed, and count as error_score="
                 f"{self.error_score}. The last of them said: {self.failed_fits[-1]}",
                 FitFailedWarning,
-                stacklevel=2,
             )
 
     def _of_a_failed_fit(self) -> float:
@@ -294,7 +329,19 @@ class Task:
         return worst if math.isnan(self.error_score) else float(self.error_score)
 
     def fitted(self, params: Mapping[str, Any]) -> Any:
-        """A clone with these parameters, fitted on the training records."""
+        """A clone with these parameters, fitted on the training records.
+
+        Raises:
+            Exception: What the estimator raises, or an :class:`ObjectiveFailedError` in place of
+                it, where the training records are protected.
+        """
         model = clone(self.estimator).set_params(**clone(dict(params), safe=False))
         y = () if self.records.y is None else (self.records.y,)
-        return model.fit(self.records.X, *y, **self.records.fit_params)
+        fit = partial(model.fit, self.records.X, *y, **self.records.fit_params)
+        if not self.withholds:
+            return fit()
+        with _unheard:
+            fitted, error = call(fit, _of_protected)
+        if error is not None:
+            raise error
+        return fitted

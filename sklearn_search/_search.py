@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import uuid
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from numbers import Real
+from pathlib import Path
 from traceback import clear_frames
 from typing import Any
 
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.metrics import check_scoring
 from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import (
     UNUSED,
@@ -25,27 +27,35 @@ from sklearn.utils.metadata_routing import (
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from privbo_plugins import losses
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
-from privbo_plugins.algorithms.registry import entry
-from privbo_plugins.privacy.figures import together
+from privbo_plugins.algorithms.protocols import CentralPlan
+from privbo_plugins.algorithms.registry import entry, planned
+from privbo_plugins.errors import PrivacyWarning, paid_for, warn
+from privbo_plugins.foreign import no_attribute
+from privbo_plugins.privacy.accountant import compose_mu
+from privbo_plugins.privacy.figures import not_below, together
 from privbo_plugins.privacy.guarantee import Guarantee
-from privbo_plugins.privacy.settings import EpsilonSettings
+from privbo_plugins.reports import records_report
+from privbo_plugins.sessions.reader import most_trainings
 from privbo_plugins.settings import Rule, evolve, fields_of, integer, one_of, takes
-from privbo_plugins.store.vault import resolve_url
-from sklearn_search._found import Found, table_of
-from sklearn_search._losses import bounds_of, to_loss
-from sklearn_search._records import Records, Task, given_records, held_out
-from sklearn_search._settings import PrivateSearchSettings
-from sklearn_search._space import to_parameters
+from privbo_plugins.store.vault import open_vault, refuse_password, resolve_url
+from sklearn_search._found import Found, place_of, table_of
+from sklearn_search._losses import bounds_of, to_loss, warn_of_noise, warn_of_rare_class
+from sklearn_search._records import Records, Task, check_fit_params, given_records, held_out
+from sklearn_search._settings import PrivateSearchSettings, Shown
+from sklearn_search._space import check_values, to_parameters
 
 _BACKENDS: Mapping[str, str] = {
     "optuna": "sklearn_search._optuna",
     "ray": "sklearn_search._ray",
 }
 
+_LASTING = "storage=, study_name=, vault= and load_if_exists=True"
+
 NOTE = (
-    "best_estimator_ is fitted on the training records, which are not protected, and shows of the "
-    "validation records nothing beyond the released parameters; score(X, y) is computed from what "
+    "best_estimator_ is fitted on the training records and shows of the validation records "
+    "nothing beyond the released parameters; score(X, y) is computed from what "
     "it is given, and what it says of private records is not private; each call of fit spends mu "
     "anew, cross-validation of the search once a fold"
 )
@@ -58,6 +68,12 @@ _KNOWN: Mapping[str, Rule] = {
     "n_jobs": Rule(
         "an integer > 0, -1 or None", lambda n: n is None or (integer(-1).holds(n) and n != 0)
     ),
+    "refit": Rule("True or False: one loss is minimised", lambda r: isinstance(r, bool)),
+    "scoring": Rule(
+        "one of scikit-learn's names (a function would score all records: see loss=)",
+        lambda s: s is None or isinstance(s, str),
+    ),
+    "callbacks": Rule("a list or None", lambda c: c is None or isinstance(c, list | tuple)),
     "error_score": Rule(
         "'raise', or the loss of every record where the estimator cannot be fitted (numpy.nan "
         "for the worst)",
@@ -67,23 +83,20 @@ _KNOWN: Mapping[str, Rule] = {
 """What some settings may hold, which is checked when ``fit`` begins."""
 
 
+def _of_fit(name: str) -> bool:
+    """Checks whether an attribute is one that ``fit`` makes."""
+    return name.endswith("_") and not name.startswith("_")
+
+
 def _has(name: str) -> Callable[[Any], bool]:
     """Checks whether a search has something of its estimator's."""
 
     def check(search: Any) -> bool:
-        _check_refit(search, name)
-        getattr(getattr(search, "best_estimator_", search.estimator), name)
+        coming = search.refit and "best_estimator_" not in vars(search)
+        getattr(search.estimator if coming else search.best_estimator_, name)
         return True
 
     return check
-
-
-def _check_refit(search: Any, name: str) -> None:
-    if not search.refit:
-        raise AttributeError(
-            f"{name} needs a fitted estimator, and refit=False makes none. Fit one by yourself: "
-            "clone(search.estimator).set_params(**search.best_params_).fit(...)"
-        )
 
 
 def _of_estimator(name: str) -> Any:
@@ -115,8 +128,15 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
     Attributes:
         best_params_: The recommended parameters, from releases alone.
         best_estimator_: Fitted with them on the training records, with ``refit=True``.
+        best_index_: The trial in ``cv_results_`` that has them. A search that ends before its plan
+            may recommend what no trial has evaluated, and then has neither this nor the next.
+        best_score_: ``mean_test_score`` of that trial, a noisy draw as all of them.
         guarantee_: What may be claimed, and what not.
-        trials_: Columns with the parameters of each trial and what was released of it.
+        cv_results_: Columns, one entry a trial, for ``pandas.DataFrame``: ``params``, ``param_*``,
+            ``mean_test_score`` (what was released of it, as scikit-learn signs it: accuracy, or
+            the negated loss; NaN if nothing was), ``std_test_score`` (standard deviation of its
+            noise, not of folds), ``rank_test_score``, and ``loss`` (what the study shows: the
+            release, or an estimate of the mean loss from all releases up to it).
         n_valid_: Number of validation records.
         study_: Optuna's study (``backend="optuna"``).
         results_: Tune's results (``backend="ray"``).
@@ -139,6 +159,11 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
     def __init__(self, given: PrivateSearchSettings) -> None:
         for name in fields_of(PrivateSearchSettings):
             setattr(self, name, getattr(given, name))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Takes URLs as texts that no representation prints a password of."""
+        url = name in ("storage", "vault") and type(value) is str
+        super().__setattr__(name, Shown(value) if url else value)
 
     def fit(
         self, X: Any, y: Any = None, *, X_valid: Any = None, y_valid: Any = None, **params: Any
@@ -170,6 +195,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         del X, y, X_valid, y_valid, params
         error = _error_of(fitting)
         del fitting
+        if isinstance(error, KeyboardInterrupt):
+            error = KeyboardInterrupt(self._interrupted())
         if error is not None:
             raise _of_others(error)
         return self
@@ -178,12 +205,105 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         given = self._given()
         if _routing_enabled():
             params = process_routing(self, "fit", **params).estimator.fit
+        check_fit_params(given.estimator, params)
         task = self._task(given, self._records(given, X, y, X_valid, y_valid, params))
-        goes_on = given.load_if_exists and given.study_name is not None
-        run = f"{given.storage}/{given.study_name}" if goes_on else uuid.uuid4().hex
-        mu = EpsilonSettings(given.mu, epsilon=given.epsilon, delta=given.delta).mu
-        self._fits: dict[str, float] = getattr(self, "_fits", {}) | {run: mu}
-        self._keep(_searched(given, task), task)
+        self._keep(*_searched(given, task, self._begin), task)
+
+    def _begin(self, run: str, mu: float, training: float) -> None:
+        """Counts a run before it spends anything, and says what all runs amount to.
+
+        A run that goes on is counted once, by its most; no later fit lowers that.
+        """
+        before: dict[str, tuple[float, float]] = vars(self).get("_fits", {})
+        known = before.get(run, (0.0, 0.0))
+        fits = before | {run: (max(known[0], mu), max(known[1], training))}
+        if run not in before and math.isfinite(mu):
+            for note in _together(fits):
+                warn(f"fit spends anew: {note}.", PrivacyWarning)
+            if others := self._other_runs({run, *before}):
+                warn(
+                    f"fit spends anew, and the vault holds {others} other runs: for a record that "
+                    f"is in several, squares of mu add up. To go on with one, give {_LASTING}.",
+                    PrivacyWarning,
+                )
+        self._fits = fits
+        self._claim()
+
+    def _claim(self) -> None:
+        """Says in the guarantee of the last search what all runs so far amount to."""
+        if "_found" in vars(self):
+            known: Guarantee = self._found.guarantee
+            notes = (*_together(self._fits), *known.notes, NOTE)
+            self.guarantee_: Guarantee = dataclasses.replace(known, notes=notes)
+
+    @property
+    def _lasts(self) -> bool:
+        """Tells if another fit of the same settings goes on with the run of this one."""
+        kept = self.vault not in (None, "memory")
+        return bool(kept and self.load_if_exists and self.storage and self.study_name)
+
+    def _other_runs(self, own: set[str]) -> int:
+        """Counts runs of a lasting vault beside one that is begun there, not gone on with."""
+        if self._lasts or self.vault in (None, "memory"):
+            return 0
+        from privbo_plugins.sessions.stored import runs_of  # it brings more than a search needs
+
+        runs = runs_of(open_vault(self.vault, create=False))
+        return sum(other.run_id not in own for other in runs)
+
+    def _interrupted(self) -> str:
+        """Says what an interrupted fit has spent, and how to go on."""
+        spent = not_below(compose_mu(mu for mu, _ in vars(self).get("_fits", {}).values()), 4)
+        way = "goes on" if self._lasts else f"spends anew; with {_LASTING} it would go on"
+        return f"All fits of this object have spent mu = {spent} at most; calling fit again {way}."
+
+    def plan(
+        self, search_space: Mapping[str, Any] | None = None, n_records: int | None = None,
+        *, seconds_per_trial: float | None = None, n_workers: int | None = None,
+    ) -> CentralPlan:  # fmt: skip
+        """Tells, before any ``fit``, what a search over so many validation records would do.
+
+        Args:
+            search_space: As ``param_distributions``; None for the search's own.
+            n_records: Number of validation records.
+            seconds_per_trial: How long a fit and its scoring take, if you know it: then the plan
+                says how long the search does.
+            n_workers: Trials that run at once; None for ``n_jobs``, or 1.
+
+        Returns:
+            The plan; printing it shows trials, releases, noise and time.
+
+        Raises:
+            ValueError: For settings that make no sense.
+
+        Warns:
+            UtilityWarning: If the noise is likely to drown the signal.
+        """
+        integer(1).check("plan() reads no data: n_records=, of the validation records,", n_records)
+        given = self._given()
+        if search_space is not None:
+            given = evolve(given, param_distributions=search_space)
+        task = self._task(given, Records(None, (), None, (), {}, {}))
+        made: CentralPlan = _planned(given, task, _config(given, task), n_records)[1]
+        at_once = max(given.n_jobs or 1, 1) if n_workers is None else n_workers
+        return made.presented(seconds_per_trial, at_once)
+
+    def report(self, path: str | Path) -> Path:
+        """Writes an HTML page: guarantee, recommendation, what has been released, in pictures.
+
+        Args:
+            path: Where to write.
+
+        Returns:
+            The path written.
+
+        Raises:
+            ImportError: If the ``viz`` extra is not installed.
+        """
+        check_is_fitted(self)
+        found, title = self._found, f"Private tuning report: {type(self.estimator).__name__}"
+        page = records_report(title, self.guarantee_, found.history, found.values)
+        return dataclasses.replace(page, status=found.status).write(path)
 
     def _given(self) -> PrivateSearchSettings:
         """The settings as they are now, checked as far as they can be without records.
@@ -194,9 +314,15 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         given = PrivateSearchSettings(**self.get_params(deep=False))
         if given.sampler is not None:
             given = evolve(given, method="released-means")
+        if given.n_iter is not None:
+            if given.n_trials not in (None, given.n_iter):
+                raise ValueError("n_iter= is another name of n_trials=: give one of them.")
+            given = evolve(given, n_trials=given.n_iter)
         for name, rule in _KNOWN.items():
             rule.check(name, getattr(given, name))
-        _check_vault(given.vault)
+        if given.vault is not None and given.vault != "memory":
+            resolve_url(given.vault)
+            refuse_password(str(given.vault), "a search pickles with its other settings")
         return given
 
     @staticmethod
@@ -216,23 +342,26 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
                 f"{type(estimator).__name__} requires y to be passed, but the target y is None."
             )
         parameters = to_parameters(given.param_distributions, estimator.get_params())
-        loss = to_loss(given, estimator)
-        return Task(
-            estimator, records, loss, bounds_of(given, loss), parameters, given.error_score
-        )
+        loss = to_loss(given, estimator, records.y)
+        if given.error_score == "raise":
+            check_values(estimator, parameters)
+        bounds, withholds = bounds_of(given, loss), given.training_mu is not None
+        return Task(estimator, records, loss, bounds, parameters, given.error_score, withholds)
 
-    def _keep(self, found: Found, task: Task) -> None:
+    def _keep(self, found: Found, noise: float, task: Task) -> None:
         """Takes what was released, and nothing of the validation records."""
+        for name in filter(_of_fit, list(vars(self))):
+            delattr(self, name)  # of an earlier fit
         self.best_params_ = task.parameters.decoded(found.values)
-        self.guarantee_: Guarantee = dataclasses.replace(
-            found.guarantee,
-            notes=(*found.guarantee.notes, NOTE, *together(list(self._fits.values()))),
-        )
-        self.trials_ = table_of(found, task.parameters)
+        self._found = found
+        self._claim()
+        best = float(isinstance(task.loss.of, losses.ZeroOne))  # an accuracy, or a negated loss
+        self.cv_results_ = table_of(found, task.parameters, best=best, noise=noise)
         self.n_valid_ = task.records.n_valid
-        for name in ("best_estimator_", "feature_names_in_", "study_", "results_"):
-            self.__dict__.pop(name, None)  # of an earlier fit
         self.__dict__.update(found.shown)
+        if (place := place_of(found, task.parameters)) is not None:
+            self.best_index_ = place
+            self.best_score_ = float(self.cv_results_["mean_test_score"][place])
         if self.refit:
             self.best_estimator_ = task.fitted(self.best_params_)
             if hasattr(self.best_estimator_, "feature_names_in_"):
@@ -241,19 +370,19 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
     # What the fitted estimator does ---------------------------------------------------------
 
     def score(self, X: Any, y: Any = None, **params: Any) -> float:
-        """The fitted estimator's own score on the given records. It is not private.
+        """The fitted estimator's score on the given records, as ``scoring``. It is not private.
 
         Args:
             X: Records (n, ...), which no guarantee covers here.
             y: Their targets.
             **params: For the estimator's ``score``, where metadata routing is enabled.
         """
-        _check_refit(self, "score")
         check_is_fitted(self)
         _raise_for_params(params, self, "score")
         if _routing_enabled():
             params = process_routing(self, "score", **params).estimator.score
-        return self.best_estimator_.score(X, y, **params)  # type: ignore[no-any-return]
+        scorer = check_scoring(self.best_estimator_, scoring=self.scoring)
+        return scorer(self.best_estimator_, X, y, **params)  # type: ignore[no-any-return]
 
     predict = _of_estimator("predict")
     predict_proba = _of_estimator("predict_proba")
@@ -277,10 +406,15 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
 
     # What scikit-learn asks -----------------------------------------------------------------
 
+    def __getattr__(self, name: str) -> Any:
+        """Says why an attribute is missing: before ``fit``, or one of another tool's."""
+        if _of_fit(name):
+            check_is_fitted(self)
+        return no_attribute(self, name)
+
     @property
     def classes_(self) -> Any:
         """Class labels, of a classifier that was fitted."""
-        _has("classes_")(self)
         return self.best_estimator_.classes_
 
     @property
@@ -290,16 +424,12 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
 
     def __sklearn_is_fitted__(self) -> bool:
         """Checks whether there is a recommendation."""
-        return hasattr(self, "best_params_")
+        return "best_params_" in vars(self)
 
     def __sklearn_tags__(self) -> Any:
         """The estimator's own."""
-        tags, inner = super().__sklearn_tags__(), get_tags(self.estimator)
-        tags.estimator_type = inner.estimator_type
-        tags.classifier_tags = inner.classifier_tags
-        tags.regressor_tags = inner.regressor_tags
-        tags.input_tags = inner.input_tags
-        tags.target_tags = inner.target_tags
+        tags = get_tags(self.estimator)
+        tags.array_api_support = False
         tags.target_tags.multi_output = False  # a record has one loss
         tags.non_deterministic = True  # noise is never drawn twice
         return tags
@@ -351,37 +481,51 @@ class _ToldError(Exception):
         self.error = error
 
 
-def _check_vault(vault: str | None) -> None:
-    """Refuses a URL with a password: a search shows its settings, and is pickled with them."""
-    if vault is None or vault == "memory" or str(vault).startswith("env:"):
-        return
-    if resolve_url(vault).password is not None:
-        raise ValueError(
-            "The vault's URL holds a password, which a search shows and pickles with its other "
-            "settings. Put the URL into an environment variable and pass "
-            "vault='env:NAME_OF_THE_VARIABLE', or keep the password in ~/.pgpass."
-        )
+def _together(fits: Mapping[str, tuple[float, float]]) -> tuple[str, ...]:
+    """Composes runs, for validation records and, where any run says it, for training records."""
+    mus, trainings = zip(*fits.values(), strict=True)
+    declared = any(map(math.isfinite, trainings))
+    return together(mus) + (together(trainings, "training record") if declared else ())
 
 
-def _searched(given: Any, task: Task) -> Found:
+def _searched(given: Any, task: Task, begin: Callable[..., None]) -> tuple[Found, float]:
     """Runs the search's backend.
+
+    Args:
+        given: The settings.
+        task: What a trial does.
+        begin: Takes the run's name, and its most ``mu`` and ``training``, before it spends any.
+
+    Returns:
+        What it found, and the noise of a released value (NaN where none is planned).
 
     Raises:
         _ToldError: If a trial failed for a reason that may be told, unlike the host's own words.
     """
-    known, config = entry(given.method), _config(given, task)
-    plan = known.load_algorithm().make_plan(
-        known.load_config()(**config), task.parameters.space, task.records.n_valid
-    )
+    config = _config(given, task)
+    made, plan = _planned(given, task, config, task.records.n_valid)
+    warn_of_rare_class(given, task.estimator, task.records.y)
+    most = max(most_trainings(None), most_trainings(plan))
+    training = math.inf if given.training_mu is None else given.training_mu * math.sqrt(most)
     backend = import_module(_BACKENDS[given.backend])
+    begun = partial(begin, mu=made.mu, training=training)
     try:
-        found: Found = backend.search(given, task, config, plan.n_trials)
+        found: Found = backend.search(given, task, config, plan.n_trials, begun)
     except Exception:
         if task.failure is not None:
             raise _ToldError(task.failure) from None
         raise
-    task.warn_of_failed_fits()
-    return found
+    with paid_for():
+        task.warn_of_failed_fits()
+    return found, plan.value_noise if plan.mu_value else math.nan
+
+
+def _planned(given: Any, task: Task, config: Any, n_records: Any) -> tuple[Any, Any]:
+    """The algorithm's settings, and the plan that it makes of them."""
+    made = entry(given.method).load_config()(**config)
+    plan = planned(made, task.parameters.space, n_records)
+    warn_of_noise(task.loss, given.y_range, plan.value_noise)
+    return made, plan
 
 
 def _config(given: Any, task: Task) -> dict[str, Any]:

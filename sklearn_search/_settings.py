@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
 from privbo_plugins.settings import again, setting, settings
+from privbo_plugins.store.vault import masked
+
+
+class Shown(str):
+    """A URL of which representations of an estimator print no password.
+
+    Example:
+        >>> Shown("postgresql://ann:secret@host/db")
+        'postgresql://ann:***@host/db'
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return repr(masked(str(self)))
 
 
 @settings(eq=False)
@@ -22,8 +38,14 @@ class RunSettings:
     )
     loss: str | Callable[..., Any] | None = setting(
         "What is minimised, one number a validation record: zero_one, brier, bounded_log, log, "
-        "squared, absolute, ``privbo_plugins.losses.pinball(q)``, or a function of (y_true, "
-        "prediction). None is zero_one for a classifier.",
+        "squared, absolute, balanced (0-1 loss with the training records' class weights), "
+        "``privbo_plugins.losses.pinball(q)``, or a function of (y_true, prediction). None is "
+        "``scoring``, or zero_one for a classifier.",
+        default=None,
+    )
+    scoring: str | None = setting(
+        "In place of ``loss``, scikit-learn's name of it: accuracy, neg_log_loss, "
+        "neg_brier_score, neg_mean_absolute_error, neg_mean_squared_error.",
         default=None,
     )
     response_method: str | None = setting(
@@ -71,9 +93,9 @@ class RunSettings:
     load_if_exists: bool = setting(
         "Go on with the study of this name; needs the ``vault`` that it began with.", default=False
     )
-    vault: str | None = setting(
+    vault: str | Path | None = setting(
         "Where losses wait for their release, and the ledger lies: None for memory, "
-        "``sqlite:///private.db``, ``postgresql://...`` or ``env:NAME`` to resume a study.",
+        "``private.db``, ``postgresql://...`` or ``env:NAME`` to resume a study.",
         default=None,
     )
     n_jobs: int | None = setting(
@@ -95,6 +117,9 @@ class RunSettings:
         default="raise",
     )
     verbose: int = setting("0 for silence, 1 for a bar, 2 for the host's own lines.", default=0)
+    callbacks: Sequence[Any] | None = setting(
+        "Optuna's, functions of (study, trial); on Ray ``ray.tune.Callback``.", default=None
+    )
 
 
 @settings(eq=False, checked=False)
@@ -107,6 +132,7 @@ class PrivateSearchSettings(GIBOConfig, RunSettings):
         '"released-means".',
         default=None,
     )
+    n_iter: int | None = setting("Another name of ``n_trials``.", default=None)
     loss_bound: float | tuple[float, float] | None = setting(  # type: ignore[assignment]
         "Losses are clipped to [0, loss_bound], or (low, high), before they are released; None "
         "for what belongs to the loss.",

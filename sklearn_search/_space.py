@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
+from sklearn.utils._param_validation import InvalidParameterError
 
 from privbo_plugins.spaces import Categorical, Dimension, Float, Int, Space
 
@@ -90,6 +92,26 @@ def to_parameters(given: Any, known: Iterable[str]) -> Parameters:
     return Parameters(dimensions, choices)
 
 
+def check_values(estimator: Any, parameters: Parameters) -> None:
+    """Asks an estimator of scikit-learn's, before any fit, for the ends of ranges and for choices.
+
+    Raises:
+        ValueError: If it refuses one of these values.
+    """
+    for name, dim in parameters.dimensions.items():
+        for value in dim.choices if isinstance(dim, Categorical) else (dim.low, dim.high):
+            model = clone(estimator).set_params(**parameters.decoded({name: value}))
+            owner = model.get_params().get(name.rpartition("__")[0], model)
+            try:
+                if hasattr(owner, "_parameter_constraints"):
+                    owner._validate_params()
+            except InvalidParameterError as error:
+                raise ValueError(
+                    f"param_distributions[{name!r}] reaches {value!r}, where nothing can be "
+                    f"fitted: {error} Both ends of a range are tried: move this one."
+                ) from None
+
+
 def _refuse_unknown(given: Mapping[str, Any], known: Iterable[str]) -> None:
     names = list(known)
     for name in given:
@@ -124,7 +146,7 @@ def _dimension(name: str, wanted: Any) -> tuple[Dimension, Mapping[str, Any]]:
             return _OF_OPTUNA[kind.__name__](wanted), {}
         if kind.__name__ != "CategoricalDistribution":
             raise ValueError(f"{told} is none of Optuna's present ones. {_FIX}.")
-        wanted = wanted.choices
+        wanted = list(wanted.choices)
     if isinstance(wanted, np.ndarray) and wanted.ndim == 1:
         wanted = wanted.tolist()
     if isinstance(wanted, Sequence) and not isinstance(wanted, str | bytes):
@@ -153,6 +175,8 @@ def _is_shifted(frozen: Any) -> bool:
 
 def _of_choices(name: str, given: Sequence[Any]) -> tuple[Categorical, Mapping[str, Any]]:
     choices = [choice.item() if isinstance(choice, np.generic) else choice for choice in given]
+    if isinstance(given, tuple):
+        _refuse_pair(name, choices)
     if not choices:
         raise ValueError(f"param_distributions[{name!r}] is empty. {_FIX}.")
     if all(map(_is_plain, choices)):
@@ -163,12 +187,25 @@ def _of_choices(name: str, given: Sequence[Any]) -> tuple[Categorical, Mapping[s
     return Categorical(tuple(labels)), labels
 
 
+def _refuse_pair(name: str, given: list[Any]) -> None:
+    """Asks about two numbers, also with the name of a scale: a range, or choices."""
+    kinds = [type(entry) for entry in given]
+    if len(kinds) > 1 and {*kinds[:2]} <= {int, float} and kinds[2:] in ([], [str]):
+        low, high = sorted(given[:2])
+        wanted = "FloatDistribution" if float in kinds else "IntDistribution"
+        scale = ", log=True" if low > 0 and float in kinds else ""
+        raise ValueError(
+            f"param_distributions[{name!r}] may be a range or choices: write a range as Optuna's "
+            f"{wanted}({low}, {high}{scale}), and choices as the list {given}."
+        )
+
+
 def _is_plain(choice: Any) -> bool:
     return choice is None or type(choice) in (bool, int, float, str)
 
 
 def _label(index: int, choice: Any) -> str:
-    """What is stored of a choice, the same in every process: of objects no more than their type.
+    """Names a choice as it is stored, alike in every process: of objects no more than the type.
 
     Example:
         >>> _label(0, (50, 20)), _label(1, object()), _label(2, len)

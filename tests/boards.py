@@ -113,6 +113,20 @@ class Browser:
             )
         )
 
+    def beyond(self, address: str, width: int, *, dark: bool = False) -> int:
+        """How many pixels of a page lie beside a window of that width, as a phone has it."""
+        self._call("Emulation.setDeviceMetricsOverride", width=width, height=HEIGHT,
+                   deviceScaleFactor=1, mobile=width < 600)  # fmt: skip
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._call("Emulation.setEmulatedMedia", features=[scheme])
+        self._call("Page.navigate", url=address)
+        until = time.monotonic() + PATIENCE
+        here = json.dumps(address)
+        while not self._eval(f"location.href == {here} && document.readyState == 'complete'"):
+            assert time.monotonic() < until, f"{address} was never complete"
+            time.sleep(0.05)
+        return int(self._eval("document.scrollingElement.scrollWidth")) - width
+
     def ids(self) -> set[str]:
         """Names of the page's elements."""
         return set(self._eval("[...document.querySelectorAll('[id]')].map(e => e.id)"))

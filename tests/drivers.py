@@ -63,9 +63,9 @@ class System:
     whole: int | None = None
 
     @property
-    def named(self) -> dict[str, str]:
+    def named(self) -> dict[str, Any]:
         """What ``private`` is told of a user, where there is a ledger of users."""
-        return {"user_id": "Jane"} if "user_budget" in self.settings else {}
+        return {"user_id": lambda _: "Jane"} if "user_budget" in self.settings else {}
 
 
 def _rewards(name: str) -> System:

@@ -15,8 +15,10 @@ block without a language is a picture.
 from __future__ import annotations
 
 import ast
+import bisect
 import io
 import json
+import os
 import re
 import shlex
 import sqlite3
@@ -34,13 +36,15 @@ from unittest.mock import patch
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-ELSEWHERE = ROOT / "docs" / "extending.md"
-"""Its blocks are compared with the files that they name, and run by tests/test_extending.py."""
+ELSEWHERE = [ROOT / "docs" / name for name in ("extending.md", "any-host.md")]
+"""Their blocks are compared with the files that they name, and run by tests/test_extending.py."""
+RECIPES = [page for page in PAGES if page.name.startswith("how-to-")]
+"""Each section of these goes on from the page's first block alone, in a folder of its own."""
 
 MARK = "\x1e"
 NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?"
 SHELL = ("console", "bash", "sh")
-READING = ("", "text", "mermaid", "diff", "{toctree}", "{eval-rst}")
+READING = ("", "text", "mermaid", "diff", "{toctree}", "{include}", "{eval-rst}")
 """What is for readers, or for Sphinx, of which tests/test_site.py makes the site."""
 FENCE = re.compile(
     r"(?:^<!-- (?P<note>[^\n]*) -->\n+)?"
@@ -74,6 +78,22 @@ def blocks(page: Path) -> list[Block]:
         )
         for found in FENCE.finditer(text)
     ]
+
+
+def headings(page: Path) -> list[tuple[int, str]]:
+    """Line and text of each heading of a page."""
+    text = FENCE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), page.read_text())
+    found = re.finditer(r"^#+ (.+)$", text, re.MULTILINE)
+    return [(text.count("\n", 0, one.start()) + 1, one[0]) for one in found]
+
+
+def sections(page: Path) -> list[list[Block]]:
+    """A page's blocks before its first heading of second order, and below each of these."""
+    lines = [line for line, heading in headings(page) if heading.startswith("## ")]
+    parts: list[list[Block]] = [[] for _ in range(len(lines) + 1)]
+    for block in blocks(page):
+        parts[bisect.bisect(lines, block.line)].append(block)
+    return parts
 
 
 def commands(block: Block) -> list[str]:
@@ -140,9 +160,10 @@ PARSERS: dict[str, Callable[[Block], object]] = {
 
 def parse(block: Block) -> None:
     """Reads a block as what it says that it is."""
-    if block.language not in PARSERS:
-        raise ValueError(f"Nothing reads a block of {block.language!r}; known are {[*PARSERS]}.")
-    PARSERS[block.language](block)
+    language = re.sub(r"^(\{.*\}).*", r"\1", block.language)  # a directive may have an argument
+    if language not in PARSERS:
+        raise ValueError(f"Nothing reads a block of {language!r}; known are {[*PARSERS]}.")
+    PARSERS[language](block)
 
 
 def check_command(words: list[str]) -> None:
@@ -199,19 +220,33 @@ def run(page: Path, after: str = "") -> None:
     warnings.simplefilter("error", UtilityWarning)  # no example whose noise drowns what it shows
     main = ModuleType("__main__")
     sys.modules["__main__"] = main  # functions of the page travel to other processes by value
-    for block in (one for one in blocks(page) if one.runs):
+    first, *others = sections(page)
+    _run(page, first, main.__dict__)
+    begun, home = dict(main.__dict__), Path.cwd()
+    for number, section in enumerate(others):
+        if page in RECIPES:
+            main.__dict__.clear()
+            main.__dict__.update(begun)
+            folder = home / f"recipe-{number}"
+            folder.mkdir()
+            os.chdir(folder)
+        _run(page, section, main.__dict__)
+    exec(after, main.__dict__)
+
+
+def _run(page: Path, section: list[Block], names: dict[str, Any]) -> None:
+    for block in (one for one in section if one.runs):
         print(f"\n{MARK}{block.line}", flush=True)
         if block.language == "python":
             # tracebacks point into the page
             code = "\n" * (block.line - 1) + block.code
-            exec(compile(code, str(page), "exec"), main.__dict__)
+            exec(compile(code, str(page), "exec"), names)
             continue
         for command in commands(block):
             if command.startswith("make "):
                 check_command(shlex.split(command, comments=True))
             else:
                 subprocess.run(["bash", "-c", command], check=True)
-    exec(after, main.__dict__)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""docs/extending.md: all code on the page is the code of the files that it names, or runs here."""
+"""docs/extending.md, any-host.md: all code is that of the files that it names, or runs here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from tests.inside import session_in
 from tests.sixth import SixthConfig
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "extending.md"
 
 MU, T, N = 1.0, 20, 300
 """Budget, trials and records of every run on the page."""
@@ -31,7 +30,12 @@ class Block(NamedTuple):
 
 
 def blocks() -> list[Block]:
-    fenced = [one for one in pages.blocks(PAGE) if one.language]
+    fenced = [
+        one
+        for page in pages.ELSEWHERE
+        for one in pages.blocks(page)
+        if one.language not in pages.READING
+    ]
     return [Block(*_labelled(one.language), one.code) for one in fenced]
 
 
@@ -49,7 +53,7 @@ def ran(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, A
     (code,) = [block.code for block in blocks() if (block.what, block.name) == ("run", name)]
     monkeypatch.chdir(folder)
     defined: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(code, f"{PAGE.name}, {name}", "exec"), defined)
+    exec(compile(code, f"extending, {name}", "exec"), defined)
     return defined
 
 
@@ -72,8 +76,8 @@ def check_guarantee(guarantee: Any, printed: str) -> None:
     assert guarantee.protected
     assert (guarantee.mu, guarantee.n_releases, guarantee.n_records) == (MU, T, N)
     assert guarantee.mu_spent == pytest.approx(MU)
-    assert "means of clipped values, one a trial" in printed
-    assert "Everything this run publishes is 1-GDP" in printed
+    assert "means of clipped values, one a trial" in guarantee.details()
+    assert "mu = 1 (Gaussian differential privacy)" in printed
 
 
 # The page and the files -------------------------------------------------------------------------
@@ -92,7 +96,11 @@ def test_what_is_said_to_stand_in_a_file_stands_there() -> None:
 
 
 def test_every_file_that_is_named_exists() -> None:
-    named = set(re.findall(r"`((?:\w+/)+\w*(?:\.py)?)`", PAGE.read_text()))
+    named = set(
+        re.findall(
+            r"`((?:\w+/)+\w*(?:\.py)?)`", "".join(page.read_text() for page in pages.ELSEWHERE)
+        )
+    )
     assert len(named) > 10
     missing = [name for name in named if not (ROOT / name).exists()]
     assert missing == []
@@ -111,7 +119,7 @@ def test_it_runs_on_optuna(
     check_noise([(trial.params["x"], trial.value) for trial in study.trials])
     check_guarantee(sampler.guarantee(study), capsys.readouterr().out)
     assert sampler.recommend(study) == study.best_params
-    assert "1-GDP" in (tmp_path / "sixth.html").read_text()
+    assert "mu = 1 (Gaussian" in (tmp_path / "sixth.html").read_text()
 
 
 class Tuner:
@@ -148,7 +156,7 @@ def test_it_runs_on_ray_tune(
         check_guarantee(search.guarantee(results), capsys.readouterr().out)
         best = min(results, key=lambda trial: trial.metrics["loss"])
         assert search.recommend() == best.config
-    assert "1-GDP" in (tmp_path / "sixth-on-ray.html").read_text()
+    assert "mu = 1 (Gaussian" in (tmp_path / "sixth-on-ray.html").read_text()
 
 
 def test_it_runs_on_the_third_host(
@@ -169,7 +177,7 @@ def test_rewards_of_users_run_on_the_third_host(
     assert guarantee.protected
     assert (guarantee.n_evaluations, guarantee.most_evaluations) == (3, 1)
     assert loop.recommend()["volume"] in range(11)
-    assert "1-LDP" in capsys.readouterr().out
+    assert "epsilon = 1 at delta = 0 in each" in capsys.readouterr().out
 
 
 @pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:ray.*")

@@ -78,7 +78,7 @@ def test_an_index_shows_the_readme_without_links_that_lead_nowhere(
 @pytest.mark.slow
 def test_every_extra_of_the_wheel_is_tried(files: tuple[Path, Path]) -> None:
     offered = set(metadata(files[0]).get_all("Provides-Extra", []))
-    assert set(SMOKE) - {""} == offered - {"dev", "docs", "examples", "mutants"}
+    assert set(SMOKE) - {""} == offered - {"demo", "dev", "docs", "examples", "mutants", "torch"}
 
 
 def test_the_table_of_sizes_is_what_was_measured() -> None:

@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import abc
 import math
-import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.errors import UtilityWarning
+from privbo_plugins.errors import UtilityWarning, warn
+from privbo_plugins.settings import POSITIVE, integer
 from privbo_plugins.spaces import Space
 
 ATTEMPTS = 3
@@ -138,8 +138,19 @@ class Words:
     not_covered: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
 class NoisyPlan(abc.ABC):
-    """The base of all plans, which are dataclasses: they say where noise hides the signal."""
+    """The base of all plans, which are dataclasses: they say where noise hides the signal.
+
+    Attributes:
+        seconds_per_trial: How long a trial takes; None if it is not known.
+        n_workers: Trials that run at once.
+        host_note: Lines in which a host says how to run it.
+    """
+
+    seconds_per_trial: float | None = None
+    n_workers: int = 1
+    host_note: str = ""
 
     @property
     @abc.abstractmethod
@@ -153,12 +164,69 @@ class NoisyPlan(abc.ABC):
     def warn_if_noise_dominates(self) -> None:
         """Issues a :class:`UtilityWarning` where the noise is likely to hide the signal."""
         if self.noise_dominates:
-            warnings.warn(self.noise_warning(), UtilityWarning, stacklevel=3)
+            warn(self.noise_warning(), UtilityWarning)
+
+    def presented(
+        self, seconds_per_trial: float | None = None, n_workers: int = 1, host_note: str = ""
+    ) -> Self:
+        """Returns the plan with its time, and warns where the noise is likely to hide the signal.
+
+        Args:
+            seconds_per_trial: How long a trial takes; None if it is not known.
+            n_workers: Trials that run at once.
+            host_note: Lines in which a host says how to run it.
+
+        Raises:
+            ValueError: If they are no positive numbers.
+        """
+        integer(1).check("n_workers", n_workers)
+        if seconds_per_trial is not None:
+            POSITIVE.check("seconds_per_trial", seconds_per_trial)
+        self.warn_if_noise_dominates()
+        return replace(
+            self, seconds_per_trial=seconds_per_trial, n_workers=n_workers, host_note=host_note
+        )
+
+    @property
+    def turns(self) -> int:
+        """Trials that run one after another while others run beside them; 0 if none is planned."""
+        return math.ceil(getattr(self, "n_trials", 0) / self.n_workers)
+
+    @property
+    def seconds(self) -> float | None:
+        """Adds up all trials; None if the time of one is not known."""
+        return self.seconds_per_trial and self.turns * self.seconds_per_trial
+
+    def _last_lines(self) -> list[str]:
+        """Says how long it takes, where that is known, and whether noise hides the signal."""
+        lines = ["  WARNING: the noise is likely to drown the signal"] * self.noise_dominates
+        if self.seconds and self.seconds_per_trial:
+            total, each = lasting(self.seconds), lasting(self.seconds_per_trial)
+            time = f"  time: about {total}, with trials of {each}, {self.n_workers} at a time"
+            lines.insert(0, time)
+        return [*lines, *self.host_note.splitlines()]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields; infinities as the string "inf"."""
+        """JSON-ready fields, and the time if it is known; infinities as the string "inf"."""
         fields: Any = self
-        return {k: "inf" if v == math.inf else v for k, v in asdict(fields).items()}
+        told = asdict(fields) | {"seconds": self.seconds}
+        left = {"host_note"} | (_TIME if self.seconds is None else set())
+        return {k: "inf" if v == math.inf else v for k, v in told.items() if k not in left}
+
+
+_TIME = {"seconds", "seconds_per_trial", "n_workers"}
+
+
+def lasting(seconds: float) -> str:
+    """Words a time in the unit that people say it in.
+
+    Example:
+        >>> lasting(9.4), lasting(1200), lasting(117 * 1200), lasting(7e5)
+        ('9.4 s', '20 min', '39 h', '8.1 days')
+    """
+    units = ((86400 * 3, 86400, "days"), (7200, 3600, "h"), (120, 60, "min"), (0, 1, "s"))
+    length, unit = next((length, name) for least, length, name in units if seconds >= least)
+    return f"{float(f'{seconds / length:.2g}'):g} {unit}"
 
 
 class CentralPlan(Protocol):
@@ -176,6 +244,12 @@ class CentralPlan(Protocol):
 
     def warn_if_noise_dominates(self) -> None:
         """Issues a ``UtilityWarning`` where the noise is likely to hide the signal."""
+        ...
+
+    def presented(
+        self, seconds_per_trial: float | None = None, n_workers: int = 1, host_note: str = ""
+    ) -> Self:
+        """Returns the plan with its time, and warns as above: see :class:`NoisyPlan`."""
         ...
 
 

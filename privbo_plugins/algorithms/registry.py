@@ -12,6 +12,8 @@ from importlib import import_module
 from typing import Any, cast
 
 from privbo_plugins.algorithms.protocols import CentralAlgorithm, CentralConfig
+from privbo_plugins.privacy.figures import warn_of_delta
+from privbo_plugins.spaces import Space
 
 CENTRAL, REWARD, ROW = "central", "reward", "row"
 DISTRIBUTED, FEDERATED = "distributed", "federated"
@@ -171,6 +173,12 @@ def algorithm_of(config: CentralConfig) -> type[CentralAlgorithm]:
         ValueError, TypeError: As :func:`entry_of`.
     """
     return cast("type[CentralAlgorithm]", entry_of(config).load_algorithm())
+
+
+def planned(config: CentralConfig, space: Space, n_records: int) -> Any:
+    """Makes the plan of a run to be, and warns where its delta is large for so many records."""
+    warn_of_delta(getattr(config, "asked", {}).get("delta"), n_records, "records")
+    return algorithm_of(config).make_plan(config, space, n_records)
 
 
 def entry_of(config: CentralConfig) -> Entry:

@@ -52,6 +52,11 @@ class RewardPlan(NoisyPlan):
     width: float
     sd: float
 
+    @property
+    def n_trials(self) -> int:
+        """As many as evaluations."""
+        return self.n_evaluations
+
     def known_to(self, evaluations: float) -> float:
         """Half-width of a 95 % interval for the mean of so many evaluations, in reward units."""
         return 1.96 * self.sd / math.sqrt(evaluations)
@@ -82,12 +87,13 @@ class RewardPlan(NoisyPlan):
             self.known_to(self.n_evaluations),
             self.known_to(self.n_evaluations / 10),
         )
-        return (
+        said = (
             f"{self.n_evaluations} evaluations: one privatised reward has a standard deviation of "
             f"up to {self.sd:.2g} (the range is {self.width:.3g} wide). If all of them went to "
             f"one setting, its mean would be known to ±{one:.2g}; "
             f"shared by ten settings, to ±{each_of_ten:.2g} each (95 %)."
         )
+        return "\n".join([said, *self._last_lines()])
 
 
 def make_reward_plan(config: RewardScale, n_evaluations: int) -> RewardPlan:

@@ -95,9 +95,7 @@ class LossPlan(NoisyPlan):
                 "  every further attempt of a trial adds one; after "
                 f"{ATTEMPTS * self.n_trials} ({not_below(self.training_most, 4)}-GDP) the run ends"
             )
-        if self.noise_dominates:
-            lines.append("  WARNING: the noise is likely to drown the signal")
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._last_lines()])
 
 
 def value_query(

@@ -3,18 +3,19 @@
     privbo plan dp-gibo --mu 1 --records 1000 --space C:0.01:100:log depth:1:10:int
     privbo plan rewards --epsilon 1 --range 0 1 --trials 400
     privbo plan federation --agents 29 --epsilon 4
-    privbo guarantee --vault sqlite:///private.db
-    privbo report --vault sqlite:///private.db --run optuna/digits --out report.html
-    privbo certificate --vault sqlite:///private.db --run optuna/digits --out certificate.json
-    privbo verify certificate.json --vault sqlite:///private.db
+    privbo guarantee --vault private.db
+    privbo report --vault private.db --run optuna/digits --out report.html
+    privbo certificate --vault private.db --run optuna/digits --out certificate.json
+    privbo verify certificate.json --vault private.db
+    privbo doctor --vault private.db
     privbo curator release people.csv ...
-    privbo federation serve --agents 29 --epsilon 4 --vault sqlite:///server.db ...
+    privbo federation serve --agents 29 --epsilon 4 --vault server.db ...
 
 It prints public facts only: settings that were typed, releases, and what an engine's guarantee
 says. Nothing heavy is imported before a command needs it.
 
 Exit codes: 0 if it was done, 2 if it was refused (with the rule, the value and the way out on
-standard error), 3 if a certificate differs from what it is compared with, 1 if it failed inside
+standard error), 3 if a certificate or study differs from its vault, 1 if it failed inside
 (only the kind of the failure is printed: its text may quote data), 130 if it was interrupted, 141
 if the program that read its output has ended.
 """
@@ -27,7 +28,7 @@ from collections.abc import Sequence
 
 import click
 
-from privbo_plugins.cli import curator, federation, plan, vault
+from privbo_plugins.cli import curator, doctor, federation, plan, vault
 from privbo_plugins.cli.outcome import UNHEARD, Group, carried_out
 
 
@@ -47,6 +48,7 @@ for command in (
     vault.certificate,
     vault.verify,
     vault.label,
+    doctor.doctor,
     curator.curator,
     federation.federation,
 ):

@@ -1,10 +1,10 @@
 """The curator's command line: release a table, answer requests, print the guarantee.
 
     privbo curator release people.csv --columns age:18:98 bmi:10:60 \
-        --epsilon 2 --delta 1e-6 --neighbor-distance 0.2 --vault sqlite:///curator.db \
+        --epsilon 2 --delta 1e-6 --neighbor-distance 0.2 --vault curator.db \
         --out table.npz
     privbo curator answer people.csv --outcome readmitted \
-        --vault sqlite:///curator.db --request request.json --out answers.json
+        --vault curator.db --request request.json --out answers.json
     privbo curator report --table table.npz
 
 For people who look after data and do not program. Everything private stays in the data file, and
@@ -150,7 +150,7 @@ def read_outcomes(path: Path, name: str) -> Array:
 
 def _vault_options(*, required: bool) -> Callable[[Any], Any]:
     vault = vault_at(
-        "database of the ledger and of the answers, such as sqlite:///curator.db; keep it where "
+        "ledger and answers: a file such as curator.db, a URL, or env:NAME; keep it where "
         "only you can read it, and never throw it away: without it, nothing stops a second "
         "release",
         required=required,
@@ -223,7 +223,7 @@ def release(
     table.save(out)
     return Answer(
         f"{table.n} rows with {table.r} columns are in {out}. Give the modeler this file.\n\n"
-        f"{curator.guarantee()}"
+        f"{curator.guarantee().details()}"
     )
 
 
@@ -359,4 +359,4 @@ def report(table: Path, vault: str | None, run: str) -> Answer:
         if curator.manifest != found.manifest:
             raise ValueError(f"{table.name} is not what this vault has released as {run!r}.")
         guarantee = curator.guarantee()
-    return Answer(guarantee, guarantee.to_dict())
+    return Answer(guarantee.details(), guarantee.to_dict())

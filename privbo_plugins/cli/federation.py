@@ -1,7 +1,7 @@
 """``privbo federation serve``: the server of a federation, whose agents are other processes.
 
     privbo federation serve --agents 3 --epsilon 4 --space C:0.001:1000:log
-        --vault sqlite:///server.db --secret server.key --listen 0.0.0.0:7000
+        --vault server.db --secret server.key --listen 0.0.0.0:7000
         --reached federation.example:7000 --invitations invitations
 
 or the same from a file, ``privbo federation serve settings.toml``, whose keys are the options.
@@ -104,7 +104,7 @@ def federation() -> None:
     expose_value=False, callback=_from_file,
 )  # fmt: skip
 @federation_options
-@vault_at("database of ledger and broadcasts, such as sqlite:///server.db")
+@vault_at("ledger and broadcasts: a file such as server.db, a database URL, or env:NAME")
 @click.option("--run", **of_setting(FederatedServerSettings, "run_name"))
 @click.option(
     "--listen", type=address, metavar="HOST:PORT",
@@ -172,7 +172,7 @@ def serve(
             )
             _watch(server, health_at)
         except KeyboardInterrupt:
-            return Answer(f"\n{server.guarantee()}")
+            return Answer(f"\n{server.guarantee().details()}")
 
 
 def _watch(server: FederatedServer, health_at: tuple[str, int] | None) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import sys
 import warnings
@@ -68,9 +69,16 @@ class Command(_Named):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parses; refuses words too many without quoting them: one may be a password."""
         ctx.allow_extra_args = True
+        given = self.make_parser(ctx).parse_args(list(self._repeated(args)))[2]
+        options = {one.opts[0]: one for one in self.params if isinstance(one, click.Option)}
+        for name, one in options.items():
+            if given.count(one) > 1 and not one.multiple:
+                ctx.fail(f"{name} was given {given.count(one)} times, and takes one: {one.help}")
         super().parse_args(ctx, list(self._repeated(args)))
         if ctx.args:
-            ctx.fail(f"{len(ctx.args)} words belong to no option and no argument.")
+            before = [word.partition("=")[0] for word in args[: args.index(ctx.args[0])]]
+            at = [f" after {name} ({options[name].help})" for name in before if name in options]
+            ctx.fail(f"{len(ctx.args)} word(s){''.join(at[-1:])} belong to no option or argument.")
         return []
 
     def _repeated(self, args: list[str]) -> Iterator[str]:
@@ -94,6 +102,17 @@ class Group(_Named, click.Group):
 
     command_class = Command
     group_class = type
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Finds a command; of one that is none it says which could be meant."""
+        if args[0] in self.commands or args[0].startswith("-"):
+            return super().resolve_command(ctx, args)
+        known = ", ".join(difflib.get_close_matches(args[0], self.commands) or self.commands)
+        ctx.fail(f"No such command {args[0]!r}. Take {known} (see --help). {self.epilog or ''}")
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Shows the help where nothing was typed."""
+        return super().parse_args(ctx, args or ["--help"])
 
 
 def carried_out(act: Callable[[], int | None]) -> int:
@@ -147,7 +166,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="for programs")
 
 
 def vault_at(
-    text: str = "database of the ledger, such as sqlite:///private.db, or env:NAME for its URL",
+    text: str = "ledger: a file such as private.db, a database URL, or env:NAME for one of these",
     *,
     required: bool = True,
     opens: bool = False,
@@ -160,21 +179,18 @@ def vault_at(
         opens: Whether the command gets the vault, which must be there, instead of its URL.
     """
 
-    def checked(_ctx: click.Context, _option: click.Parameter, url: str | None) -> Any:
-        if url is None:
+    def checked(_ctx: click.Context, _option: click.Parameter, given: str | None) -> Any:
+        if given is None:
             return None
-        if "://" not in url and not url.startswith("env:"):
+        if given.partition(":")[0] == "memory":
             raise ValueError(
-                "--vault must be a database such as sqlite:///private.db, or env:NAME for a URL "
-                "in an environment variable: a vault in memory ends with the program."
+                "--vault must be a file or a database: a vault in memory ends with the program."
             )
-        if not opens:
-            return url
-        from privbo_plugins.store.vault import open_vault
+        from privbo_plugins.store.vault import as_handle, open_vault
 
-        return open_vault(url, create=False)
+        return open_vault(given, create=False) if opens else as_handle(given)
 
-    return click.option("--vault", required=required, metavar="URL", help=text, callback=checked)
+    return click.option("--vault", required=required, metavar="PATH", help=text, callback=checked)
 
 
 def of_setting(declared: type, name: str) -> dict[str, Any]:

@@ -42,18 +42,19 @@ def dimension(text: str) -> tuple[str, Dimension]:
     name, _, choices = text.partition("=")
     if choices:
         return name, Categorical(tuple(choice.strip() for choice in choices.split(",")))
+    why = ""
     try:
         name, low, high, *kind = text.split(":")
         log, whole = "log" in kind, "int" in kind
         if len(kind) == log + whole:
-            if whole:
-                return name, Int(int(low), int(high), log)
-            return name, Float(float(low), float(high), log)
+            ends = float(low), float(high)
+            why = " Its low end must be below its high one." * (ends[0] >= ends[1])
+            return name, Int(int(low), int(high), log) if whole else Float(*ends, log)
     except (TypeError, ValueError, OverflowError):
         pass
     raise click.BadParameter(
-        f"{text!r} must be name:low:high, name:low:high:log, name:low:high:int, "
-        "name:low:high:int:log, or name=choice,choice."
+        f"{text!r} must be name:low:high, name:low:high:log (with low > 0), name:low:high:int, "
+        f"name:low:high:int:log, or name=choice,choice.{why}"
     )
 
 
@@ -121,6 +122,13 @@ space_option = click.option(
     help="parameters: name:low:high with :log or :int after it, or name=choice,choice",
 )  # fmt: skip
 
+_seconds_option = click.option(
+    "--seconds-per-trial", "seconds", type=float, help="then the plan says how long all take"
+)
+_workers_option = click.option(
+    "--workers", type=AT_LEAST_ONE, help="trials that run at once (of a federation: all agents)"
+)
+
 _set_option = click.option(
     "--set", "settings", multiple=True, type=setting, metavar="NAME=VALUE ...",
     help="further settings, by the engine's names",
@@ -171,25 +179,32 @@ def federation_config(
 # Plans ------------------------------------------------------------------------------------------
 
 
-@click.group(cls=Group)
+@click.group(cls=Group, epilog="LDP, DUETS: rewards. Outsourced: sampler.plan() in Python.")
 def plan() -> None:
     """Print what a run would cost, and whether the noise drowns the signal, before any data."""
 
 
 @plan.command("dp-gibo")
-@click.option("--mu", type=float, required=True, help="Gaussian DP budget of the run")
+@click.option("--mu", type=float, help="Gaussian DP budget of the run")
+@click.option("--epsilon", type=float, help="or its epsilon")
+@click.option("--delta", type=float, help="of that epsilon")
 @click.option("--records", type=AT_LEAST_ONE, required=True, help="validation records")
 @space_option
 @click.option("--trials", type=AT_LEAST_ONE, help="the most trials that may be run")
+@_seconds_option
+@_workers_option
 @_set_option
 @as_json
-def dp_gibo(mu: float, records: int, space: Any, trials: int | None, settings: Any) -> Answer:
+def dp_gibo(
+    records: int, space: Any, trials: int | None, settings: Any, seconds: float | None,
+    workers: int | None, **budget: float | None,
+) -> Answer:  # fmt: skip
     """Plan tuning on per-record losses."""
-    from privbo_plugins.algorithms.registry import entry
+    from privbo_plugins.algorithms.registry import entry, planned
 
-    found = entry("dp-gibo")
-    config = configured(found.load_config(), {"mu": mu, "n_trials": trials}, settings)
-    return _told(found.load_algorithm().make_plan(config, space_of(space), records))
+    kind = entry("dp-gibo").load_config()
+    config = configured(kind, {**budget, "n_trials": trials}, settings)
+    return _told(planned(config, space_of(space), records), seconds, workers)
 
 
 @plan.command()
@@ -205,32 +220,41 @@ def dp_gibo(mu: float, records: int, space: Any, trials: int | None, settings: A
     help="what randomises a reward",
 )  # fmt: skip
 @click.option("--delta", type=float, help="for gaussian only")
+@_seconds_option
+@_workers_option
 @as_json
 def rewards(
     ends: tuple[float, float] | None, bound: float | None, trials: int, delta: float | None,
-    **given: Any,
+    seconds: float | None, workers: int | None, **given: Any,
 ) -> Answer:  # fmt: skip
     """Plan tuning on one user's reward a trial."""
     from privbo_plugins.algorithms.reward_plan import make_reward_plan
+    from privbo_plugins.privacy.figures import warn_of_delta
     from privbo_plugins.privacy.local import stored_mechanism
 
     if (ends is None) == (bound is None):
         raise click.UsageError("Give either --range LOW HIGH or --bound.")
     low, high = ends or (-(bound or 0.0), bound or 0.0)
     mechanism = stored_mechanism({**given, "delta": delta or 0.0, "low": low, "high": high})
-    return _told(make_reward_plan(mechanism, trials))
+    warn_of_delta(delta, trials, "evaluations")
+    return _told(make_reward_plan(mechanism, trials), seconds, workers)
 
 
 @plan.command()
 @federation_options
+@_seconds_option
+@_workers_option
 @as_json
-def federation(settings: Any, **options: Any) -> Answer:
+def federation(
+    settings: Any, seconds: float | None, workers: int | None, **options: Any
+) -> Answer:
     """Plan agents that learn from noisy sums."""
     from privbo_plugins.algorithms.dp_fts_de.plan import make_federation_plan
 
-    return _told(make_federation_plan(federation_config(settings, options)))
+    config = federation_config(settings, options)
+    return _told(make_federation_plan(config), seconds, workers or config.n_agents)
 
 
-def _told(made: NoisyPlan) -> Answer:
-    made.warn_if_noise_dominates()
+def _told(made: NoisyPlan, seconds: float | None, workers: int | None) -> Answer:
+    made = made.presented(seconds, workers or 1)
     return Answer(made, made.to_dict() | {"noise_dominates": made.noise_dominates})

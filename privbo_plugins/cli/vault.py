@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from privbo_plugins.cli.outcome import DIFFERS, Answer, Command, as_json, said, vault_at
-from privbo_plugins.errors import PrivacyError, VaultError
+from privbo_plugins.errors import TOGETHER, PrivacyError, VaultError
 
 if TYPE_CHECKING:
-    from privbo_plugins.sessions.certificates import Certificate, Line
+    from privbo_plugins.sessions.certificates import Line
     from privbo_plugins.sessions.stored import StoredRun
     from privbo_plugins.store.vault import Vault
 
@@ -27,7 +27,7 @@ _LARGEST = 2**24
 
 def _runs(help_of_run: str) -> Callable[[Any], Any]:
     """Makes the options that name runs of a vault."""
-    run = click.option("--run", help=f"name of the run; {help_of_run}")
+    run = click.option("--run", help=f"name of the run; {help_of_run}. {TOGETHER}")
     label = click.option(
         "--data-label", metavar="LABEL",
         help="or all runs on the data of this label together, of which the losses add up",
@@ -51,36 +51,60 @@ def _named(vault: Vault, run: str | None, data_label: str | None) -> list[Stored
     return labelled(vault, data_label)
 
 
+def _study_options(command: Any) -> Any:
+    """Adds the options of an Optuna study that is compared with its run."""
+    study = click.option("--study", metavar="PATH", help="storage of its Optuna study, as --vault")
+    name = click.option("--study-name", metavar="NAME", help="its name; the run's, if not given")
+    return study(name(command))
+
+
 @click.command(cls=Command)
 @vault_at(opens=True)
-@_runs("without it all runs are listed")
+@_runs("of several in a vault, all are listed without it")
+@_study_options
 @as_json
-def guarantee(vault: Vault, run: str | None, data_label: str | None) -> Answer:
+def guarantee(
+    vault: Vault,
+    run: str | None,
+    data_label: str | None,
+    study: str | None,
+    study_name: str | None,
+) -> Answer:
     """Print what may be claimed for a run, as far as its vault alone can know it.
 
-    What a study or experiment shows beside the releases, no vault knows:
-    sampler.guarantee(study) or search.guarantee(results) compare it.
+    What a study or experiment shows beside the releases, and whether the vault was set back to an
+    older backup, no vault knows: --study, sampler.guarantee(study) or search.guarantee(results)
+    compare it. Exit code 3 if the study differs.
     """
     from privbo_plugins.sessions.certificates import added
     from privbo_plugins.sessions.stored import runs_of
 
-    if run is None and data_label is None:
-        return _listed(runs_of(vault))
+    listed = runs_of(vault)
+    if run is None and data_label is None and study is None and len(listed) != 1:
+        return _listed(listed)
     runs = _named(vault, run, data_label)
+    compared = _of_study(runs, study, study_name)
+    verdict = _verdict(compared, "publish nothing", verbose=False)
+    if verdict.code:
+        return verdict
     total, names = added(runs, data_label), ", ".join(one.title for one in runs)
     if data_label is not None:
-        facts = {"data_label": data_label, "runs": [one.name for one in runs]}
+        of_all = {"data_label": data_label, "runs": [one.name for one in runs]}
         return Answer(
-            f"{data_label}: {names}\n\n{total}\n\n"
+            f"{data_label}: {names}\n\n{total.details()}\n\n"
             "Only runs that were given this label are added up (privbo label).",
-            facts | {"guarantee": total.to_dict(), "figures": total.figures()},
+            of_all | {"guarantee": total.to_dict(), "figures": total.figures()},
         )
     (one,) = runs
     unknown = "\n".join(["What this vault alone cannot know:", *(f"- {f}" for f in one.not_known)])
-    facts = {"run": one.name, "kind": one.kind, "algorithm": one.algorithm}
+    facts = {
+        "run": one.name, "kind": one.kind, "algorithm": one.algorithm,
+        "guarantee": total.to_dict(), "not_known": one.not_known,
+    }  # fmt: skip
+    shown = f"\n\nThe study beside it: {verdict.text}" * bool(compared)
     return Answer(
-        f"{names} ({_what(one.kind, one.algorithm)})\n\n{total}\n\n{unknown}",
-        facts | {"guarantee": total.to_dict(), "not_known": one.not_known},
+        f"{names} ({_what(one.kind, one.algorithm)})\n\n{total.details()}{shown}\n\n{unknown}",
+        facts if run is not None else facts | {"runs": [_facts(one)]},
     )
 
 
@@ -95,7 +119,7 @@ def _listed(runs: list[StoredRun]) -> Answer:
         f"{one['claim']}"
         for run, one in zip(runs, facts, strict=True)
     ]
-    lines += ["\nGive --run NAME for what may be claimed, in full."]
+    lines += ["\nGive --run NAME for what may be claimed, in full.", f"{TOGETHER}."]
     return Answer("\n".join(lines) if facts else "The vault holds no run yet.", {"runs": facts})
 
 
@@ -159,7 +183,10 @@ def certificate(vault: Vault, run: str | None, data_label: str | None, out: list
 
 @click.command(cls=Command)
 @vault_at(opens=True)
-@click.option("--run", multiple=True, required=True, metavar="NAME ...", help="names of runs")
+@click.option(
+    "--run", multiple=True, metavar="NAME ...",
+    help="names of runs; needed where the vault holds several",
+)  # fmt: skip
 @click.option(
     "--data-label", metavar="LABEL", required=True,
     help="public name of the records, kept for good: wards2026",
@@ -169,7 +196,7 @@ def label(vault: Vault, run: list[str], data_label: str) -> Answer:
     from privbo_plugins.sessions.certificates import give_label
     from privbo_plugins.sessions.stored import run_named
 
-    runs = [run_named(vault, name) for name in run]
+    runs = [run_named(vault, name) for name in run] or [run_named(vault, None)]
     for one in runs:
         give_label(one, data_label)
     return Answer(f"{', '.join(one.title for one in runs)}: on the data of {data_label!r}.")
@@ -178,18 +205,19 @@ def label(vault: Vault, run: list[str], data_label: str) -> Answer:
 @click.command(cls=Command)
 @click.argument("path", metavar="CERTIFICATE.json", type=Path)
 @vault_at(opens=True)
-@click.option("--study", metavar="URL", help="storage of the Optuna study")
-@click.option("--study-name", metavar="NAME", help="its name")
+@_study_options
+@click.option("-v", "--verbose", is_flag=True, help="show lines that agree, too")
 @as_json
-def verify(path: Path, vault: Vault, study: str | None, study_name: str | None) -> Answer:
+def verify(
+    path: Path, vault: Vault, study: str | None, study_name: str | None, verbose: bool
+) -> Answer:
     """Compare a certificate with the ledger, and with the study, line by line.
 
     Exit code 0 only if all agrees, else 3.
     """
     from privbo_plugins.sessions.certificates import Certificate, verified
+    from privbo_plugins.sessions.stored import run_named
 
-    if (study is None) != (study_name is None):
-        raise ValueError("--study and --study-name go together: a storage, and a study in it.")
     if path.stat().st_size > _LARGEST:
         raise ValueError(f"{path.name} is larger than any certificate.")
     try:
@@ -197,38 +225,46 @@ def verify(path: Path, vault: Vault, study: str | None, study_name: str | None) 
     except UnicodeDecodeError:
         raise ValueError(f"{path.name} is no UTF-8 text, and so no certificate.") from None
     lines = verified(found, vault)
-    if study is not None and study_name is not None:
-        lines += _of_study(found, vault, study, study_name)
-    differing = sum(not line.agrees for line in lines)
-    shown = [
-        f"{'agrees ' if line.agrees else 'DIFFERS'}  {line.what}: {line.found}" for line in lines
-    ]
+    runs = [] if study is None else [run_named(vault, one["run"]) for one in found.facts["runs"]]
+    lines += _of_study(runs, study, study_name)
+    return _verdict(lines, "do not rely on this certificate", verbose)
+
+
+def _verdict(lines: list[Line], advice: str, verbose: bool) -> Answer:
+    """Tells first whether all agrees, and then which lines differ."""
+    differing = [line for line in lines if line.agrees is False]
+    apart = [line for line in lines if line.agrees is None]
+    shown = [f"All {len(lines) - len(apart)} lines agree."]
+    if differing:
+        shown = [f"{len(differing)} of {len(lines) - len(apart)} lines differ: {advice}."]
+    told = {True: "agrees ", False: "DIFFERS", None: "NOT COMPARED"}
     shown += [
-        f"\n{differing} of {len(lines)} lines differ: do not rely on this certificate."
-        if differing
-        else f"\nAll {len(lines)} lines agree."
+        f"{told[line.agrees]}  {line.what}: {line.found}"
+        for line in (lines if verbose else differing + apart)
     ]
     facts = {"agrees": not differing, "lines": [line._asdict() for line in lines]}
     return Answer("\n".join(shown), facts, DIFFERS if differing else 0)
 
 
-def _of_study(found: Certificate, vault: Vault, study: str, study_name: str) -> list[Line]:
-    """Asks the adapter for Optuna, if it is installed."""
+def _of_study(runs: list[StoredRun], study: str | None, study_name: str | None) -> list[Line]:
+    """Compares a run with its study, if one was given, by the adapter for Optuna."""
     from privbo_plugins.sessions.certificates import Line
-    from privbo_plugins.sessions.stored import run_named
 
+    if study is None and study_name is None:
+        return []
+    if study is None:
+        raise ValueError("--study-name is the name of a study in the storage that --study gives.")
     try:
         adapter = import_module("optuna_samplers._compared")
     except ImportError:
         raise ValueError(
-            "--study needs Optuna: pip install 'privbo-plugins[optuna]'. Leave it out to compare "
-            "the certificate with the vault alone."
+            "--study needs Optuna: pip install 'privbo-plugins[optuna]'. Leave it out to ask the "
+            "vault alone."
         ) from None
-    names = [run["run"] for run in found.facts["runs"]]
-    if len(names) > 1:
+    if len(runs) > 1:
         raise ValueError(
-            "This certificate is of several runs; --study compares one. Check it without --study, "
-            "and each run's own certificate with its study."
+            "--study compares one run, and these are several: leave it out, and compare each "
+            "run with its own study."
         )
-    told = adapter.compare_study(study, study_name, run_named(vault, names[0]))
+    told = adapter.compare_study(study, study_name or runs[0].host_name, runs[0])
     return [Line(f"study: {what}", agrees, text) for what, agrees, text in told]

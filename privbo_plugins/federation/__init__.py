@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 from privbo_plugins.lazy import on_first_use
 
 if TYPE_CHECKING:
-    from privbo_plugins.federation.link import Alone, Link
-    from privbo_plugins.federation.participant import Participant
-    from privbo_plugins.federation.remote import RemoteLink, connect
-    from privbo_plugins.privacy.subsampling import calibrate
-    from privbo_plugins.sessions.local import LocalLink
-    from privbo_plugins.sessions.server import FederatedServer
+    from privbo_plugins.federation.link import Alone as Alone
+    from privbo_plugins.federation.link import Link as Link
+    from privbo_plugins.federation.participant import Participant as Participant
+    from privbo_plugins.federation.remote import RemoteLink as RemoteLink
+    from privbo_plugins.federation.remote import connect as connect
+    from privbo_plugins.privacy.subsampling import calibrate as calibrate
+    from privbo_plugins.sessions.local import LocalLink as LocalLink
+    from privbo_plugins.sessions.server import FederatedServer as FederatedServer
 else:
-    __getattr__, __dir__ = on_first_use(
+    __getattr__, __dir__, __all__ = on_first_use(
         __name__,
         {
             "privbo_plugins.federation.link": ["Alone", "Link"],
@@ -25,14 +27,3 @@ else:
             "privbo_plugins.privacy.subsampling": ["calibrate"],
         },
     )
-
-__all__ = [
-    "Alone",
-    "FederatedServer",
-    "Link",
-    "LocalLink",
-    "Participant",
-    "RemoteLink",
-    "calibrate",
-    "connect",
-]

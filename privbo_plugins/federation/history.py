@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ class AgentHistory:
         agent: str,
         space: Space,
         *,
-        vault: str | None = None,
+        vault: str | Path | None = None,
         run_name: str = "federation",
         create: bool = True,
     ) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-import warnings
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.dp_fts_de.agent import Agent, shared_model
 from privbo_plugins.algorithms.dp_fts_de.server import Broadcast
-from privbo_plugins.errors import FederationError
+from privbo_plugins.errors import FederationError, warn
 from privbo_plugins.federation.link import Link
 from privbo_plugins.spaces import Space
 
@@ -105,7 +104,7 @@ class Participant:
             try:
                 self._take_part(X, values, number)
             except FederationError as error:
-                warnings.warn(f"This agent goes on alone: {error}", UserWarning, stacklevel=2)
+                warn(f"This agent goes on alone: {error}", UserWarning)
         return self.agent.propose(X, values, number - self.n_startup + 1, self._received)
 
     def _take_part(self, X: Array, values: Array, number: int) -> None:

@@ -14,7 +14,6 @@ import os
 import secrets
 import threading
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de.server import Broadcast
-from privbo_plugins.errors import FederationError, PrivacyError, PrivacyWarning
+from privbo_plugins.errors import FederationError, PrivacyError, PrivacyWarning, warn
 from privbo_plugins.federation import messages
 from privbo_plugins.federation.calls import PATIENCE, Calls
 from privbo_plugins.federation.identity import fingerprint, invitation_from, own_proof
@@ -360,5 +359,5 @@ def connect(
     """
     link = RemoteLink(invitation, own_proof(cert, key), agreed)
     if agreed is None and link.config.noise_multiplier == 0:
-        warnings.warn(_NO_NOISE, PrivacyWarning, stacklevel=2)
+        warn(_NO_NOISE, PrivacyWarning)
     return link

@@ -10,7 +10,7 @@ Notation:
             clipped to
     sigma   standard deviation of the values' noise                        scalar
     f, s    posterior mean and standard deviation at the trial's point     scalars
-            (:class:`~privbo_plugins.models.smoothing.Smoother`)
+            (:class:`~privbo_plugins.models.smoothing.GrowingSmoother`)
     ======  =============================================================  ========
 
 The best of m noisy values is the luckiest draw, and the best of m posterior means is still a
@@ -29,7 +29,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from privbo_plugins.models.smoothing import Smoother
+from privbo_plugins.models.smoothing import GrowingSmoother, Scales, Smoother
 from privbo_plugins.spaces import Space
 
 Point = Sequence[float] | NDArray[np.float64]
@@ -39,8 +39,17 @@ Told = tuple[Point, float]
 CAUTION = 0.25
 """Distance of an estimate to the worse side of the mean, in posterior standard deviations."""
 
-WINDOW = 128
-"""Values that an estimate reads, the latest, so that a trial of a long run costs no more."""
+WINDOW = 192
+"""Most values that an estimate reads, the latest, so that a trial of a long run costs no more."""
+
+_BLOCK = 64
+"""Values that leave the window at once: the factor of the others is then made anew."""
+
+_FEW = 16
+"""So few values say so little of the scales that each new one may change them much."""
+
+FITTED = 96
+"""Values that the scales are fitted to, the latest."""
 
 FARTHEST = 4.0
 """Largest distance of an estimate from the trial's own draw, in deviations of the noise: where
@@ -71,7 +80,8 @@ class Estimator:
         self._low, high = bounds
         self._width = high - self._low
         self._sigma, self._sign = sigma / self._width, -1.0 if maximize else 1.0
-        self._length: tuple[int, float] | None = None
+        self._scales: tuple[int, Scales] | None = None
+        self._grown: tuple[int, GrowingSmoother] | None = None
 
     def at(self, x: Point, told: Sequence[Told], own: Told | None = None) -> float:
         """The estimate at a trial's point.
@@ -84,11 +94,8 @@ class Estimator:
         Returns:
             A number within the bounds.
         """
-        latest = told[-WINDOW:] if own is None else [*told[-WINDOW + 1 :], own]
-        committed = len(told) - (own is None)
-        smoother = self._smoother(latest, self._length_of(told, committed))
-        mean, sd = smoother.posterior(self._space.embed(np.array([x])))
-        f, s = float(mean[0]), float(sd[0])
+        newest = told[-1] if own is None else own
+        f, s = self._posterior_at(x, told, len(told) - (own is None), newest)
         shown = mean_within(f, s) + self._sign * CAUTION * s
         if own is not None:
             y = (own[1] - self._low) / self._width
@@ -102,32 +109,70 @@ class Estimator:
             told: (point, value) of all releases so far in order, at least one.
             believed: More of them that were not released; they do not change the length-scale.
         """
-        length = self._length_of(told, len(told))
-        return self._smoother([*told, *believed][-WINDOW:], length)
+        few = len(told) < _FEW
+        lengths = None if few else (self._scales_of(told, len(told))[1].lengthscale,)
+        return self._smoother([*told, *believed][-WINDOW:], lengths)
 
     def values(self, smoother: Smoother, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Posterior means at X (m, D) in the units of released values, shape (m,)."""
         return self._low + self._width * smoother.posterior(self._space.embed(X))[0]
 
-    def _smoother(self, latest: Sequence[Told], length: float | None) -> Smoother:
-        X = self._space.embed(np.array([x for x, _ in latest]))
-        y = (np.array([value for _, value in latest]) - self._low) / self._width
-        sigma = max(self._sigma, ROUGH * float(np.std(y)))
-        return Smoother(X, y, sigma, None if length is None else (length,))
+    def _posterior_at(
+        self, x: Point, told: Sequence[Told], committed: int, newest: Told
+    ) -> tuple[float, float]:
+        """Returns f and s given the committed values and the newest one.
 
-    def _length_of(self, told: Sequence[Told], committed: int) -> float | None:
-        """The length-scale, chosen anew whenever a sixteenth to an eighth more is released.
-
-        The newest value has no part in it: what is kept here may not come from a draw whose
-        transaction fails.
+        The newest has no part in what is kept here: its transaction may still fail.
         """
-        n = committed - committed % (1 << max(0, committed.bit_length() - 4))
-        if n < 2:  # one value fits every length-scale
-            return None
-        if self._length is None or self._length[0] != n:
-            latest = told[max(n - WINDOW, 0) : n]
-            self._length = n, self._smoother(latest, None).lengthscale
-        return self._length[1]
+        at = self._space.embed(np.array([x]))
+        if committed < _FEW:
+            mean, sd = self._smoother([*told[:committed], newest], None).posterior(at)
+            return float(mean[0]), float(sd[0])
+        grown = self._grown_to(told, committed)
+        own, y = self._scaled([newest])
+        return grown.posterior(at[0], own[0], float(y[0]))
+
+    def _grown_to(self, told: Sequence[Told], committed: int) -> GrowingSmoother:
+        """The posterior given the committed values in the window.
+
+        It is made anew at each block and for new scales, so that it follows from the values
+        alone, and not from when this process began.
+        """
+        n, scales = self._scales_of(told, committed)
+        block = committed // _BLOCK * _BLOCK
+        start = max(0, block + _BLOCK - WINDOW)
+        if self._grown is None or self._grown[0] != block or self._grown[1].scales is not scales:
+            bulk = max(block, n)
+            self._grown = block, GrowingSmoother(scales, *self._scaled(told[start:bulk]))
+        grown = self._grown[1]
+        X, y = self._scaled(told[start + grown.m : committed])
+        for x, value in zip(X, y, strict=True):
+            grown.add(x, float(value))
+        return grown
+
+    def _scaled(self, told: Sequence[Told]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        X = np.array([x for x, _ in told]).reshape(len(told), len(self._space))
+        y = np.array([value for _, value in told])
+        return self._space.embed(X), (y - self._low) / self._width
+
+    def _smoother(self, latest: Sequence[Told], lengths: Sequence[float] | None) -> Smoother:
+        X, y = self._scaled(latest)
+        sigma = max(self._sigma, ROUGH * float(np.std(y)))
+        return Smoother(X, y, sigma, lengths)
+
+    def _scales_of(self, told: Sequence[Told], committed: int) -> tuple[int, Scales]:
+        """The scales, fitted anew whenever an eighth to a quarter more is committed.
+
+        In a long run that is a third to a half.
+
+        Returns:
+            How many values they were fitted to, or to the last of which, and the scales.
+        """
+        kept = 3 if committed < _BLOCK else 2
+        n = committed - committed % (1 << (committed.bit_length() - kept))
+        if self._scales is None or self._scales[0] != n:
+            self._scales = n, self._smoother(told[max(n - FITTED, 0) : n], None).scales
+        return self._scales
 
 
 def mean_within(f: float, s: float) -> float:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any
 
+from privbo_plugins.errors import PrivacyWarning, warn
+
 _EXACT = Context(prec=400, rounding=ROUND_CEILING)
 """Digits enough for every float's integral part."""
 
@@ -37,11 +39,12 @@ def _rounded(value: float, context: Context) -> str:
     return as_it_is(float(exact if _was_given(exact) else context.plus(exact)))
 
 
-def together(mus: Sequence[float]) -> tuple[str, ...]:
+def together(mus: Sequence[float], who: str = "record") -> tuple[str, ...]:
     """Composes the runs of one object, as notes; none for a single run.
 
     Args:
         mus: What each run may spend.
+        who: Whose mu it is.
 
     Example:
         >>> together([1.0, 1.0])[0].partition(":")[2]
@@ -52,9 +55,30 @@ def together(mus: Sequence[float]) -> tuple[str, ...]:
     if len(mus) < 2:
         return ()
     return (
-        f"this object has made {len(mus)} runs: for a record that is in all of them "
+        f"this object has made {len(mus)} runs: for a {who} that is in all of them "
         f"{not_below(compose_mu(mus), 4)}-GDP at most together (squares of mu add up)",
     )
+
+
+def large_delta(delta: float, n: int | None, of: str) -> str:
+    """Words a warning of a delta above 1/(10 N), for N of something; nothing of a smaller one.
+
+    Example:
+        >>> large_delta(0.01, 1000, "records").partition(":")[0], large_delta(1e-6, 1000, "rows")
+        ('delta = 0.01 is large for 1000 records', '')
+    """
+    if not n or delta <= (least := 1 / (10 * n)):
+        return ""
+    return (
+        f"delta = {not_below(delta, 3)} is large for {n} {of}: it is roughly the chance that the "
+        f"promise fails. Give delta= of at most 1/(10 N) = {not_above(least, 3)}"
+    )
+
+
+def warn_of_delta(delta: float | None, n: int | None, of: str) -> None:
+    """Warns where a delta is large for n of something; None for no delta."""
+    if told := large_delta(delta or 0.0, n, of):
+        warn(told, PrivacyWarning)
 
 
 def two_decimals(value: float) -> str:

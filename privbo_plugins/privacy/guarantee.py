@@ -1,286 +1,30 @@
-"""Makes the claim for a run: its figures, and the words that tell them.
+"""The four kinds of guarantees, and what each of them composes to.
 
-There is one class of guarantee, :class:`PrivacyGuarantee`, and four kinds of figures: of a run on
-per-record losses, of users' rewards, of a federation's rounds, and of a released table with its
-answers. A kind gives its figures and what they compose to; the words that tell them, and how each
-figure is rounded, stand in ``words.toml``. Everything that is printed, stored or compared is made
-of these here.
+Of a run on per-record losses, of users' rewards, of a federation's rounds, and of a released table
+with its answers. A kind gives its figures; the words that tell them, and how each figure is
+rounded, stand in ``words.toml``.
 """
 
 from __future__ import annotations
 
-import abc
-import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 from privbo_plugins.privacy.accountant import (
-    ApproximateEvent,
     Cost,
-    Counted,
     compose_delta,
-    compose_epsilon,
     compose_mu,
     gdp_delta,
     gdp_epsilon,
 )
-from privbo_plugins.privacy.figures import as_it_is, two_decimals
-from privbo_plugins.privacy.statement import Statement, guess, percent
+from privbo_plugins.privacy.claim import PrivacyGuarantee, Spending, json_ready, told
+from privbo_plugins.privacy.statement import guess, percent
 from privbo_plugins.privacy.words import Words, texts_of
 
-
-def _told(name: str) -> Any:
-    """Makes a property of a text of ``words.toml``."""
-    return property(lambda guarantee: guarantee._words()[name])
-
-
-class Spending(NamedTuple):
-    """What was spent: the measure, how much of it, out of what, in how many releases.
-
-    ``total`` is None where the guarantee knows no budget, ``delta`` where the measure has none.
-    """
-
-    measure: str
-    spent: float
-    total: float | None
-    releases: int
-    delta: float | None
-
-
-@dataclass(frozen=True)
-class PrivacyGuarantee(abc.ABC):
-    """What all guarantees have in common: who is protected, how, how far, and why not.
-
-    Attributes:
-        protected: False if nothing may be claimed; then ``reasons`` says why.
-        mechanism: What is released and how.
-        neighbours: The neighbouring relation.
-        population: Whose data are protected, and against whom.
-        parameters: Public parameters of the mechanism.
-        not_covered: What the guarantee does not extend to; empty for what its kind never does.
-        reasons: Why nothing is claimed, if so.
-        notes: Facts a reader should know.
-        composed: What was released of one who is protected, for figures at other deltas; of
-            several, any of whom may have paid most. Not stored.
-        epsilon: At the delta that the claim names; infinity where nothing is claimed.
-    """
-
-    protected: bool
-    parameters: dict[str, Any] = field(default_factory=dict, kw_only=True)
-    not_covered: tuple[str, ...] = field(default=(), kw_only=True)
-    reasons: tuple[str, ...] = field(default=(), kw_only=True)
-    notes: tuple[str, ...] = field(default=(), kw_only=True)
-    composed: tuple[Counted, ...] = field(default=(), repr=False, kw_only=True)
-
-    _FIGURES: ClassVar[tuple[str, ...]] = ("epsilon",)
-    """Fields that are infinite where nothing is claimed."""
-
-    counted: ClassVar[str] = "trials"
-    """In what a run is counted: trials, rounds or answers."""
-
-    def __post_init__(self) -> None:
-        for name in () if self.protected else self._FIGURES:
-            object.__setattr__(self, name, math.inf)
-        if not self.not_covered:
-            limits = texts_of(*self._kinds(lasting=False))["not_covered"]
-            object.__setattr__(self, "not_covered", limits)
-
-    # What a kind gives ----------------------------------------------------------------------
-
-    if TYPE_CHECKING:  # a field of some kinds
-
-        @property
-        def epsilon(self) -> float: ...  # noqa: D102
-
-    @abc.abstractmethod
-    def _kinds(self, *, lasting: bool) -> Sequence[str]:
-        """Tables of its words, the last one deciding; ``lasting`` for what stays true."""
-
-    @abc.abstractmethod
-    def _spending(self) -> Spending:
-        """Measures what was spent, out of what."""
-
-    def _epsilon_at(self, delta: float) -> float:
-        """Epsilon of a protected run at any delta in [0, 1).
-
-        Of what was composed, if that is known; a claim at its own delta holds at larger ones too.
-        """
-        claimed = self._spending().delta or 0.0
-        if self.composed and 0 < delta != claimed:
-            return max(compose_epsilon(dict(releases), delta) for releases in self.composed)
-        if delta < claimed:
-            raise ValueError(
-                f"This guarantee claims an epsilon at delta={claimed} and larger ones; what "
-                f"holds at delta={delta} is not known."
-            )
-        return self.epsilon
-
-    def _apart(self) -> float:
-        """Total variation between two neighbours of a protected run: delta at epsilon 0."""
-        pair = ApproximateEvent(self.epsilon, self._spending().delta or 0.0)
-        known = self.composed or (frozenset({(pair, 1)}),)
-        return max(compose_delta(dict(releases), 0.0) for releases in known)
-
-    @property
-    def deltas(self) -> tuple[float, ...]:
-        """Deltas at which epsilon is shown; the first one is the claim's."""
-        return (self._spending().delta or 0.0,)
-
-    def _notes(self, *, lasting: bool) -> Sequence[str]:
-        """Notes, those on figures included; ``lasting`` for those that stay true."""
-        return () if lasting else self.notes
-
-    @property
-    def _lasting_chance(self) -> float:
-        """The attacker's best chance that stays true."""
-        return self.best_guess
-
-    def at_most(self) -> Self:
-        """The same with everything spent that can be, for what may have fallen behind."""
-        return self
-
-    # Figures --------------------------------------------------------------------------------
-
-    def epsilon_at(self, delta: float) -> float:
-        """Epsilon at ``delta``, never rounded down; infinity where nothing is claimed.
-
-        Raises:
-            ValueError: If delta lies outside [0, 1), or nothing is known at it.
-        """
-        if not 0 <= delta < 1:
-            raise ValueError(f"delta must lie in [0, 1), got {delta}.")
-        return self._epsilon_at(delta) if self.protected else math.inf
-
-    @property
-    def best_guess(self) -> float:
-        """The best chance to guess right which of two worlds it is, by any method.
-
-        Both are equally likely to begin with, so a coin is right with one half; 1 where nothing
-        is claimed. The two worlds are ``neighbours``: the attacker knows everything else.
-        """
-        return guess(self._apart()) if self.protected else 1.0
-
-    def figures(self) -> dict[str, Any]:
-        """JSON-ready: epsilon at some deltas, and the attacker's best chance; "inf" for none."""
-        epsilons = [
-            {"delta": delta, "epsilon": _json_ready(self.epsilon_at(delta))}
-            for delta in self.deltas
-        ]
-        return {"epsilons": epsilons, "best_guess": self.best_guess}
-
-    def spending(self, budget: float | None = None) -> dict[str, Any]:
-        """JSON-ready: releases so far, and what they have cost out of which budget.
-
-        Args:
-            budget: Where the guarantee knows none: the most that one user may pay; None for no
-                limit.
-        """
-        measure, spent, total, releases, delta = self._spending()
-        known = budget if total is None else total
-        if not self.protected:  # where nothing was published, nothing stands against it
-            spent, known = (math.inf, math.inf) if self.reasons or releases else (0.0, known)
-        return {
-            "releases": int(releases),
-            "measure": measure,
-            "delta": delta,
-            "spent": _json_ready(spent),
-            "budget": _json_ready(known),
-        }
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields; infinities as the string "inf"."""
-        shown = asdict(self)
-        shown.pop("composed", None)
-        shown |= {name: getattr(self, name) for name in ("mechanism", "neighbours", "population")}
-        return {name: _json_ready(value) for name, value in shown.items()}
-
-    def to_json(self) -> str:
-        """:meth:`to_dict` as text; its form is in ``certificate.schema.json``."""
-        return json.dumps(self.to_dict(), indent=1, allow_nan=False)
-
-    # For people -----------------------------------------------------------------------------
-
-    def _words(self, *, lasting: bool = False) -> Words:
-        """The texts of its kind, and the facts that they name besides its own attributes.
-
-        Args:
-            lasting: For what is stored: the cap ("at most") and nothing so far.
-        """
-        cases = {"lasting": lasting, "unclaimed": not self.protected}
-        texts = texts_of(
-            *self._kinds(lasting=lasting), *(c for c, holds in cases.items() if holds)
-        )
-        return Words(
-            texts,
-            self,
-            chance=percent(self._lasting_chance if lasting else self.best_guess),
-            why="; ".join(self.reasons) or texts["nothing"],
-            settings=", ".join(f"{k}={as_it_is(v)}" for k, v in self.parameters.items()) or "none",
-            limits="; ".join(self.not_covered),
-            remarks="".join(f" Note: {note}." for note in self._notes(lasting=lasting)),
-        )
-
-    def statement(self) -> Statement:
-        """One sentence, a table and lists."""
-        known = [
-            ("Why nothing is claimed", self.reasons),
-            ("Not covered", self.not_covered),
-            ("To know", tuple(self._notes(lasting=False))),
-        ]
-        lists = [(heading, points) for heading, points in known if points]
-        words = self._words()
-        rows = [] if not self.protected else [
-            ("Who is protected", words["who"]),
-            ("Neighbouring relation", words["relation"]),
-            *words.rows("figures"),
-            *(
-                (f"Epsilon at delta = {as_it_is(delta)}", two_decimals(self.epsilon_at(delta)))
-                for delta in self.deltas
-            ),
-            ("An attacker's best chance", words["best_chance"]),
-            *words.rows("sizes"),
-            (words["spent_row"], words["spent"]),
-            ("Mechanism", words["how"]),
-            ("Parameters", words.filled("{settings}")),
-        ]  # fmt: skip
-        return Statement(words["sentence"], self.protected, rows, lists)
-
-    def to_markdown(self) -> str:
-        """One sentence, a table, and what is not covered."""
-        return self.statement().to_markdown()
-
-    def _repr_markdown_(self) -> str:
-        return self.to_markdown()
-
-    def _repr_html_(self) -> str:
-        return self.statement().to_html()
-
-    def __str__(self) -> str:
-        return self._words()["text"]
-
-    @property
-    def lasting(self) -> str:
-        """The claim in words for what is stored: it says the cap ("at most") and nothing so far.
-
-        So it stays true after further releases, and all who know the run's settings write the
-        same text. Notes on what has happened are left to ``str()``.
-        """
-        return self._words(lasting=True)["text"]
-
-    def lasting_lines(self) -> tuple[str, str]:
-        """The claim in one sentence, and what it costs at most; they stay true as well."""
-        words = self._words(lasting=True)
-        return words["sentence"], words["capped"]
-
-
-def _json_ready(value: Any) -> Any:
-    if isinstance(value, float) and math.isinf(value):
-        return "inf" if value > 0 else "-inf"
-    if isinstance(value, dict):
-        return {str(name): _json_ready(part) for name, part in value.items()}
-    return type(value)(map(_json_ready, value)) if type(value) in (list, tuple) else value
+__all__ = ["FederationGuarantee", "Guarantee", "LocalGuarantee", "OutsourcedGuarantee",
+           "PrivacyGuarantee", "of_all"]  # fmt: skip
 
 
 def _tenths(delta: float) -> tuple[float, float, float]:
@@ -288,7 +32,7 @@ def _tenths(delta: float) -> tuple[float, float, float]:
     return delta, float(f"{delta / 10:.12g}"), float(f"{delta / 100:.12g}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Guarantee(PrivacyGuarantee):
     """A guarantee for the records whose losses a run was given.
 
@@ -319,9 +63,14 @@ class Guarantee(PrivacyGuarantee):
     trainings: tuple[tuple[float, float, float], ...] = field(default=(), kw_only=True)
 
     _FIGURES: ClassVar[tuple[str, ...]] = ("mu",)
+    _MEMBERS: ClassVar[str] = "n_records"
 
     def _kinds(self, *, lasting: bool) -> Sequence[str]:  # noqa: ARG002
-        cases = {"records_by_mu": not self._asked[1], "records_unknown": self.n_records is None}
+        cases = {
+            "records_by_mu": not self._asked[1],
+            "records_unknown": self.n_records is None,
+            "records_trained": bool(self.trainings),
+        }
         return ("records", *(name for name, holds in cases.items() if holds))
 
     @property
@@ -337,7 +86,17 @@ class Guarantee(PrivacyGuarantee):
     @property
     def spent_mu(self) -> float:
         """``mu_spent``; squares that add up to the declared total do so but for rounding."""
-        return self.mu if self.mu < self.mu_spent <= self.mu * (1 + 1e-9) else self.mu_spent
+        return self.mu if math.isclose(self.mu, self.mu_spent) else self.mu_spent
+
+    @property
+    def mu_left(self) -> float:
+        """Returns what may still be spent: squares add up."""
+        return math.sqrt(max(self.mu**2 - self.spent_mu**2, 0.0))
+
+    @property
+    def training_most(self) -> float:
+        """Mu of all trainings that may be, as declared."""
+        return compose_mu(*zip(*((mu, most) for mu, _, most in self.trainings), strict=True))
 
     def delta(self, epsilon: float) -> float:
         """Delta at ``epsilon`` >= 0 for the declared total; 1 where nothing is claimed."""
@@ -373,7 +132,7 @@ class Guarantee(PrivacyGuarantee):
 
     def figures(self) -> dict[str, Any]:
         """Beside the others' figures: mu, and rho."""
-        return {"mu": _json_ready(self.mu), "rho": _json_ready(self.rho), **super().figures()}
+        return {"mu": json_ready(self.mu), "rho": json_ready(self.rho), **super().figures()}
 
     def _spending(self) -> Spending:
         return Spending("mu", self.spent_mu, self.mu, self.n_releases, None)
@@ -383,12 +142,11 @@ class Guarantee(PrivacyGuarantee):
         notes = super()._notes(lasting=lasting)
         if not self.trainings:
             return notes
-        words, upto = texts_of("records"), "at most " if lasting else ""
         counted = [(mu, most if lasting else n) for mu, n, most in self.trainings]
-        told = Words(words, self, upto=upto)
-        each = [told.filled(words["training"], n=n, training_mu=mu) for mu, n in counted]
+        told = Words(texts_of("records"), self, upto="at most " if lasting else "")
+        each = [told.filled("{training}", n=n, training_mu=mu) for mu, n in counted]
         total = compose_mu(*zip(*counted, strict=True))
-        return (*notes, told.filled(words["trainings"], each=" and ".join(each), total=total))
+        return (*notes, told.filled("{trainings}", each=" and ".join(each), total=total))
 
 
 def of_all(claims: Sequence[tuple[str, Guarantee]]) -> Guarantee:
@@ -414,6 +172,10 @@ def of_all(claims: Sequence[tuple[str, Guarantee]]) -> Guarantee:
             f"runs under this label are on {', '.join(map(str, sizes))} records: what is claimed "
             "is for a record that is in all of them"
         )
+    trainings = tuple(training for claim in own for training in claim.trainings)
+    if trainings and not all(claim.trainings for claim in own):
+        trainings = ()
+        notes.append("not all runs declared a cost of training, so none is claimed for them all")
     mechanism, neighbours, population = (
         "; ".join(dict.fromkeys(texts))
         for texts in zip(*((c.mechanism, c.neighbours, c.population) for c in own), strict=True)
@@ -431,11 +193,11 @@ def of_all(claims: Sequence[tuple[str, Guarantee]]) -> Guarantee:
         not_covered=tuple(dict.fromkeys(limit for c in own for limit in c.not_covered)),
         reasons=tuple(reasons),
         notes=(*notes, "several runs on the same records, of which the squares of mu are added"),
-        trainings=tuple(training for claim in own for training in claim.trainings),
+        trainings=trainings,
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LocalGuarantee(PrivacyGuarantee):
     """A guarantee for users, each of whose rewards is privatised before it leaves their process.
 
@@ -452,8 +214,8 @@ class LocalGuarantee(PrivacyGuarantee):
 
     Example:
         >>> g = LocalGuarantee(True, "randomised response", 1.0, 0.0, 3, 1, 1.0, 0.0, False)
-        >>> str(g)[:46]
-        'Every reward that this run publishes is 1-LDP '
+        >>> g
+        <LocalGuarantee: epsilon = 1 at delta = 0 in each evaluation (local differential privacy)>
     """
 
     mechanism: str
@@ -466,7 +228,7 @@ class LocalGuarantee(PrivacyGuarantee):
     users_named: bool = False
 
     _FIGURES: ClassVar[tuple[str, ...]] = ("epsilon_evaluation", "epsilon_most")
-    neighbours, population = map(_told, ("relation", "who"))
+    neighbours, population = map(told, ("relation", "who"))
 
     def _kinds(self, *, lasting: bool) -> Sequence[str]:
         cases = {
@@ -475,6 +237,7 @@ class LocalGuarantee(PrivacyGuarantee):
             "rewards_series": not lasting and self.most_evaluations > 1,
             "rewards_uncounted": math.isinf(self.most_evaluations),
             "rewards_unnamed": not self.users_named,
+            "rewards_so_far": not lasting,
         }
         return ("rewards", *(name for name, holds in cases.items() if holds))
 
@@ -511,7 +274,7 @@ class LocalGuarantee(PrivacyGuarantee):
         return Spending("epsilon", self.epsilon_most, None, self.n_evaluations, self.delta_most)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FederationGuarantee(PrivacyGuarantee):
     """A guarantee for the agents of a federation, of everything that it broadcasts.
 
@@ -539,8 +302,9 @@ class FederationGuarantee(PrivacyGuarantee):
     held: bool = field(default=False, kw_only=True)
 
     _FIGURES: ClassVar[tuple[str, ...]] = ("epsilon", "epsilon_spent")
+    _MEMBERS: ClassVar[str] = "n_agents"
     counted: ClassVar[str] = "rounds"
-    mechanism, neighbours, population = map(_told, ("how", "relation", "who"))
+    mechanism, neighbours, population = map(told, ("how", "relation", "who"))
 
     def _kinds(self, *, lasting: bool) -> Sequence[str]:  # noqa: ARG002
         cases = {"aggregate": self.parameters.get("trust") == "aggregate", "held": self.held}
@@ -589,7 +353,7 @@ class FederationGuarantee(PrivacyGuarantee):
         return Spending("epsilon", self.epsilon_spent, self.epsilon, self.n_released, self.delta)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class OutsourcedGuarantee(PrivacyGuarantee):
     """A guarantee for the rows of a curator's table, of the released one and of the answers.
 
@@ -617,8 +381,9 @@ class OutsourcedGuarantee(PrivacyGuarantee):
     outcomes: str | None = field(default=None, kw_only=True)
     n_answers: int = field(default=0, kw_only=True)
 
+    _MEMBERS: ClassVar[str] = "n_rows"
     counted: ClassVar[str] = "answers"
-    neighbours, population = map(_told, ("relation", "who"))
+    neighbours, population = map(told, ("relation", "who"))
 
     def _kinds(self, *, lasting: bool) -> Sequence[str]:  # noqa: ARG002
         return (

@@ -93,7 +93,7 @@ class EpsilonSettings(Stored):
 
         mu = chosen_mu(self.mu, self.epsilon, self.delta)
         _TOTAL.check("mu", mu)
-        object.__setattr__(self, "mu", mu)
+        object.__setattr__(self, "mu", float(mu))  # every figure of one kind prints alike
 
     @property
     def asked(self) -> dict[str, float]:

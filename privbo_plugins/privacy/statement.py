@@ -1,4 +1,4 @@
-"""Shows a claim to people: one sentence, a table, and lists; as Markdown and as HTML.
+"""Shows a claim to people: a headline, a box, lists, details; as text, Markdown and HTML.
 
 Every text may come from outside (a study's name, a label), so all of them are escaped here.
 """
@@ -6,14 +6,31 @@ Every text may come from outside (a study's name, a label), so all of them are e
 from __future__ import annotations
 
 import html
+import itertools
 import math
 import re
+import textwrap
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from privbo_plugins.privacy.figures import not_below
+from privbo_plugins.privacy.words import WORDS
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+_WIDTH, _LINES = 110, 14
+"""Of a text for a terminal that leaves the rest out."""
+
+_NAME = 80
+"""Characters of a word in a fact: the name of a run may have any number."""
+
+_FORM, _NOTES, _FOLDED = (WORDS["headings"][of] for of in ("conditions", "notes", "folded"))
+_SIGNED = WORDS["any"]["form"]
 
 _TURNS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 """Unicode's names of what lets a text be read in another order than it is written."""
@@ -27,13 +44,15 @@ class Statement:
     r"""Holds a claim as people read it.
 
     Attributes:
-        sentence: The claim in one sentence, or that there is none.
+        sentence: Who is protected, how strongly, and who is not; or that nothing is claimed.
         protected: Whether anything is claimed.
-        rows: (what, text): who is protected, against whom, how much.
-        lists: (heading, points): what is not covered, and why nothing is claimed, if so.
+        weak: Whether the claim hardly keeps an attacker from being right.
+        rows: (what, text): the box of facts.
+        lists: (heading, points): limits by their kinds, notes, and why nothing is claimed, if so.
+        folded: (what, text): details of the mechanism.
 
     Example:
-        >>> told = Statement("It is private.", True, [("who", "a | b")], [("Not", ["c"])])
+        >>> told = Statement("It is private.", True, False, [("who", "a | b")], [("Not", ["c"])])
         >>> print(told.to_markdown())
         **It is private.**
         <BLANKLINE>
@@ -49,45 +68,100 @@ class Statement:
 
     sentence: str
     protected: bool
+    weak: bool
     rows: Rows
     lists: Lists
+    folded: Rows = ()
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Statement:
         """Makes one of the fields that a certificate holds, as JSON has them."""
-        rows = [(str(what), str(text)) for what, text in told["rows"]]
+        rows, folded = (
+            [(str(what), str(text)) for what, text in told[name]] for name in ("rows", "folded")
+        )
         lists = [(str(heading), [str(p) for p in points]) for heading, points in told["lists"]]
-        return cls(str(told["sentence"]), told["protected"] is True, rows, lists)
+        marks = told["protected"] is True, told["weak"] is not False
+        return cls(str(told["sentence"]), *marks, rows, lists, folded)
+
+    def to_text(self, more: str = "") -> str:
+        """For a terminal: headline and box, in few lines, and then the rest.
+
+        Args:
+            more: Says how to see the rest, which then is left out.
+        """
+        if not more:
+            return "\n".join([*self._box(self.rows), self._rendered("txt", legible)]).strip()
+        for whole in range(len(self.brief), -1, -1):  # facts of two lines, the first ones
+            shown = [*self._box(self.brief, whole), more]
+            if len(shown) <= _LINES:
+                break
+        return "\n".join(shown)
+
+    def _box(self, rows: Rows, whole: int | None = None) -> list[str]:
+        """Headline and facts; from the fact with that number on, they have one line each."""
+        pad = max([len(what) for what, _ in rows], default=0) + 4
+        facts = [
+            _wrapped(f"{f'  {what}':{pad}}", text, None if whole is None else 1 + (i < whole))
+            for i, (what, text) in enumerate(rows)
+        ]
+        head = _wrapped("", self.sentence, None if whole is None else _LINES - len(rows) - 1)
+        return [*head, *itertools.chain(*facts)]
+
+    @property
+    def brief(self) -> Rows:
+        """The box, with what narrows the claim, for a place that shows no lists."""
+        notes = dict(self.lists).get(_NOTES, ())
+        return [*self.rows, *[(_NOTES, f"{len(notes)}: {'; '.join(notes)}")] * bool(notes)]
+
+    def in_one_line(self) -> str:
+        """All of it as one paragraph."""
+        facts = [(what, [text]) for what, text in (*self.rows, *self.folded)]
+        told = [f"{what}: {'; '.join(points)}." for what, points in (*facts, *self.lists)]
+        return legible(" ".join([self.sentence, *told]))
 
     def to_markdown(self) -> str:
         """Markdown that no text from outside can put markup into."""
-        return "\n".join([*self._markdown_lines(), ""])
-
-    def _markdown_lines(self) -> Iterator[str]:
-        yield f"**{as_markdown(self.sentence)}**"
-        if self.rows:
-            yield from ("", "| | |", "|---|---|")
-            yield from (
-                f"| {as_markdown(what)} | {as_markdown(text)} |" for what, text in self.rows
-            )
-        for heading, points in self.lists:
-            yield from ("", f"{as_markdown(heading)}:", "")
-            yield from (f"- {as_markdown(point)}" for point in points)
+        return self._rendered("md", as_markdown)
 
     def to_html(self) -> str:
         """A fragment of HTML; every text is escaped."""
-        mark = "protected" if self.protected else "not-protected"
-        rows = "".join(
-            f"<tr><th scope='row'>{as_html(what)}</th><td>{as_html(text)}</td></tr>"
-            for what, text in self.rows
-        )
-        table = f"<table><tbody>{rows}</tbody></table>" if rows else ""
-        lists = "".join(
-            f"<h3>{as_html(heading)}</h3><ul>"
-            f"{''.join(f'<li>{as_html(point)}</li>' for point in points)}</ul>"
-            for heading, points in self.lists
-        )
-        return f"<p class='claim {mark}'>{as_html(self.sentence)}</p>{table}{lists}"
+        return self._rendered("html", as_html)
+
+    def _rendered(self, form: str, escape: Callable[[str], str]) -> str:
+        page = template(Path(__file__).with_suffix(f".{form}"), escape)
+        return page.render(told=self, form=_FORM, signed=_SIGNED, folded=_FOLDED)
+
+
+@cache
+def template(path: Path, escape: Callable[[str], str], **filters: Callable[..., Any]) -> Template:
+    """Compiles a template; a text becomes markup only where the template marks it as safe.
+
+    Args:
+        path: Its file.
+        escape: Makes a text one in which nothing is markup.
+        filters: Functions that the template calls, by name.
+    """
+    import jinja2
+    from markupsafe import Markup
+
+    def escaped(value: Any) -> Any:
+        return value if isinstance(value, Markup) else Markup(escape(str(value)))
+
+    made = jinja2.Environment(
+        autoescape=True, finalize=escaped, undefined=jinja2.StrictUndefined, trim_blocks=True
+    )
+    made.filters |= filters
+    return made.from_string(path.read_text(encoding="utf-8"))
+
+
+def _wrapped(first: str, text: str, most: int | None) -> list[str]:
+    """Wraps a text; with ``most`` lines it is cut, and shows that it is."""
+    longest = _NAME if most else len(text)
+    words = (w if len(w) <= longest else f"{w[:longest]}..." for w in legible(text).split())
+    return textwrap.wrap(
+        " ".join(words), _WIDTH, initial_indent=first, subsequent_indent=" " * len(first),
+        max_lines=most, placeholder=" ...", break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def legible(text: str) -> str:

@@ -7,12 +7,13 @@ less, and ``{delta}`` is not rounded at all.
 
 from __future__ import annotations
 
+import itertools
 import string
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 from privbo_plugins.privacy.figures import as_it_is, not_above, not_below, two_decimals
 
@@ -22,17 +23,48 @@ WORDS: Mapping[str, Any] = tomllib.loads(
 """Texts that all kinds share, and tables of those that differ."""
 
 
+LIMITS = ("scope", "conditions", "sums")
+"""Kinds of limits: out of scope, what the team confirms not to be so, and what adds up."""
+
+_MERGED = ("box", "folded", *LIMITS)
+"""Tables of a kind that go on with those of the kinds before it."""
+
+
+class Limit(NamedTuple):
+    """What a limit is, how a form has it confirmed or a list says it, and the page about it."""
+
+    kind: str
+    said: str
+    page: str
+
+
 @lru_cache
 def texts_of(*kinds: str) -> Mapping[str, Any]:
     """Merges the texts of some tables, of which the last one decides, and lists their limits."""
-    texts = {name: text for name, text in WORDS.items() if isinstance(text, str)}
-    limits: dict[str, str] = {}
-    further: list[str] = []
-    for kind in kinds:
-        texts |= WORDS[kind]
-        limits |= WORDS[kind].get("not_covered", {})
-        further += [WORDS[kind]["further_limit"]] if "further_limit" in WORDS[kind] else []
-    return texts | {"not_covered": (*limits.values(), WORDS["copies"], *further)}
+    texts: dict[str, Any] = {}
+    for kind in ("any", *kinds):
+        own = WORDS[kind]
+        tables = [(name, texts.get(name, {}), own.get(name, {})) for name in _MERGED]
+        # Of a special case its own come first, and decide.
+        texts |= own | {name: new | old | new for name, old, new in tables}
+    return texts | {"not_covered": tuple(text for kind in LIMITS for text in texts[kind].values())}
+
+
+def limit_of(text: str) -> Limit:
+    """Looks up a limit; one of an algorithm's own is out of scope."""
+    return _limits().get(text) or Limit(LIMITS[0], text, WORDS["pages"][LIMITS[0]])
+
+
+@lru_cache
+def _limits() -> Mapping[str, Limit]:
+    pages, found = WORDS["pages"], {}
+    systems = [own for own in WORDS.values() if isinstance(own, dict)]
+    for own, kind in itertools.product(systems, LIMITS):
+        texts = own.get(kind, {})
+        for name, text in texts.items() if isinstance(texts, dict) else ():
+            said = own["confirm"][name] if kind == "conditions" else text
+            found[text] = Limit(kind, said, pages.get(name, pages[kind]))
+    return found
 
 
 class Words(string.Formatter):
@@ -51,8 +83,9 @@ class Words(string.Formatter):
         return self.filled(self.texts[name])
 
     def rows(self, table: str) -> list[tuple[str, str]]:
-        """The headings of a table of texts, and what each of them says."""
-        return [(name, self.filled(text)) for name, text in self.texts.get(table, {}).items()]
+        """The headings of a table of texts, and what each of them says; without empty ones."""
+        rows = [(name, self.filled(text)) for name, text in self.texts[table].items()]
+        return [(name, text) for name, text in rows if text]
 
     def filled(self, text: str, **facts: Any) -> str:
         """Puts in everything that a text names."""

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig, large_delta
+from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de.plan import spent_by_round
 from privbo_plugins.algorithms.dp_fts_de.server import Broadcast, Measure, RoundSum
 from privbo_plugins.errors import FederationError, PrivacyError, VaultError
@@ -202,7 +202,6 @@ def claim(
     if config.noise_multiplier == 0:
         reasons = [*reasons, NO_NOISE]
     infinite = bool(reasons)
-    notes = [*notes, large_delta(config.delta, config.n_agents)]
     return FederationGuarantee(
         not reasons,
         config.n_agents,
@@ -213,7 +212,7 @@ def claim(
         released,
         parameters=config.mechanism_parameters(),
         reasons=tuple(dict.fromkeys(reasons)),
-        notes=tuple(filter(None, dict.fromkeys(notes))),
+        notes=tuple(dict.fromkeys(notes)),
         held=held,
     )
 

@@ -63,10 +63,10 @@ _NO_SUM = (
 
 
 class Line(NamedTuple):
-    """Says what a check has found of one part of a certificate."""
+    """Says what a check has found of one part; it agrees, differs, or (None) was not compared."""
 
     what: str
-    agrees: bool
+    agrees: bool | None
     found: str
 
 
@@ -153,17 +153,20 @@ class Certificate:
         """The claim, and how to check it."""
         facts = self.facts
         told = Statement.from_dict(facts["statement"])
-        more = [
+        box = [
             ("Study or studies", "; ".join(run["run"] for run in facts["runs"])),
             ("Data", facts["data_label"] or "not labelled"),
             ("Covers", facts["covers"]),
             ("Date", facts["issued"]),
+        ]
+        more = [
             ("Made by", f"privbo-plugins {facts['version']}"),
             ("Ledger", f"{facts['ledger']['lines']} lines, head {facts['ledger']['head']}"),
             ("How to check it", facts["check"]),
         ]
         unknown = ("What the vault alone cannot know", list(facts["not_known"]))
-        return replace(told, rows=[*told.rows, *more], lists=[*told.lists, unknown])
+        lists, folded = [*told.lists, unknown], [*told.folded, *more]
+        return replace(told, rows=[*told.rows, *box], lists=lists, folded=folded)
 
     def to_json(self) -> str:
         """The file that can be checked."""
@@ -172,9 +175,6 @@ class Certificate:
     def to_markdown(self) -> str:
         """For people."""
         return f"# Privacy certificate\n\n{self.statement().to_markdown()}"
-
-    def _repr_markdown_(self) -> str:
-        return self.to_markdown()
 
     def _repr_html_(self) -> str:
         return self.statement().to_html()
@@ -228,7 +228,7 @@ def _facts(runs: Sequence[StoredRun], label: str | None, head: LogHead) -> dict[
         ],
         "guarantee": total.to_dict(),
         "figures": total.figures(),
-        "statement": asdict(total.statement()),
+        "statement": asdict(total.statement(pages=False)),  # its reader has no docs/
         "not_known": list(dict.fromkeys(f for run in runs for f in run.not_known)),
         "ledger": {"lines": head.n, "head": head.digest},
         "check": _HOW,

@@ -7,10 +7,9 @@ point, and nothing can be learnt of values. What is looked at are releases, so i
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 
-from privbo_plugins.errors import UtilityWarning
+from privbo_plugins.errors import UtilityWarning, warn
 
 _FEWEST = 8
 """Values of which a mean is worth a look."""
@@ -73,7 +72,7 @@ def warn_at_an_end(values: Sequence[float], noise: float, config: object, maximi
         return False
     end = end_of(values, noise, value_range, maximize=maximize)
     if end is not None:
-        warnings.warn(
+        warn(
             f"The mean of all {len(values)} released values lies within two standard errors of "
             f"{end:g}, an end of the range [{value_range[0]:g}, {value_range[1]:g}] to which "
             "losses are clipped. Either losses lie beyond it, or they are no numbers (NaN counts "
@@ -81,6 +80,5 @@ def warn_at_an_end(values: Sequence[float], noise: float, config: object, maximi
             "from public knowledge, as loss_bound=(low, high), check that none is NaN, and that "
             'the direction is "minimize" for losses and "maximize" for scores.',
             UtilityWarning,
-            stacklevel=4,
         )
     return end is not None

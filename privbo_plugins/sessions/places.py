@@ -37,6 +37,12 @@ def complete(tx: Transaction, algorithm: CentralAlgorithm) -> bool:
     return algorithm.ready(sum(row.state == "done" for row in tx.trials(step=step)))
 
 
+def open_in(tx: Transaction, algorithm: CentralAlgorithm) -> int:
+    """Counts places of the current step that no trial has."""
+    rows = tx.trials(step=algorithm.phase[1])
+    return algorithm.batch_capacity - sum(row.state in ("out", "done") for row in rows)
+
+
 def assign(
     tx: Transaction, trial: str, algorithm: CentralAlgorithm, *, beyond: bool
 ) -> Proposal | None:
@@ -50,7 +56,7 @@ def assign(
     """
     rows = tx.trials(step=algorithm.phase[1])
     taken = {row.slot for row in rows if row.state in ("out", "done")}
-    if not beyond and sum(r.state in ("out", "done") for r in rows) >= algorithm.batch_capacity:
+    if not beyond and open_in(tx, algorithm) <= 0:
         return None
     tx.forget(trial)  # where the host runs a failed trial again under its name
     failed = Counter(row.slot for row in rows if row.state == "failed")

@@ -24,8 +24,10 @@ from privbo_plugins.algorithms.protocols import (
     Release,
 )
 from privbo_plugins.algorithms.registry import algorithm_of
-from privbo_plugins.errors import PrivacyError, SpaceChangedError, VaultError
+from privbo_plugins.errors import ONE_SPACE, PrivacyError, SpaceChangedError, VaultError
 from privbo_plugins.plots import History
+from privbo_plugins.privacy.claim import SoFar
+from privbo_plugins.privacy.figures import together
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge
 from privbo_plugins.privacy.words import texts_of
@@ -44,6 +46,9 @@ _UNPLANNED_TRAININGS = 100
 
 _SAME = 1e-9
 """Encoded parameters that are so near are the same."""
+
+RUNS_BESIDE = "runs beside"
+"""Kind of marks: how many other runs the host's object has made in the vault, in six digits."""
 
 NO_NOISE = "mu is infinite, so no noise is added"
 
@@ -260,7 +265,7 @@ class LossReader:
 
     def _known(self) -> Learnt:
         if self._learnt is None:
-            raise PrivacyError("The search space is not known yet.")
+            raise PrivacyError("The search space is not known yet: run a trial first.")
         return self._learnt
 
     # What was released ----------------------------------------------------------------------
@@ -374,13 +379,15 @@ class LossReader:
             validation, training = (self.run.spent.of(tx, who) for who in (VALIDATION, TRAINING))
             reasons = [*tx.marks(UNPROTECTED), *reasons]
             notes, failed = list(tx.marks(NOTE)), max(failed, tx.count(state="failed"))
-            frozen = frozen_of(tx)
+            frozen, beside = frozen_of(tx), tx.marks(RUNS_BESIDE)
+        notes += together([self.config.mu] * (1 + int(beside[-1]) if beside else 0))
         if math.isinf(self.config.mu) and not reasons:
             reasons.append(NO_NOISE)
         if failed:
-            notes.append(
+            text = (
                 f"{failed} trial(s) failed or were pruned; whether a trial does so is not covered"
             )
+            notes.append(SoFar(text))
         words = self._kind.words(self.config, self.plan)
         return Guarantee(
             protected=not reasons,
@@ -439,11 +446,8 @@ def space_changed(old: Space | None, new: Space) -> str:
     known = "" if old is None else f" over {', '.join(old.names)}"
     return (
         f"The search space of a private study{known} is fixed by its first trial (or by "
-        f"search_space=); this trial evaluated another one over {', '.join(new.names)}. Every "
-        "trial must suggest the same parameters with the same ranges: one that applies to some "
-        "choices only is suggested always and used where it applies. Nothing was stored or "
-        "charged; start a new study for a new space (on the same records its mu adds to this "
-        "one's: squares add up)."
+        f"search_space=), and this trial evaluated another one over {', '.join(new.names)}: "
+        f"nothing was stored or charged. {ONE_SPACE}"
     )
 
 

@@ -26,7 +26,8 @@ from privbo_plugins.algorithms.protocols import (
 )
 from privbo_plugins.algorithms.registry import entry_of
 from privbo_plugins.convert import as_losses, index_of
-from privbo_plugins.errors import ANOTHER_POINT, BudgetExceededError, PrivacyError
+from privbo_plugins.errors import ANOTHER_POINT, BudgetExceededError, PrivacyError, paid_for
+from privbo_plugins.privacy.figures import warn_of_delta
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge, check_budget
 from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.privacy.source import NoiseSource
@@ -160,6 +161,11 @@ class Session(LossReader):
                         return places.assign(tx, trial, algorithm, beyond=beyond)
                 self._settle()
 
+    def open_places(self) -> int:
+        """Counts the places of the current step that no trial has: the host may run so many."""
+        with self._transaction() as tx:
+            return places.open_in(tx, self._known().algorithm)
+
     def place(self, trial: str, x: Array) -> None:
         """Enters a trial at a point that the host chose, shape (D,), before its losses are known.
 
@@ -219,24 +225,20 @@ class Session(LossReader):
         """
         y, index = as_losses(losses), index or index_of(losses)
         with self._lock:
-            began = self.plan is not None
             with self._transaction() as tx:
                 self._admit(tx, space, PRIVATE, len(y), constants)
                 self.labels.check(tx, len(y), index)
                 told, due = self._record(tx, trial, params, y)
             if due:
                 self._settle()
-            self._warn(began)
+            self._look_at_ends()
             return told
 
-    def _warn(self, began: bool) -> None:
-        """Warns where noise hides the signal, once, and where losses seem to lie at an end."""
+    @paid_for()
+    def _look_at_ends(self) -> None:
+        """Warns once where losses seem to lie at an end of their range."""
         plan = self.plan
-        if plan is None:
-            return
-        if not began:
-            plan.warn_if_noise_dominates()
-        if not self._end_shown:
+        if plan is not None and not self._end_shown:
             self._end_shown = warn_at_an_end(
                 self._known().values, plan.value_noise, self.config, self.maximize
             )
@@ -280,6 +282,9 @@ class Session(LossReader):
             if mode == PRIVATE and n_records == 1:
                 raise ValueError(_AVERAGE)
             self._begin(space, mode, n_records)  # raises before anything is written
+            if self.plan is not None:  # likewise: a filter may make errors of warnings
+                warn_of_delta(getattr(self.config, "asked", {}).get("delta"), n_records, "records")
+                self.plan.warn_if_noise_dominates()
             tx.freeze({"space": space.to_dict(), "mode": mode, "n_records": n_records})
         if constants is not None and self._constants is None:
             frozen = frozen_of(tx)

@@ -52,6 +52,9 @@ _WORDS = {
 }
 
 
+STUDY = "study"
+"""Kind of marks: what the host calls a run whose name in the vault is a code."""
+
 _POINT = "point"
 """Kind of marks: a digest of the parameters that a trial was released at."""
 
@@ -147,11 +150,12 @@ class RewardSession:
         total = evaluations_epsilon(evaluations, self.user_delta)
         if total > self.user_budget * (1 + 1e-9):
             at = f" at delta={as_it_is(self.user_delta)}" if self.user_delta else ""
-            known = "; at user_delta=0 no other evaluation may have a delta" * math.isinf(total)
+            # Hosts show this text: what the user has paid so far stays in the vault.
             raise BudgetExceededError(
-                f"One more evaluation would cost this user epsilon={not_below(total, 6)}{at} in "
-                f"all, more than user_budget={as_it_is(self.user_budget)}{known}. Nothing was "
-                "drawn. Ask another user."
+                "With one more evaluation this user would have paid more than user_budget="
+                f"{as_it_is(self.user_budget)}{at}, in all runs of this vault. Nothing was drawn. "
+                "Ask another user; study.optimize goes on to the next trial if it is given "
+                "catch=(BudgetExceededError,)."
             )
 
     @retelling

@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,9 @@ from privbo_plugins.errors import (
     PrivacyError,
     PrivacyWarning,
     VaultError,
+    warn,
 )
+from privbo_plugins.privacy.figures import warn_of_delta
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.privacy.local import LocalMechanism, make_mechanism
 from privbo_plugins.privacy.source import NoiseSource
@@ -115,7 +118,7 @@ def answers_of(host_key: str) -> str:
     return f"{_ANSWERS}{table_of(host_key) or host_key}"
 
 
-def _settings_of(vault: str, run_name: str) -> dict[str, Any]:
+def _settings_of(vault: str | Path, run_name: str) -> dict[str, Any]:
     known = stored_settings(open_vault(vault, create=False), f"{PREFIX}{run_name}")
     if known is None:
         raise VaultError(
@@ -189,8 +192,9 @@ class Curator:
             self._column.check(tx)
         self._outlet = Outlet(self._run, given.noise)
         self._answers = self._answering(given.noise)
+        warn_of_delta(self._total_delta, self.n, "rows")
         if not self._table.is_private:
-            warnings.warn(f"Nothing is protected: {NOT_PRIVATE}.", PrivacyWarning, stacklevel=3)
+            warn(f"Nothing is protected: {NOT_PRIVATE}.", PrivacyWarning)
 
     def __reduce__(self) -> Any:
         raise PrivacyError(
@@ -208,7 +212,7 @@ class Curator:
         cls,
         X: ArrayLike | None = None,
         *,
-        vault: str,
+        vault: str | Path,
         run_name: str = "table",
         outcomes: Outcomes | None = None,
         outcome_column: str | None = None,

@@ -30,6 +30,7 @@ Runs on per-record losses keep their places in the vault, which all workers shar
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -41,6 +42,7 @@ from privbo_plugins.algorithms.protocols import (
     DrawAlgorithm,
     Evaluation,
     Slot,
+    lasting,
 )
 from privbo_plugins.spaces import Space
 
@@ -50,6 +52,12 @@ HOPELESS = 10
 FRUITLESS = 50
 """So many trials in a row that nothing was released of, failed, pruned or stopped, end it as well:
 pruners and schedulers may end most trials early, but not all of them."""
+
+_FIRST = 3
+"""Trials after which a host knows how long all of a plan take."""
+
+_LONG = 600.0
+"""Seconds of a run from which it is worth saying."""
 
 _LOOKS = 5
 """Times that a claim is looked at again until a later trial has given way."""
@@ -120,6 +128,34 @@ class EarlyStop:
     def over(self) -> bool:
         """Checks whether the run should end."""
         return self._failed >= self.failures or self._in_vain >= self.fruitless
+
+
+class FirstTrials:
+    """Tells once, after the first trials, how long all of a plan will take, if that is long.
+
+    Times are of this process's clock and are kept by it alone.
+    """
+
+    def __init__(self) -> None:
+        self._begun: list[float] = []
+
+    def count(self, seconds: float, n_trials: Callable[[], int]) -> str | None:
+        """Counts a trial that ends now; what to say if it is the one that tells.
+
+        Args:
+            seconds: How long ago it began; trials that run at once end together.
+            n_trials: Number of trials of the plan.
+        """
+        self._begun.append(time.monotonic() - seconds)
+        if len(self._begun) != _FIRST:
+            return None
+        took, n = time.monotonic() - min(self._begun), n_trials()
+        if took / _FIRST * n < _LONG:
+            return None
+        return (
+            f"The first {_FIRST} trials took {lasting(took)}: about {lasting(took / _FIRST * n)} "
+            f"for all {n} trials of the plan. n_trials= makes it shorter."
+        )
 
 
 class Scheduler(Generic[A]):

@@ -7,6 +7,7 @@ share some of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from privbo_plugins.privacy.settings import NoiseSettings
@@ -123,9 +124,9 @@ class CuratorSettings:
         "Whether large outcomes are wanted; NaN counts as the opposite end of the range.",
         default=True,
     )
-    vault: str | None = setting(
+    vault: str | Path | None = setting(
         "Where ledger, released table and answers are kept: None for this process's memory, or a "
-        "database URL such as ``sqlite:///curator.db``. Without a URL another process would "
+        "path or database URL such as ``curator.db``. Without one another process would "
         "release the table a second time.",
         default=None,
     )
@@ -171,9 +172,9 @@ class FederatedServerSettings:
         more="They begin with the server. Then no agent's presence moves another's vector into "
         "another round, and add/remove holds for the timing too. Needs ``space``.",
     )
-    vault: str | None = setting(
-        "Where ledger and broadcasts are kept; None for memory. A server that is started again "
-        "over the same database and ``run_name`` goes on where it ended.",
+    vault: str | Path | None = setting(
+        "Where ledger and broadcasts are kept, a path or URL; None for memory. A server that is "
+        "started again over the same database and ``run_name`` goes on where it ended.",
         default=None,
     )
     run_name: str = setting("Name of the run in the vault.", default="federation")

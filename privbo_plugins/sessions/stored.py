@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
 from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.registry import entry
-from privbo_plugins.errors import VaultError
+from privbo_plugins.errors import TOGETHER, VaultError
 from privbo_plugins.page import Report, Section, Table
-from privbo_plugins.privacy.guarantee import PrivacyGuarantee
+from privbo_plugins.privacy.claim import PrivacyGuarantee
 from privbo_plugins.privacy.local import stored_mechanism
 from privbo_plugins.privacy.statement import legible
 from privbo_plugins.privacy.words import WORDS
@@ -29,7 +30,7 @@ from privbo_plugins.reports import (
 )
 from privbo_plugins.sessions.broadcasts import broadcasts_of, claimed_of, published
 from privbo_plugins.sessions.reader import LossReader
-from privbo_plugins.sessions.rewards import RewardSession
+from privbo_plugins.sessions.rewards import STUDY, RewardSession
 from privbo_plugins.sessions.rows import Curator, holds_answers, table_of
 from privbo_plugins.sessions.run_settings import asked_of
 from privbo_plugins.settings import evolve
@@ -84,7 +85,17 @@ class StoredRun:
     @property
     def title(self) -> str:
         """Its name, in one line that steers no terminal."""
-        return legible(self.name)
+        return legible(self.name + f" (study {self.study})" * (self.study is not None))
+
+    @property
+    def study(self) -> str | None:
+        """The name of its study, where its own is a code."""
+        return self._mark(STUDY)
+
+    @property
+    def host_name(self) -> str:
+        """Its study's name, or what follows the host's prefix in its own."""
+        return self.study or self.name.partition("/")[2]
 
     @property
     def kind(self) -> str:
@@ -115,8 +126,15 @@ class StoredRun:
     @property
     def label(self) -> str | None:
         """The label of its data; None if it has none."""
+        return self._mark(LABEL)
+
+    def marks(self, kind: str) -> tuple[str, ...]:
+        """Lists the facts of a kind that the vault holds of it."""
         with self.vault.transaction(self.run_id) as tx:
-            return next(iter(tx.marks(LABEL)), None)
+            return tx.marks(kind)
+
+    def _mark(self, kind: str) -> str | None:
+        return next(iter(self.marks(kind)), None)
 
     @property
     def n_releases(self) -> int:
@@ -289,16 +307,20 @@ def runs_of(vault: Vault) -> list[StoredRun]:
 
 
 def run_named(vault: Vault, name: str | None) -> StoredRun:
-    """The run of a name, of what follows the host's prefix in it, or the only one.
+    """The run of a name, of what follows the host's prefix in it, of its study, or the only one.
 
     Raises:
         ValueError: If there is none, or more than one; the text lists them.
     """
     runs = runs_of(vault)
     found = [run for run in runs if name in (None, run.name)]
-    found = found or [run for run in runs if run.name.endswith((f"/{name}", f":{name}"))]
+    short = f"/{name}", f":{name}"
+    found = found or [run for run in runs if run.study == name or run.name.endswith(short)]
     if len(found) == 1:
         return found[0]
-    told = ", ".join(repr(run.name) for run in runs) or "no run at all"
+    told = ", ".join(repr(run.title) for run in runs) or "no run at all"
     asked = "--run was not given" if name is None else f"--run={name!r} names none or several"
-    raise ValueError(f"The vault holds {told}, and {asked}. Give one of these names.")
+    known = [] if found else [one for run in runs for one in (run.name, run.host_name)]
+    meant = [f" Did you mean {legible(one)!r}?" for one in get_close_matches(name or "", known, 1)]
+    told = f"The vault holds {told}, and {asked}.{''.join(meant)} Give one of these names."
+    raise ValueError(told + f" {TOGETHER}." * (len(runs) > 1))

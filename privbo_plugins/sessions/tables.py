@@ -253,7 +253,10 @@ def checked_outcomes(outcomes: Outcomes | None, n: int) -> Array | Callable[[int
         return outcomes
     y = as_floats(outcomes)
     if y is None or y.shape != (n,):
-        raise ValueError(f"outcomes must be one number for each of the {n} rows, or a function.")
+        raise ValueError(
+            f"outcomes must be one number for each of the {n} rows, or a function, got "
+            f"{'something else' if y is None else f'shape {y.shape}'}."
+        )
     return y
 
 

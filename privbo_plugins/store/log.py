@@ -98,7 +98,7 @@ def stored_bytes(numbers: Array) -> bytes:
 
 
 def parsed(payload: Any, kind: type) -> Any:
-    """What a payload says, of one type.
+    """Reads a payload as one type.
 
     Raises:
         VaultError: If it is no such JSON.

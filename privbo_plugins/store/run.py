@@ -29,7 +29,7 @@ from privbo_plugins.store.log import CHARGE, EVALUATION, NOTE, PAID, RELEASE, UN
 from privbo_plugins.store.transaction import Transaction
 from privbo_plugins.store.vault import Vault
 
-_PLACE = "place"
+PLACE = "place"
 """Kind of marks: where the vault has lain."""
 
 ENTERED = "entered"
@@ -156,7 +156,7 @@ class Run:
         place = self.vault.place()
         with self.vault.transaction(self.run_id) as tx:
             self.check(tx)
-            tx.mark(_PLACE, place)
+            tx.mark(PLACE, place)
         if place not in rollback_guard.places():
             rollback_guard.show_place(place)
         self._show()
@@ -383,7 +383,7 @@ def confirm(tx: Transaction, head: LogHead) -> None:
 
 
 def _check_places(tx: Transaction, rollback_guard: RollbackGuard) -> None:
-    if any(not tx.has_mark(_PLACE, place) for place in rollback_guard.places()):
+    if any(not tx.has_mark(PLACE, place) for place in rollback_guard.places()):
         raise VaultError(
             "This vault is a copy: another copy of it holds releases of this run that are missing "
             "here, so two ledgers would pay for one run. Nothing was drawn. Give all workers the "

@@ -16,7 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.pool import NullPool, StaticPool
 
-from privbo_plugins.errors import VaultError
+from privbo_plugins.errors import NO_HANDLE, VaultError
 from privbo_plugins.store.log import DAMAGED, EVALUATION, PAID, RELEASE, RUN, Compile, Compiled
 
 SCHEMA = 5
@@ -240,20 +240,19 @@ def driver_errors(engine: sa.Engine) -> tuple[type[Exception], ...]:
 
 
 def parse(text: str) -> sa.URL:
-    """A database URL.
+    """A database URL, or that of a file whose absolute path is given, to the letter.
 
     Raises:
         ValueError: If it is none. The text never repeats it: it may hold a password.
     """
+    if os.path.isabs(text):
+        return sa.URL.create("sqlite", database=text)
     try:
         url = sa.make_url(text)
         url.render_as_string(hide_password=False)  # as every driver gets it
         return url
     except (sa.exc.ArgumentError, ValueError):  # the latter quotes what stands for a port
-        raise ValueError(
-            "vault must be None, 'memory', a database URL such as 'sqlite:///private.db', or "
-            "'env:NAME' for the URL in an environment variable."
-        ) from None
+        raise ValueError(NO_HANDLE) from None
 
 
 def identity_seen_by(engine: sa.Engine) -> str | None:
@@ -301,7 +300,7 @@ def dispose(engine: sa.Engine, pid: int) -> None:
     engine.dispose(close=os.getpid() == pid)
 
 
-def make_engine(url: str | None) -> sa.Engine:
+def make_engine(url: sa.URL | None, *, writes: bool = True) -> sa.Engine:
     """The engine of a vault: None is a database in this process's memory.
 
     Raises:
@@ -315,17 +314,14 @@ def make_engine(url: str | None) -> sa.Engine:
             hide_parameters=True,
         )
     else:
-        parsed = sa.make_url(url)
-        if parsed.get_backend_name() == "sqlite":
-            engine = _make_file_engine(parsed)
-        else:
-            engine = _make_server_engine(parsed)
-    if engine.dialect.name == "sqlite":
+        sqlite = url.get_backend_name() == "sqlite"
+        engine = _make_file_engine(url, writes) if sqlite else _make_server_engine(url)
+    if engine.dialect.name == "sqlite" and writes:
         sa.event.listen(engine, "connect", _configure_sqlite)
     return engine
 
 
-def _make_file_engine(url: sa.URL) -> sa.Engine:
+def _make_file_engine(url: sa.URL, writes: bool) -> sa.Engine:
     """Its connections never create the file: one that went away would come back without a ledger.
 
     SQLite would also make it readable for whomever the umask allows.
@@ -333,7 +329,8 @@ def _make_file_engine(url: sa.URL) -> sa.Engine:
     engine = sa.create_engine(
         url, poolclass=NullPool, connect_args={"timeout": 60.0}, hide_parameters=True
     )
-    existing = f"{Path(os.path.abspath(url.database or '')).as_uri()}?mode=rw"
+    how = "mode=rw" if writes else "mode=ro&immutable=1"  # which makes no file beside it
+    existing = f"{Path(url.database or '').as_uri()}?{how}"
 
     def connect(dialect: Any, _record: Any, _arguments: Sequence[Any], options: Any) -> Any:
         return dialect.connect(existing, **{**options, "uri": True})

@@ -348,7 +348,7 @@ def _fact(text: str) -> str:
 
 
 def _payload_of(kind: str, said: str) -> Any:
-    """What was released: fields, or one number of a reward."""
+    """Builds the released fields, or the one number of a reward."""
     return numbers_of(said, 1)[0] if kind == EVALUATION else parsed(said, dict)
 
 

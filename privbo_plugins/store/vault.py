@@ -5,8 +5,8 @@ of privatised rewards it holds the ledger and the releases, never a raw one.
 One implementation over SQLAlchemy serves three places:
 
 - ``None`` or ``"memory"``: inside this process, gone with it;
-- ``sqlite:///path``: a file, created with mode 0600, for processes of one machine; one that is
-  somebody else's, or was emptied or cut, is refused;
+- ``sqlite:///path`` or the path itself: a file, created with mode 0600, for processes of one
+  machine; one that is somebody else's, or was emptied or cut, is refused;
 - ``postgresql://...``: for several machines;
 - ``env:NAME``: the URL that an environment variable holds, so that no pickle carries a password.
 
@@ -22,15 +22,17 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import re
 import threading
 import time
 import uuid
 import weakref
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from privbo_plugins.errors import VaultError
+from privbo_plugins.errors import NO_HANDLE, VaultError
 from privbo_plugins.store.log import DAMAGED
 from privbo_plugins.store.transaction import Transaction
 from privbo_plugins.store.vault_file import prepare_file
@@ -39,9 +41,18 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
 _NO_STORE = (
-    "This database is no vault: it holds no ledger. Check the URL (a study's database is none); "
-    "if a run has its vault here, put the database back: nothing is released without its ledger."
+    "This database is no vault: it holds no ledger. Check its path or URL (a study's database is "
+    "none); if a run has its vault here, put the database back: nothing is released without its "
+    "ledger."
 )
+
+_NO_DATABASE = (
+    "This file is no SQLite database, and so no vault. Check the path; if a run has its vault "
+    "here, the file was overwritten: put it back, because nothing is released without its ledger."
+)
+
+_PATH = re.compile(r"/.*|[^:]*[./\\][^:]*", re.DOTALL)
+"""A text that is a path: URLs and handles have a colon, and "Memory" is meant to be no file."""
 
 _MEMORY: weakref.WeakValueDictionary[str, Vault] = weakref.WeakValueDictionary()
 
@@ -58,26 +69,26 @@ class Vault:
         vault_id: Identity of the store; a run knows in which store its ledger lies.
     """
 
-    def __init__(self, url: str | None, *, create: bool = True) -> None:
+    def __init__(self, url: sa.URL | None, *, create: bool = True, writes: bool = True) -> None:
         from privbo_plugins.store import tables  # SQLAlchemy: not before a vault is opened
 
         self.in_memory = url is None
         self._pid = os.getpid()
         self._lock, self._busy = threading.RLock(), False
-        parsed = None if url is None else tables.parse(url)
-        if parsed is not None and parsed.get_backend_name() == "sqlite" and parsed.database:
-            prepare_file(parsed.database, create)
+        if url is not None and url.get_backend_name() == "sqlite":
+            prepare_file(str(url.database), create)
         self._sql: Any = tables
-        self._engine = tables.make_engine(url)
+        self._engine = tables.make_engine(url, writes=writes)
+        self._begin = "BEGIN IMMEDIATE" if writes else "BEGIN"
         weakref.finalize(self, tables.dispose, self._engine, os.getpid()).atexit = False
         self._is_sqlite = self._engine.dialect.name == "sqlite"
         self._compiled = tables.compiler(self._engine)
         if not create:
             self._check_store()
-        self.vault_id = self._create()
+        self.vault_id = self._create() if writes else str(tables.identity_seen_by(self._engine))
         if self._is_sqlite and not self.in_memory:
             self._check_length()
-        self.handle = f"memory:{self.vault_id}" if url is None else url
+        self.handle = f"memory:{self.vault_id}"
 
     def __repr__(self) -> str:
         return f"Vault({self._engine.url.render_as_string(hide_password=True)!r})"
@@ -95,6 +106,8 @@ class Vault:
             except self._sql.OtherVersionError:
                 raise
             except errors as error:
+                if _is_no_database(error):
+                    raise VaultError(_NO_DATABASE) from None
                 own = isinstance(error, self._sql.WriteAheadError) or str(error) == DAMAGED
                 if attempt == 4 and own:
                     raise
@@ -165,7 +178,7 @@ class Vault:
             try:
                 with closing(connection.cursor()) as cursor:  # half read, it keeps SQLite's lock
                     if self._is_sqlite:
-                        cursor.execute("BEGIN IMMEDIATE")
+                        cursor.execute(self._begin)
                     tx = Transaction(cursor, self._compiled, run_id, self._is_sqlite)
                     if run_id and not self._is_sqlite:
                         tx.lock()
@@ -233,10 +246,15 @@ class Vault:
             connection.invalidate()
 
     def _explain(self, error: BaseException) -> str:
+        if _is_no_database(error):
+            return _NO_DATABASE
         # SQLite's own messages, which have a code, never quote values; those of drivers may: that
         # of Python's quotes a text that cannot be decoded. Only their type shows.
         text = str(error) if hasattr(error, "sqlite_errorname") else type(error).__name__
-        return f"The vault refused an operation ({text}). Nothing of it was kept."
+        return (
+            f"The vault refused an operation ({text}). Nothing of it was kept. See that its file "
+            "or server is where it was and can be written, and go on."
+        )
 
     def place(self) -> str:
         """Returns where the vault lies: what tells two copies of it apart, and nothing more."""
@@ -259,30 +277,35 @@ class Vault:
         self._engine.dispose()
 
 
-def open_vault(handle: str | None = None, *, create: bool = True) -> Vault:
+def _is_no_database(error: BaseException) -> bool:
+    """Checks whether SQLite found a file of another kind."""
+    return getattr(getattr(error, "orig", error), "sqlite_errorname", "") == "SQLITE_NOTADB"
+
+
+def open_vault(
+    handle: str | PathLike[str] | None = None, *, create: bool = True, writes: bool = True
+) -> Vault:
     """Opens a vault.
 
     Args:
         handle: None or "memory" for a new one in this process, the ``handle`` of a living
-            in-memory vault, a database URL, or ``env:NAME`` for the URL in an environment
-            variable.
+            in-memory vault, the path of a file, a database URL, or ``env:NAME`` for the URL in an
+            environment variable.
         create: Whether a database without a vault gets one; False if there must be one.
+        writes: Whether its file may be changed at all, the journal of a crash included; False
+            needs ``create=False``.
 
     Raises:
         VaultError: If it cannot be opened or written, was written by a later version, or was in
             memory and is gone.
-        ValueError: If the handle is not a URL that SQLAlchemy understands.
+        ValueError: If the handle is neither a path nor a URL that SQLAlchemy understands.
 
     Example:
         >>> vault = open_vault()
         >>> open_vault(vault.handle) is vault
         True
     """
-    if not isinstance(handle, str | None):
-        raise ValueError(
-            "vault must be None, 'memory' or a database URL such as 'sqlite:///private.db', got a "
-            f"{type(handle).__name__}."
-        )
+    handle = as_handle(handle)
     if handle is None or handle == "memory":
         vault = Vault(None)
         _MEMORY[vault.handle] = vault
@@ -295,12 +318,78 @@ def open_vault(handle: str | None = None, *, create: bool = True) -> Vault:
                 "ended, and with it the ledger. Keep it on disk: vault='sqlite:///private.db'."
             )
         return living
-    vault = Vault(resolve_url(handle).render_as_string(hide_password=False), create=create)
-    vault.handle = handle
+    url = resolve_url(handle)
+    vault = Vault(url, create=create, writes=writes)
+    vault.handle = handle if handle.startswith("env:") else handle_of(url)
     return vault
 
 
-def resolve_url(handle: str) -> sa.URL:
+def as_handle(given: object) -> str | None:
+    """Returns what names a vault as a text that may be pickled: of a path the absolute one.
+
+    Args:
+        given: A path (one with a dot or a slash, if it is a text), or a handle, which stays.
+
+    Raises:
+        ValueError: If it is neither.
+
+    Example:
+        >>> as_handle("/tmp/100%.db"), as_handle("env:VAULT"), as_handle("memory")
+        ('/tmp/100%.db', 'env:VAULT', 'memory')
+    """
+    if given is None or (isinstance(given, str) and not _PATH.fullmatch(given)):
+        return given
+    if not isinstance(given, str | PathLike):
+        raise ValueError(f"{NO_HANDLE} Got a {type(given).__name__}.")
+    return os.path.abspath(os.path.expanduser(os.fsdecode(given)))
+
+
+def handle_of(url: sa.URL) -> str:
+    """Returns the handle of a URL: of a plain file its path, which needs no escapes."""
+    if url.get_backend_name() == "sqlite" and not url.query:
+        return str(url.database)
+    return url.render_as_string(hide_password=False)
+
+
+def masked(text: str) -> str:
+    """Returns a handle, or another URL, as it may be shown: itself, if it holds no password.
+
+    Example:
+        >>> masked("private.db"), masked("postgresql://ann:secret@host/db?sslpassword=secret")
+        ('private.db', 'postgresql://ann:***@host/db?sslpassword=hidden')
+        >>> masked("host=h password=secret"), masked("postgresql:ann:secret@host/db")
+        ('***', '***')
+    """
+    if "://" not in text:
+        odd = "password=" in text or (":" in text and "@" in text and not os.path.isabs(text))
+        return "***" if odd else text
+    from privbo_plugins.store import tables
+
+    try:
+        url = tables.parse(text)
+    except ValueError:  # a password may stand anywhere in it
+        return "***"
+    known = [name for name in url.query if "pass" in name.lower() or "secret" in name.lower()]
+    if url.password is None and not known:
+        return text
+    return url.update_query_dict(dict.fromkeys(known, "hidden")).render_as_string()
+
+
+def refuse_password(handle: str, shown: str) -> None:
+    """Refuses a handle that a host would show or store with the password in it.
+
+    Raises:
+        ValueError: It says where the password would be shown.
+    """
+    if masked(handle) != handle:
+        raise ValueError(
+            f"The vault's URL holds a password, which {shown}. Put the URL into an environment "
+            "variable of this process and pass vault='env:NAME_OF_THE_VARIABLE', or keep the "
+            "password in ~/.pgpass."
+        )
+
+
+def resolve_url(handle: str | PathLike[str]) -> sa.URL:
     """The database URL behind a handle.
 
     Raises:
@@ -309,18 +398,20 @@ def resolve_url(handle: str) -> sa.URL:
     """
     from privbo_plugins.store import tables
 
-    text = handle
-    if handle.startswith("env:"):
-        text = _variable(handle.removeprefix("env:"))
-        if not text and handle.removeprefix("env:").isidentifier():  # others may hold a password
+    text = str(as_handle(handle))
+    if text.startswith("env:"):
+        name = text.removeprefix("env:")
+        text = str(as_handle(_variable(name)))
+        if not text and name.isidentifier():  # others may hold a password
             raise ValueError(
-                f"vault={handle!r} takes its URL from the environment variable "
-                f"{handle.removeprefix('env:')!r}, which is not set in this process."
+                f"vault='env:{name}' takes its URL from the environment variable {name!r}, which "
+                "is not set in this process."
             )
     url = tables.parse(text)
-    if url.get_backend_name() == "sqlite":
-        _check_sqlite_path(url.database or "")
-    return url
+    if url.get_backend_name() != "sqlite":
+        return url
+    _check_sqlite_path(url.database or "")
+    return url.set(database=os.path.abspath(url.database or ""))  # a later folder moves no vault
 
 
 def _variable(name: str) -> str:
@@ -335,4 +426,11 @@ def _check_sqlite_path(path: str) -> None:
         raise ValueError(
             "A SQLite vault needs a plain path, such as vault='sqlite:///private.db', so that it "
             "can be created for this user alone; None keeps the vault in memory."
+        )
+    odd = re.search(r"[\0-\x1f\x7f]|\s$|(?<=/)\s(?=[^/]*$)", path)
+    if odd:
+        raise ValueError(
+            "The path of a vault may hold no control character, and its file's name no blank at "
+            f"its beginning or end, got one with {odd[0]!r}: that is another file than the one "
+            "that it looks like, and so another ledger. Give it without."
         )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import stat
 import time
-import warnings
 from collections.abc import Iterator
 
-from privbo_plugins.errors import PrivacyWarning, VaultError
+from privbo_plugins.errors import PrivacyWarning, VaultError, warn
 
 _PATIENCE = 10.0
 """Seconds in which the process that has created a file writes the tables into it."""
@@ -22,6 +20,7 @@ def prepare_file(path: str, create: bool) -> None:
         VaultError: If it cannot be used.
     """
     try:
+        path = path.removeprefix(os.path.join(os.getcwd(), ""))  # as far as the user typed it
         if not (create and _new_file(path)):
             _check_file(path)
     except OSError as error:
@@ -54,17 +53,13 @@ def _check_file(path: str) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise VaultError(f"The vault file {path} is no plain file. Give the path of one.")
     for doubt in _doubts(path, found):
-        warnings.warn(doubt, PrivacyWarning, stacklevel=5)  # the caller of open_vault
+        warn(doubt, PrivacyWarning)
     _check_written(path)
 
 
 def _no_file(path: str) -> str:
-    folder, name = os.path.split(path)
-    beside = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
-    near = difflib.get_close_matches(name, beside)
-    meant = f" Files of similar names there: {', '.join(map(repr, near))}." if near else ""
     return (
-        f"There is no vault file {path}, and none was made.{meant} Check the path; a vault that "
+        f"There is no vault file {path}, and none was made. Check the path; a vault that "
         "was moved or lost has to be put back, because nothing else holds its ledger."
     )
 

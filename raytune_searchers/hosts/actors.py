@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import threading
 import time
-import warnings
 import weakref
 from contextlib import suppress
 from typing import Any, NamedTuple, NoReturn
@@ -20,7 +19,7 @@ import ray.experimental.internal_kv as kv
 from ray.exceptions import ActorUnavailableError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from privbo_plugins.errors import SET_BACK, UtilityWarning, VaultError
+from privbo_plugins.errors import SET_BACK, UtilityWarning, VaultError, warn
 from privbo_plugins.privacy.source import NoiseSource
 from raytune_searchers._channel import KV, NAMESPACE, Channel, HostActor, begun_key
 from raytune_searchers.hosts.base import WARNINGS, Host, Kind, Settings
@@ -141,13 +140,12 @@ def forgotten() -> list[str]:
 def _warn_of_forgotten() -> None:
     n = len(forgotten())
     if n and n % _MANY == 0:
-        warnings.warn(
+        warn(
             f"{n} vaults in memory are alive whose searches are gone, each in a process of its "
             "own. They are kept, because Tuner.restore and from_experiment may come back to them. "
             "Call search.close() when a run is over (of an earlier one: "
             "type(search).from_experiment(path).close()), or ray.shutdown() to end all.",
             UtilityWarning,
-            stacklevel=2,
         )
 
 
@@ -188,7 +186,7 @@ def connect(
     try:
         vault_id, reasons = channel.call("join", settings)
         for kind, text in channel.call("told_warnings"):
-            warnings.warn(text, WARNINGS[kind], stacklevel=4)
+            warn(text, WARNINGS[kind])
         if settings.vault_id not in (None, vault_id):
             own.lost()
     except VaultError:

@@ -180,7 +180,7 @@ class ServerLink:
             self._call("leave", self.agent)
 
     def guarantee(self) -> FederationGuarantee:
-        """What may be claimed for the broadcasts."""
+        """Returns the claim for the broadcasts."""
         return self._call("report", False)["guarantee"]  # type: ignore[no-any-return]
 
 

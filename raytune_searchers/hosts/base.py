@@ -18,7 +18,14 @@ from typing import Any, NoReturn, Protocol
 
 import ray.experimental.internal_kv as kv
 
-from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError
+from privbo_plugins.errors import (
+    NotLossesError,
+    PrivacyError,
+    PrivacyWarning,
+    UtilityWarning,
+    VaultError,
+    warn,
+)
 from privbo_plugins.files import LogHead
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sanitize import own_error
@@ -122,6 +129,8 @@ class Host:
         """Trials that have begun in this process."""
         self.sent: dict[str, tuple[int, int]] = {}
         """Of each agent the last trial that it has sent a vector for, and its round."""
+        self.wrong_kind: str | None = None
+        """What a trial of this fit raised whose function returned no losses."""
         self.warnings: list[tuple[str, str]] = []
         vault_id = None if url is None else settings.vault_id
         self.name = actor_name(kind, vault_id, settings.run)
@@ -213,6 +222,7 @@ def join(host: Host, settings: Any) -> tuple[str, tuple[str, ...]]:
         VaultError: If it has seen more of the run.
     """
     run, own, kind = host.session.run, host.settings, host.kind
+    host.wrong_kind = None  # another fit, perhaps of another function
     other = [name for name in kind.fixed if getattr(settings, name) != getattr(own, name)]
     if other:
         raise ValueError(
@@ -224,9 +234,28 @@ def join(host: Host, settings: Any) -> tuple[str, tuple[str, ...]]:
     return run.vault.vault_id, kind.claim(host, []).reasons
 
 
+def tell_kind(host: Host, text: str) -> None:
+    """Notes that a function returned no losses."""
+    host.wrong_kind = text
+
+
+def check_kind(host: Host) -> None:
+    """Ends a fit whose function returns no losses.
+
+    Only before anything was released: from then on the function is known to return some, and what
+    it makes of one config or record fails a trial and decides nothing else.
+
+    Raises:
+        NotLossesError: If it returned none.
+    """
+    if host.wrong_kind is not None and not host.kind.facts(host)["done"]:
+        raise NotLossesError(host.wrong_kind)
+
+
 def head(host: Host) -> tuple[int, str]:
-    """The end of the chain of releases."""
-    found = host.session.run.head()
+    """The end of the chain of releases, of a vault that holds all that was seen of it."""
+    with host.session.run.transaction() as tx:
+        found = tx.head()
     return found.n, found.digest
 
 
@@ -266,6 +295,8 @@ RUN: Mapping[str, Operation] = {
     "head": head,
     "report": report,
     "status": status,
+    "wrong_kind": tell_kind,
+    "check_kind": check_kind,
     "compared": "run.mark_compared",
     "mark_unprotected": "run.mark_unprotected",
     "note": "run.note",
@@ -319,7 +350,7 @@ def remember(run: Run, seen: tuple[int, str] | None = None) -> None:
         run.guarded_by(cluster)
     if seen is not None and not known.n and run.charged:
         run.note(_JOINED_UNSEEN)
-        warnings.warn(_HOLDS_RELEASES.format(_JOINED_UNSEEN), PrivacyWarning, stacklevel=2)
+        warn(_HOLDS_RELEASES.format(_JOINED_UNSEEN), PrivacyWarning)
 
 
 class _Cluster:

@@ -181,7 +181,7 @@ class Answers:
         return self._channel.call("release")  # type: ignore[no-any-return]
 
     def guarantee(self) -> OutsourcedGuarantee:
-        """What may be claimed of everything told of one row so far: table and answer.
+        """Returns the claim over everything told of one row so far: table and answer.
 
         Raises:
             VaultError: If the curator's actor has ended, or its vault refuses.

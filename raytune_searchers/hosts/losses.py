@@ -26,7 +26,16 @@ from privbo_plugins.store.run import stored_settings
 from privbo_plugins.store.vault import Vault
 from raytune_searchers._channel import LOSSES, UNWATCHED, Entry
 from raytune_searchers.hosts import base
-from raytune_searchers.hosts.base import RUN, Host, Kind, Watch, declared, record_of, remember
+from raytune_searchers.hosts.base import (
+    RUN,
+    Host,
+    Kind,
+    Watch,
+    check_kind,
+    declared,
+    record_of,
+    remember,
+)
 
 Array = NDArray[np.float64]
 
@@ -203,6 +212,7 @@ def _enter(host: Host, trial: str, attempt: str, job: str = "") -> Entry:
     s: RunSettings = host.settings
     if s.watched and not Watch(host.name).covers(trial, job, attempt):
         raise PrivacyError(UNWATCHED)
+    check_kind(host)
     value, x = host.session.enter(trial)
     if value is None and s.watched and _finished(host):
         raise BudgetExceededError(

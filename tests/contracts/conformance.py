@@ -24,7 +24,7 @@ from ray import tune
 from ray.tune.search import ConcurrencyLimiter, Searcher
 from ray.tune.search.optuna import OptunaSearch
 
-from privbo_plugins.errors import PrivacyWarning
+from privbo_plugins.errors import PrivacyWarning, UtilityWarning
 from raytune_searchers import (
     DPFTSDESearch,
     DPGIBOSearch,
@@ -757,6 +757,7 @@ def _finishes(limited: bool, then: Callable[[Subject, Any, Path], Any]) -> Run:
         configure(subject, asked)
         expect(list(to_the_end(subject, asked, searcher)), "finishes at once")
         again = then(subject, asked, folder)
+        warnings.filterwarnings("ignore", "The plan of this search is used up", UtilityWarning)
         expect(all(again.suggest(f"late{i}") == FINISHED for i in range(3)), "begins again")
 
     return run

@@ -202,7 +202,8 @@ class Cell:
 
 
 def _ours(line: str) -> bool:
-    return any(mark in line for mark in OURS)
+    usual = "The noise of a broadcast is", "raise it to plan for further users"
+    return not any(map(line.__contains__, usual)) and any(mark in line for mark in OURS)
 
 
 def _trials(study: optuna.Study) -> list[FrozenTrial]:

@@ -131,14 +131,16 @@ def ledger_of(ground: Ground) -> dict[str, float]:
 _FIGURE = r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?|inf)"
 SAID = {
     rf"\bmu(?: spent)?[ =:]+{_FIGURE}": "mu",
-    rf"{_FIGURE}-GDP \(Gauss": "mu",
+    rf"Training records: {_FIGURE}-GDP": "training",
     rf"rho = {_FIGURE}": "rho",
     r"(\d+) releases": "releases",
     rf"compose to (?:at most )?{_FIGURE}-GDP": "training",
     r"(\d+) trainings": "trainings",
-    r"(\d+) rounds": "rounds",
+    r"in (?:\d+ of )?(\d+) rounds": "rounds",
+    r"in (\d+) of \d+ rounds": "rounds",
     r"had (\d+) evaluations": "evaluations",
-    r"so far: (\d+) evaluations": "answers",
+    r"(\d+) evaluations so far": "answers",
+    r"n = (\d+) evaluations": "answers",
     rf"evaluations: epsilon = {_FIGURE}": "epsilon",
     r"told so far: (\d+)": "answers",
 }
@@ -150,7 +152,7 @@ What one evaluation costs is no such figure: "1-LDP", which a user pays each tim
 
 def too_small(text: str, ledger: dict[str, float]) -> list[str]:
     """What a text says and the ledger has more of."""
-    plain = re.sub(r"\\(.)", r"\1", text)
+    plain = " ".join(re.sub(r"\\(.)", r"\1", text).split())
     return [
         f"{found[0]!r} where the ledger has {ledger[name]:.6g}"
         for pattern, name in SAID.items()
@@ -222,7 +224,7 @@ def test_whatever_is_stored_says_no_less_than_the_ledger_wherever_a_run_is_cut_o
 
     guarantee = subject.guarantee(study)
     assert guarantee.protected
-    printed = [str(guarantee), guarantee.to_markdown(), guarantee.lasting]
+    printed = [guarantee.details(), guarantee.to_markdown(), guarantee.lasting]
     assert [what for text in printed for what in too_small(text, ledger_of(ground))] == []
     assert study.user_attrs[GUARANTEE] == guarantee.lasting
     assert too_small(str(guarantee), {n: 2 * f + 1 for n, f in ledgers[-1].items()}), "control"
@@ -298,9 +300,9 @@ def test_verify_compares_the_paragraph_of_a_study_to_the_letter(
     study, subject, command = cut_off
     assert main(command) == 0
     text = study.user_attrs[GUARANTEE]
-    run = run_named(open_vault(subject.ground.vault), None)
+    claim = compared._claimed(study, run_named(open_vault(subject.ground.vault), None))
     agrees = [
-        compared._claim(SimpleNamespace(user_attrs={GUARANTEE: told}), run)[1]  # type: ignore[arg-type]
+        compared._claim(SimpleNamespace(user_attrs={GUARANTEE: told}), claim)[1]  # type: ignore[arg-type]
         for told in (text, *other_digits(text))
     ]
     assert agrees == [True] + [False] * (len(agrees) - 1)

@@ -175,7 +175,7 @@ def test_whatever_else_a_trial_holds_is_a_reason(
     assert study.user_attrs[GUARANTEE].startswith("NOT PROTECTED")
     guarantee = owner.guarantee(study)
     assert not guarantee.protected
-    assert f"{SECRET:.6f}"[:7] not in str(guarantee)
+    assert f"{SECRET:.6f}"[:7] not in guarantee.details()
 
 
 def test_what_was_declared_public_stays_public_in_a_pruned_trial() -> None:
@@ -259,7 +259,7 @@ def test_a_name_of_the_plugin_s_own_excuses_no_other_contents(
     guarantee = owner.guarantee(study)
     assert not guarantee.protected
     assert any("not declared public" in reason for reason in guarantee.reasons)
-    assert f"{SECRET:.6f}"[:7] not in str(guarantee)
+    assert f"{SECRET:.6f}"[:7] not in guarantee.details()
 
 
 @pytest.mark.parametrize(
@@ -459,7 +459,7 @@ def test_a_copy_of_a_study_is_said_to_cost_no_less_than_the_vault_knows(tmp_path
     for owner in (private, sampler):
         guarantee = owner.guarantee(study)
         assert guarantee.protected
-        assert "had 5 evaluations: epsilon = 5.00" in str(guarantee)
+        assert "had 5 evaluations: epsilon = 5.00" in guarantee.details()
         assert owner.guarantee(copy).most_evaluations >= 5
         assert owner.guarantee(copy).epsilon >= 5.0
 
@@ -534,7 +534,7 @@ STUDIES["rows"] = _of_rows
 def _only_note(owner: Any, study: Study) -> str:
     guarantee = owner.guarantee(study)
     (note,) = (note for note in guarantee.notes if "did not write" in note)
-    assert f"{SECRET:.6f}"[:7] not in str(guarantee)
+    assert f"{SECRET:.6f}"[:7] not in guarantee.details()
     return str(note)
 
 

@@ -15,7 +15,9 @@ from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable
 from privbo_plugins.algorithms.po_gp_ucb.exchange import write_request
 from privbo_plugins.cli import main
 from privbo_plugins.federation.history import AgentHistory
+from privbo_plugins.sessions.stored import runs_of
 from privbo_plugins.spaces import Float, Space
+from privbo_plugins.store.vault import open_vault
 from tests.drivers import ON_STUDIES
 from tests.leaks.secrets import Secrets
 from tests.systems import PRIVATE_ANSWERS, Rows, objective_of
@@ -79,15 +81,16 @@ def test_no_secret_of_a_vault_is_printed_or_written(
     capfd.readouterr()
     page = tmp_path / "report.html"
     done = [main(["guarantee", "--vault", url, *more]) for more in ([], ["--json"])]
-    name = [line.split("  (")[0] for line in capfd.readouterr().out.splitlines() if "  (" in line]
+    name = runs_of(open_vault(url))[0].name
     for more in ([], ["--json"]):
-        done.append(main(["guarantee", "--vault", url, "--run", name[0], *more]))
-    done.append(main(["report", "--vault", url, "--run", name[0], "--out", str(page)]))
+        done.append(main(["guarantee", "--vault", url, "--run", name, *more]))
+    done.append(main(["report", "--vault", url, "--run", name, "--out", str(page)]))
     done.append(main(["report", "--vault", url, "--run", "none", "--out", str(page)]))
     files = [tmp_path / "c.json", tmp_path / "c.md"]
-    certify = ["certificate", "--vault", url, "--run", name[0], "--out", *map(str, files)]
-    done += [main(certify), main(["verify", str(files[0]), "--vault", url])]
-    assert done == [0, 0, *[2 if what == "agent" else 0] * 3, 2, *[2 * (what == "agent")] * 2]
+    certify = ["certificate", "--vault", url, "--run", name, "--out", *map(str, files)]
+    done += [main(certify), main(["verify", str(files[0]), "--vault", url, "-v"])]
+    refused = 2 * (what == "agent")
+    assert done == [*[refused] * 5, 2, *[refused] * 2]
     said = capfd.readouterr()
     assert own.hits("printed", f"{said.out}{said.err}".encode()) == []
     for path in (page, *files):

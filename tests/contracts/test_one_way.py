@@ -198,7 +198,7 @@ def _vector(trial: Any) -> Any:
     return losses
 
 
-def _reward(trial: Any) -> float:
+def _answer(trial: Any) -> float:
     trial.suggest_float("x", 0, 1)
     return SECRET
 
@@ -226,11 +226,11 @@ def means() -> Act:
 
 def rewards() -> Act:
     sampler = LDPGPUCBSampler(1.0, value_range=(0, 1), seed=0)
-    return _in_a_study(sampler, sampler.private(_reward))
+    return _in_a_study(sampler, sampler.private(_answer))
 
 
 def any_rewards() -> Act:
-    return _in_a_study(None, ldp_objective(_reward, epsilon=1.0, value_range=(0, 1)))
+    return _in_a_study(None, ldp_objective(_answer, epsilon=1.0, value_range=(0, 1)))
 
 
 def _curator() -> Curator:
@@ -351,7 +351,7 @@ def rewards_on_ray() -> Act:
     from raytune_searchers import LDPGPUCBSearch
 
     search = LDPGPUCBSearch(1.0, value_range=(0, 1), metric="reward", mode="max", seed=0)
-    return _on_ray(search, search.private(lambda config: _reward(_Vector(config))))
+    return _on_ray(search, search.private(lambda config: _answer(_Vector(config))))
 
 
 def answers_on_ray() -> Act:

@@ -21,6 +21,7 @@ import optuna_samplers
 import raytune_searchers
 from privbo_plugins.errors import FederationError, PrivacyWarning, UtilityWarning
 from privbo_plugins.federation import Alone
+from privbo_plugins.privacy.statement import as_html
 from privbo_plugins.sessions.stored import run_named
 from privbo_plugins.store.vault import open_vault
 from tests.drivers import EVERYWHERE, HOSTS, N_RECORDS, Run, status
@@ -43,8 +44,8 @@ TOLD_IN_VAULTS = [
 
 
 def claim(guarantee: Any) -> str:
-    """How a guarantee begins, which is before anything that a page escapes."""
-    return str(guarantee).split(" (")[0]
+    """How a guarantee begins, as a page has it."""
+    return as_html(guarantee.statement().sentence)
 
 
 # Where a run stands -----------------------------------------------------------------------------
@@ -245,7 +246,7 @@ def test_what_the_vault_alone_claims_is_the_run_s_own_guarantee(
     assert known.protected
     if system == "federation":
         told = replace(told, notes=known.notes)
-    assert str(known) == str(told)
+    assert known.details() == replace(told, where="").details()
 
 
 # Failures, the way back, the end ----------------------------------------------------------------
@@ -305,10 +306,10 @@ def test_a_foreign_algorithm_recommends_the_best_that_was_released(host: str, st
     assert history.centres[-1] == run.ask("recommend")
     assert not set(shown) & {float(vector.mean()) for vector in run.own.values}
     guarantee = run.ask("guarantee")
-    assert "means of clipped values, one a trial" in str(guarantee)
-    assert "how a sixth algorithm came about" in str(guarantee)
-    assert "training_mu" in str(guarantee)  # what no algorithm can take back
-    assert "gradient" not in str(guarantee)
+    assert "means of clipped values, one a trial" in guarantee.details()
+    assert "how a sixth algorithm came about" in guarantee.details()
+    assert "training_mu" in guarantee.details()  # what no algorithm can take back
+    assert "gradient" not in guarantee.details()
     assert guarantee.parameters["trials"] == run.system.whole
 
 

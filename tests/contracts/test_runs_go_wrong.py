@@ -284,7 +284,7 @@ def test_injected_noise_is_told_for_ever_and_in_no_pickle(
         run.trials(1)
     guarantee = run.ask("guarantee")
     assert not guarantee.protected
-    assert "test source" in str(guarantee)
+    assert "test source" in guarantee.details()
 
 
 # The end of a run that learns nothing -----------------------------------------------------------

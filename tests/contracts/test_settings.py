@@ -36,6 +36,7 @@ from privbo_plugins.settings import (
 
 pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 import raytune_searchers
+import sklearn_search
 from tests import verbs
 from tests.inside import settings_of
 
@@ -54,6 +55,34 @@ HOLDERS = [Curator, FederatedServer]
 """Who holds secrets, declared in the engine: both hosts use them."""
 
 DECLARED = [*CLASSES, *HOLDERS]
+
+CONSTRUCTORS = [
+    *DECLARED, GIBOConfig, optuna_samplers.FederationConfig, sklearn_search.PrivateSearch,
+    optuna_samplers.ldp_objective, optuna_samplers.private_objective,
+    raytune_searchers.ldp_trainable, raytune_searchers.private_trainable,
+]  # fmt: skip
+"""Everything public that takes settings."""
+
+GROUPS = [
+    ["mu"],
+    ["epsilon"],
+    ["delta"],
+    ["n_trials", "n_steps", "n_rounds"],
+    ["loss"],
+    ["loss_bound"],
+    ["training_mu"],
+    ["metric", "mode"],
+    ["search_space", "space"],
+    ["record_ids"],
+    ["user_budget", "user_delta"],
+    ["seed"],
+    ["vault"],
+    ["run_name"],
+    ["batch_size", "value_share", "variant", "beta", "correction", "B", "R", "constants", "q", "z",
+     "kernel", "kernel_matrix", "lengthscale", "noise_ratio", "beta_scale", "second_moment",
+     "step_rule", "memory", "as_published", "projection_seed", "log_to", "noise"],
+]  # fmt: skip
+"""In the order in which somebody who begins needs them; the last are for experts."""
 
 FIRST = {
     "DPGIBO": "mu", "POGPUCB": "Z", "DUETS": "n_agents", "Private": "config",
@@ -89,6 +118,21 @@ def test_everything_is_keyword_only_but_the_first(cls: type) -> None:
     family = cls.__name__.removesuffix("Sampler").removesuffix("Search")
     assert first.name == FIRST.get(cls.__name__, FIRST.get(family, "epsilon"))
     assert {p.kind for p in others} == {inspect.Parameter.KEYWORD_ONLY}
+
+
+@pytest.mark.parametrize("made", CONSTRUCTORS, ids=lambda made: made.__name__)
+def test_arguments_stand_in_the_order_of_their_use(made: Any) -> None:
+    names = list(defaults(made))
+    groups = [sorted(names.index(n) for n in group if n in names) for group in GROUPS]
+    first = sum(p.kind != p.KEYWORD_ONLY for p in inspect.signature(made).parameters.values())
+    places = [place for group in groups for place in group if place >= first]
+    assert places == sorted(places)
+    text = inspect.getdoc(made) or ""
+    usual, _, experts = text.partition("\nFor experts:\n")
+    explained = re.findall(r"^    (\w+): ", usual.partition("Args:\n")[2].split("\n\n")[0], re.M)
+    explained += re.findall(r"^    (\w+): ", experts.split("\n\n")[0], re.M)
+    assert explained == names
+    assert {n for n in GROUPS[-1] if n in names} <= set(re.findall(r"^    (\w+): ", experts, re.M))
 
 
 @pytest.mark.parametrize("cls", DECLARED, ids=lambda cls: cls.__name__)
@@ -251,12 +295,11 @@ def test_a_class_gets_the_declared_keywords_defaults_and_help() -> None:
     assert str(inspect.signature(Thing)).startswith(
         "(rate: 'float', *, tries: 'int | None' = 2, size: 'int' = 5, label: 'str' = '')"
     )
-    lines = (Thing.__doc__ or "").splitlines()
+    lines = (inspect.getdoc(Thing) or "").splitlines()
     assert lines[2:6] == [
-        "    Args:", "        rate: How fast, > 0.", "        tries: How often.",
-        "        size: How large.",
+        "Args:", "    rate: How fast, > 0.", "    tries: How often.", "    size: How large.",
     ]  # fmt: skip
-    assert lines[7].startswith("            ")
+    assert lines[7].startswith("        ")
     assert "rate: How fast" in (Model.__doc__ or "")
 
 

@@ -21,7 +21,10 @@ from sklearn_search import PrivateSearch
 from tests.drivers import ON_STUDIES, Hosted, squared_distances
 from tests.sklearn_search.problems import Telling
 
-pytestmark = pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning"),
+    pytest.mark.filterwarnings("ignore:fit spends anew:privbo_plugins.errors.PrivacyWarning"),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +38,7 @@ def quiet() -> Iterator[None]:
 def said(guarantee: Any) -> float | None:
     """What a guarantee says of several runs together."""
     found = re.findall(
-        r"this object has made \d+ runs: .* (\S+)-GDP at most together", str(guarantee)
+        r"this object has made \d+ runs: .* (\S+)-GDP at most together", guarantee.details()
     )
     assert len(found) <= 1
     return float(found[0]) if found else None

@@ -53,7 +53,7 @@ def differing(capsys: Capsys) -> Typed:
 
     def run(path: Any, url: str) -> str:
         capsys.readouterr()
-        assert main(["verify", str(path), "--vault", url]) == 3
+        assert main(["verify", str(path), "--vault", url, "-v"]) == 3
         return capsys.readouterr().out
 
     return run
@@ -119,13 +119,15 @@ def test_a_certificate_of_every_system_has_the_form_of_the_schema_and_verifies(
     assert lines["agrees"] is True
     assert {"what": "protected", "agrees": True, "found": "true"} in lines["lines"]
     assert host is not None
+    for text in (path.read_text(), people.read_text()):  # an officer has no folder of ours
+        assert "docs/" not in text
 
 
 @pytest.fixture(scope="module")
 def labelled_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """A vault, and its certificate of runs with trainings: every kind of figure is in it."""
     url = f"sqlite:///{tmp_path_factory.mktemp('tampered')}/vault.db"
-    records(url)
+    records(url, config=evolve(SHORT, training_mu=0.25))
     vault = open_vault(url)
     for name, mu, n in [("one", 1.0, 1), ("two", 0.5, 3)]:
         config = evolve(SHORT, training_mu=mu)
@@ -358,7 +360,7 @@ def test_trainings_of_runs_on_the_same_records_compose(labelled_runs: tuple[str,
     made = Certificate.from_json(labelled_runs[1])
     assert f"compose to {math.ceil(1e3 * math.sqrt(1.75)) / 1e3}-GDP for" in made.to_markdown()
     trainings = made.facts["guarantee"]["trainings"]
-    assert sorted(training[:2] for training in trainings) == [[0.5, 3], [1.0, 1]]
+    assert sorted(training[:2] for training in trainings) == [[0.25, 0], [0.5, 3], [1.0, 1]]
 
 
 def test_a_certificate_of_a_label_with_one_run_notices_the_second(url: str) -> None:

@@ -18,7 +18,7 @@ import urllib.error
 import urllib.request
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -105,6 +105,15 @@ def test_the_module_and_the_installed_command_are_one() -> None:
     assert done.stdout.startswith("9 evaluations: one privatised reward")
 
 
+def test_whoever_types_nothing_is_shown_what_there_is(capsys: Capsys) -> None:
+    for typed in ([], ["plan"], ["federation"]):
+        assert main(typed) == main([*typed, "--help"]) == 0
+        bare, helped = capsys.readouterr().out.split("Usage: ")[1:]
+        assert bare == helped
+    assert main(["--version"]) == 0
+    assert version("privbo-plugins") in capsys.readouterr().out
+
+
 ENDED = {
     IndexError("Jane Doe"): (
         1, "Failed inside (IndexError). What it says is withheld: it may quote data.\n"
@@ -143,6 +152,8 @@ def test_every_command_has_help_and_names_a_missing_word(printed: Typed, capsys:
         said = printed(*words.split(), "--help")
         options = [one for one in command.params if isinstance(one, click.Option)]
         assert all(one.opts[0] in said and one.help for one in options)
+        if words == "doctor":  # which needs nothing
+            continue
         assert main(words.split()) == 2
         assert "Error: Missing " in capsys.readouterr().err
 
@@ -161,6 +172,52 @@ def every_command(made: click.Command = privbo, words: str = "") -> dict[str, cl
     return {name: one for found in below for name, one in found.items()}
 
 
+SINGLE = [
+    (words, option.opts[0])
+    for words, one in every_command().items()
+    for option in one.params
+    if isinstance(option, click.Option) and not option.multiple
+]
+"""Every option that takes one value, and its command."""
+
+
+@pytest.mark.parametrize(("words", "name"), SINGLE, ids=map(" ".join, SINGLE))
+def test_an_option_of_one_value_is_not_given_twice(words: str, name: str, capsys: Capsys) -> None:
+    (option,) = (one for one in every_command()[words].params if name in one.opts)
+    values = [] if option.is_flag else ["Jane"] * option.nargs  # type: ignore[attr-defined]
+    assert main([*words.split(), name, *values, name, *values]) == 2
+    said = capsys.readouterr().err
+    assert f"{name} was given 2 times" in said
+    assert "Jane" not in said
+    assert "None" not in said
+    together = name == "--run" and words in {"guarantee", "certificate"}
+    assert ("label --run A B" in said) == together
+
+
+def test_a_certificate_drops_no_run_that_was_named(folder: Path, capsys: Capsys) -> None:
+    federation("sqlite:///private.db")
+    typed = ["certificate", "--vault", "sqlite:///private.db", "--out", "c.json"]
+    typed += ["--run", "digits"]
+    for more, why in (
+        (["--run", "federation"], "--run was given 2 times"),
+        (["federation"], "1 word(s) after --run ("),
+    ):
+        assert main([*typed, *more]) == 2
+        said = capsys.readouterr().err
+        assert why in said
+        assert "privbo label --run A B --data-label NAME" in said
+        assert "'federation'" not in said
+    assert not (folder / "c.json").exists()
+
+
+def test_a_plan_that_there_is_not_here_is_found_in_python(capsys: Capsys) -> None:
+    for system in ("outsourced", "duets"):
+        assert main(["plan", system]) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert "LDP, DUETS: rewards." in said
+        assert "Outsourced: sampler.plan() in Python." in said
+
+
 COMMANDS: dict[str, list[str]] = {
     "plan dp-gibo": [*RECORDS[2:], *MIXED],
     "plan rewards": REWARDS[2:],
@@ -170,6 +227,7 @@ COMMANDS: dict[str, list[str]] = {
     "certificate": ["--run", "digits", "--out", "c.json"],
     "verify": ["issued.json"],
     "label": ["--run", "digits", "--data-label", "wards"],
+    "doctor": [],
     "curator release": [
         "data.csv", "--columns", "age:0:1", "--epsilon", "4", "--delta", "1e-6", "--out", "n.npz",
         "--run", "new",
@@ -179,8 +237,8 @@ COMMANDS: dict[str, list[str]] = {
 }  # fmt: skip
 """Every command but ``federation serve``, which ends with its federation, and what it needs."""
 
-READING = {name for name in COMMANDS if not name.startswith(("plan", "curator release"))}
-"""Commands that read a vault which is there."""
+READING = {name for name in COMMANDS if not name.startswith(("plan", "curator release", "doctor"))}
+"""Commands that refuse a vault which is not there."""
 
 
 @pytest.fixture
@@ -204,7 +262,7 @@ def test_every_command_is_among_these() -> None:
     takes_vault = {
         words for words, one in found.items() if any("--vault" in o.opts for o in one.params)
     }
-    assert takes_vault == READING | {"curator release", "federation serve"}
+    assert takes_vault == READING | {"curator release", "federation serve", "doctor"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -231,15 +289,14 @@ def test_a_vault_that_is_not_there_is_refused_and_none_is_made(
     before = sorted(folder.iterdir())
     said = refused(*command.split(), *COMMANDS[command], "--vault", f"sqlite:///{mistyped}")
     assert f"There is no vault file {mistyped}, and none was made." in said
-    assert ("'private.db'" in said) == (mistyped == "privat.db")
-    assert "other.txt'" not in said
+    assert "private.db'" not in said  # a neighbour, whose name the user has not typed
     assert sorted(folder.iterdir()) == before
 
 
 @pytest.mark.parametrize("command", sorted(READING))
 def test_what_is_no_vault_on_disk_is_refused(command: str, folder: Path, refused: Typed) -> None:
     own = [*command.split(), *COMMANDS[command], "--vault"]
-    assert "--vault must be a database" in refused(*own, "memory")
+    assert "--vault must be a file or" in refused(*own, "memory")
     assert "hunter22" not in refused(*own, "postgresql://u:hunter22@@:bad/db")
 
 
@@ -256,6 +313,55 @@ def test_only_the_engines_warnings_are_printed(capsys: Capsys) -> None:
     assert capsys.readouterr().err == "WARNING: Nothing is protected.\n"
 
 
+def test_a_doctor_tells_what_there_is_writes_nothing_and_names_nothing_private(
+    folder: Path, printed: Typed, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(folder.parent))
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    said = printed("doctor", "--vault", "private.db")
+    with sqlite3.connect("private.db") as database:
+        (lines,) = database.execute("SELECT count(*) FROM privbo_events").fetchone()
+    assert f"2 runs, {lines} lines whose chain fits; " in said
+    assert f"numpy: {np.__version__}\n" in said
+    assert str(folder.parent) not in said
+    assert "digits" not in said
+    assert json.loads(printed("doctor", "--json"))["system's entropy"] == "works"
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+    with sqlite3.connect("private.db") as database:
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute("CREATE TABLE of_another_program (x)")
+        before = {path: path.read_bytes() for path in folder.iterdir()}
+        assert len(before) >= 3, "a log beside the file"
+        assert "2 runs, " in printed("doctor", "--vault", "private.db")
+        assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    database.close()
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    assert "2 runs, " in printed("doctor", "--vault", "private.db")
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    open_vault("private.db").close()
+    Path("private_jane.db").touch()
+
+    with sqlite3.connect("private.db") as database:
+        database.execute("UPDATE privbo_events SET payload = '' WHERE seq = 3")
+    monkeypatch.setattr(os, "urandom", lambda _: b"")
+    for wrong in (
+        "private.db",
+        "private_jan.db",
+        "gone.db",
+        "postgresql://u:hunter22@127.0.0.1:9/db",
+        "env:UNSET",
+    ):
+        assert main(["doctor", "--vault", wrong]) == 2
+        said = capsys.readouterr().out
+        assert "\nvault: FAILED: " in said
+        assert "system's entropy: FAILED" in said
+        assert "hunter22" not in said
+        assert str(folder) not in said.partition("\nvault: ")[2]
+        assert "jane" not in said
+    assert not Path("gone.db").exists()
+
+
 # Plans ------------------------------------------------------------------------------------------
 
 
@@ -267,6 +373,25 @@ def mixed_plan() -> Any:
 PLANS: dict[str, tuple[list[str], Any]] = {
     "records": (
         [*RECORDS, *MIXED, "--trials", "60", "--set", "clipping_norm=0.5"], mixed_plan
+    ),
+    "records, with the time": (
+        [*RECORDS, *MIXED, "--trials", "60", "--set", "clipping_norm=0.5",
+         "--seconds-per-trial", "1200", "--workers", "4"],
+        lambda: mixed_plan().presented(1200.0, 4),
+    ),
+    "records, by epsilon": (
+        ["plan", "dp-gibo", "--epsilon", "4", "--delta", "1e-5", "--records", "5000",
+         "--space", "x:0:1"],
+        lambda: make_plan(GIBOConfig(epsilon=4.0, delta=1e-5), LINE, 5000),
+    ),
+    "rewards, with the time": (
+        ["plan", "rewards", "--epsilon", "1", "--bound", "1", "--trials", "400",
+         "--seconds-per-trial", "2"],
+        lambda: make_reward_plan(make_mechanism(1.0, bound=1.0), 400).presented(2.0),
+    ),
+    "federation, with the time": (
+        [*FEDERATED, "--rounds", "4", "--seconds-per-trial", "60"],
+        lambda: make_federation_plan(FederationConfig(29, z=2.0, n_rounds=4)).presented(60.0, 29),
     ),
     "few records": (
         ["plan", "dp-gibo", "--mu", "0.1", "--records", "50", "--space", "x:0:1"],
@@ -316,7 +441,7 @@ def test_a_plan_is_the_engines_for_people_and_for_programs(kind: str, capsys: Ca
         ([*RECORDS, "--space", "x:0:1", "--trials", "3"], "n_trials=3 leaves no room"),
         ([*RECORDS, "--space", "x:0:1", "x:0:2"], "names a parameter twice"),
         ([*RECORDS, "--space", "x:1:1"], "at least one parameter that varies"),
-        ([*REWARDS, "--epsilon", "0"], "got 0.0"),
+        ([*REWARDS[:3], "0", *REWARDS[4:]], "got 0.0"),
         (
             ["plan", "rewards", "--epsilon", "1", "--range", "1", "0", "--trials", "9"],
             r"low < high, got (1.0, 0.0)",
@@ -344,9 +469,9 @@ def test_a_parameter_that_is_none_is_refused_with_the_forms_that_there_are(
 # Vaults -----------------------------------------------------------------------------------------
 
 
-def records(url: str, steps: int = 9) -> Session:
+def records(url: str, steps: int = 9, config: Any = SHORT) -> Session:
     """A whole run of per-record losses."""
-    session = Session.open(open_vault(url), "optuna/digits", SHORT, maximize=False, seed=1)
+    session = Session.open(open_vault(url), "optuna/digits", config, maximize=False, seed=1)
     session.set_space(LINE)
     go_on(session, range(steps))
     return session
@@ -389,16 +514,16 @@ RANDOMISED = {"outcome_epsilon": 1.0, "outcome_range": (0.0, 1.0)}
 
 
 def own_claim(host: Any) -> str:
-    return str(host.guarantee())
+    return str(host.guarantee().details())
 
 
 RUNS: dict[str, tuple[Callable[[str], Any], str, Callable[[Any], str]]] = {
     "records": (records, "digits", own_claim),
-    "rewards": (rewards, "1f2e", lambda ledger: str(ledger.guarantee(3, users_named=True))),
+    "rewards": (rewards, "1f2e", lambda ledger: ledger.guarantee(3, users_named=True).details()),
     "rewards of nobody": (
         lambda url: rewards(url, (None, None)),
         "1f2e",
-        lambda ledger: str(ledger.guarantee(2, users_named=False)),
+        lambda ledger: ledger.guarantee(2, users_named=False).details(),
     ),
     "federation": (federation, "federation", own_claim),
     "rows": (table, "table", own_claim),
@@ -417,11 +542,12 @@ def test_a_vault_tells_the_hosts_own_claim_and_what_is_not_known_and_nothing_in_
     own += ["--run", name]
 
     def contents() -> list[str]:
-        with sqlite3.connect(tmp_path / "vault.db") as database:
+        with closing(sqlite3.connect(tmp_path / "vault.db")) as database, database:
             return list(database.iterdump())
 
     before = contents()
-    headline, paragraph, unknown = printed("guarantee", *own).rstrip().split("\n\n")
+    headline, *parts, unknown = printed("guarantee", *own).rstrip().split("\n\n")
+    paragraph = "\n\n".join(parts)
     assert kind in headline
     assert paragraph == claim
     assert unknown.splitlines()[1:] == [f"- {fact}" for fact in NOT_KNOWN[kind]]
@@ -434,7 +560,11 @@ def test_a_vault_tells_the_hosts_own_claim_and_what_is_not_known_and_nothing_in_
 
     printed("report", *own, "--out", str(tmp_path / "r.html"))
     page = (tmp_path / "r.html").read_text()
-    for part in (claim.split(" (")[0], "What this vault alone cannot know", "head of the ledger"):
+    for part in (
+        f"{claim.split()[0]} protected: each ",
+        "What this vault alone cannot know",
+        "head of the ledger",
+    ):
         assert part in page
     assert page.count("<svg ") >= 1
     assert kind != "records" or "<td>x</td>" in page
@@ -468,13 +598,19 @@ def test_all_runs_of_a_vault_are_listed_with_their_claims(url: str, printed: Typ
 
 
 def test_a_name_that_fits_several_runs_or_none_is_refused_with_all_names(
-    url: str, refused: Typed
+    url: str, refused: Typed, printed: Typed
 ) -> None:
     held = records(url), federation(url)
-    for more in ([], ["--run", "study"], ["--run", "optuna/digit"], ["--run", "ligits"]):
+    typed = {"": "", "study": "", "optuna/digit": "'optuna/digits'", "ligits": "'digits'"}
+    for name, meant in typed.items():
+        more = ["--run", name] * bool(name)
         said = refused("report", "--vault", url, "--out", "r.html", *more)
         assert "'federation:federation', 'optuna/digits'" in said
+        assert "privbo label --run A B --data-label NAME" in said
         assert ("names none or several" in said) == bool(more)
+        assert ("Did you mean" in said) == bool(meant)
+        assert not meant or f"Did you mean {meant}?" in said
+    assert "--run A B --data-label NAME" in printed("guarantee", "--vault", url)
     assert len(runs_of(open_vault(url))) == len(held)
 
 
@@ -504,12 +640,16 @@ def test_a_run_of_an_algorithm_from_outside_says_that_it_is_not_known_here(
     begin_or_join(open_vault(url), "optuna/digits", settings)
     said = refused("guarantee", "--vault", url, "--run", "digits")
     assert "'theirs' is registered" in said
-    assert "'theirs' is registered" in printed("guarantee", "--vault", url)
+    records(url.replace("vault.db", "both.db"))
+    begin_or_join(open_vault(url.replace("vault.db", "both.db")), "optuna/theirs", settings)
+    both = printed("guarantee", "--vault", url.replace("vault.db", "both.db"))
+    assert "'theirs' is registered" in both
+    assert "as far as the vault knows, protected" in both
 
 
 def test_a_damaged_ledger_is_refused(url: str, refused: Typed) -> None:
     records(url)
-    with sqlite3.connect(url.removeprefix("sqlite:///")) as database:
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as database, database:
         less = "UPDATE privbo_events SET payload = '[0.1, 1.0, 1.0]' WHERE kind = 'charge'"
         database.execute(less)
     assert "never stored in it" in refused("guarantee", "--vault", url, "--run", "digits")
@@ -597,8 +737,8 @@ def test_a_served_federation_releases_its_rounds_and_ends_with_its_guarantee(
         out, err = ended(served, signal.SIGINT)
     assert err == ""
     assert "2 rounds released, 0 to come." in out
-    claim = out.rstrip().splitlines()[-1]
-    assert claim.startswith("Everything this federation broadcasts is user-level (epsilon = 4.00")
+    claim = out[out.index("Privacy ") :].rstrip()
+    assert re.match(r"Privacy +epsilon = 4\.00 at delta = \S+, for a whole agent", claim)
     assert not any(text.rpartition("#")[2] in first + out for text in texts)
     url = f"sqlite:///{tmp_path}/server.db"
     assert claim in printed("guarantee", "--vault", url, "--run", "federation")
@@ -734,8 +874,32 @@ def test_a_federation_cannot_be_served_over_nothing(
 ) -> None:
     own, none = ["federation", "serve", *of_two(tmp_path)], str(tmp_path / "none")
     (tmp_path / "file").touch()
-    assert "--vault must be" in refused(*own, "--vault", "memory")
-    assert "must be a folder" in refused(*own, "--invitations", str(tmp_path / "file"))
+    for name, value, why in (
+        ("--vault", "memory", "--vault must be"),
+        ("--invitations", str(tmp_path / "file"), "must be a folder"),
+    ):
+        at = own.index(name) + 1
+        assert why in refused(*own[:at], value, *own[at + 1 :])
     assert "PEM certificates" in refused(*own, "--cert", none, "--key", none)
     assert main([*own, "--listen", "7000"]) == 2
     assert "'7000' must be host:port" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        (["verfy"], "No such command 'verfy'. Take verify "),
+        (["curator", "realese"], "No such command 'realese'. Take release "),
+        (["status"], "No such command 'status'. Take plan, guarantee, report, "),
+        (
+            ["plan", "dp-gibo", "--mu", "1", "--records", "9", "--space", "C:1:0"],
+            "low end must be",
+        ),
+        (["plan", "dp-gibo", "--mu", "1", "--records", "9", "--space", "C:0:1:log"], "low > 0"),
+    ],
+)
+def test_what_is_mistyped_is_answered_with_what_there_is(
+    typed: list[str], told: str, capsys: Capsys
+) -> None:
+    assert main(typed) == 2
+    assert told in capsys.readouterr().err

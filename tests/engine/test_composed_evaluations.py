@@ -174,7 +174,7 @@ def test_a_pure_run_after_gaussian_ones_claims_no_delta_of_zero() -> None:
     ]
     delta = sum(p * profile(mu, max(guarantee.epsilon - math.log(p / q), 0)) for p, q in coins)
     assert delta <= guarantee.delta_most
-    assert "at delta = 0.01" in str(guarantee)
+    assert "at delta = 0.01" in guarantee.details()
 
 
 def test_the_claimed_delta_covers_every_user_of_the_run() -> None:
@@ -222,7 +222,7 @@ def test_a_budget_is_spent_in_true_epsilons_over_several_runs() -> None:
     for run in range(4):
         evaluated(vault, f"run {run}", gaussian(0.01, 0.2), 1)
     curator = RewardSession(gaussian(1.0, 0.05), vault, "last", user_budget=2.0, user_delta=0.05)
-    with pytest.raises(BudgetExceededError, match=r"at delta=0\.05 in all"):
+    with pytest.raises(BudgetExceededError, match=r"user_budget=2 at delta=0\.05"):
         curator.check("0", "Jane")
     with pytest.raises(BudgetExceededError):
         curator.release("0", 0.25, "Jane", -1.0)

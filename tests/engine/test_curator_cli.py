@@ -8,7 +8,8 @@ import os
 import shutil
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -52,19 +53,25 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def replaced(usual: list[str], more: Sequence[str]) -> list[str]:
+    """Options of one value in place of the usual ones, which may not be given twice."""
+    twice = {i for i, word in enumerate(usual) if word.startswith("--") and word in more}
+    return [w for i, w in enumerate(usual) if not {i, i - 1} & twice] + [*more]
+
+
 def release(folder: Path, *more: str, columns: list[str] = COLUMNS, out: str = "t.npz") -> int:
-    return main(
+    return main(replaced(
         ["release", str(folder / "people.csv"), *columns, *PRIVACY, "--vault",
-         f"sqlite:///{folder}/curator.db", "--out", str(folder / out), *more]
-    )  # fmt: skip
+         f"sqlite:///{folder}/curator.db", "--out", str(folder / out)], more
+    ))  # fmt: skip
 
 
 def answer(folder: Path, *more: str, outcome: str = "score") -> int:
-    return main(
+    return main(replaced(
         ["answer", str(folder / "people.csv"), "--outcome", outcome,
          "--vault", f"sqlite:///{folder}/curator.db", "--request", str(folder / "request.json"),
-         "--out", str(folder / "answers.json"), *more]
-    )  # fmt: skip
+         "--out", str(folder / "answers.json")], more
+    ))  # fmt: skip
 
 
 def request(folder: Path, *rows: int) -> ReleasedTable:
@@ -80,7 +87,7 @@ def told(folder: Path) -> dict[int, float]:
 
 def test_a_table_is_released_once_and_written_again(folder: Path, capsys: Any) -> None:
     assert release(folder) == 0
-    assert "(epsilon = 2.00, delta = 1e-06)-differentially private" in capsys.readouterr().out
+    assert "epsilon = 2.00 at delta = 1e-06, for the table" in capsys.readouterr().out
     assert release(folder, out="again.parquet") == 0
     one, two = ReleasedTable.load(folder / "t.npz"), ReleasedTable.load(folder / "again.parquet")
     assert np.array_equal(one.Z, two.Z)
@@ -276,7 +283,7 @@ def test_one_line_of_a_file_decides_its_own_entries_alone(line: bytes, tmp_path:
         ([], ["--columns", "height:0:1"], "has no column 'height'"),
         (["--delta", "2"], COLUMNS, "delta must lie in (0, 1)"),
         (["--neighbor-distance", "1.2"], COLUMNS, "Column 'sex' holds choices"),
-        (["--vault", "memory"], COLUMNS, "--vault must be a database"),
+        (["--vault", "memory"], COLUMNS, "--vault must be a file or"),
         (["--r", "9"], COLUMNS, "r must lie between 1 and"),
         (["--outcome-range", "0", "1"], COLUMNS, "do nothing without outcome_epsilon"),
         (["--out", "table.txt"], COLUMNS, ".npz or a .parquet"),
@@ -529,7 +536,7 @@ def test_a_vault_that_has_lost_a_release_does_not_draw_it_anew(
     assert "knows nothing of" in capsys.readouterr().err
     assert (folder / "t.npz").read_bytes() == written
     if lost == "put back":
-        with sqlite3.connect(folder / "curator.db") as vault:
+        with closing(sqlite3.connect(folder / "curator.db")) as vault, vault:
             charged = "SELECT count(*) FROM privbo_events WHERE kind = 'charge'"
             assert vault.execute(charged).fetchone() == (1,)
 

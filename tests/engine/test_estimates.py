@@ -14,6 +14,7 @@ from scipy.stats import multivariate_normal
 from privbo_plugins.errors import VaultError
 from privbo_plugins.models.estimates import (
     CAUTION,
+    FITTED,
     WINDOW,
     Estimator,
     mean_within,
@@ -52,12 +53,8 @@ def candidates(X: np.ndarray, y: np.ndarray, sigma: float) -> list[tuple[float, 
     return [(ell, (s * spread) ** 2) for ell in lengths for s in np.geomspace(0.1, 10, 9)]
 
 
-def fitted(
-    X: np.ndarray, y: np.ndarray, sigma: float, length: float | None
-) -> tuple[float, float]:
+def fitted(X: np.ndarray, y: np.ndarray, sigma: float) -> tuple[float, float]:
     among = candidates(X, y, sigma)
-    if length is not None:
-        among = [pair for pair in among if math.isclose(pair[0], length)]
     return max(among, key=lambda pair: likelihood(X, y, sigma, *pair))
 
 
@@ -86,18 +83,20 @@ def oracle(x: Any, told: Told, sigma: float, bounds: tuple[float, float], maximi
     X = np.array([at for at, _ in told])
     y, s2 = (np.array([v for _, v in told]) - low) / width, sigma / width
     n = len(y) - 1
-    while n >= 16 and n % 2 ** (int(math.log2(n)) - 3):
+    if n < 16:
+        n = len(y)
+    while n < len(y) and n % 2 ** (int(math.log2(n)) - (2 if len(y) <= 64 else 1)):
         n -= 1
-    length = fitted(X[:n], y[:n], s2, None)[0] if n > 1 else None
-    ell, a = fitted(X, y, s2, length)
-    f, s = conditioned(X, y, np.array([x]), s2, ell, a)
+    ell, a = fitted(X[max(n - FITTED, 0) : n], y[max(n - FITTED, 0) : n], s2)
+    first = max(0, (len(y) - 1) // 64 * 64 + 64 - WINDOW)
+    f, s = conditioned(X[first:], y[first:], np.array([x]), s2, ell, a)
     worse = within(f, s) + (-1 if maximize else 1) * CAUTION * s
     return low + width * min(max(worse, 0.0), 1.0)
 
 
 @settings(deadline=None, max_examples=30)
 @given(
-    m=st.integers(1, 40),
+    m=st.one_of(st.integers(1, 70), st.integers(180, 330)),
     d=st.integers(1, 3),
     seed=st.integers(0, 10**6),
     maximize=st.booleans(),

@@ -385,8 +385,8 @@ def test_a_delta_above_a_tenth_over_the_roster_warns_wherever_it_is_said(
     assert all(w.filename == __file__ and "1/(10 N)" in str(w.message) for w in told)
     assert ("WARNING: delta = " in str(make_federation_plan(config))) == large
     guarantee = FederatedServer(config).guarantee()
-    assert any("is large for" in note for note in guarantee.notes) == large
-    assert ("is large for" in str(guarantee)) == large
+    assert ("is large for" in guarantee.lasting) == large
+    assert ("is large for" in guarantee.details()) == large
 
 
 def test_only_the_papers_settings_have_the_papers_delta() -> None:

@@ -1,4 +1,4 @@
-"""A federation's server behind the proxy that docs/federated.md describes."""
+"""A federation's server behind the proxy that docs/federated-server.md describes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ pytestmark = [
 
 def configuration() -> str:
     """The block of the page that tells nginx what to pass on."""
-    page = pages.ROOT / "docs" / "federated.md"
+    page = pages.ROOT / "docs" / "federated-server.md"
     found = [block.code for block in pages.blocks(page) if block.code.startswith("stream {")]
     assert len(found) == 1
     return found[0]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -129,11 +130,16 @@ class Tensor:
         return self._values
 
 
-@pytest.mark.parametrize("loss", [*PROBABILITIES, *NUMBERS, losses.zero_one], ids=name_of)
+WEIGHTED = losses.weighted({0: 0.5, 1: 2.0, "a": 3.0})
+
+
+@pytest.mark.parametrize(
+    "loss", [*PROBABILITIES, *NUMBERS, losses.zero_one, WEIGHTED], ids=name_of
+)
 def test_every_kind_of_collection_gives_the_same(loss: Callable[..., Any]) -> None:
     import pandas as pd
 
-    y, p = [0, 1, 1], [0.0, 1.0, 0.0] if loss is losses.zero_one else [0.25, 0.5, 1.0]
+    y, p = [0, 1, 1], [0.0, 1.0, 0.0] if isinstance(loss, losses.ZeroOne) else [0.25, 0.5, 1.0]
     expected = loss(np.array(y), np.array(p))
     assert expected.dtype == np.float64
     assert expected.shape == (3,)
@@ -176,14 +182,15 @@ MISSING: list[tuple[Any, Any, Any, dict[str, Any], list[bool]]] = [
     *((losses.zero_one, [0, 1], [0, odd], {}, [False, True]) for odd in (math.nan, None)),
     *((losses.zero_one, ["a", odd], ["a", "b"], {}, [False, True]) for odd in (math.nan, None)),
     *((loss, [0, 1], LAST, {}, [False, True])
-      for loss in (*PROBABILITIES, *NUMBERS, losses.zero_one)),
+      for loss in (*PROBABILITIES, *NUMBERS, losses.zero_one, WEIGHTED)),
     *((loss, LAST, [1.0, 1.0], {}, [False, True])
-      for loss in (*PROBABILITIES, *NUMBERS, losses.zero_one)),
+      for loss in (*PROBABILITIES, *NUMBERS, losses.zero_one, WEIGHTED)),
     # Otherwise a model that says 1 for every class would be the best.
     *((loss, [1] * 5, ROWS, {}, [True, False, True, True, False]) for loss in PROBABILITIES),
     *((loss, [1, 1], [[0.5, 0.5], [0.5]], {}, [False, True]) for loss in PROBABILITIES),
     (losses.zero_one, np.array(["a", Shouts()], dtype=object), ["a", "a"], {}, [False, True]),
     (losses.brier, [0, Shouts()], [0.5, 0.5], {}, [False, True]),
+    (WEIGHTED, ["a", "b", None, Shouts()], ["b", "b", "b", "b"], {}, [False, True, True, True]),
     # What fits nothing is NaN in its own place, also if that is every place.
     (losses.squared, [[1.0, 2.0]] * 2, [1.0] * 2, {}, [True, True]),
     (losses.zero_one, [0, 1], [[0.5, 0.5], [0.5, 0.5]], {}, [True, True]),
@@ -253,6 +260,23 @@ def test_bounded_losses_stay_within_their_bound(two: Vectors, more: Vectors) -> 
     worst = [1.0, 0.0]
     assert losses.zero_one([1], [0]).tolist() == losses.brier([0, 1], worst).tolist()[:1] == [1.0]
     assert losses.bounded_log([0, 1], worst).tolist() == [1.0, 1.0]
+
+
+@settings(deadline=None, max_examples=50)
+@given(binary())
+def test_an_error_weighs_as_much_as_its_true_label(data: Vectors) -> None:
+    y, p = data
+    label = (p > 0.5).astype(int)
+    expected = np.where(y == label, 0.0, np.where(y == 1, 2.0, 0.5))
+    assert WEIGHTED(y, label).tolist() == expected.tolist()
+    assert (WEIGHTED(y, label) <= WEIGHTED.loss_bound).all()
+    assert WEIGHTED.settings() == {"loss_bound": 3.0, "clipping_norm": 3.0}
+
+
+@pytest.mark.parametrize("weight", [0, -1.0, math.nan, math.inf, "1", True, None])
+def test_a_weight_is_a_positive_number(weight: Any) -> None:
+    with pytest.raises(ValueError, match="A weight must be a number in"):
+        losses.weighted({"well": 1.0, "ill": weight})
 
 
 @settings(deadline=None, max_examples=50)
@@ -361,3 +385,134 @@ def test_a_missing_label_of_a_type_that_knows_it_changes_no_other(missing: bool)
         assert losses.zero_one(labels, [large, 5])[0] == 0.0
     yes = pandas.Series([True, None if missing else False], dtype="boolean")
     assert losses.zero_one(yes, np.array(["a", "b"]))[0] == 1.0
+
+
+# One loss a record of a model; test_torch.py has torch itself ------------------------------------
+
+
+SEQUENTIAL, BATCHES = (
+    type(name, (list,), {"__module__": "torch.utils.data.sampler"})
+    for name in ("SequentialSampler", "BatchSampler")
+)
+"""Classes with the names of torch's samplers."""
+
+
+class Loader:
+    """What is used of a DataLoader over the records 0 ... 9, in batches of 4.
+
+    Args:
+        order: Of its records.
+        numbered: Whether it gives each record's number.
+        sampler: Its sampler, if that is not torch's sequential one.
+        more: Attributes.
+    """
+
+    dataset = range(10)
+    in_order = True
+
+    def __init__(
+        self, order: Any = dataset, numbered: bool = False, sampler: Any = None, **more: Any
+    ) -> None:
+        order = list(order)
+        self.batch_sampler = BATCHES(order[start : start + 4] for start in range(0, len(order), 4))
+        self.batch_sampler.sampler = SEQUENTIAL() if sampler is None else sampler
+        self.numbered = numbered
+        self.__dict__.update(more)
+
+    def __iter__(self) -> Iterator[Any]:
+        for numbers in self.batch_sampler:
+            batch = np.array(numbers, float)
+            yield batch, batch % 2, *[numbers] * self.numbered
+
+
+class Model:
+    """What is used of a module: two parts, one of which was frozen, and a mode that matters."""
+
+    def __init__(self) -> None:
+        self.training, self.frozen, self.calls = True, SimpleNamespace(training=False), 0
+
+    def modules(self) -> list[Any]:
+        return [self, self.frozen]
+
+    def parameters(self) -> Iterator[Any]:
+        return iter(())
+
+    def eval(self) -> None:
+        self.training = False
+
+    def __call__(self, x: Any) -> Any:
+        assert not self.training
+        self.calls += 1
+        return x / 2
+
+
+ANOTHER = "a sampler"
+"""It is none of torch's sequential ones."""
+
+
+@pytest.mark.parametrize("loader", [
+    Loader(),
+    Loader(numbered=True),
+    Loader(range(9, -1, -1), numbered=True, sampler=ANOTHER),
+    Loader([3, *range(3), *range(4, 10)], numbered=True, in_order=False),
+])  # fmt: skip
+def test_a_model_is_evaluated_on_each_record_and_keeps_its_mode(loader: Any) -> None:
+    model = Model()
+    given = losses.per_record(losses.absolute, model, loader)
+    assert given.tolist() == [abs(i / 2 - i % 2) for i in range(10)]
+    assert (model.training, model.frozen.training) == (True, False)
+
+
+LIKE = type("SequentialSampler", (), {})
+"""A class of the user's own with the name of torch's."""
+
+
+@pytest.mark.parametrize("loader", [
+    Loader(sampler=ANOTHER),
+    Loader(sampler=LIKE()),
+    Loader(batch_sampler=[[3, 1], [0, 2]]),
+    Loader(in_order=False),
+    [(np.zeros(4), np.zeros(4))],
+])  # fmt: skip
+def test_a_loader_whose_order_is_not_known_is_refused(loader: Any) -> None:
+    model = Model()
+    with pytest.raises(ValueError, match="shuffle=False, drop_last=False and in_order=True"):
+        losses.per_record(losses.absolute, model, loader)
+    assert (model.training, model.calls) == (True, 0)
+
+
+@pytest.mark.parametrize("order", [range(9), [*range(9), 8], [*range(9), 8.5], range(1, 11)])
+@pytest.mark.parametrize("numbered", [False, True])
+def test_each_record_of_the_data_set_comes_once(order: Any, numbered: bool) -> None:
+    with pytest.raises(ValueError, match="from 0 to n - 1, once"):
+        losses.per_record(losses.absolute, Model(), Loader(order, numbered))
+
+
+def test_a_stream_has_no_order() -> None:
+    for loader in (Loader(numbered=True, dataset=iter(())), [*Loader(numbered=True)]):
+        with pytest.raises(ValueError, match="from 0 to n - 1, once"):
+            losses.per_record(losses.absolute, Model(), loader)
+
+
+def mixed(output: Any, y: Any) -> Any:
+    """As many values as there are records in all, but not in each batch."""
+    mixed.calls += 1  # type: ignore[attr-defined]
+    return [0.0] * {1: 3, 2: 5}.get(mixed.calls, len(y))  # type: ignore[attr-defined]
+
+
+mixed.calls = 0  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("loss", [
+    lambda output, y: (output - y).mean(),
+    lambda output, y: output - y[:, None],
+    lambda output, y: (output - y)[1:],
+    lambda output, y: [],
+    lambda output, y: None,
+    mixed,
+])  # fmt: skip
+def test_a_loss_that_mixes_or_loses_records_is_refused(loss: Any) -> None:
+    model = Model()
+    with pytest.raises(NotLossesError, match="one value a record"):
+        losses.per_record(loss, model, Loader())
+    assert model.training

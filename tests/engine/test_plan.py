@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from benchmarks import map as measured
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig, Plan, make_plan
 from privbo_plugins.algorithms.dp_gibo.advice import advise, as_good
+from privbo_plugins.algorithms.protocols import lasting
 from privbo_plugins.models.gaussian_process import gradient_weights
 
 from .helpers import answer, cube, start
@@ -242,3 +243,52 @@ def test_nothing_is_recommended_where_nothing_was_measured(
     d: int, n: int, mu: float, why: str
 ) -> None:
     assert advise(d, n, mu) == {"as_good": [], "text": f"not measured for {why}"}
+
+
+# How long it takes ------------------------------------------------------------------------------
+
+
+def makespan(batches: list[int], workers: int) -> int:
+    """Trials that run one after another, where a batch begins once the one before it is over."""
+    turns = 0
+    for left in batches:
+        while left > 0:
+            left -= workers
+            turns += 1
+    return turns
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4, 50])
+@pytest.mark.parametrize("d", [1, 3, 15])
+def test_the_time_of_a_plan_is_that_of_its_batches(d: int, workers: int) -> None:
+    plan = plan_of(d, 5000, 1.0, n_starts=16).presented(60.0, workers)
+    batches = [plan.n_starts + plan.n_searched, *[plan.batch_size] * plan.n_steps, 1]
+    assert sum(batches) == plan.n_trials
+    assert plan.seconds == 60.0 * makespan(batches, workers)
+    assert plan.to_dict()["seconds"] == plan.seconds
+
+
+def test_a_plan_says_its_time_only_where_a_trials_is_known() -> None:
+    plan = plan_of(3, 5000, 1.0)
+    assert plan.n_trials == 117
+    assert not {"seconds", "seconds_per_trial", "n_workers"} & plan.presented().to_dict().keys()
+    assert "time" not in str(plan.presented())
+    assert "time: about 39 h, with trials of 20 min, 1 at a time" in str(plan.presented(1200))
+    assert "time: about 10 h, with trials of 20 min, 4 at a time" in str(plan.presented(1200, 4))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.25, "0.25 s"), (119, "120 s"), (121, "2 min"), (7199, "120 min"), (7201, "2 h"),
+     (3 * 86400 - 1, "72 h"), (3 * 86400, "3 days"), (40 * 86400, "40 days")],
+)  # fmt: skip
+def test_a_time_in_words(seconds: float, words: str) -> None:
+    assert lasting(seconds) == words
+
+
+@pytest.mark.parametrize("given", [{"seconds_per_trial": 0}, {"seconds_per_trial": float("nan")},
+                                   {"n_workers": 0}, {"n_workers": 1.5}])  # fmt: skip
+def test_a_time_that_is_none_is_refused(given: dict[str, float]) -> None:
+    plan = plan_of(1, 5000, 1.0)
+    with pytest.raises(ValueError, match=f"{next(iter(given))} must be"):
+        plan.presented(**given)  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,7 @@ def test_the_head_is_a_hash_of_every_line_in_order(path: Path, many: Counter) ->
         told = json.dumps({"values": [float(n + 1)]})
         events.append((run.run_id, "release", f"value/{key}", "", told))
     events.append((run.run_id, "note", "a fact", "", ""))
-    with sqlite3.connect(path) as log:
+    with closing(sqlite3.connect(path)) as log, log:
         salts = [salt for (salt,) in log.execute("SELECT salt FROM privbo_events ORDER BY seq")]
     assert len(set(salts)) == 7
     digest = ""
@@ -198,7 +199,7 @@ def test_releases_that_do_not_fit_their_chain_end_the_run(
     run = run_of(path)
     for key in "abc":
         many.release(run, key)
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(damage)
     with pytest.raises(VaultError, match="damaged"):
         run_of(path)
@@ -212,7 +213,7 @@ def test_events_that_are_cut_off_the_logs_end_are_missed_by_its_guard(
     run = run_of(path, rollback_guard)
     for key in "abc":
         many.release(run, key)
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         last = f"(SELECT max(seq) - {lost} FROM privbo_events)"
         connection.execute(f"DELETE FROM privbo_events WHERE seq > {last}")
     with pytest.raises(VaultError, match=r"older backup|does not hold"):
@@ -238,7 +239,7 @@ def test_a_ledger_of_users_that_does_not_fit_its_chain_ends_the_run(
     """Above all who was asked: another name would be another budget."""
     mechanism = make_mechanism(1.0, bound=1.0)
     RewardSession(mechanism, open_vault(f"sqlite:///{path}"), KEY).release("0", 0.1, "ann", -1.0)
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(damage)
     with pytest.raises(VaultError, match="damaged"):
         RewardSession(mechanism, open_vault(f"sqlite:///{path}"), KEY)

@@ -278,7 +278,7 @@ def test_an_unprotected_run_has_no_worth_and_no_figures() -> None:
     told = Guarantee(False, "m", "n", "p", 9, math.inf, 0.0, 0, reasons=("a reason",))
     page = records_report("R", told, history, None).to_html()
     assert "What it is worth" not in page
-    assert "class='claim not-protected'" in page
+    assert 'class="claim not-protected' in page
     assert "NOT PROTECTED. No privacy guarantee holds for this run: a reason" in page
     assert "<li>a reason</li>" in page
 

@@ -21,6 +21,7 @@ from privbo_plugins.sessions.scheduler import (
     Attempt,
     EarlyStop,
     FailureCounts,
+    FirstTrials,
     Scheduler,
     SharedScheduler,
     finite,
@@ -321,3 +322,35 @@ def test_a_point_is_where_its_parameters_are(x: float, kind: str) -> None:
 def test_what_is_no_number_counts_as_none(value: float | None) -> None:
     assert finite(value) is None
     assert finite(0.5) == 0.5
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_the_first_trials_tell_once_how_long_a_plan_takes(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trials of 20 minutes on a clock of the test's own; three at once take a third of it."""
+    now = [0.0]
+    monkeypatch.setattr("privbo_plugins.sessions.scheduler.time.monotonic", lambda: now[0])
+    first, told = FirstTrials(), []
+    for number in range(9):
+        now[0] += 1200.0 if number % at_once == 0 else 0.0
+        told.append(first.count(1200.0, lambda: 117))
+    took, hours = ("60 min", "39 h") if at_once == 1 else ("20 min", "13 h")
+    assert told[2] == (
+        f"The first 3 trials took {took}: about {hours} for all 117 trials of the plan. "
+        "n_trials= makes it shorter."
+    )
+    assert [text for text in told if text] == [told[2]]
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(19.9, False), (20.1, True)])
+def test_a_plan_of_less_than_ten_minutes_is_not_worth_a_word(
+    seconds: float, said: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("privbo_plugins.sessions.scheduler.time.monotonic", lambda: now[0])
+    first, told = FirstTrials(), []
+    for _ in range(3):
+        now[0] += seconds
+        told.append(first.count(seconds, lambda: 30))
+    assert [bool(text) for text in told] == [False, False, said]

@@ -79,7 +79,7 @@ def test_a_whole_run_finds_the_minimum_and_spends_exactly_its_budget() -> None:
         assert tell(session, f"late{i}", losses) == values[-1]
     assert keys(session) == before
     assert not session.guarantee().protected
-    assert "test source" in str(session.guarantee())
+    assert "test source" in session.guarantee().details()
 
 
 def test_an_estimate_is_published_and_the_draw_stands_beside_it() -> None:
@@ -508,7 +508,7 @@ def test_declared_training_is_added_up_apart_from_the_budget() -> None:
     assert spent(session) <= 1.0
     told = session.guarantee()
     assert told.protected
-    assert "5 trainings declared 0.5-GDP each compose to 1.119-GDP" in str(told)
+    assert "5 trainings declared 0.5-GDP each compose to 1.119-GDP" in told.details()
     free = open_session(config(), cube(1))
     free.charge_training("a")
     assert free.ledger() == []
@@ -675,8 +675,8 @@ def test_nothing_secret_is_in_what_the_host_may_store() -> None:
     run_session(session, lambda x: np.roll(secret, int(100 * x[0])))
     told = session.guarantee()
     learnt = json.dumps(algorithm_in(session).state_dict())
-    texts = [str(told), str(session.plan), repr(session.releases()), repr(session.published()),
-             learnt]  # fmt: skip
+    texts = [told.details(), str(session.plan), repr(session.releases()),
+             repr(session.published()), learnt]  # fmt: skip
     for value in secret:
         assert all(repr(float(value))[:12] not in text for text in texts)
     assert told.protected

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from privbo_plugins.algorithms.dp_gibo import GIBOConfig
 from privbo_plugins.algorithms.duets import DUETSConfig
 from privbo_plugins.privacy.guarantee import (
     FederationGuarantee,
@@ -41,6 +42,17 @@ def test_what_was_spent_and_of_which_budget(guarantee: Any, expected: dict[str, 
     counted = {OutsourcedGuarantee: "answers", FederationGuarantee: "rounds"}
     assert shown["counted"] == counted.get(type(guarantee), "trials")
     assert (shown["finished"], shown["recommendation"], shown["protected"]) == (False, True, True)
+
+
+def test_a_figure_prints_alike_whether_it_was_given_as_an_integer_or_not() -> None:
+    """Of mu=1 no place says 1 and another one 1.0."""
+    shown = [
+        status(guarantee, 5, budget=budget)
+        for guarantee in (replace(RECORDS, mu=1, mu_spent=1), replace(RECORDS, mu_spent=1.0))
+        for budget in (1, 1.0)
+    ]
+    assert {(repr(told["spent"]), repr(told["budget"])) for told in shown} == {("1.0", "1.0")}
+    assert repr(GIBOConfig(mu=1)) == repr(GIBOConfig(mu=1.0))
 
 
 @each

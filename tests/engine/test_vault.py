@@ -19,6 +19,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sqlalchemy as sa
+from hypothesis import given
+from hypothesis import strategies as st
 
 from privbo_plugins.errors import PrivacyWarning, VaultError
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge
@@ -28,7 +30,7 @@ from privbo_plugins.store.log import Event
 from privbo_plugins.store.run import Spent
 from privbo_plugins.store.tables import SCHEMA
 from privbo_plugins.store.transaction import Transaction
-from privbo_plugins.store.vault import Vault, open_vault
+from privbo_plugins.store.vault import Vault, as_handle, handle_of, open_vault, resolve_url
 from tests.inside import cursor_of, engine_of, lock_of
 
 from .helpers import in_threads
@@ -488,7 +490,7 @@ def test_an_empty_file_is_waited_for_and_then_refused(
 def test_losses_that_another_program_made_a_text_are_not_quoted(path: Path) -> None:
     vault = begin(open_vault(f"sqlite:///{path}"))
     put(vault, "t", np.frombuffer(b"Jane\xe5Doe" * 4))
-    with sqlite3.connect(path) as tool:
+    with closing(sqlite3.connect(path)) as tool, tool:
         tool.execute("UPDATE privbo_losses SET data = CAST(data AS TEXT)")
     with pytest.raises(VaultError) as told, vault.transaction("run") as tx:
         next(tx.blocks(["t"], 4))
@@ -507,7 +509,7 @@ def test_another_identity_than_the_log_began_with_is_damage(
     """It salts the users' names: under another one each of them would have a new budget."""
     monkeypatch.setattr(vault_module, "_pause", lambda _: None)
     begin(open_vault(f"sqlite:///{path}"))
-    with sqlite3.connect(path) as tool:
+    with closing(sqlite3.connect(path)) as tool, tool:
         tool.execute(change)
     with pytest.raises(VaultError, match="never stored"):
         open_vault(f"sqlite:///{path}")
@@ -714,6 +716,17 @@ def test_every_connection_syncs_the_directory_and_overwrites_what_it_deletes(
         assert found(cursor_of(tx)) == wanted
 
 
+@pytest.mark.parametrize("where", ["memory", "file"])
+def test_a_vault_that_is_forgotten_has_closed_its_connections(where: str, path: Path) -> None:
+    vault = begin(open_vault(None if where == "memory" else f"sqlite:///{path}"))
+    with vault.transaction("run") as tx:
+        connection = cursor_of(tx).connection
+    del tx, vault
+    gc.collect()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("SELECT 1")
+
+
 @pytest.mark.parametrize("create", [True, False])
 @pytest.mark.parametrize("length", [0, 1, 99, 512, 4096, 20_000, 20_480, -4096, -512, -1])
 def test_a_file_whose_end_is_lost_is_refused(
@@ -767,10 +780,94 @@ def test_an_unusable_vault_is_a_vault_error_without_its_contents(
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize("handle", ["", "nonsense", "private.db", "://"])
-def test_what_is_no_url_is_refused(handle: str) -> None:
-    with pytest.raises(ValueError, match="vault must be None"):
+@pytest.mark.parametrize(
+    "handle",
+    [
+        "",
+        "nonsense",
+        "Memory",
+        "://",
+        "sqlite:private.db",
+        "postgresql:u:hunter2@host/db",
+        "ENV:V.DB",
+    ],
+)
+def test_what_names_no_vault_is_refused(
+    handle: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="vault must be None") as caught:
         open_vault(handle)
+    assert "hunter2" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+NAMES = st.text(
+    st.characters(exclude_characters="/", exclude_categories=["Cs", "Cc"]), min_size=1
+).filter(lambda name: name == name.strip())
+
+
+@given(st.lists(NAMES, min_size=1, max_size=3), st.booleans())
+def test_a_path_is_the_file_of_its_name(names: list[str], absolute: bool) -> None:
+    path = Path(*["/"][: int(absolute)], *names)
+    if str(path).startswith("~"):  # somebody's home
+        return
+    assert resolve_url(path).database == os.path.abspath(path)
+    assert handle_of(resolve_url(path)) == as_handle(path) == os.path.abspath(path)
+    assert resolve_url(str(as_handle(path))) == resolve_url(path)
+    if ":" not in str(path) and len(path.parts) > 1:
+        assert resolve_url(str(path)) == resolve_url(path)
+
+
+@pytest.mark.parametrize("name", ["100%.db", "a%20b.db", "a?b.db", "a#b.db", "a b.db", "ä:b.db"])
+def test_a_vault_is_the_file_of_its_path_to_the_letter_wherever_the_process_is_later(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "later").mkdir()
+    monkeypatch.chdir(tmp_path)
+    first = open_vault(Path(name))
+    pickled = pickle.dumps(first)
+    monkeypatch.chdir(tmp_path / "later")
+    assert pickle.loads(pickled).vault_id == open_vault(tmp_path / name).vault_id
+    assert open_vault(first.handle).vault_id == first.vault_id
+    assert [path.name for path in tmp_path.rglob("*.db")] == [name]
+
+
+@pytest.mark.parametrize("where", ["{}", "{}/", "sqlite:///{}/", "env"])
+@pytest.mark.parametrize("name", ["a.db ", " a.db", "a.db\n", "a\x1b.db", "a.db\t", "\na.db"])
+def test_a_path_that_seems_to_be_another_is_refused(
+    where: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OUR_VAULT", str(tmp_path / name))
+    given = "env:OUR_VAULT" if where == "env" else where.format(tmp_path) + name
+    if where == "{}":
+        given = f"./{name}"
+    with pytest.raises(ValueError, match=r"may hold no .* got one with '.*Give"):
+        open_vault(given)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_variable_may_hold_a_path_and_a_handle_is_a_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OUR_VAULT", "sub.db")
+    first, again = open_vault("env:OUR_VAULT"), open_vault(Path("sub.db"))
+    assert first.vault_id == again.vault_id == pickle.loads(pickle.dumps(again)).vault_id
+    assert again.handle == str(tmp_path / "sub.db")
+    assert (tmp_path / "sub.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_is_no_database_is_refused_in_words_at_once(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("Jane Doe, 43\n" * 20)
+    (tmp_path / "notes.txt").chmod(0o600)
+    for create in (True, False):
+        with pytest.raises(VaultError, match="no SQLite database") as caught:
+            open_vault(tmp_path / "notes.txt", create=create)
+        assert "Jane" not in str(caught.value)
+    with pytest.raises(VaultError, match="no plain file"):
+        open_vault(tmp_path)
 
 
 def test_a_password_never_shows_in_the_representation(postgres_database: str) -> None:

@@ -298,7 +298,7 @@ def test_the_vault_alone_tells_what_each_loop_claims(
         assert privbo(["guarantee", "--vault", url, "--run", name]) == 0
         printed = capsys.readouterr().out
         assert printed.startswith(f"loop/{name} ({what})\n")
-        assert str(loop.guarantee()) in printed
+        assert loop.guarantee().details() in printed
         assert what.endswith(loop.stored().algorithm)
     records, rewards = (loop.guarantee() for loop in loops)
     assert records == session_in(loops[0]).guarantee()
@@ -430,6 +430,6 @@ def test_it_runs_where_there_is_neither_optuna_nor_ray() -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     assert "dp-gibo recommends {" in done.stdout
     assert "gp-ucb recommends {" in done.stdout
-    assert "Everything this run publishes is 1-GDP" in done.stdout
-    assert "Every reward that this run publishes is 1-LDP" in done.stdout
-    assert "most often had 1 evaluations" in done.stdout
+    assert "mu = 1 (Gaussian differential privacy)" in done.stdout
+    assert "epsilon = 1 at delta = 0 in each evaluation" in done.stdout
+    assert "most often had 1 evaluation" in done.stdout

@@ -83,15 +83,24 @@ def _doors_of_losses() -> Iterator[tuple[str, Door]]:
     for name, loss in vars(losses).items():
         if not _is_loss(loss):
             continue
-        own = loss(0.3) if isinstance(loss, type) else loss
+        own = _MADE_OF[loss] if isinstance(loss, type) else loss
         for kind, parameter, entry, call in _uses(own):
             yield f"{name}: {kind}", Door((f"losses.{name}", parameter), entry, call)
 
 
+_MADE_OF = {
+    losses.Pinball: losses.pinball(0.3),
+    losses.Weighted: losses.weighted(
+        {"no": 0.5, "yes": 1.0, "maybe": 2.0, 0: 0.5, 1: 1.0, 2: 2.0}
+    ),
+}
+"""One of each class that makes losses."""
+
+
 def _is_loss(found: Any) -> bool:
-    """The module's losses, and the class that makes one of a number."""
+    """The module's losses, and the classes that make some."""
     own = getattr(type(found), "__module__", "") == losses.__name__ and callable(found)
-    return own or found is losses.Pinball
+    return own or (isinstance(found, type) and found in _MADE_OF)
 
 
 def _uses(loss: Any) -> Iterator[tuple[str, str, Callable[[int], Any], Callable[[Any], Any]]]:
@@ -153,6 +162,38 @@ def _answers(outcomes: Any) -> list[float]:
 
 def _ids(ids: Any) -> None:
     DPGIBOSampler(mu=1.0, record_ids=ids)
+
+
+def _of_model(returned: Any) -> Any:
+    """One batch whose losses a loss of torch returns in any form."""
+    return losses.per_record(
+        lambda output, _: output, Network(returned), Batches(range(len(returned)))
+    )
+
+
+class Network:
+    """A model whose outputs are given."""
+
+    def __init__(self, outputs: Any) -> None:
+        self.outputs = outputs
+
+    def modules(self) -> list[Any]:
+        return []
+
+    parameters = eval = modules
+
+    def __call__(self, _: Any) -> Any:
+        return self.outputs
+
+
+class Batches:
+    """A loader of one batch, which names its records."""
+
+    def __init__(self, numbers: range) -> None:
+        self.dataset = numbers
+
+    def __iter__(self) -> Iterator[Any]:
+        yield self.dataset, self.dataset, self.dataset
 
 
 def _index(labels: Any) -> None:
@@ -221,6 +262,7 @@ DOORS: dict[str, Door] = {
         ("convert.fingerprint", "labels"), int, lambda e: convert.fingerprint(e) and None
     ),
     "index_of": Door(("convert.index_of", "returned"), int, _index),
+    "per_record": Door(("losses.per_record", "loader"), _number, _of_model),
     "record_ids": Door(("DPGIBOSampler", "record_ids"), lambda i: f"id {i}", _ids),
     "sampler.private": Door(("DPGIBOSampler.private", "objective"), _number, _told(_private)),
     "tell_private": Door(("DPGIBOSampler.tell_private", "losses"), _number, _told(_tell_private)),
@@ -228,6 +270,10 @@ DOORS: dict[str, Door] = {
     "curator's rows": Door(("Curator", "X"), lambda i: [i / 8, 0.5], _table),
     "curator's outcomes": Door(("Curator", "outcomes"), _number, _answers),
 }  # fmt: skip
+
+
+RETURNED = {"as_losses", "sampler.private", "tell_private", "private_objective"}
+"""Doors that take what an objective returned, where a tuple is several results and refused."""
 
 
 def seen_of(call: Callable[[], Any], place: int) -> dict[str, Any]:
@@ -262,7 +308,7 @@ def test_one_record_decides_its_own_entry_alone(
     ordinary = [door.entry(i) for i in range(n)]
     replaced = [*ordinary[:place], odd()]
     expected = seen_of(lambda: door.call(FORMS[form](ordinary)), place)
-    assert n == 1 or expected["refusal"] is None
+    assert n == 1 or (expected["refusal"] is None) != (form == "tuple" and name in RETURNED)
     held = _held(form, replaced)
     assume(held is not None)  # pandas asks an entry whether it is missing
     assert seen_of(lambda: door.call(held), place) == expected
@@ -301,16 +347,17 @@ def test_one_line_of_a_curators_file_decides_its_own_entries_alone(
 
 PER_RECORD = set(
     "X X_valid y y_valid params y_true prediction record_ids outcomes values returned given "
-    "losses objective objectives trainable make_curator".split()
+    "losses loader objective objectives trainable make_curator".split()
 )
 """Parameters that bring per-record data, or functions that return them."""
 
 PUBLIC = set(
-    "Z address agent agents args bounds catch changes checkpoint columns config curator estimator "
-    "features finish intermediate_values kernel_matrix labels link loss loss_bound mechanism "
-    "metrics noise on_excess outcome_range param_distribution param_distributions param_space "
-    "parameters points_to_evaluate prior progress result results sampler search_space space spec "
-    "state storage stored studies study temperature trial user_id value_range y_range".split()
+    "Z address agent agents args bounds callbacks catch changes checkpoint columns config "
+    "curator estimator features finish intermediate_values kernel_matrix labels link loss "
+    "loss_bound mechanism metrics model noise on_excess outcome_range param_distribution "
+    "param_distributions param_space parameters points_to_evaluate prior progress result "
+    "results sampler search_space space spec state storage stored studies study temperature "
+    "trial user_id value_range y_range".split()
 )
 """Parameters that bring settings, releases and what else is public."""
 
@@ -386,7 +433,7 @@ OWN = {"privbo_plugins", "optuna_samplers", "raytune_searchers", "sklearn_search
 def _calls() -> Iterator[tuple[str, Any]]:
     """(name, function) of everything that users call, with the methods of classes."""
     for name, found in _public():
-        if found is losses.Pinball:
+        if isinstance(found, type) and found in _MADE_OF:
             yield name, found.__call__
             continue
         yield name, found

@@ -65,10 +65,10 @@ def test_the_pair_that_was_asked_for_is_told_first_and_kept(
     first = {"delta": PAIR["delta"], "epsilon": PAIR["epsilon"]}
     for figures in (guarantee.figures(), stored.guarantee.figures(), certificate["figures"]):
         assert figures["epsilons"][0] == first
-    rows = dict(certificate["statement"]["rows"])
+    rows = dict(certificate["statement"]["folded"])
     assert rows["Epsilon at delta = 2e-05"] == "4.005"
     for text in (str(guarantee), guarantee.lasting, str(stored.guarantee)):
-        assert "is (epsilon = 4.005, delta = 2e-05)-differentially private" in text
+        assert "epsilon = 4.005 at delta = 2e-05, as asked for" in text
         assert {float(e) for e in re.findall(r"epsilon = ([\d.]*\d)", text)} == {PAIR["epsilon"]}
 
 

@@ -6,6 +6,7 @@ import json
 import math
 import sqlite3
 import warnings
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +64,12 @@ def test_another_draw_than_the_released_one_is_unprotected(
     again, same = study_at(tmp_path)
     guarantee = again.guarantee(same)
     assert not guarantee.protected
-    assert "set_user_attr data that was not declared public" in str(guarantee)
+    assert "set_user_attr data that was not declared public" in guarantee.details()
 
 
 def change(folder: Path, trial_id: int, shown: Any) -> None:
     """Writes another draw into the study's file, as whoever can write there could."""
-    with sqlite3.connect(folder / "study.db") as database:
+    with closing(sqlite3.connect(folder / "study.db")) as database, database:
         changed = database.execute(
             "UPDATE trial_user_attributes SET value_json = ? WHERE trial_id = ? AND key = ?",
             (json.dumps(shown), trial_id, "privbo:release"),

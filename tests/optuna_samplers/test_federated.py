@@ -191,7 +191,7 @@ def test_a_server_that_is_not_trusted_reads_the_sum_alone(
             for form in (vector.tobytes(), (-vector).tobytes()):
                 assert base64.b64encode(form)[4:-4].decode() not in seen
     guarantee = federation.samplers[0].guarantee(federation.studies[0])
-    assert "the server, which follows the protocol" in str(guarantee)
+    assert "the server, which follows the protocol" in guarantee.details()
     assert guarantee.epsilon <= 2.0
 
 

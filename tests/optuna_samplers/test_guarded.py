@@ -91,7 +91,7 @@ def test_public_values_pass_and_are_noted(system: str, operation: str, tmp_path:
     guarantee = run.ask("guarantee")
     assert guarantee.protected
     assert f"trial.{operation}" in " ".join(guarantee.notes)
-    assert f"trial.{operation}" in str(guarantee)
+    assert f"trial.{operation}" in guarantee.details()
     expected = {"report": {1: 0.5}}.get(operation, {})
     assert study.trials[0].intermediate_values == expected
     assert ("a" in study.trials[0].user_attrs) == (operation == "set_user_attr")

@@ -22,9 +22,10 @@ from optuna.distributions import (
     IntDistribution,
 )
 from optuna.storages import RetryHeartbeatStaleTrialCallback
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers import (
+    DUETSSampler,
     LDPATAGPUCBSampler,
     LDPGPUCBSampler,
     LDPMoMAGPUCBSampler,
@@ -37,6 +38,7 @@ from privbo_plugins.errors import (
     ObjectiveFailedError,
     PrivacyError,
     PrivacyWarning,
+    UtilityWarning,
     VaultError,
 )
 from privbo_plugins.privacy.noise import InsecureNoise
@@ -230,7 +232,7 @@ def test_a_vault_serves_studies_of_one_name_one_after_the_other(tmp_path: Path) 
         optuna.delete_study(study_name="s", storage=url)
     assert len(set(values)) == 4
     study = optuna.create_study(storage=url, study_name="s")
-    with pytest.raises(BudgetExceededError, match=r"epsilon=5 in all, more than user_budget=4"):
+    with pytest.raises(BudgetExceededError, match=r"user_budget=4, in all runs"):
         study.optimize(wrapped(vault=vault, user_id="Jane", user_budget=4.0), n_trials=1)
 
 
@@ -270,7 +272,7 @@ def test_a_retry_shows_the_same_release(died: str) -> None:
     assert release is None or study.trials[1].value == release
     check_protected(private, study, 2)
     assert private.guarantee(study).most_evaluations == 2
-    assert "trials failed" in str(private.guarantee(study))
+    assert "trials failed" in private.guarantee(study).details()
 
 
 @pytest.mark.parametrize("how", ["a new wrapper", "a pickled wrapper"])
@@ -432,7 +434,7 @@ def test_test_noise_is_remembered_for_ever(tmp_path: Path) -> None:
     check_exposed(fake.guarantee(study), study)
     for later in (wrapped(vault=vault), pickle.loads(pickle.dumps(fake)), wrapped()):
         study.optimize(later, n_trials=1)
-        assert "test source" in str(later.guarantee(study))
+        assert "test source" in later.guarantee(study).details()
         check_exposed(later.guarantee(study), study)
     check_exposed(make(mechanism="laplace").guarantee(study), study)
 
@@ -444,7 +446,7 @@ def test_a_study_of_two_mechanisms_is_not_claimed() -> None:
     study.optimize(second, n_trials=1)
     for private in (first, second, make(mechanism="laplace")):
         check_exposed(private.guarantee(study), study)
-        assert "another mechanism" in str(private.guarantee(study))
+        assert "another mechanism" in private.guarantee(study).details()
 
 
 # Users ----------------------------------------------------------------------------------------
@@ -462,7 +464,7 @@ def test_a_budget_is_refused_before_the_objective_runs() -> None:
         user_budget=2.0,
     )
     study = optuna.create_study()
-    with pytest.raises(BudgetExceededError, match="epsilon=3 in all"):
+    with pytest.raises(BudgetExceededError, match="user_budget=2, in all runs"):
         study.optimize(private, n_trials=4)
     assert ran == [0, 1, 2]
     assert PLAY not in study.trials[3].user_attrs
@@ -521,7 +523,7 @@ def test_what_stood_under_the_objectives_own_attributes_unprotects(name: str) ->
     with pytest.warns(PrivacyWarning, match="not declared public"):
         study.tell(trial, private(trial))
     check_exposed(private.guarantee(study), study)
-    assert "not declared public" in str(private.guarantee(study))
+    assert "not declared public" in private.guarantee(study).details()
 
 
 def test_the_plugins_own_attributes_are_closed() -> None:
@@ -535,4 +537,71 @@ def test_the_plugins_own_attributes_are_closed() -> None:
     with suppress(PrivacyError, ValueError):
         study.optimize(private, n_trials=1)
     guarantee = private.guarantee(study)
-    assert not guarantee.protected or "set_user_attr public" in str(guarantee)
+    assert not guarantee.protected or "set_user_attr public" in guarantee.details()
+
+
+# The end -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", OURS)
+def test_a_loop_ends_with_the_trials_that_are_planned(kind: str) -> None:
+    sampler = make(kind, n_trials=6)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    private = sampler.private(line)
+    study.optimize(private, callbacks=[_no_more_than(20)])  # no n_trials=
+    assert len(study.trials) == 6
+    assert sampler.finished(study)
+    with pytest.warns(
+        UtilityWarning, match="All 6 trials that n_trials= plans have a value: raise it"
+    ):
+        study.optimize(private, n_trials=3)
+    assert len(study.trials) == 7
+    study.optimize(private, callbacks=[_no_more_than(20)])  # is warned once
+    assert len(study.trials) == 8
+    larger = make(kind, n_trials=10)
+    study.sampler = larger
+    study.optimize(larger.private(line), callbacks=[_no_more_than(20)])
+    assert len(study.trials) == 10
+
+
+def test_failed_trials_are_not_among_those_that_are_planned() -> None:
+    def fails(trial: Any) -> float:
+        if trial.number == 1:
+            raise ValueError
+        return line(trial)
+
+    sampler = make(n_trials=3)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    study.optimize(
+        sampler.private(fails), catch=(ObjectiveFailedError,), callbacks=[_no_more_than(20)]
+    )
+    assert [trial.state for trial in study.trials].count(TrialState.COMPLETE) == 3
+    assert len(study.trials) == 4
+
+
+def test_without_a_number_no_loop_ends_by_itself() -> None:
+    sampler = make(n_trials=None)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    study.optimize(sampler.private(line), n_trials=8)
+    assert len(study.trials) == 8
+
+
+def test_agents_go_on_after_the_trials_that_are_planned_and_are_warned_once() -> None:
+    sampler = DUETSSampler(2, epsilon=1.0, value_range=(0, 1), n_trials=6, seed=0)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    private = sampler.private(line)
+    study.optimize(private, n_trials=6)
+    with pytest.warns(UtilityWarning, match="All 6 trials that n_trials= plans"):
+        study.optimize(private, n_trials=1)
+    study.optimize(private, n_trials=2)
+    assert len(study.trials) == 9
+
+
+def _no_more_than(n: int) -> Callable[..., None]:
+    """Fails a test whose loop does not end."""
+
+    def check(study: optuna.Study, trial: FrozenTrial) -> None:
+        if trial.number >= n:
+            raise AssertionError(f"{trial.number} trials")
+
+    return check

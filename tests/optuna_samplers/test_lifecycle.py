@@ -184,7 +184,7 @@ def test_a_forgotten_wrapper_is_noticed_whatever_the_trial_came_to(bare: Any) ->
     assert study.trials[-1].state != TrialState.COMPLETE
     guarantee = go_on(sampler, study)
     assert not guarantee.protected
-    assert "outside sampler.private" in str(guarantee)
+    assert "outside sampler.private" in guarantee.details()
 
 
 def test_a_forgotten_wrapper_stops_the_study_at_once() -> None:
@@ -349,7 +349,7 @@ def test_every_attempt_of_a_trial_pays_for_its_training() -> None:
     assert len(trained) == 12
     training = [c for c in ledger(sampler, study) if c.population == "training"]
     assert len(training) == 12
-    notes = str(sampler.guarantee(study))
+    notes = sampler.guarantee(study).details()
     assert "12 trainings declared 0.5-GDP each compose to 1.733-GDP" in notes
 
 
@@ -372,7 +372,7 @@ def test_an_objective_called_again_on_one_trial_pays_again() -> None:
             return float(private(trial))
 
     study.optimize(twice, n_trials=1)
-    assert "2 trainings" in str(sampler.guarantee(study))
+    assert "2 trainings" in sampler.guarantee(study).details()
 
 
 def test_a_training_is_remembered_as_paid_only_once_its_charge_is_committed(
@@ -391,7 +391,7 @@ def test_a_training_is_remembered_as_paid_only_once_its_charge_is_committed(
         study.ask()
     monkeypatch.setattr(Transaction, "charge", charge)
     study.optimize(sampler.private(squares), n_trials=1)
-    assert "1 trainings" in str(sampler.guarantee(study))
+    assert "1 trainings" in sampler.guarantee(study).details()
 
 
 def test_a_plan_shows_what_training_costs_and_where_it_ends() -> None:
@@ -408,7 +408,9 @@ def test_training_is_charged_under_another_sampler_too() -> None:
     sampler = make_sampler(training_mu=0.5)
     study = optuna.create_study(sampler=TPESampler(seed=0))
     study.optimize(sampler.private(squares), n_trials=4)
-    assert "4 trainings declared 0.5-GDP each compose to 1-GDP" in str(sampler.guarantee(study))
+    assert (
+        "4 trainings declared 0.5-GDP each compose to 1-GDP" in sampler.guarantee(study).details()
+    )
     study.sampler = sampler
     study.optimize(sampler.private(squares), n_trials=1)
-    assert "5 trainings" in str(sampler.guarantee(study))
+    assert "5 trainings" in sampler.guarantee(study).details()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
+import re
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ import numpy as np
 import optuna
 import pytest
 
-from optuna_samplers import DPGIBOSampler, LDPGPUCBSampler
+from optuna_samplers import DPGIBOSampler, LDPGPUCBSampler, ldp_objective, private_objective
 from privbo_plugins.convert import fingerprint
 from privbo_plugins.errors import PrivacyWarning, UtilityWarning
 from tests.inside import session_of
@@ -196,3 +199,112 @@ def test_a_vault_in_memory_under_a_stored_study_is_told(
 def test_the_budget_is_said_in_one_way(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         DPGIBOSampler(**given)
+
+
+# What is tuned, and how long it takes -----------------------------------------------------------
+
+PRIVATE = {
+    "sampler.private": lambda f: DPGIBOSampler(1).private(f),
+    "private_objective": lambda f: private_objective(f, mu=1, n_trials=9),
+    "ldp_objective": lambda f: ldp_objective(f, epsilon=1.0, bound=1.0),
+    "rewards": lambda f: LDPGPUCBSampler(1.0, bound=1.0).private(f),
+}
+
+
+@pytest.mark.parametrize("kind", PRIVATE)
+def test_a_trial_of_no_study_is_refused_with_the_line_that_evaluates_it(kind: str) -> None:
+    def objective(trial: Any) -> float:
+        return trial.suggest_float("x", 0, 1)
+
+    with pytest.raises(ValueError, match="it got a FixedTrial") as refused:
+        PRIVATE[kind](objective)(optuna.trial.FixedTrial({"x": 0.25}))
+    assert "study.optimize(private)" in str(refused.value)
+    line = str(refused.value).rpartition(": ")[2].removesuffix(".")
+    typed = line.replace("{...}", "{'x': 0.25}")
+    assert eval(typed, {"objective": objective, "optuna": optuna}) == 0.25
+
+
+def test_what_was_withheld_can_be_seen_by_the_line_that_the_error_names() -> None:
+    def objective(trial: Any) -> Any:
+        raise ValueError(f"row {trial.suggest_float('x', 0, 1)}")
+
+    study = study_of(DPGIBOSampler(1, seed=0))
+    with pytest.raises(ValueError, match="withheld") as refused:
+        study.optimize(study.sampler.private(objective))
+    (line,) = re.findall(r"objective\(optuna.*params\)\)", str(refused.value))
+    with pytest.raises(ValueError, match=f"row {study.trials[0].params['x']}"):
+        eval(line, {"objective": objective, "optuna": optuna, "study": study})
+
+
+@pytest.mark.parametrize("kind", ["ldp_objective", "rewards"])
+@pytest.mark.parametrize(
+    ("direction", "told"), [("maximize", "rewards, which are maximised"), ("minimize", "costs")]
+)
+def test_the_direction_of_rewards_is_logged_once(
+    kind: str, direction: str, told: str, logged: pytest.LogCaptureFixture
+) -> None:
+    private = PRIVATE[kind](lambda trial: trial.suggest_float("x", 0, 1))
+    study_of(None, direction=direction).optimize(private, n_trials=3)
+    said = [text for text in logged.messages if text.startswith("Values are ")]
+    assert len(said) == 1
+    assert told in said[0]
+    assert ("create_study" in said[0]) == (direction == "minimize")
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.parametrize(
+    ("function", "metric", "direction", "word"),
+    [
+        ("accuracy", None, "minimize", "accuracy"),
+        ("valid_loss", "roc_auc", "minimize", None),
+        ("objective", "roc_auc", "minimize", "auc"),
+        ("accuracy", "reward", "maximize", None),
+        ("objective", None, "minimize", None),
+        ("<lambda>", None, "minimize", None),
+    ],
+)
+def test_scores_that_are_minimised_are_told_once_by_their_public_names(
+    function: str, metric: str | None, direction: str, word: str | None
+) -> None:
+    def objective(trial: Any) -> float:
+        return trial.suggest_float("x", 0, 1)
+
+    objective.__name__ = function
+    study = study_of(None, direction=direction)
+    if metric is not None:
+        study.set_metric_names([metric])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UtilityWarning)
+        study.optimize(ldp_objective(objective, epsilon=1.0, bound=1.0), n_trials=3)
+    told = [str(w.message) for w in caught if w.category is UtilityWarning]
+    assert [word in text for text in told] == [True] * (word is not None)
+
+
+def test_no_warning_tells_that_a_reward_lies_outside_its_range(
+    logged: pytest.LogCaptureFixture,
+) -> None:
+    """It is one user's secret, so what is told is the same for every reward."""
+
+    def all_told(reward: float) -> list[str]:
+        logged.clear()
+        private = ldp_objective(
+            lambda trial: reward + 0 * trial.suggest_float("x", 0, 1), epsilon=1.0, bound=1.0
+        )
+        study = study_of(optuna.samplers.RandomSampler(seed=0), study_name="s")
+        study.optimize(private, n_trials=20)
+        return [text for text in logged.messages if not text.startswith("Trial ")]
+
+    assert all_told(0.5) == all_told(100.0) == all_told(math.nan)
+
+
+def test_the_first_trials_tell_how_long_a_long_plan_takes(
+    logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("privbo_plugins.sessions.scheduler._LONG", 0.0)
+    sampler = DPGIBOSampler(1, n_trials=12, clipping_norm=0.1, seed=0)
+    study_of(sampler).optimize(sampler.private(squares))
+    said = [text for text in logged.messages if "for all 12 trials of the plan" in text]
+    assert len(said) == 1
+    assert logged.messages.index(said[0]) < logged.messages.index(
+        next(text for text in logged.messages if text.startswith("Trial 2 finished"))
+    )

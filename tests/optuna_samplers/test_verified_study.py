@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import numpy as np
 import optuna
 import pytest
 
-from optuna_samplers import DPGIBOSampler, LDPMoMAGPUCBSampler
+from optuna_samplers import DPGIBOSampler, LDPMoMAGPUCBSampler, _publish
 from privbo_plugins.algorithms.dp_fts_de import FederationConfig
 from privbo_plugins.cli import main
 from privbo_plugins.federation import FederatedServer
@@ -50,7 +52,10 @@ def test_a_study_that_shows_releases_alone_agrees(
 ) -> None:
     _, command = told
     assert main(command) == 0
-    said = capsys.readouterr().out
+    assert re.fullmatch(r"All \d+ lines agree\.\n", capsys.readouterr().out)
+    assert main([*command, "-v"]) == 0
+    verdict, _, said = capsys.readouterr().out.partition("\n")
+    assert re.fullmatch(r"All \d+ lines agree\.", verdict)
     assert "agrees   study: values: 5 trials show what the vault has released" in said
     assert "agrees   study: head: line" in said
     assert "agrees   study: claim: the study shows the vault's guarantee, to the letter" in said
@@ -90,6 +95,30 @@ def test_what_other_trials_hold_is_found_though_no_guarantee_was_asked_since(
     assert "not declared public" in said
     assert said.count("DIFFERS") == 1
     assert study.user_attrs["privbo:guarantee"]
+
+
+def test_a_guarantee_beside_the_study_refuses_a_vault_that_was_set_back(
+    told: tuple[optuna.Study, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By paths, and by the study's name: a run of rewards has a code for its own."""
+    study, _ = told
+    vault, private = tmp_path / "v.db", study.sampler.private  # type: ignore[attr-defined]
+    beside = ["guarantee", "--vault", str(vault), "--study", str(tmp_path / "s.db")]
+    shutil.copy(vault, tmp_path / "old.db")
+    records = study.direction == optuna.study.StudyDirection.MINIMIZE
+    study.optimize(private(losses if records else reward), n_trials=2)
+    study.sampler.guarantee(study)  # type: ignore[attr-defined]
+    assert main([*beside, "--run", "digits"]) == 0
+    agreeing = 7 if records else 6
+    assert f"The study beside it: All {agreeing} lines agree." in capsys.readouterr().out
+    shutil.copy(tmp_path / "old.db", vault)
+    assert main(beside[:3]) == 0, "the vault alone cannot know it"
+    assert "whether it was restored from an older backup" in capsys.readouterr().out
+    assert main(beside) == 3
+    said = capsys.readouterr().out
+    assert "DIFFERS  study: head: the study has seen releases that" in said
+    assert "-GDP" not in said
+    assert "-LDP" not in said
 
 
 CHANGED = {"mechanism": "duchi", "epsilon": 0.1, "delta": 1e-9, "low": -0.5, "high": 2.0}
@@ -160,8 +189,9 @@ def test_a_study_of_another_vault_or_none_is_found(
     assert main([*command[:5], f"sqlite:///{tmp_path}/none.db", *command[6:]]) == 2
     assert "names no file that exists" in capsys.readouterr().err
     assert not (tmp_path / "none.db").exists()
-    assert main(command[:-2]) == 2
-    assert "--study and --study-name go together" in capsys.readouterr().err
+    assert main(command[:-2]) == 0, "the run knows the study's name"
+    assert main([*command[:-4], *command[-2:]]) == 2
+    assert "in the storage that --study gives" in capsys.readouterr().err
 
 
 def test_a_kind_of_run_that_keeps_no_values_is_refused(
@@ -178,3 +208,160 @@ def test_a_kind_of_run_that_keeps_no_values_is_refused(
     study = ["--study", storage, "--study-name", "digits"]
     assert main(["verify", path, "--vault", url, *study]) == 2
     assert "keeps no values of trials" in capsys.readouterr().err
+
+
+def _others(study: optuna.Study) -> None:
+    study.set_user_attr("team", "oncology")
+
+
+def _forged_run(study: optuna.Study) -> None:
+    name = "privbo:run" if "privbo:run" in study.user_attrs else "privbo:ldp"
+    study.set_user_attr(name, study.user_attrs[name] | {"vault": "0" * 32})
+
+
+def _forged_place(study: optuna.Study) -> None:
+    head = next(name for name in study.user_attrs if name.startswith("privbo:head:"))
+    study.set_user_attr(head.replace("head", "place") + ":" + "a" * 8, "a" * 24)
+
+
+def _forged_split(study: optuna.Study) -> None:
+    study.set_user_attr("privbo:split", {"given": True, "train": 5, "valid": 10**6})
+
+
+def _note_of(study: optuna.Study) -> str:
+    said = _publish._Board(study).read("dashboard:note_str:")
+    return said[: said.rindex("\n\n*Kept up")]
+
+
+def _write_note(study: optuna.Study, body: str) -> None:
+    assert body not in (_note_of(study), _publish._signed(_note_of(study)))
+    study._storage.set_study_system_attr(study._study_id, "dashboard:note_str:0", body)
+
+
+def _forged_note(study: optuna.Study) -> None:
+    body = re.sub(r"\d[\d.]* %", "50 %", _note_of(study))
+    _write_note(study, _publish._signed(body))
+
+
+FALSE = "epsilon = 0.001: not a trace of any record is left."
+FORGED = {
+    "in front": ("**What", f"# {FALSE}\n\n**What"),
+    "of values": ("Each is", "Without risk, each is"),
+    "among the recommended": ("### Guarantee", f"{FALSE}\n\n### Guarantee"),
+    "in a cell": ("| --- | --- |\n", f"| --- | --- |\n| <h1>{FALSE}</h1> | |\n"),
+    "under another heading": ("### Guarantee", f"### Guarantee\n\n{FALSE}\n\n### Guarantee"),
+    "in the guarantee": ("- In full", f"- {FALSE}\n- In full"),
+    "at the end": ("`privbo:guarantee`.", f"`privbo:guarantee`.\n\n{FALSE}"),
+}
+
+
+@pytest.mark.parametrize("place", FORGED)
+def test_a_note_that_was_signed_again_says_nothing_but_what_is_written_here(
+    place: str, told: tuple[optuna.Study, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, command = told
+    study.sampler.publish(study)  # type: ignore[attr-defined]
+    _write_note(study, _publish._signed(_note_of(study).replace(*FORGED[place])))
+    assert main(command) == 3
+    assert re.findall("^DIFFERS  study: (.*?): ", capsys.readouterr().out, re.M) == ["note"]
+
+
+def test_a_note_that_a_user_edited_is_told_apart_and_not_hidden(
+    told: tuple[optuna.Study, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, command = told
+    study.sampler.publish(study)  # type: ignore[attr-defined]
+    assert main(command) == 0
+    before = capsys.readouterr().out
+    _write_note(study, f"{FALSE}\n\n{_publish._signed(_note_of(study))} Mine.")
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert re.findall(r"\d+(?= lines agree)", said) == [
+        str(int(n) - 1) for n in re.findall(r"\d+(?= lines agree)", before)
+    ]
+    assert "NOT COMPARED  study: note: optuna-dashboard's note was edited by a user" in said
+    vault, storage = command[command.index("--vault") + 1], command[command.index("--study") + 1]
+    assert main(["guarantee", "--vault", vault, "--study", storage]) == 0
+    assert "NOT COMPARED  study: note: " in capsys.readouterr().out
+
+
+def test_a_release_that_the_study_hides_is_found(
+    told: tuple[optuna.Study, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, command = told
+    with study._storage._backend.engine.begin() as connection:  # type: ignore[attr-defined]
+        connection.exec_driver_sql("UPDATE trials SET state = 'FAIL' WHERE number = 1")
+    assert main(command) == 3
+    said = capsys.readouterr().out
+    assert "1 released values are shown by no completed trial (trials 1)" in said
+
+
+@pytest.mark.parametrize("told", ["records"], indirect=True)
+def test_a_direction_that_was_turned_round_is_found(
+    told: tuple[optuna.Study, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, command = told
+    with study._storage._backend.engine.begin() as connection:  # type: ignore[attr-defined]
+        connection.exec_driver_sql("UPDATE study_directions SET direction = 'MAXIMIZE'")
+    assert main(command) == 3
+    assert "DIFFERS  study: direction: not as the vault has it" in capsys.readouterr().out
+
+
+def test_a_split_that_was_edited_is_found_and_does_not_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only the seed of the split is changed: the number of validation records stays."""
+    linear = pytest.importorskip("sklearn.linear_model")
+    from sklearn_search import PrivateSearch
+
+    url, storage, path = f"sqlite:///{tmp_path}/v.db", f"sqlite:///{tmp_path}/s.db", tmp_path / "c"
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(600, 2)), rng.integers(2, size=600)
+    search = PrivateSearch(
+        linear.LogisticRegression(), {"C": optuna.distributions.FloatDistribution(0.1, 10)},
+        mu=1.0, n_trials=8, seed=0, vault=url, storage=storage, study_name="s",
+        load_if_exists=True,
+    )  # fmt: skip
+    study = search.fit(X, y).study_
+    certificate = f"{path}.json"
+    assert main(["certificate", "--vault", url, "--out", certificate]) == 0
+    command = ["verify", certificate, "--vault", url, "--study", storage, "-v"]
+    assert main(command) == 0
+    assert "agrees   study: privbo:split: as the vault has it" in capsys.readouterr().out
+    own = study.user_attrs["privbo:split"]
+    study.set_user_attr("privbo:split", own | {"by": 7})
+    assert main(command) == 3
+    assert "DIFFERS  study: privbo:split: not as the" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="row i would be another record"):
+        search.set_params(random_state=7).fit(X, y)
+    study.set_user_attr("privbo:split", own)
+    search.set_params(random_state=0).fit(X, y)
+    assert main(command) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (_others, "claim"),
+        (_forged_run, "privbo:(run|ldp)"),
+        (_forged_place, "privbo:place:[0-9a-f]{8}:aaaaaaaa"),
+        (_forged_split, "privbo:split"),
+        (_forged_note, "note"),
+    ],
+)
+def test_each_attribute_of_ours_that_the_ledger_knows_is_compared(
+    change: Any, line: str, told: tuple[optuna.Study, list[str]], capsys: Any
+) -> None:
+    """And what is noted of others' attributes: the paragraph has to say that they are there."""
+    study, command = told
+    study.sampler.publish(study)
+    assert main([*command, "-v"]) == 0
+    assert "agrees   study: note: " in capsys.readouterr().out
+    change(study)
+    assert main(command) == 3
+    found = re.findall(r"^DIFFERS  study: (.*?): [a-z]", capsys.readouterr().out, re.M)
+    assert any(re.fullmatch(line, one) for one in found), found
+    if change is _others:
+        study.sampler.publish(study)
+        assert main(command) == 0
+        assert "team" in study.user_attrs["privbo:guarantee"]

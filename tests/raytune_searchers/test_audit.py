@@ -54,7 +54,7 @@ def test_nothing_is_claimed_before_a_trial_ran_privately() -> None:
     search.suggest("a")
     assert not protected(search)
     search.on_trial_complete("a", error=True)
-    assert "no trial has run inside search.private" in str(search.guarantee())
+    assert "no trial has run inside search.private" in search.guarantee().details()
     told(search, "b")
     assert protected(search)
     search.close()
@@ -153,7 +153,7 @@ def test_an_exposure_outlives_the_vault(tmp_path: Path) -> None:
     kill_host(search)
     guarantee = search.guarantee()
     assert not guarantee.protected
-    assert "other names" in str(guarantee)
+    assert "other names" in guarantee.details()
 
 
 def test_what_passed_by_while_the_vault_was_gone_unprotects(tmp_path: Path) -> None:

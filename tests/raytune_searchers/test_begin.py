@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import math
 import shutil
 import weakref
@@ -17,11 +18,15 @@ import ray
 import ray.cloudpickle as cloudpickle
 from ray import tune
 
+from privbo_plugins.algorithms.protocols import lasting
 from privbo_plugins.errors import VaultError
 from raytune_searchers import DPGIBOSearch, DUETSSearch, LDPGPUCBSearch
 from raytune_searchers.hosts import actors
 from tests.inside import call_host, channel_of, host_name
 from tests.raytune_searchers.federated_scenes import make_search
+from tests.raytune_searchers.hosts import evaluation
+from tests.raytune_searchers.runs import make_search as short_search
+from tests.raytune_searchers.runs import squares
 
 pytestmark = pytest.mark.usefixtures("local_hosts")
 
@@ -171,3 +176,25 @@ def test_a_search_that_was_never_fitted_can_be_closed(tmp_path: Path, local_host
     for search in searches_with_hosts(tmp_path).values():
         search.close()
     assert local_hosts.alive == []
+
+
+def test_the_first_trials_tell_how_long_all_take_and_no_pickle_holds_their_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    search = short_search(search_space=LINE)
+    now, ends = [0.0], search.on_trial_complete
+
+    def after_20_minutes(trial: str, row: Any, error: bool = False) -> None:
+        now[0] += 1200.0
+        ends(trial, {**row, "time_total_s": 1200.0}, error)
+
+    monkeypatch.setattr("privbo_plugins.sessions.scheduler.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(search, "on_trial_complete", after_20_minutes)
+    told: list[str] = []
+    monkeypatch.setattr(logging.getLogger("ray.tune.privbo"), "info", told.append)
+    done = evaluation(search, search.private(squares), 5)
+    n = search.status()["planned"]
+    assert len(done) == 5
+    assert len(told) == 1
+    assert told[0].startswith(f"The first 3 trials took 60 min: about {lasting(1200 * n)} for all")
+    assert "_pace" not in search.__getstate__()

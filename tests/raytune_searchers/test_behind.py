@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,22 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 
 import ray.cloudpickle as cloudpickle
 
+from privbo_plugins.errors import VaultError
 from privbo_plugins.sessions.stored import runs_of
 from privbo_plugins.store.vault import open_vault
 from tests.drivers import begin
-from tests.inside import call_host, settings_of
+from tests.inside import call_host, end_host, settings_of
 from tests.raytune_searchers.hosts import LocalRay
+from tests.verbs import classes, verbs_of
 
 pytestmark = pytest.mark.usefixtures("local_hosts")
 
 SYSTEMS = {"records": 5, "any sampler": 5, "rewards": 4, "duets": 5, "federation": 12}
 """How many trials of each are looked at."""
+
+FAMILY = ("outside", "rewards, t", "rewards, ata", "rewards, moma")
+DURABLE = SYSTEMS | dict.fromkeys(FAMILY, 4)
+"""Every system that has a vault, and so many trials of it."""
 
 
 def paid(run: Any) -> float:
@@ -49,17 +56,31 @@ def save(run: Any, folder: Path) -> None:
         run.search.save_to_dir(str(folder), "s")
 
 
-def read(key: str, kind: Any, folder: Path) -> list[Any]:
-    """What is left of a checkpoint, for whoever opens it and for the search made of it."""
+def read(key: str, kind: Any, folder: Path, gone: bool) -> list[Any]:
+    """What is left of a checkpoint, for whoever opens it and for the search made of it.
+
+    Args:
+        key: The system.
+        kind: Its search.
+        folder: The checkpoint's.
+        gone: Whether the vault was a database that is no more: then the search claims nothing.
+    """
     pattern = "state" if key == "any sampler" else "searcher-state-*.pkl"
     (state,) = folder.glob(pattern)
     stored = [cloudpickle.loads(state.read_bytes())["_last"]["guarantee"]]
-    return stored if key == "any sampler" else [*stored, kind.from_experiment(folder).guarantee()]
+    if key == "any sampler":
+        return stored
+    search = kind.from_experiment(folder)
+    if not gone:
+        return [*stored, search.guarantee()]
+    with pytest.raises(VaultError, match="no vault file"):
+        search.guarantee()
+    return stored
 
 
 _FIGURES = ("mu_spent", "epsilon_spent", "epsilon_most")
 
-_SAID = re.compile(r"(?:Spent so far: (?:mu|epsilon)|evaluations: epsilon) = (\d+\.?\d*)")
+_SAID = re.compile(r"(?:Spent and left +(?:mu|epsilon)|evaluations: epsilon) = (\d+\.?\d*)")
 
 
 def figures(guarantee: Any) -> list[float]:
@@ -104,7 +125,7 @@ def test_no_checkpoint_says_less_than_a_ledger_that_went_on(
     local_hosts.end_driver()
     for gone in (False, True) if durable else (True,):
         for i in range(SYSTEMS[system]):
-            for left in read(system, kind, tmp_path / f"{i}"):
+            for left in read(system, kind, tmp_path / f"{i}", durable and gone):
                 enough(left, spent)
         if not gone:
             (tmp_path / "vault.db").unlink()
@@ -119,3 +140,49 @@ def test_a_run_that_was_closed_says_what_it_has_spent(tmp_path: Path) -> None:
     again = cloudpickle.loads(cloudpickle.dumps(run.search))
     for search in (run.search, again):
         assert search.guarantee().mu_spent == pytest.approx(spent)
+
+
+ASKING = {"recommend", "finished", "guarantee", "history", "status", "report", "purge", "suggest"}
+"""Verbs that answer from what was released."""
+
+OTHERS = set("plan private close paper from_experiment".split())
+"""Verbs that ask nothing of what was released."""
+
+ALONE = {("federation", "suggest"): "the agents go on alone, and nothing more is broadcast"}
+"""What a system does where its vault is gone, and why."""
+
+
+def test_every_verb_of_a_search_asks_the_vault_or_needs_none() -> None:
+    of_ray = {name for members in classes().values() for host, kind in members
+              if host == "Ray Tune" for name in verbs_of(kind)}  # fmt: skip
+    assert of_ray | {"suggest"} == ASKING | OTHERS
+
+
+@pytest.mark.parametrize("fate", ["set back", "gone"])
+@pytest.mark.parametrize("ended", [True, False], ids=["another host", "the same host"])
+@pytest.mark.parametrize("system", DURABLE)
+def test_no_verb_answers_of_a_vault_that_shows_less_or_is_gone(
+    system: str, ended: bool, fate: str, tmp_path: Path, local_hosts: LocalRay
+) -> None:
+    """As on Optuna: not even what the search remembers."""
+    vault, backup = tmp_path / "vault.db", tmp_path / "backup.db"
+    run: Any = begin(system, "ray", tmp_path, vault=True, run_name="r")
+    run.trials(DURABLE[system] // 2)
+    shutil.copy(vault, backup)
+    run.trials(DURABLE[system] // 2)
+    whole, told = vault.read_bytes(), run.ask("guarantee")
+    save(run, tmp_path / "state")
+    if ended:
+        end_host(run.search)
+    vault.unlink()
+    if fate == "set back":
+        shutil.copy(backup, vault)
+    for verb in sorted(ASKING):
+        if not hasattr(run.search, verb) or (system, verb) in ALONE:
+            continue
+        more = {"report": (tmp_path / "page.html",), "suggest": ("later",)}.get(verb, ())
+        with pytest.raises(VaultError):
+            run.ask(verb, *more)
+    vault.write_bytes(whole)
+    vault.chmod(0o600)
+    assert run.ask("guarantee") == told

@@ -53,7 +53,7 @@ def mixed_score(config: dict[str, Any]) -> float:
 
 
 def search_of(n_agents: int = 3, *, space: Any = SPACE, **settings: Any) -> DUETSSearch:
-    own: dict[str, Any] = {"metric": "score", "mode": "max", "seed": 1, "discretisation": POINTS}
+    own: dict[str, Any] = {"metric": "value", "mode": "max", "seed": 1, "discretisation": POINTS}
     search = DUETSSearch(n_agents, **(own | settings))
     if space is not None:
         assert search.set_search_properties(None, None, dict(space))
@@ -67,7 +67,7 @@ def config_of(search: DUETSSearch, trial: str) -> dict[str, Any]:
 
 
 def finish(search: DUETSSearch, trial: str, value: Any, **more: Any) -> None:
-    result = {"score": value, "training_iteration": 1, **more}
+    result = {"value": value, "training_iteration": 1, **more}
     search.on_trial_result(trial, result)
     search.on_trial_complete(trial, result)
 
@@ -263,7 +263,9 @@ def test_a_trial_that_the_ledger_has_refused_says_nothing_of_its_point(
     search = search_of(1, epsilon=1.0, value_range=(-3.0, 1.0))
 
     def answer(operation: str, *_: Any) -> Any:
-        return TrialRecord(None, entered, frozenset(), (0, "")) if operation == "record" else None
+        head = (0, "")
+        record = TrialRecord(None, entered, frozenset(), head)
+        return {"record": record, "head": head}.get(operation)
 
     monkeypatch.setattr(search, "_open", lambda: None)
     monkeypatch.setattr(search, "_call", answer)

@@ -150,7 +150,7 @@ def test_a_repeater_is_refused_before_anything_is_evaluated(kind: str) -> None:
     assert call_host(own, "report", False)["published"] == {}
     shown = {"trial_id": "t0", f"config/{REPEATED}": 0, "config/x": suggestion["x"]}
     own.on_trial_complete("t0", shown, error=True)
-    assert "other names" not in str(own.guarantee())
+    assert "other names" not in own.guarantee().details()
 
 
 @pytest.mark.usefixtures("local_hosts")

@@ -100,7 +100,7 @@ def check_rounds(search: Any, results: Any, folder: Path, template: str) -> None
     assert guarantee.protected
     assert guarantee.n_released == 2
     assert guarantee.epsilon <= 4.0
-    assert "which agent ran when" in str(guarantee)
+    assert "which agent ran when" in guarantee.details()
     best = {agent: (config, value) for agent, config, value in lines(folder / "best")}
     assert len(lines(folder / "best")) == len(NAMES)
     for name in NAMES:
@@ -201,7 +201,7 @@ def test_agents_that_fail_tell_nothing_and_hold_up_nobody(tmp_path: Path) -> Non
     guarantee = search.guarantee(results)
     assert guarantee.protected
     assert guarantee.n_released == 2
-    assert "trials failed" in str(guarantee)
+    assert "trials failed" in guarantee.details()
 
 
 @pytest.mark.parametrize("param_space", [{"x": tune.uniform(0, 1)}, {"c": 5}])

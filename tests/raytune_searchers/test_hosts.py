@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,12 +18,12 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 import ray
 import ray.cloudpickle as cloudpickle
 
-from privbo_plugins.errors import PrivacyError, VaultError
+from privbo_plugins.errors import NotARewardError, NotLossesError, PrivacyError, VaultError
 from privbo_plugins.sealing import AnotherKeyError, Message
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.vault import open_vault
-from raytune_searchers import DPGIBOSearch
+from raytune_searchers import DPGIBOSearch, LDPGPUCBSearch
 from raytune_searchers.hosts import actors
 from raytune_searchers.hosts.agents import AGENT_HOST
 from raytune_searchers.hosts.base import Host, Kind
@@ -37,7 +38,7 @@ from tests.inside import (
     published_by,
     settings_of,
 )
-from tests.raytune_searchers.hosts import LocalRay
+from tests.raytune_searchers.hosts import LocalRay, evaluate, run_trial
 from tests.raytune_searchers.runs import RECORDS, begun, make_search, squares, told
 
 pytestmark = pytest.mark.usefixtures("local_hosts")
@@ -118,6 +119,67 @@ def test_a_vault_that_was_put_back_and_has_grown_again_is_noticed(
     later.restore(str(tmp_path / "state"))
     with pytest.raises(VaultError, match="older backup"):
         call_host(later, "ask", "e", False)
+
+
+KINDS: dict[str, tuple[Any, Any, type[Exception]]] = {
+    "losses": (make_search, np.full(120, 0.5), NotLossesError),
+    "a reward": (
+        partial(LDPGPUCBSearch, 1.0, bound=1.0, metric="loss", mode="min"),
+        0.5,
+        NotARewardError,
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", [None, {"loss": 1.0}, np.zeros((3, 2))], ids=type)
+def test_a_function_that_returns_no_losses_ends_the_fit_at_its_first_trial(
+    wrong: Any, tmp_path: Path, local_hosts: LocalRay
+) -> None:
+    make, right, error = KINDS["losses"]
+    search, calls = begun(make()), str(tmp_path / "calls")
+
+    def trainable(_: dict[str, Any]) -> Any:
+        with Path(calls).open("a") as file:
+            file.write("called\n")
+        return wrong
+
+    private, out = search.private(trainable), {n: search.suggest(n) for n in ("a", "b")}
+    ended = [evaluate(search, private, name, config) for name, config in out.items()]
+    assert [type(trial.error) for trial in ended] == [error, error]
+    assert Path(calls).read_text() == "called\n", (
+        "the second one is refused before it is evaluated"
+    )
+    with pytest.raises(error):
+        search.suggest("c")
+
+    begun(search)  # another fit, of a mended function
+    private = search.private(lambda _: right)
+    assert run_trial(search, private, "d").error is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "released"), [("losses", True), ("a reward", True), ("a reward", False)]
+)
+def test_another_kind_of_one_trial_fails_that_trial_alone(
+    kind: str, released: bool, local_hosts: LocalRay
+) -> None:
+    """Of losses once something was released; a reward's kind its user may have decided."""
+    make, right, error = KINDS[kind]
+    search = begun(make())
+    if released:
+        assert run_trial(search, search.private(lambda _: right), "first").error is None
+    ended = [
+        run_trial(search, search.private(lambda _, given=given: given), name)
+        for name, given in zip("abc", [None, right, right], strict=True)
+    ]
+    assert [None if one.error is None else type(one.error) for one in ended] == [error, None, None]
+
+
+def test_a_function_that_raises_fails_its_trial_alone(local_hosts: LocalRay) -> None:
+    search = begun(make_search())
+    private = search.private(lambda _: int("Jane Doe"))
+    assert run_trial(search, private, "a").error is not None
+    assert isinstance(search.suggest("b"), dict)
 
 
 def test_reading_does_not_disturb_a_run(tmp_path: Path) -> None:

@@ -67,7 +67,8 @@ def test_trials_that_die_replay_what_was_stored_and_pay_once(tmp_path: Path) -> 
     def wrap(evaluated: Any) -> Any:
         noise = DeadlyNoise(tmp_path, faults)
         made.append(ldp_trainable(
-            evaluated, epsilon=1.0, bound=1.0, mechanism="laplace", noise=noise, user_id="Jane"
+            evaluated, epsilon=1.0, bound=1.0, mechanism="laplace", noise=noise,
+            user_id=lambda config: "Jane",
         ))  # fmt: skip
         return made[0]
 
@@ -130,8 +131,8 @@ def test_a_driver_notices_that_the_vault_of_its_trainable_was_put_back(
 ) -> None:
     path, backup = tmp_path / "vault.db", tmp_path / "backup.db"
     sharing = ldp_trainable(
-        reward, epsilon=1.0, value_range=(0, 1), user_id="Jane", vault=f"sqlite:///{path}",
-        run_name="run",
+        reward, epsilon=1.0, value_range=(0, 1), user_id=lambda config: "Jane",
+        vault=f"sqlite:///{path}", run_name="run",
     )  # fmt: skip
     shutil.copy(path, backup)
     search = OptunaSearch(seed=1)
@@ -142,7 +143,8 @@ def test_a_driver_notices_that_the_vault_of_its_trainable_was_put_back(
     put_back(local_hosts, backup, path)
     with pytest.raises(VaultError, match="older backup"):
         saved.guarantee()
-    wrapped = wrap(reward, host_name(sharing.guarantee.__self__), sharing.mechanism, "Jane", None)
+    host = host_name(sharing.guarantee.__self__)
+    wrapped = wrap(reward, host, sharing.mechanism, lambda config: "Jane", None)
     again = evaluation(search, wrapped, 1, name="again")
     assert again[0].error is not None
     assert not again[0].rows
@@ -156,7 +158,7 @@ def test_nothing_is_claimed_of_more_releases_than_the_last_report_knew(
     search = LDPGPUCBSearch(
         epsilon=1.0, value_range=(0, 1), metric="reward", mode="max", search_space=LINE
     )
-    sharing = search.private(reward, user_id="Jane")
+    sharing = search.private(reward, user_id=lambda config: "Jane")
     assert len(evaluation(search, sharing, 2)) == 2
     search.save(str(tmp_path / "state"))
     assert len(evaluation(search, sharing, since, name="since")) == since

@@ -105,7 +105,7 @@ def test_random_search_with_declared_reports_and_a_budget_that_holds_across_work
     guarantee = private.guarantee(results)
     assert guarantee.protected
     assert (guarantee.n_evaluations, guarantee.most_evaluations, guarantee.epsilon) == (2, 1, 1.0)
-    assert "report_public(epoch) public" in str(guarantee)
+    assert "report_public(epoch) public" in guarantee.details()
     assert private.guarantee() == guarantee  # the ledger remembers what was compared
     again = cloudpickle.loads(cloudpickle.dumps(private))
     assert again.guarantee(results) == guarantee

@@ -38,7 +38,7 @@ def test_the_ledger_outlives_the_search_that_began_it(
     found = begun(DPGIBOSearch.from_experiment(tmp_path))
     found.restore_from_dir(str(tmp_path))
     assert published_by(found) == told
-    assert "has ended" not in str(found.guarantee())
+    assert "has ended" not in found.guarantee().details()
     evaluation(found, found.private(squares), name="later")
     assert found.finished()
     charges, releases, _ = ledger(found)

@@ -262,7 +262,7 @@ def test_the_manifests_claim_is_the_searchs(table: ReleasedTable) -> None:
     assert guarantee.protected
     assert (guarantee.epsilon, guarantee.delta, guarantee.n_rows) == (8.0, 1e-3, N)
     assert guarantee.n_answers == 5
-    assert "beside the answer" in str(guarantee)
+    assert "beside the answer" in guarantee.details()
     finish(search, "more", 0.5, features=[0.25])
     assert _SEEN_BESIDE in search.guarantee().notes
 
@@ -274,7 +274,7 @@ def test_of_a_bare_matrix_nothing_is_claimed_and_it_is_said_once(table: Released
     assert len(warned) == 1
     Z[:] = 0.0
     assert BEST in run(cloudpickle.loads(cloudpickle.dumps(search)), 9)
-    assert NO_MANIFEST in str(search.guarantee())
+    assert NO_MANIFEST in search.guarantee().details()
     assert str(search.guarantee()).startswith("NOT PROTECTED")
     assert math.isinf(search.guarantee().epsilon)
 
@@ -403,7 +403,7 @@ def test_outcomes_that_end_the_process_do_not(secret: Path) -> None:
 @pytest.mark.usefixtures("local_hosts")
 def test_warnings_of_the_curator_reach_the_driver() -> None:
     def make() -> Curator:
-        return Curator(np.eye(2), epsilon=1, delta=0.1, norm_bound=1, mechanism="projection")
+        return Curator(np.eye(2), epsilon=1, delta=0.01, norm_bound=1, mechanism="projection")
 
     with pytest.warns(PrivacyWarning, match="column space"):
         answers = answering(make)

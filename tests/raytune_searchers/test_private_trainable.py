@@ -114,7 +114,7 @@ def test_a_value_that_was_released_and_never_compared_unprotects_until_all_rows_
     search_of(private)._here.clear()  # as another process that reads the run
     guarantee = private.guarantee()
     assert not guarantee.protected
-    assert NEVER_COMPARED in str(guarantee)
+    assert NEVER_COMPARED in guarantee.details()
     last = {"trial_id": "t1", "training_iteration": 2, **returned}
     assert not private.guarantee([Trial("t1", {"x": 0.5}, last)]).protected  # one row is missing
     whole = last | {"training_iteration": 1}
@@ -130,7 +130,7 @@ def test_trials_that_are_out_when_the_experiment_ends_are_looked_at(local_hosts:
         sent(private)(trial.config)
     experiment.end()
     assert private.guarantee().protected
-    with in_session("t0", lambda _row: None), pytest.raises(Exception, match="Nobody compares"):
+    with in_session("t0", lambda _row: None), pytest.raises(Exception, match="No callback"):
         sent(private)(trial.config)
 
 
@@ -150,7 +150,7 @@ def test_what_another_driver_has_watched_counts_for_nothing(
     private = private_of(counted(tmp_path))
     trial = Experiment(private.callback).begin("t0")
     local_hosts.job = "another"
-    with in_session("t0", lambda _row: None), pytest.raises(Exception, match="Nobody compares"):
+    with in_session("t0", lambda _row: None), pytest.raises(Exception, match="No callback"):
         sent(private)(trial.config)
     assert lines(tmp_path / "trained") == []
 
@@ -313,7 +313,7 @@ def test_what_a_callback_has_seen_of_a_vault_in_memory_outlives_its_process(
     guarantee = restored._run.guarantee()
     assert guarantee.protected
     assert guarantee.n_releases == 1
-    assert "the vault has ended" in str(guarantee)
+    assert "the vault has ended" in guarantee.details()
 
 
 def test_a_release_beyond_the_last_report_of_a_vault_that_ended_is_not_claimed(
@@ -329,7 +329,7 @@ def test_a_release_beyond_the_last_report_of_a_vault_that_ended_is_not_claimed(
         experiment.step()
     guarantee = private.guarantee()
     assert not guarantee.protected
-    assert "more had been released than its last report knew" in str(guarantee)
+    assert "more had been released than its last report knew" in guarantee.details()
 
 
 def test_a_vault_that_ends_after_the_last_experiment_leaves_all_that_it_knew(
@@ -347,7 +347,7 @@ def test_a_vault_that_ends_after_the_last_experiment_leaves_all_that_it_knew(
     guarantee = private.guarantee(trials)
     assert guarantee.protected, guarantee
     assert guarantee.mu_spent == guarantee.mu  # at most: more may have been drawn since
-    assert "the vault has ended" in str(guarantee)
+    assert "the vault has ended" in guarantee.details()
     assert len(private.history().values) == 60
 
 
@@ -473,7 +473,7 @@ def test_a_trial_that_was_begun_by_an_experiment_that_died_runs_once_at_most(
     guarantee = private.guarantee()
     assert not guarantee.protected
     assert any(NEVER_COMPARED in reason for reason in guarantee.reasons)
-    with in_session("t1", lambda _: None), pytest.raises(PrivacyError, match="Nobody compares"):
+    with in_session("t1", lambda _: None), pytest.raises(PrivacyError, match="No callback"):
         sent(private)(sent({"x": 0.3}))
 
 

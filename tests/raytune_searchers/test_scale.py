@@ -167,7 +167,7 @@ def test_results_that_a_lost_vault_cannot_explain_any_more_are_not_vouched_for(
     guarantee = read.guarantee(done)
     assert not guarantee.protected
     assert guarantee.reasons == ("the vault ended before every result was compared with it",)
-    with pytest.raises(VaultError, match="holds them"):
+    with pytest.raises(VaultError, match="A vault in a database keeps them"):
         read.history()
 
 

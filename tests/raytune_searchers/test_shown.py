@@ -393,7 +393,7 @@ def test_of_single_results_nobody_knows_what_their_trials_were_given(tmp_path: P
     results = run.runs(2)
     guarantee = run.private.guarantee([trial for trial in results])
     assert not guarantee.protected
-    assert "give all results" in str(guarantee)
+    assert "give all results" in guarantee.details()
     assert run.claims().protected
 
 

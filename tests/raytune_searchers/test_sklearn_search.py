@@ -69,7 +69,7 @@ def check_nothing_is_left(search: PrivateSearch, folder: Path) -> None:
     for i in halves()[1]:
         scanner.add_number(f"y[{i}]", y[i])
         scanner.add_number(f"X[{i}, 0]", X[i, 0])
-    for t, params in enumerate(search.trials_["params"]):
+    for t, params in enumerate(search.cv_results_["params"]):
         scanner.add_vector(f"losses of trial {t}", losses_of(params)[losses_of(params) > 0.1])
     files = {str(f): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
     assert len([name for name in files if name.endswith("result.json")]) >= 6
@@ -79,15 +79,27 @@ def check_nothing_is_left(search: PrivateSearch, folder: Path) -> None:
     assert scanner.hits(pickle.dumps(records())), "control: the scanner finds them"
 
 
+class Seeing(tune.Callback):
+    """Notes what it is told of each trial."""
+
+    def __init__(self) -> None:
+        self.losses: list[float] = []
+
+    def on_trial_result(self, result: dict[str, Any], **_more: Any) -> None:  # type: ignore[override]
+        self.losses.append(result["loss"])
+
+
 def test_it_tunes_on_ray_and_leaves_releases_only(the_ray: Any, tmp_path: Path) -> None:
-    X, y = records()
-    search = make_search(tmp_path).fit(X, y)
+    (X, y), seeing = records(), Seeing()
+    search = make_search(tmp_path, callbacks=[seeing]).fit(X, y)
+    assert sorted(seeing.losses) == sorted(search.cv_results_["loss"])
+    search.set_params(callbacks=None)
     assert search.guarantee_.protected
     assert search.guarantee_.mu_spent == pytest.approx(1)
     assert search.guarantee_.n_records == 60
     assert isinstance(search.best_params_["scale"], StandardScaler | MinMaxScaler)
     assert search.predict(X).shape == (N,)
-    assert len(search.results_) == len(search.trials_["loss"])
+    assert len(search.results_) == len(search.cv_results_["loss"])
     assert not hasattr(search, "study_")
     assert any("Ray's object store" in note for note in search.guarantee_.notes)
     check_nothing_is_left(search, tmp_path)
@@ -102,7 +114,7 @@ def test_a_searcher_of_tunes_own_sees_noisy_means(the_ray: Any, tmp_path: Path) 
     searcher = OptunaSearch(seed=1)
     search = make_search(tmp_path, sampler=searcher, n_trials=6).fit(X, y)
     assert search.guarantee_.protected
-    assert len(search.trials_["loss"]) == 6
+    assert len(search.cv_results_["loss"]) == 6
     check_nothing_is_left(search, tmp_path)
 
 
@@ -129,6 +141,8 @@ def test_a_study_of_optunas_is_none_of_rays(tmp_path: Path) -> None:
         make_search(tmp_path, load_if_exists=True).fit(*records())
     with pytest.raises(ValueError, match="takes a searcher of Ray Tune's"):
         make_search(tmp_path, sampler=object()).fit(*records())
+    with pytest.raises(ValueError, match=r"ray\.tune\.Callback's: no study is there"):
+        make_search(tmp_path, callbacks=[lambda study, trial: None]).fit(*records())
     with pytest.raises(ValueError, match="no distribution that is known here"):
         make_search(tmp_path).set_params(
             param_distributions={"model__alpha": tune.uniform(0, 1)}

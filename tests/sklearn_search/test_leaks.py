@@ -23,6 +23,7 @@ from tests.sklearn_search.problems import Telling, classes, halves
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning"),
+    pytest.mark.filterwarnings("ignore:fit spends anew:privbo_plugins.errors.PrivacyWarning"),
 ]
 
 N = 120
@@ -99,7 +100,7 @@ def test_neither_records_nor_losses_are_in_what_a_fitted_search_shows(
     finally:
         optuna.logging.disable_propagation()
         optuna.logging.set_verbosity(before)
-    scanner, said = secrets(search.trials_), capfd.readouterr()
+    scanner, said = secrets(search.cv_results_), capfd.readouterr()
     left = shown(search) | {
         "storage": storage.read_bytes(),
         "log": caplog.text.encode(),
@@ -112,11 +113,11 @@ def test_neither_records_nor_losses_are_in_what_a_fitted_search_shows(
 
 def test_control_the_scanner_finds_what_a_careless_search_would_keep() -> None:
     search = make_search().fit(*records())
-    scanner, (X, _) = secrets(search.trials_), records()
+    scanner, (X, _) = secrets(search.cv_results_), records()
     search.X_valid_ = X[halves(N)[1]]
     assert any("X[" in hit for hit in scanner.hits(pickle.dumps(search)))
     del search.X_valid_
-    search.losses_ = losses_of(search.trials_["params"][3]).tolist()
+    search.losses_ = losses_of(search.cv_results_["params"][3]).tolist()
     hits = scanner.hits(pickle.dumps(search)) + scanner.hits(repr(vars(search)).encode())
     assert any("of trial 3" in hit for hit in hits)
 
@@ -263,3 +264,19 @@ def test_what_predicting_warns_of_is_not_heard(n_jobs: int) -> None:
         search.fit(X, y)
         assert warnings.filters == before
     assert {str(told.message) for told in heard} == {"while it is fitted"}
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_no_exception_of_a_fit_leads_to_a_protected_training_record(n_jobs: int) -> None:
+    X, y = np.random.default_rng(5).uniform(0.1, 0.9, size=(N, 3)), classes(N)[1]
+    scanner = Scanner()
+    for i in halves(N)[0]:
+        scanner.add_number(f"X[{i}, 0]", X[i, 0])
+    fails = Telling(fails=True)
+    open_ = PrivateSearch(fails, {"a": uniform(0, 1)}, mu=1, n_trials=8, n_jobs=n_jobs)
+    with pytest.raises(ValueError, match="cannot be fitted to") as raised:
+        open_.fit(X, y)
+    assert exception_leaks(raised.value, scanner), "the control: its text quotes the first one"
+    with pytest.raises(ObjectiveFailedError, match="raised ValueError while") as raised:
+        open_.set_params(training_mu=1.0).fit(X, y)
+    assert exception_leaks(raised.value, scanner) == []

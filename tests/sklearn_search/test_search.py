@@ -10,6 +10,7 @@ import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,18 @@ import pandas as pd
 import pytest
 import sklearn
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from scipy.stats import loguniform, randint, uniform
+from scipy.stats import loguniform, randint, rankdata, uniform
 from sklearn.base import clone, is_classifier
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import FitFailedWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import get_scorer
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
-from sklearn.svm import SVC
+from sklearn.svm import SVC, SVR
+from sklearn.utils.class_weight import compute_class_weight
 
 from optuna_samplers import DPGIBOSampler
 from privbo_plugins import losses
@@ -37,10 +40,13 @@ from privbo_plugins.errors import (
     BudgetExceededError,
     NotLossesError,
     ObjectiveFailedError,
+    PrivacyWarning,
+    UtilityWarning,
     VaultError,
 )
 from privbo_plugins.settings import fields_of
 from sklearn_search import PrivateSearch
+from sklearn_search._search import NOTE
 from tests.inside import session_of
 from tests.optuna_samplers.runs import rows
 from tests.sklearn_search.problems import (
@@ -83,7 +89,7 @@ def test_without_noise_it_finds_what_a_study_driven_by_hand_finds() -> None:
     search = exact_search(loss="zero_one").fit(X, y)
     assert search.best_params_ == sampler.recommend(study)
     assert [t.params for t in search.study_.trials] == [t.params for t in study.trials]
-    assert search.trials_["loss"].tolist() == [t.value for t in study.trials]
+    assert search.cv_results_["loss"].tolist() == [t.value for t in study.trials]
     by_hand = LogisticRegression(**search.best_params_).fit(X[train], y[train])
     assert search.best_estimator_.coef_.tolist() == by_hand.coef_.tolist(), "training records only"
 
@@ -138,8 +144,10 @@ def test_a_trial_shows_the_mean_loss_of_the_records_that_were_held_out(name: str
     sampler = optuna.samplers.RandomSampler(seed=0)
     space = {parameter: FloatDistribution(1e-3, 1e2, log=True)}
     search = exact_search(estimator, space, sampler=sampler, n_trials=4, **settings).fit(X, y)
-    assert len(search.trials_["loss"]) == 4
-    for params, shown in zip(search.trials_["params"], search.trials_["loss"], strict=True):
+    assert len(search.cv_results_["loss"]) == 4
+    for params, shown in zip(
+        search.cv_results_["params"], search.cv_results_["loss"], strict=True
+    ):
         model = clone(estimator).set_params(**params).fit(X[train], y[train])
         assert shown == pytest.approx(by_hand(name, model, X[valid], y[valid]), rel=1e-12)
 
@@ -149,7 +157,7 @@ def test_labels_that_are_strings_are_told_to_losses_of_probabilities() -> None:
     named = np.array(["no", "yes"])[y]
     first = exact_search(loss="brier").fit(X, y)
     second = exact_search(loss="brier").fit(X, named)
-    assert first.trials_["loss"].tolist() == second.trials_["loss"].tolist()
+    assert first.cv_results_["loss"].tolist() == second.cv_results_["loss"].tolist()
     assert second.classes_.tolist() == ["no", "yes"]
 
 
@@ -160,7 +168,9 @@ def test_the_released_values_carry_the_noise_that_the_guarantee_states() -> None
     sampler, T = optuna.samplers.RandomSampler(seed=0), 20
     search = make_search(sampler=sampler, n_trials=T, loss="zero_one").fit(X, y)
     off = []
-    for params, shown in zip(search.trials_["params"], search.trials_["loss"], strict=True):
+    for params, shown in zip(
+        search.cv_results_["params"], search.cv_results_["loss"], strict=True
+    ):
         model = LogisticRegression(**params).fit(X[train], y[train])
         off.append((shown - np.mean(model.predict(X[valid]) != y[valid])) / math.sqrt(T) * 120)
     assert 3.0 < float(np.dot(off, off)) < 60.0  # chi-square of 20: once in 10^5 outside
@@ -202,7 +212,7 @@ def test_with_validation_records_of_the_users_own_all_others_train() -> None:
     )
     assert {len(seen["X"]) for seen in Telling.seen} == {N}
     assert search.n_valid_ == 60
-    assert search.trials_["loss"][0] == pytest.approx(np.mean(y_valid != 1))
+    assert search.cv_results_["loss"][0] == pytest.approx(np.mean(y_valid != 1))
 
 
 @pytest.mark.parametrize("step", ["", "telling__"], ids=["estimator", "step"])
@@ -214,7 +224,7 @@ def test_weights_are_split_with_the_records_and_reach_fit_alone(step: str) -> No
     train, valid = halves()
     assert all(seen["weight"].tolist() == train.tolist() for seen in Telling.seen)
     assert {seen["note"] for seen in Telling.seen} == {"whole"}
-    assert search.trials_["loss"][0] == pytest.approx(np.mean(y[valid] != 1)), "not weighted"
+    assert search.cv_results_["loss"][0] == pytest.approx(np.mean(y[valid] != 1)), "not weighted"
 
 
 def test_metadata_is_routed_as_by_other_searches() -> None:
@@ -249,7 +259,7 @@ def test_a_pipeline_over_a_table_with_columns_of_several_kinds() -> None:
     assert search.predict(table).shape == (N,)
     assert search.score(table, y) > 0.8
     assert set(search.best_params_) == {"model__C", "columns__numbers"}
-    assert pd.DataFrame(search.trials_)["param_model__C"].between(1e-3, 1e3).all()
+    assert pd.DataFrame(search.cv_results_)["param_model__C"].between(1e-3, 1e3).all()
 
 
 # As a search of scikit-learn's -------------------------------------------------------------------
@@ -316,7 +326,7 @@ def test_a_kernel_of_all_pairs_loses_the_columns_of_those_who_are_held_out() -> 
     space = {"C": [0.01, 0.1, 1.0, 10.0]}
     linear = exact_search(SVC(kernel="linear"), space).fit(X, y)
     given = exact_search(SVC(kernel="precomputed"), space).fit(X @ X.T, y)
-    assert given.trials_["loss"].tolist() == linear.trials_["loss"].tolist()
+    assert given.cv_results_["loss"].tolist() == linear.cv_results_["loss"].tolist()
     assert given.n_features_in_ == len(halves()[0])
 
 
@@ -376,7 +386,174 @@ def test_the_plan_decides_how_many_trials_there_are() -> None:
     search.fit(X, y)
     sampler = DPGIBOSampler(math.inf, clipping_norm=1.0)
     plan = sampler.plan({"a": FloatDistribution(0, 1)}, 30)
-    assert len(search.trials_["loss"]) == plan.n_trials
+    assert len(search.cv_results_["loss"]) == plan.n_trials
+
+
+def test_a_plan_before_any_fit_is_that_of_the_fit_and_says_its_time() -> None:
+    X, y = classes(150)
+    search = make_search(Telling(), {"a": uniform(0, 1)}, mu=1, n_trials=12, n_starts=2, n_jobs=2)
+    with pytest.raises(ValueError, match="reads no data: n_records=, of the vali"):
+        search.plan(75)
+    plan = search.plan(n_records=75, seconds_per_trial=3600)
+    space = {"a": uniform(0, 1), "fails": [False, True]}
+    assert search.plan(space, 75).n_combinations == 2
+    assert "with trials of 60 min, 2 at a time" in str(plan)
+    search.set_params(n_jobs=None).fit(X, y)
+    assert search.guarantee_.n_releases == plan.n_values + plan.n_steps
+    assert len(search.study_.trials) == plan.n_trials
+    with pytest.raises(ValueError, match="backend must be one of"):
+        search.set_params(backend="none").plan(n_records=75)
+
+
+def test_plan_is_asked_as_a_sampler_is() -> None:
+    own, theirs = (inspect.signature(kind.plan) for kind in (PrivateSearch, DPGIBOSampler))
+    assert list(own.parameters) == list(theirs.parameters)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 4])
+@pytest.mark.parametrize("method", ["dp-gibo", "released-means"])
+def test_trials_at_once_fit_no_more_often_than_is_planned(method: str, n_jobs: int) -> None:
+    X, y = classes()
+    search = make_search(
+        Slow(), {"a": uniform(0, 1)}, method=method, n_trials=20, n_jobs=n_jobs
+    )  # fmt: skip
+    search.fit(X, y)
+    planned = search.plan(n_records=120).n_trials
+    assert len(Telling.seen) == len(search.study_.trials) + 1 == planned + 1, "and the refit"
+
+
+@pytest.mark.parametrize("method", ["dp-gibo", "released-means"])
+def test_a_report_tells_what_the_search_tells(method: str, tmp_path: Path) -> None:
+    X, y = classes()
+    search = make_search(method=method, vault=str(tmp_path / "private.db"))
+    with pytest.raises(NotFittedError):
+        search.report(tmp_path / "report.html")
+    again = pickle.loads(pickle.dumps(search.fit(X, y)))
+    page = again.report(tmp_path / "report.html").read_text()
+    assert f"{search.best_params_['C']}" in page
+    assert NOTE.partition(",")[0] in page
+    assert f"<td>trials done</td><td>{len(search.study_.trials)}</td>" in page
+
+
+SQUARED = {"loss": "squared", "y_range": (0, 8)}
+ABSOLUTE = {"loss": "absolute", "y_range": (0, 8)}
+OF_ALPHA = {"alpha": loguniform(0.1, 10)}
+
+
+@pytest.mark.parametrize(
+    ("drowned", "heard"),
+    [
+        # log: 6.9 sqrt(8) / (120 mu); a coin loses .69
+        ({"scoring": "neg_log_loss", "mu": 0.1}, {"scoring": "neg_log_loss", "mu": 1.0}),
+        # zero_one: sqrt(8) / (120 mu), .24 at mu = .1; a coin loses .5
+        ({"loss": "zero_one", "mu": 0.05}, {"loss": "zero_one", "mu": 0.1}),
+        # squared: w^2 sqrt(8) / (120 mu); the middle of the range loses some w^2 / 16
+        (SQUARED | {"mu": 0.7}, SQUARED | {"mu": 0.8}),
+        # absolute: w sqrt(8) / (120 mu); it loses some w / 4
+        (ABSOLUTE | {"mu": 0.18}, ABSOLUTE | {"mu": 0.2}),
+    ],
+)  # fmt: skip
+def test_noise_that_hides_losses_is_warned_of(
+    drowned: dict[str, Any], heard: dict[str, Any]
+) -> None:
+    of_numbers = "y_range" in drowned
+    model, space = (Ridge(), OF_ALPHA) if of_numbers else (LogisticRegression(), SPACE)
+    more = {"method": "released-means", "n_trials": 8}
+    with pytest.warns(UtilityWarning, match=r"a mere guess loses some .* hides which model"):
+        PrivateSearch(model, space, **more, **drowned).fit(*(targets if of_numbers else classes)())
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        PrivateSearch(model, space, **more, **heard).fit(*(targets if of_numbers else classes)())
+    assert not any("a mere guess" in str(warning.message) for warning in told)
+
+
+class FailsOnce(LogisticRegression):
+    """Raises in its third fit of all, or in each from there on."""
+
+    for_ever = False
+    fits = 0
+
+    def fit(self, X: Any, y: Any) -> Any:
+        FailsOnce.fits += 1
+        if FailsOnce.fits == 3 or (FailsOnce.fits > 3 and FailsOnce.for_ever):
+            raise ValueError("no fit")
+        return super().fit(X, y)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2, 4])
+@pytest.mark.parametrize("for_ever", [False, True])
+@pytest.mark.parametrize("as_errors", [False, True])
+def test_what_a_thread_of_trials_raises_ends_the_fit(
+    n_jobs: int, for_ever: bool, as_errors: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = classes()
+    monkeypatch.setattr(FailsOnce, "fits", 0)
+    monkeypatch.setattr(FailsOnce, "for_ever", for_ever)
+    search = make_search(estimator=FailsOnce(), n_jobs=n_jobs, loss="zero_one")
+    with warnings.catch_warnings():
+        if as_errors:
+            warnings.simplefilter("error")
+        with pytest.raises(ValueError, match="no fit"):
+            search.fit(X, y)
+    assert FailsOnce.fits <= 2 + 2 * n_jobs
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_what_a_callback_raises_ends_the_fit(n_jobs: int) -> None:
+    def refuses(study: Any, trial: Any) -> None:
+        raise RuntimeError("a callback of the user's")
+
+    X, y = classes()
+    with pytest.raises(RuntimeError, match="a callback of the user's"):
+        make_search(callbacks=[refuses], n_jobs=n_jobs, loss="zero_one").fit(X, y)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_what_optuna_loses_elsewhere_is_raised_by_one_thread(
+    n_jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: Any) -> None:
+        raise RuntimeError("no space")
+
+    X, y = classes()
+    monkeypatch.setattr(optuna.study.Study, "ask", refuses)
+    with pytest.raises(RuntimeError, match="no space"):
+        make_search(n_jobs=n_jobs, loss="zero_one").fit(X, y)
+
+
+def test_groups_are_refused_before_a_pipeline_trains() -> None:
+    X, y = classes()
+    model = make_pipeline(StandardScaler(), LogisticRegression())
+    search = PrivateSearch(model, {"logisticregression__C": loguniform(0.1, 10)}, mu=1)
+    with pytest.raises(TypeError, match=r"takes no 'groups'.*Split whole persons yourself"):
+        search.fit(X, y, groups=np.arange(len(y)) // 2)
+
+
+def test_a_regressor_without_a_loss_is_asked_for_one() -> None:
+    X, y = targets()
+    search = PrivateSearch(Ridge(), OF_ALPHA, mu=1)
+    with pytest.raises(ValueError, match=r"no classifier: .*loss='absolute'.*y_range="):
+        search.fit(X, y)
+
+
+SECRET = "postgresql://ann:swordfish@host/study?sslpassword=swordfish"
+
+
+@pytest.mark.parametrize("where", ["vault", "storage"])
+def test_no_representation_shows_a_password(where: str) -> None:
+    by_keyword, set_later = make_search(**{where: SECRET}), make_search()
+    set_later.set_params(**{where: SECRET})
+    for search in (by_keyword, set_later, clone(by_keyword), copy.deepcopy(by_keyword)):
+        shown = [repr(search), search._repr_html_(), repr(search.get_params())]
+        shown += [repr(Pipeline([("search", search)])), repr([search])]
+        with pytest.raises(ValueError, match="Invalid parameter 'no_such'") as raised:
+            search.set_params(no_such=1)
+        shown.append(str(raised.value))
+        assert not any("swordfish" in text for text in shown)
+        assert getattr(search, where) == SECRET, "the host gets it"
+    with pytest.raises(ValueError, match="holds a password") as refused:
+        make_search(vault=SECRET).fit(*classes())
+    assert "swordfish" not in str(refused.value)
 
 
 @pytest.mark.parametrize("verbose", [0, 1, 2])
@@ -394,6 +571,175 @@ def test_how_much_is_said(verbose: int, capfd: pytest.CaptureFixture[str]) -> No
     said = capfd.readouterr().err
     assert ("private trials: 100%" in said) == (verbose == 1)
     assert verbose > 0 or said == ""
+
+
+# What GridSearchCV calls by other names ----------------------------------------------------------
+
+SCORES: dict[str, tuple[Any, Any, str, dict[str, Any]]] = {
+    "accuracy": (classes, LogisticRegression(), "C", {}),
+    "neg_log_loss": (classes, LogisticRegression(), "C", {}),
+    "neg_brier_score": (classes, LogisticRegression(), "C", {}),
+    "neg_mean_absolute_error": (targets, Ridge(), "alpha", {"y_range": (0, 10)}),
+    "neg_mean_squared_error": (targets, Ridge(), "alpha", {"loss_bound": 100.0}),
+}
+
+
+@pytest.mark.parametrize("scoring", SCORES)
+def test_a_score_is_what_scikit_learn_computes_of_the_records_that_were_held_out(
+    scoring: str,
+) -> None:
+    problem, estimator, parameter, settings = SCORES[scoring]
+    X, y = problem()
+    train, valid = halves()
+    space = {parameter: FloatDistribution(1e-3, 1e2, log=True)}
+    search = exact_search(estimator, space, scoring=scoring, n_trials=None, n_iter=8, **settings)
+    search.fit(X, y)
+    results, scorer = search.cv_results_, get_scorer(scoring)
+    own = [
+        scorer(clone(estimator).set_params(**params).fit(X[train], y[train]), X[valid], y[valid])
+        for params in results["params"]
+    ]
+    assert results["mean_test_score"] == pytest.approx(own, rel=1e-9)
+    assert results["rank_test_score"].tolist() == rankdata(np.negative(own), "min").tolist()
+    assert results["std_test_score"].tolist() == [0.0] * len(own), "without noise"
+    assert results[f"param_{parameter}"].dtype == float
+    assert search.best_params_ == results["params"][search.best_index_]
+    assert search.best_score_ == results["mean_test_score"][search.best_index_]
+    assert search.score(X, y) == pytest.approx(scorer(search.best_estimator_, X, y))
+
+
+@pytest.mark.parametrize("method", ["dp-gibo", "released-means"])
+def test_the_noise_of_a_released_value_stands_beside_it(method: str) -> None:
+    X, y = classes()
+    search = make_search(method=method, loss="zero_one").fit(X, y)
+    noise = search.guarantee_.parameters["value_noise"]
+    assert set(search.cv_results_["std_test_score"]) == {noise}
+    assert search.best_params_ == pytest.approx(
+        search.cv_results_["params"][search.best_index_], rel=1e-9
+    )
+    assert pd.DataFrame(search.cv_results_).shape == (len(search.cv_results_["params"]), 6)
+
+
+@pytest.mark.parametrize(
+    ("method", "scoring", "best"),
+    [("dp-gibo", "accuracy", 1.0), ("dp-gibo", "neg_brier_score", 0.0),
+     ("released-means", "accuracy", 1.0)],
+)  # fmt: skip
+def test_scores_and_their_ranks_are_what_the_ledger_has_released(
+    method: str, scoring: str, best: float, tmp_path: Path
+) -> None:
+    """Greater is better, and a row without a release has no score."""
+    X, y = classes()
+    vault = tmp_path / "private.db"
+    search = make_search(
+        method=method, scoring=scoring, vault=f"sqlite:///{vault}", n_trials=12, n_jobs=3
+    ).fit(X, y)  # fmt: skip
+    told = rows(
+        vault,
+        "SELECT json_extract(payload, '$.values[0]') FROM privbo_events "
+        "WHERE kind = 'release' AND (key LIKE 'value/%' OR key LIKE 'final/%')",
+    )
+    scores = search.cv_results_["mean_test_score"]
+    assert sorted(scores) == pytest.approx(sorted(best - float(loss) for (loss,) in told))
+    assert search.cv_results_["rank_test_score"].tolist() == rankdata(-scores, "min").tolist()
+    assert search.best_score_ == scores[search.best_index_]
+    assert search.cv_results_["loss"].tolist() == [t.value for t in search.study_.trials]
+
+
+def test_where_no_values_are_released_their_noise_is_not_said_to_be_none() -> None:
+    X, y = classes()
+    search = make_search(value_share=0.0, n_starts=0, n_trials=None, n_steps=2).fit(X, y)
+    assert np.isnan(search.cv_results_["std_test_score"]).all()
+    assert np.isnan(search.cv_results_["mean_test_score"]).all()
+    assert np.isfinite(search.cv_results_["loss"]).all()
+
+
+def test_a_search_that_ends_before_its_plan_has_no_best_trial() -> None:
+    X, y = classes()
+    stop = [lambda study, trial: study.stop() if trial.number == 4 else None]
+    search = make_search(n_starts=0, n_trials=None, n_steps=9, callbacks=stop, loss="brier")
+    search.fit(X, y)
+    assert len(search.cv_results_["params"]) == 5
+    assert set(search.best_params_) == {"C"}
+    for name in ("best_index_", "best_score_"):
+        with pytest.raises(AttributeError, match="no trial has evaluated the recommendation"):
+            getattr(search, name)
+
+
+def test_callbacks_see_each_trial_as_it_was_released() -> None:
+    X, y = classes()
+    seen: list[float] = []
+    search = make_search(callbacks=[lambda _study, trial: seen.append(trial.value)]).fit(X, y)
+    assert seen == search.cv_results_["loss"].tolist()
+
+
+def test_before_fit_what_fit_makes_is_refused_as_scikit_learn_does() -> None:
+    search = make_search()
+    for name in (
+        "best_params_",
+        "best_score_",
+        "cv_results_",
+        "classes_",
+        "guarantee_",
+        "n_valid_",
+    ):
+        with pytest.raises(NotFittedError, match="not fitted yet"):
+            getattr(search, name)
+        assert not hasattr(search, name)
+
+
+def test_a_second_fit_says_before_it_spends_what_both_amount_to() -> None:
+    X, y = classes()
+    search = make_search(Telling(), {"a": uniform(0, 1)}).fit(X, y)
+    n = len(Telling.seen)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PrivacyWarning)
+        with pytest.raises(PrivacyWarning, match=r"1\.415-GDP at most together"):
+            search.fit(X, y)
+    assert len(Telling.seen) == n
+    assert "at most together" not in str(search.guarantee_), "it spent nothing"
+    with pytest.warns(PrivacyWarning, match=r"made 2 runs.* 1\.415-GDP at most together") as told:
+        search.fit(X, y)
+    assert {warning.filename for warning in told} == {__file__}
+
+
+def rare(n: int = N) -> np.ndarray:
+    return np.where(np.arange(n) % 20 == 0, "ill", "well")
+
+
+def test_a_rare_class_among_training_records_is_said_and_one_among_others_is_not() -> None:
+    X, y = classes()
+    labels = {"X_valid": X[1::2].copy(), "y_valid": y[1::2]}
+    assert (rare()[halves()[0]] == "ill").mean() == 7 / 120  # 1 / (2 * 7 / 120) = 8.57
+    with pytest.warns(UtilityWarning, match=r"^5\.8 % of the training .* 8\.57 times the noise"):
+        make_search().fit(X, rare())
+    quiet: list[tuple[dict[str, Any], Any]] = [
+        ({}, y), ({"loss": "zero_one"}, rare()), ({"scoring": "accuracy"}, rare()),
+        ({"training_mu": 1.0}, rare()),
+    ]  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UtilityWarning)
+        for settings, own in quiet:
+            make_search(**settings).fit(X, own)
+        make_search().fit(X[::2], y[::2], **(labels | {"y_valid": rare()[1::2]}))
+
+
+def test_the_balanced_loss_has_the_weights_of_the_training_records() -> None:
+    X, _ = classes()
+    y, (train, valid) = rare(), halves()
+    search = exact_search(loss="balanced").fit(X, y)
+    kinds = np.array(["ill", "well"])
+    of_class = compute_class_weight("balanced", classes=kinds, y=y[train])
+    weights = dict(zip(kinds.tolist(), of_class.tolist(), strict=True))
+    for params, shown in zip(
+        search.cv_results_["params"], search.cv_results_["mean_test_score"], strict=True
+    ):
+        wrong = LogisticRegression(**params).fit(X[train], y[train]).predict(X[valid]) != y[valid]
+        assert shown == pytest.approx(1 - np.mean(wrong * [weights[label] for label in y[valid]]))
+    bound = make_search(loss="balanced").fit(X, y).guarantee_.parameters["value_range"]
+    assert bound == (0.0, pytest.approx(max(weights.values())))
+    capped = make_search(loss="balanced", loss_bound=3.0).fit(X, y)
+    assert capped.guarantee_.parameters["value_range"] == (0.0, 3.0)
 
 
 # Studies that are kept ---------------------------------------------------------------------------
@@ -432,6 +778,14 @@ def test_a_study_that_goes_on_with_a_table_in_another_order_is_refused(tmp_path:
     assert kept(tmp_path).fit(table, y).guarantee_.protected
 
 
+def test_a_study_that_compares_labels_does_not_go_on_without_them(tmp_path: Path) -> None:
+    X, y = classes()
+    Interrupted.left = -1
+    kept(tmp_path).fit(pd.DataFrame(X), y)
+    with pytest.raises(ValueError, match=r"'index': True.* 'index': False"):
+        kept(tmp_path).fit(X, y)
+
+
 def test_a_study_that_was_interrupted_goes_on_with_its_ledger(tmp_path: Path) -> None:
     X, y = classes()
     Interrupted.left = 4
@@ -440,7 +794,7 @@ def test_a_study_that_was_interrupted_goes_on_with_its_ledger(tmp_path: Path) ->
     search = kept(tmp_path).fit(X, y)
     states = [trial.state.name for trial in search.study_.trials]
     whole = make_search(Telling(), {"a": uniform(0, 1)}).fit(X, y)
-    assert states.count("COMPLETE") == len(whole.trials_["loss"])
+    assert states.count("COMPLETE") == len(whole.cv_results_["loss"])
     assert states.count("FAIL") == 1
     assert search.guarantee_.mu_spent == pytest.approx(1)
     assert {seen["X"].tobytes() for seen in Telling.seen} == {X[halves()[0]].tobytes()}
@@ -483,7 +837,7 @@ def test_each_fit_to_the_training_records_is_charged_before_it_happens(
         assert _trainings_in(tmp_path) == n
         ((mu, so_far, most),) = search.guarantee_.trainings
         assert (mu, so_far) == (0.5, n)
-        assert f"{n} trainings declared 0.5-GDP each compose to" in str(search.guarantee_)
+        assert f"{n} trainings declared 0.5-GDP each compose to" in search.guarantee_.details()
         shown = search.study_.user_attrs["privbo:guarantee"]
         assert f"at most {most:g} trainings declared 0.5-GDP each" in shown
     assert n == len(search.study_.trials) + 3 * refit
@@ -544,7 +898,7 @@ def test_workers_with_one_storage_and_one_vault_share_one_plan(tmp_path: Path) -
         searches = list(pool.map(lambda _: kept(tmp_path, n_trials=20).fit(X, y), range(2)))
     last = kept(tmp_path, n_trials=20).fit(X, y)
     whole = make_search(Telling(), {"a": uniform(0, 1)}, n_trials=20).fit(X, y)
-    assert len(last.trials_["loss"]) >= len(whole.trials_["loss"])
+    assert len(last.cv_results_["loss"]) >= len(whole.cv_results_["loss"])
     assert last.guarantee_.mu_spent == pytest.approx(1)
     assert last.guarantee_.protected
     assert {search.best_params_["a"] for search in searches} <= {last.best_params_["a"]}
@@ -565,12 +919,12 @@ def test_a_search_that_runs_out_of_time_says_what_was_spent_and_goes_on(tmp_path
         load_if_exists=True, storage=f"sqlite:///{tmp_path / 'study.db'}",
         vault=f"sqlite:///{tmp_path / 'private.db'}",
     ).fit(X, y)  # fmt: skip
-    assert 0 < len(search.trials_["loss"]) < 40
+    assert 0 < len(search.cv_results_["loss"]) < 40
     assert 0 < search.guarantee_.mu_spent < 1
     assert search.guarantee_.protected
-    before = len(search.trials_["loss"])
+    before = len(search.cv_results_["loss"])
     search.set_params(timeout=None).fit(X, y)
-    assert len(search.trials_["loss"]) > before
+    assert len(search.cv_results_["loss"]) > before
     assert search.guarantee_.mu_spent == pytest.approx(1)
 
 
@@ -580,7 +934,7 @@ def test_losses_that_wait_in_memory_when_time_runs_out_are_gone_with_the_search(
         Slow(), {"a": uniform(0, 1)}, timeout=0.5, n_starts=0, n_steps=1, batch_size=50,
         n_trials=None,
     ).fit(X, y)  # fmt: skip
-    assert 0 < len(search.trials_["loss"]) < 50, "the step was not over"
+    assert 0 < len(search.cv_results_["loss"]) < 50, "the step was not over"
     assert session_of(search.study_.sampler, search.study_).run.held_losses() == []
 
 
@@ -590,7 +944,7 @@ def test_a_study_holds_no_attribute_that_its_guarantee_warns_of() -> None:
     assert search.guarantee_.protected
     assert not any("attributes" in note for note in search.guarantee_.notes)
     told = " ".join(search.guarantee_.notes)
-    assert "training records, which are not protected" in told
+    assert "fitted on the training records and shows of the validation records" in told
     assert "score(X, y)" in told
 
 
@@ -598,6 +952,22 @@ def test_a_study_holds_no_attribute_that_its_guarantee_warns_of() -> None:
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"loss": "hinge"}, "loss must be one of zero_one"),
+    ({"loss": "brier", "scoring": "accuracy"}, "loss= or scoring=, not both"),
+    ({"scoring": "f1"}, "is none of accuracy, .*divides counts over all validation records"),
+    ({"scoring": "roc_auc"}, "compares each validation record with all others"),
+    ({"scoring": "r2"}, "divides by the spread of the validation targets"),
+    ({"scoring": "balanced_accuracy"}, "loss='balanced'"),
+    ({"scoring": "acuracy"}, "did you mean 'accuracy'"),
+    ({"scoring": {"a": "accuracy"}}, "scoring must be one of scikit-learn's names"),
+    ({"loss": "balanced", "training_mu": 1.0}, "training_mu= protects"),
+    ({"loss": "balanced", "estimator": SVR()}, "regressors have not"),
+    ({"n_iter": 9}, "n_iter= is another name of n_trials="),
+    ({"refit": "accuracy"}, "refit must be True or False"),
+    ({"callbacks": print}, "callbacks must be a list"),
+    (
+        {"param_distributions": {"C": (1e-3, 0.5)}},
+        "C.*FloatDistribution.0.001, 0.5, log=True",
+    ),
     ({"loss": "squared"}, "y_range="),
     ({"loss": "zero_one", "y_range": (0, 1)}, "neither with another loss"),
     ({"loss": "squared", "y_spread": 1.0}, "neither with another loss"),
@@ -621,6 +991,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"param_distributions": {"max_itr": randint(1, 9)}}, "did you mean 'max_iter'"),
     ({"param_distributions": [{"C": uniform(0, 1)}]}, "conditional space"),
     ({"param_distributions": {}}, "dictionary"),
+    ({"param_distributions": {"C": uniform()}}, r"'C'.* reaches 0\.0, .*(0\.0, inf\].*move this"),
+    ({"param_distributions": {"solver": ["lbfgs", "sgd"]}}, "'solver'.* reaches 'sgd'"),
     ({"vault": "postgresql://me:secret@host/db"}, "env:NAME"),
 ]
 
@@ -678,11 +1050,41 @@ def test_or_counts_as_a_loss_of_every_record(score: float, shown: float) -> None
     )  # fmt: skip
     with pytest.warns(FitFailedWarning, match="fits failed, .* said: ValueError: no") as warned:
         search.fit(X, y)
-    failed = np.array([a < 0.5 for a in search.trials_["param_a"]])
+    failed = np.array([a < 0.5 for a in search.cv_results_["param_a"]])
     assert 0 < failed.sum() < 8
     (told,) = [w for w in warned if w.category is FitFailedWarning]
     assert str(told.message).startswith(f"{failed.sum()} fits failed")
-    assert set(search.trials_["loss"][failed]) == {shown}
+    assert set(search.cv_results_["loss"][failed]) == {shown}
+
+
+class _Quoting(Telling):
+    """Warns of a record that it is fitted with, and quotes it where it fails."""
+
+    def fit(self, X: Any, y: Any) -> _Quoting:  # type: ignore[override]
+        warnings.warn(f"cannot {X[0]}", UserWarning, stacklevel=2)
+        if self.a < 0.5 or self.fails:
+            raise ValueError(f"cannot be fitted to {X[0]}")
+        super().fit(X, y)
+        return self
+
+
+@pytest.mark.parametrize("score", ["raise", math.nan])
+def test_what_fits_say_of_protected_training_records_is_withheld(score: Any) -> None:
+    X, y = classes()
+    search = make_search(
+        _Quoting(fails=score == "raise"), {"a": uniform(0, 1)}, training_mu=1.0,
+        error_score=score, sampler=optuna.samplers.RandomSampler(seed=1), refit=False,
+    )  # fmt: skip
+    ends = pytest.raises(ObjectiveFailedError) if score == "raise" else nullcontext()
+    with warnings.catch_warnings(record=True) as heard, ends as raised:
+        warnings.simplefilter("always")
+        search.fit(X, y)
+    told = [str(warning.message) for warning in heard]
+    if raised is not None:
+        told.append(str(raised.value))
+        assert (raised.value.__context__, raised.value.__cause__) == (None, None)
+    assert any("raised ValueError while it was fitted" in text for text in told)
+    assert not any("cannot" in text for text in told)
 
 
 def talks(y_true: Any, _prediction: Any) -> Any:
@@ -704,7 +1106,7 @@ FAILING: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "a loss of shapes": (
         {"estimator": Ridge(), "loss": "squared", "y_range": (0, 1), "targets": 2},
         NotLossesError,
-        r"of shape \(120, 2\)",
+        "has another shape",
     ),
     "a loss of the user's own": (
         {"loss": talks, "loss_bound": 1.0}, ObjectiveFailedError, "while it scored"
@@ -748,7 +1150,8 @@ def test_a_pickled_search_predicts_and_a_clone_is_unfitted() -> None:
         assert str(again.guarantee_) == str(search.guarantee_)
     assert not hasattr(clone(search), "best_params_")
     assert [name for name in vars(search) if name.endswith("_")] == [
-        "best_params_", "guarantee_", "trials_", "n_valid_", "study_", "best_estimator_",
+        "best_params_", "guarantee_", "cv_results_", "n_valid_", "study_", "best_index_",
+        "best_score_", "best_estimator_",
     ]  # fmt: skip
 
 
@@ -761,4 +1164,5 @@ def test_the_users_sampler_and_estimator_stay_as_they_were() -> None:
     assert not hasattr(estimator, "classes_")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", PrivacyWarning)  # of the second fit
         search.fit(X, y)  # a sampler that serves one study only would object

@@ -39,6 +39,10 @@ KNOWN: list[tuple[Any, Dimension]] = [
     (stats.randint(0, 3, loc=10), Int(10, 12)),
     (["gini", "entropy"], Categorical(("gini", "entropy"))),
     ((1, 2.5, True, None), Categorical((1, 2.5, True, None))),
+    ([1e-3, 0.5], Categorical((1e-3, 0.5))),
+    (CategoricalDistribution((1, 2)), Categorical((1, 2))),
+    ((True, False), Categorical((True, False))),
+    ((1, "auto"), Categorical((1, "auto"))),
     (np.array([0.5, 2.0]), Categorical((0.5, 2.0))),
     ([np.float64(0.5), np.int64(2)], Categorical((0.5, 2))),
 ]
@@ -76,6 +80,10 @@ STRANGE: list[tuple[Any, str]] = [
     ("gini", "no distribution that is known"),
     ({"a": 1}, "no distribution that is known"),
     ([], "is empty"),
+    ((1e-3, 0.5), "FloatDistribution(0.001, 0.5, log=True), and choices as the list [0.001, 0.5]"),
+    ((np.float64(0), 1), "FloatDistribution(0.0, 1), and choices as the list [0.0, 1]"),
+    ((9, 1), "IntDistribution(1, 9), and choices as the list [9, 1]"),
+    ((1e-6, 1e2, "log-uniform"), "FloatDistribution(1e-06, 100.0, log=True)"),
     ([(1, 2), (1, 2)], "lists a choice twice"),
     (np.ones((2, 2)), "no distribution that is known"),
 ]

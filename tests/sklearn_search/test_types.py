@@ -319,7 +319,8 @@ def test_a_record_that_cannot_be_predicted_decides_nothing_of_the_others(
     shown = []
     for held_back in (X[valid], odd):
         records = given_records(Ridge(), hold(X[train]), y[train], hold(held_back), y[valid], {})
-        loss = to_loss(SimpleNamespace(loss="squared", response_method=None), Ridge())
+        given = SimpleNamespace(loss="squared", scoring=None, response_method=None)
+        loss = to_loss(given, Ridge(), records.y)
         task = Task(Ridge(), records, loss, {"loss_bound": 9.0}, Parameters({}, {}), "raise")
         shown.append(np.asarray(task._scored(Ridge().fit(records.X, records.y))))
     others = np.setdiff1d(np.arange(30), unpredictable)
@@ -333,8 +334,11 @@ def test_a_validation_table_of_other_columns_is_refused_before_anything_is_fitte
     hold: Callable[[np.ndarray], Any],
 ) -> None:
     X = np.zeros((6, 3))
-    with pytest.raises(ValueError, match="must have the columns of X"):
+    with pytest.raises(ValueError, match="must have the columns of X") as raised:
         given_records(Ridge(), hold(X), np.zeros(6), hold(X[:, :2].copy()), np.zeros(6), {})
+    assert not any(digit in str(raised.value) for digit in "0123"), (
+        "neither names nor their number"
+    )
 
 
 @pytest.mark.parametrize("hold", [np.array, of_objects, list], ids=["array", "objects", "list"])
@@ -348,7 +352,7 @@ def test_labels_that_are_texts_of_numbers_stay_texts(hold: Callable[[list[str]],
         warnings.simplefilter("ignore")
         search.fit(X, hold(labels))
     assert search.best_estimator_.classes_.tolist() == ["0", "1"]
-    assert search.trials_["loss"].max() < 0.2
+    assert search.cv_results_["loss"].max() < 0.2
 
 
 @pytest.mark.parametrize("odd", ["q", 1, None])

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 from functools import cached_property
 from typing import Annotated, Any, Self
 
 from privbo_plugins.algorithms.dp_fts_de.regions import Temperature
-from privbo_plugins.errors import PrivacyWarning
-from privbo_plugins.privacy.figures import not_above, not_below
+from privbo_plugins.privacy.figures import warn_of_delta
 from privbo_plugins.privacy.subsampling import calibrate, pld_epsilon
 from privbo_plugins.settings import (
     Chance,
@@ -192,8 +190,7 @@ class FederationConfig(Stored):
             self._check_shares()
         elif (self.colluding, self.min_present) != (None, None):
             raise ValueError("colluding= and min_present= belong to trust='aggregate'.")
-        if told := large_delta(self.delta, self.n_agents):
-            warnings.warn(told, PrivacyWarning, stacklevel=4)
+        warn_of_delta(self.delta, self.n_agents, "agents")
 
     def _check_population(self) -> None:
         if self.population == "prior" and self.message_length < 2:
@@ -339,13 +336,3 @@ class FederationConfig(Stored):
             if self.aggregated
             else {}
         )
-
-
-def large_delta(delta: float, n_agents: int) -> str:
-    """Words a warning of a delta above 1/(10 N); nothing of a smaller one."""
-    if delta <= (least := 1 / (10 * n_agents)):
-        return ""
-    return (
-        f"delta = {not_below(delta, 3)} is large for {n_agents} agents: it is roughly the chance "
-        f"that the promise fails. Give delta= of at most 1/(10 N) = {not_above(least, 3)}"
-    )

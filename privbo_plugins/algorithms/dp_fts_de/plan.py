@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig, large_delta
+from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.protocols import NoisyPlan
-from privbo_plugins.privacy.figures import not_below, two_decimals
+from privbo_plugins.privacy.figures import large_delta, not_below, two_decimals
 
 _DROWNING = 0.5
 """Length of a broadcast's noise, over the longest mean, from which a warning is due."""
@@ -66,6 +66,12 @@ class FederationPlan(NoisyPlan):
         return self.config.heard_multiplier / z if z else 1.0
 
     @property
+    def turns(self) -> int:
+        """Trials that run one after another: of each agent one a round, after its first ones."""
+        config = self.config
+        return (config.n_startup + config.n_rounds) * math.ceil(config.n_agents / self.n_workers)
+
+    @property
     def noise_norm(self) -> float:
         """Length of a broadcast's noise over that of the longest mean of agents' vectors."""
         config = self.config
@@ -99,7 +105,7 @@ class FederationPlan(NoisyPlan):
             "z": config.noise_multiplier, "delta": config.delta, "spent": spent,
             "message_length": config.message_length, "n_regions": config.n_regions,
             "widened": self.widened, "against": against, "epsilon": spent[-1][1],
-        }  # fmt: skip
+        } | ({} if self.seconds is None else {"seconds": self.seconds})  # fmt: skip
 
     def __str__(self) -> str:
         config, z = self.config, self.config.noise_multiplier
@@ -129,11 +135,9 @@ class FederationPlan(NoisyPlan):
                 f"  against {self.against[-1][0]} agents or more with the server nothing is "
                 "protected: their shares open every mask",
             ]
-        if told := large_delta(config.delta, config.n_agents):
+        if told := large_delta(config.delta, config.n_agents, "agents"):
             lines.append(f"  WARNING: {told}")
-        if self.noise_dominates:
-            lines.append("  WARNING: the noise is likely to drown the signal")
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._last_lines()])
 
 
 def make_federation_plan(config: FederationConfig) -> FederationPlan:

@@ -162,6 +162,13 @@ class Plan(LossPlan):
         return evaluated + (self.n_values > 0)
 
     @property
+    def turns(self) -> int:
+        """Trials that run one after another: start points and searched ones, steps, the last."""
+        begun, batch = self.n_starts + self.n_searched, math.ceil(self.batch_size / self.n_workers)
+        last = self.n_values > 0
+        return math.ceil(begun / self.n_workers) + self.n_steps * batch + last
+
+    @property
     def noise_norm(self) -> float:
         """Expected length of a step's noise over the clipping norm."""
         return self.gradient_noise * math.sqrt(self.d) / self.clipping_norm

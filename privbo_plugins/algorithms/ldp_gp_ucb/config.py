@@ -83,7 +83,7 @@ class ArmSettings:
     n_trials: Count | None = setting(
         "Number T of evaluations that you expect, which the parameters are set for; None "
         "for 1000, and for widths that grow with the evaluations where the published "
-        "algorithm's do.",
+        "algorithm's do. In Optuna a loop ends with them; on Ray Tune num_samples= says when.",
         default=None,
     )
     beta_scale: Positive = setting(

@@ -121,9 +121,7 @@ class TablePlan(NoisyPlan):
             "row's squared length (one standard deviation)",
             f"  answers: {answers}",
         ]
-        if self.noise_dominates:
-            lines.append("  WARNING: the noise is likely to drown the rows")
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._last_lines()])
 
     def _claim(self) -> str:
         if not self.protected:
