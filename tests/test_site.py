@@ -195,8 +195,11 @@ def test_a_tutorial_keeps_what_it_printed_and_no_error(book: Path) -> None:
     assert "NOT PROTECTED" not in text
     assert "protected" in text or "-differentially private" in text
     assert book.stat().st_size < 120_000
-    for place in ("/tmp/", "/home/", "/root/", "/Users/"):
-        assert place not in text
+    assert not [output for output in outputs if output.get("name") == "stderr"]
+    for output in outputs:
+        output.get("data", {}).pop("image/png", None)
+    folder = re.search(r"(?<![\w.:</*-])/(?:[\w.-]+/)+[\w.-]*", json.dumps(outputs))
+    assert folder is None, folder  # of the machine that has run it
 
 
 @pytest.mark.parametrize("book", BOOKS, ids=lambda path: path.stem)
