@@ -52,8 +52,8 @@ class Bar(tune.Callback):  # type: ignore[misc]  # Ray has no types
         self._bar.close()
 
 
-def main() -> None:
-    """Runs the private experiment, and says what may be claimed for it."""
+def read_arguments() -> argparse.Namespace:
+    """Reads the command line, and begins anew in the folder it names."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--mu", type=float, default=1.0, help="total Gaussian DP parameter")
     parser.add_argument("--seed", type=int, default=0, help="drives candidates, never noise")
@@ -61,11 +61,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(), help="folder for what is written")
     parser.add_argument("--compare", action="store_true", help="with a grid without privacy")
     arguments = parser.parse_args()
-    out = arguments.out.resolve()
-    out.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(out / "demo-ray", ignore_errors=True)
-    (out / "demo-ray-private.db").unlink(missing_ok=True)
+    arguments.out = arguments.out.resolve()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(arguments.out / "demo-ray", ignore_errors=True)
+    (arguments.out / "demo-ray-private.db").unlink(missing_ok=True)
+    return arguments
 
+
+def main() -> None:
+    """Runs the private experiment, and says what may be claimed for it."""
+    arguments = read_arguments()
+    out = arguments.out
     search = DPGIBOSearch(
         mu=arguments.mu,
         metric="error",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-import functools
 import json
 import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from logging import ERROR, NOTSET, getLogger
+from logging import ERROR, getLogger
 from typing import Any
 
 import optuna
@@ -163,14 +162,12 @@ class _Raised:
     """
 
     def __init__(self, study: Study) -> None:
-        self._study, self.first = study, None
-
-    first: Exception | None
+        self._study = study
+        self.first: Exception | None = None
 
     def keeping(self, act: Callable[..., Any]) -> Callable[..., Any]:
         """Returns the same function; what it raises is kept."""
 
-        @functools.wraps(act)
         def kept(*args: Any) -> Any:
             try:
                 return act(*args)
@@ -225,6 +222,7 @@ def _suggested(trial: Any, name: str, wanted: BaseDistribution) -> Any:
 def _quiet(verbose: int) -> Iterator[None]:
     """Optuna's line for each trial at 2 only; warnings always, but of what fit itself raises."""
     before, of_trials = optuna.logging.get_verbosity(), getLogger("optuna.study._optimize")
+    own = of_trials.level
     if verbose < 2:
         optuna.logging.set_verbosity(max(before, optuna.logging.WARNING))
         of_trials.setLevel(ERROR)
@@ -232,7 +230,7 @@ def _quiet(verbose: int) -> Iterator[None]:
         yield
     finally:
         optuna.logging.set_verbosity(before)
-        of_trials.setLevel(NOTSET)
+        of_trials.setLevel(own)
 
 
 @contextmanager

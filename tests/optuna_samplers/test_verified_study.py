@@ -285,26 +285,29 @@ def test_a_note_that_a_user_edited_is_told_apart_and_not_hidden(
     assert "NOT COMPARED  study: note: " in capsys.readouterr().out
 
 
-def test_a_release_that_the_study_hides_is_found(
-    told: tuple[optuna.Study, list[str]], capsys: pytest.CaptureFixture[str]
+HIDDEN = (
+    "UPDATE trials SET state = 'FAIL' WHERE number = 1",
+    "1 released values are shown by no completed trial (trials 1)",
+)
+TURNED = (
+    "UPDATE study_directions SET direction = 'MAXIMIZE'",
+    "DIFFERS  study: direction: not as the vault has it",
+)
+
+
+@pytest.mark.parametrize(
+    ("told", "edit", "found"),
+    [("records", *HIDDEN), ("rewards", *HIDDEN), ("records", *TURNED)],
+    indirect=["told"],
+)
+def test_an_edit_of_the_database_is_found(
+    told: tuple[optuna.Study, list[str]], edit: str, found: str, capsys: Any
 ) -> None:
     study, command = told
     with study._storage._backend.engine.begin() as connection:  # type: ignore[attr-defined]
-        connection.exec_driver_sql("UPDATE trials SET state = 'FAIL' WHERE number = 1")
+        connection.exec_driver_sql(edit)
     assert main(command) == 3
-    said = capsys.readouterr().out
-    assert "1 released values are shown by no completed trial (trials 1)" in said
-
-
-@pytest.mark.parametrize("told", ["records"], indirect=True)
-def test_a_direction_that_was_turned_round_is_found(
-    told: tuple[optuna.Study, list[str]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    study, command = told
-    with study._storage._backend.engine.begin() as connection:  # type: ignore[attr-defined]
-        connection.exec_driver_sql("UPDATE study_directions SET direction = 'MAXIMIZE'")
-    assert main(command) == 3
-    assert "DIFFERS  study: direction: not as the vault has it" in capsys.readouterr().out
+    assert found in capsys.readouterr().out
 
 
 def test_a_split_that_was_edited_is_found_and_does_not_go_on(
