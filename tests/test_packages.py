@@ -188,3 +188,12 @@ def test_a_package_for_the_hub_loads_and_its_example_runs(
 
 
 HUB_ROOT = ROOT / "package"
+
+
+def test_no_file_that_is_ignored_is_kept_in_the_repository() -> None:
+    """Such a file came by accident, and holds what the machine that made it is called."""
+    command = ["git", "ls-files", "--cached", "--ignored", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("this is no checkout of git's")
+    assert listed.stdout == ""
