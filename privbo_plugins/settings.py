@@ -60,7 +60,7 @@ _WIDTH = 99
 
 _IN_ORDER_OF_USE = (
     "param_space mu epsilon delta value_range bound mechanism neighbor_distance bounds "
-    "n_trials n_steps n_rounds trust loss response_method y_range y_spread loss_bound "
+    "n_trials n_steps n_rounds incumbent trust loss response_method y_range y_spread loss_bound "
     "clipping_norm training_mu metric mode search_space space parameter repeats record_ids "
     "valid_size random_state user_id user_budget user_delta outcomes outcome_epsilon "
     "outcome_range maximize agents hosts deadline hold points_to_evaluate max_concurrent "
@@ -162,7 +162,7 @@ Range = Annotated[
 _Flag = Annotated[bool, Rule("True or False", lambda x: isinstance(x, bool))]
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Python's own number in place of NumPy's."""
     if isinstance(value, Real) and not isinstance(value, int | float):
         return int(value) if isinstance(value, Integral) else float(value)
@@ -176,7 +176,7 @@ def setting(
     help: str,
     *,
     default: Any = attrs.NOTHING,
-    converter: Callable[[Any], Any] = _plain,
+    converter: Callable[[Any], Any] = plain,
     kw_only: bool = True,
     repr: bool = True,
 ) -> Any:

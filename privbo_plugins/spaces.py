@@ -196,6 +196,23 @@ def _equal(choice: Any, value: Any) -> bool:
 
 Dimension = Float | Int | Categorical
 
+_SAME = 1e-9
+"""Values that differ by so little, relative to them or their range, are the same."""
+
+
+def _holds(dim: Dimension, value: Any) -> bool:
+    """Checks whether a value is one that a dimension evaluates, but for rounding."""
+    if isinstance(dim, Categorical):
+        try:
+            return dim.encode(value) >= 0
+        except ValueError:
+            return False
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not (number and dim.low <= value <= dim.high):
+        return False
+    near = _SAME * (dim.high - dim.low)
+    return math.isclose(dim.decode(dim.encode(value)), value, rel_tol=_SAME, abs_tol=near)
+
 
 def _even_grid(dim: Dimension) -> float | None:
     """Width of a grid that divides [0, 1] evenly, 0 if continuous, None if it is uneven."""
@@ -293,6 +310,31 @@ class Space(Mapping[str, Dimension]):
             KeyError: If a parameter of the space is missing.
         """
         return np.array([dim.encode(params[name]) for name, dim in self._dims.items()])
+
+    def incumbent(self, given: Mapping[str, Any]) -> Array:
+        """Public parameters to a point of shape (D,): the middle, or the first choice, if missing.
+
+        Raises:
+            ValueError: For a name that the space has not, or a value outside it.
+
+        Example:
+            >>> Space({"C": Float(0.01, 100, log=True), "p": Float(0, 1)}).incumbent({"C": 10})
+            array([0.75, 0.5 ])
+        """
+        for name in sorted(given.keys() - self._dims.keys()):
+            raise ValueError(
+                f"incumbent= names {name!r}, which is no parameter that varies; those are "
+                f"{', '.join(self._dims)}. Leave it out, or mend the name."
+            )
+        for name, value in given.items():
+            if not _holds(self._dims[name], value):
+                raise ValueError(
+                    f"incumbent= gives {name}={value!r}, which is no value of "
+                    f"{self._dims[name]!r}. Give one that is, leave the parameter out, or widen "
+                    "its range."
+                )
+        middle = {n: dim.decode(0.5 if dim.numeric else 0.0) for n, dim in self._dims.items()}
+        return self.encode({**middle, **given})
 
     def decode(self, x: Sequence[float] | Array) -> dict[str, Any]:
         """A point of shape (D,) to the parameters that the host evaluates."""
@@ -402,10 +444,16 @@ class Space(Mapping[str, Dimension]):
 
 
 class _Described:
-    """A choice of which only the description is known; equal to itself alone."""
+    """A choice of which only the description is known; equal to what it describes."""
 
     def __init__(self, text: str) -> None:
         self.text = text
+
+    def __eq__(self, other: object) -> bool:
+        return self.text == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(self.text)
 
     def __repr__(self) -> str:
         return self.text

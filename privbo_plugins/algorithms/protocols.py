@@ -106,6 +106,37 @@ class Query:
         return self.statistic(blocks, **self.settings)
 
 
+_NONE_BETTER = (
+    "No release says that another point is better than the incumbent, so it is recommended."
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Compares the recommendation with the incumbent, by releases alone.
+
+    Attributes:
+        incumbent: The point, D numbers, encoded by the space.
+        lead: How much better the recommendation is by estimate, in units of values; > 0 is better
+            where values are maximised, too.
+        sd: Standard deviation of that estimate.
+        left: Whether another point than the incumbent is recommended.
+    """
+
+    incumbent: list[float]
+    lead: float
+    sd: float
+    left: bool
+
+    def __str__(self) -> str:
+        if not self.left:
+            return _NONE_BETTER
+        return (
+            f"The recommendation is {self.lead:.2g} better than the incumbent (standard "
+            f"deviation {self.sd:.2g})."
+        )
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """One point to evaluate: of one user's reward, one row or one agent's draw.
@@ -413,6 +444,13 @@ class CentralAlgorithm(Algorithm, abc.ABC):
         seed: Drives points, never noise.
         maximize: Whether per-record values are scores to maximise.
         plan: Of :meth:`make_plan`; None before the number of records is known.
+
+    Attributes:
+        incumbent: The point that users have today, shape (D,): of the settings, or else the first
+            that was enqueued and released; None without one.
+
+    Raises:
+        ValueError: If the settings' incumbent is no point of the space.
     """
 
     def __init__(
@@ -427,6 +465,8 @@ class CentralAlgorithm(Algorithm, abc.ABC):
         self.config, self.space, self.seed, self.maximize = config, space, seed, maximize
         self.plan: Any = plan
         self.state: Any = None
+        given = getattr(config, "incumbent", None)
+        self.incumbent: Array | None = None if given is None else space.incumbent(given)
 
     def state_dict(self) -> dict[str, Any]:
         """JSON-ready public state: the fields of the dataclass ``state``; infinities as "inf"."""
@@ -450,6 +490,11 @@ class CentralAlgorithm(Algorithm, abc.ABC):
     @abc.abstractmethod
     def path(self) -> Sequence[Sequence[float]]:
         """Points (D,) to which the releases so far have led, one a step, for pictures."""
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """What releases say of recommendation and incumbent; None while they say nothing."""
+        return None
 
     @property
     @abc.abstractmethod

@@ -15,6 +15,7 @@ A released value is the mean of y clipped to the range, plus Gaussian noise of C
 from __future__ import annotations
 
 import abc
+import json
 import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
@@ -25,7 +26,8 @@ from numpy.typing import NDArray
 from privbo_plugins.algorithms.protocols import ATTEMPTS, FINAL, CentralAlgorithm, NoisyPlan, Query
 from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.mechanisms import mean_of_clipped_values
-from privbo_plugins.settings import is_range
+from privbo_plugins.privacy.settings import EpsilonSettings
+from privbo_plugins.settings import Rule, is_range, plain, setting, settings
 
 Array = NDArray[np.float64]
 
@@ -64,6 +66,40 @@ LossBound = Annotated[
     float | tuple[float, float], lambda _settings, _field, bound: value_range(bound)
 ]
 """Values lie in [0, loss_bound], or in (low, high); as a setting it is checked."""
+
+
+def _is_plain(given: Any) -> bool:
+    """Checks whether values by name are a dictionary that JSON can hold."""
+    if not (isinstance(given, Mapping) and all(isinstance(name, str) for name in given)):
+        return False
+    try:
+        json.dumps(dict(given), allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
+Incumbent = Annotated[
+    Mapping[str, Any],
+    Rule("a dictionary of names to values, which JSON can hold,", _is_plain),
+]
+
+
+@settings
+class LossSettings(EpsilonSettings):
+    """Settings that all algorithms on per-record losses have."""
+
+    incumbent: Incumbent | None = setting(
+        "Public parameters that you use today, by name: evaluated first, and recommended unless "
+        "the releases say that another point is better. Those that are not named lie in the "
+        "middle, or are the first choice. None for the first point that you enqueue, if any.",
+        default=None,
+        converter=lambda given: (
+            {name: plain(value) for name, value in given.items()}
+            if isinstance(given, Mapping)
+            else given
+        ),
+    )
 
 
 class LossPlan(NoisyPlan):

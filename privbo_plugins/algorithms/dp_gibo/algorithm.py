@@ -142,6 +142,7 @@ class DPGIBO(CentralAlgorithm):
             space,
             self.seed,
             centred=not config.random_start,
+            incumbent=self.incumbent,
             selects=selects_choices(config, space),
         )
         self.batches = Batches(config, space, plan, self.seed, self.state)

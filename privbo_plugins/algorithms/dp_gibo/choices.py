@@ -88,36 +88,52 @@ def cover(slot: int, space: Space) -> tuple[int, ...]:
     return tuple(found)
 
 
+def arm_of(x: Array, space: Space) -> int:
+    """The slot of :func:`cover` whose choices are those of a point (D,)."""
+    sizes = [len(d.choices) for d in space.values() if isinstance(d, Categorical)]
+    places = np.cumprod([1, *sizes[:-1]]) if sizes else np.empty(0)
+    return int(x[~space.numeric] @ places)
+
+
 class StartPoints:
     """Start points, spread evenly over the cube.
 
     Args:
         space: The search space.
         seed: Scrambles the sequence that they are from.
-        centred: Whether the first is the middle.
+        centred: Whether the first is the middle, where there is no incumbent.
         selects: Whether they try every choice, for released values to select among them. With few
             numeric parameters each of them then has numbers of its own. With many, hardly any
             point is near a good one, and choices are compared at the same numbers.
+        incumbent: The first of them, shape (D,); None for the middle.
     """
 
-    def __init__(self, space: Space, seed: int, *, centred: bool, selects: bool) -> None:
-        self._space, self._seed, self._centred, self._selects = space, seed, centred, selects
+    def __init__(
+        self, space: Space, seed: int, *, centred: bool, selects: bool,
+        incumbent: Array | None = None,
+    ) -> None:  # fmt: skip
+        self._space, self._seed, self._selects = space, seed, selects
+        middle = np.where(space.numeric, 0.5, 0.0) if centred else None
+        self._first = middle if incumbent is None else incumbent
         self._sequence: Array = np.empty((0, len(space)))
+        self._arm = 0 if incumbent is None else arm_of(incumbent, space)
 
     def at(self, slot: int) -> Array:
         """The point of a slot, shape (D,)."""
         space = self._space
         if not self._selects:
             return self._even(slot)
-        x = self._even(slot if space.d <= FEW else slot // n_arms(space))
-        x[~space.numeric] = cover(slot, space)
+        combinations = n_arms(space)
+        x = self._even(slot if space.d <= FEW else slot // combinations)
+        arm = slot % combinations
+        x[~space.numeric] = cover({0: self._arm, self._arm: 0}.get(arm, arm), space)
         return x
 
     def _even(self, index: int) -> Array:
-        """The middle of the cube (unless a random start is asked for), then a Sobol sequence."""
+        """The incumbent or the middle (unless a random start is asked for), then Sobol's."""
         numeric = self._space.numeric
-        if index == 0 and self._centred:
-            return np.where(numeric, 0.5, 0.0)
+        if index == 0 and self._first is not None:
+            return self._first.copy()
         if index >= len(self._sequence):
             m = max(4, math.ceil(math.log2(index + 1)))
             rng = np.random.default_rng(self._seed)

@@ -6,9 +6,14 @@ import math
 from typing import Annotated, Any, ClassVar, Self
 
 from privbo_plugins.algorithms.dp_gibo.steps import STEP_RULES
-from privbo_plugins.algorithms.values import LARGEST, SMALLEST, LossBound, value_range
+from privbo_plugins.algorithms.values import (
+    LARGEST,
+    SMALLEST,
+    LossBound,
+    LossSettings,
+    value_range,
+)
 from privbo_plugins.models.kernels import KERNELS, Kernel
-from privbo_plugins.privacy.settings import EpsilonSettings
 from privbo_plugins.settings import (
     Count,
     NotNegative,
@@ -63,7 +68,7 @@ _Memory = Annotated[int, integer(-1)]
 
 
 @settings
-class GIBOConfig(EpsilonSettings):
+class GIBOConfig(LossSettings):
     """Settings of one run; everything here is public.
 
     {settings}

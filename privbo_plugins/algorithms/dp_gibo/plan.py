@@ -100,7 +100,7 @@ _PRECISE = 0.012
 _TELLING = 0.5
 """Largest noise of a value, in widths of the range, from which values together tell a plateau."""
 
-_FOR_EITHER = {"mu", "n_trials", "extra_values", "loss_bound", "training_mu"}
+_FOR_EITHER = {"mu", "n_trials", "extra_values", "loss_bound", "training_mu", "incumbent"}
 """Settings that say nothing of descent; any other setting that is given plans descent."""
 
 _NOT_COMPARED = (

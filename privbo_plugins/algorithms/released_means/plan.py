@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from privbo_plugins.algorithms.protocols import Words
-from privbo_plugins.algorithms.values import LossBound, LossPlan, value_range
+from privbo_plugins.algorithms.values import LossBound, LossPlan, LossSettings, value_range
 from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.mechanisms import check_share, gaussian_scale
-from privbo_plugins.privacy.settings import EpsilonSettings
 from privbo_plugins.settings import Count, evolve, setting, settings
 from privbo_plugins.spaces import Space
 
@@ -34,7 +33,7 @@ _DROWNING = 0.1
 
 
 @settings
-class MeansConfig(EpsilonSettings):
+class MeansConfig(LossSettings):
     """Settings of one run; everything here is public.
 
     {settings}
