@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import stat
 from pathlib import Path
 
 import numpy as np
@@ -62,11 +61,6 @@ def test_the_first_write_of_a_trial_counts() -> None:
     history.append(1, np.ones(2), 9.0)
     assert history.read()[1].tolist() == [3.5, -1.0]
     assert history.n_trials == 3
-
-
-def test_a_file_is_for_its_owner_alone(tmp_path: Path) -> None:
-    filled(url(tmp_path))
-    assert stat.S_IMODE((tmp_path / "agent.db").stat().st_mode) == 0o600
 
 
 def test_runs_and_agents_are_kept_apart(tmp_path: Path) -> None:

@@ -190,11 +190,7 @@ class Redrawing(Session):
 
 
 def audit_values(
-    kind: type[Session],
-    noise: Any,
-    runs: int,
-    tells: int,
-    combine: Callable[[list[float]], float],
+    kind: type[Session], noise: Any, runs: int, tells: int, combine: Callable[[list[float]], float]
 ) -> float:
     """Every trial is one run of the value release; whoever retries sees all its answers."""
     losses = np.full((2, 10), 0.5)

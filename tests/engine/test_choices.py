@@ -152,9 +152,7 @@ def test_starts_try_every_choice_and_many_numbers_are_the_same_for_each() -> Non
 
 
 @pytest.mark.parametrize(
-    ("space", "mu"),
-    [(TWO, 0.1), (MANY, 1.0), (mixed(0, 4, 2), 0.1)],
-    ids=["few", "many", "none"],
+    ("space", "mu"), [(TWO, 0.1), (MANY, 1.0), (mixed(0, 4, 2), 0.1)], ids=["few", "many", "none"]
 )
 def test_the_best_choice_is_found(space: Space, mu: float) -> None:
     """The next best one is .1 worse; 4 seeds of noise and points."""

@@ -109,13 +109,6 @@ def test_the_file_holds_what_the_bounds_make_of_the_rows(folder: Path) -> None:
     assert np.abs(ReleasedTable.load(folder / "t.npz").Z - expected).max() < 1e-3
 
 
-def test_choices_become_a_column_each(folder: Path) -> None:
-    (choice,) = [column("sex=M,F")]
-    rows = read_table(folder / "people.csv", [choice])
-    women = np.arange(30) % 2 == 0
-    assert np.array_equal(rows, np.column_stack([~women, women]))
-
-
 def test_answers_are_told_once_and_kept_in_the_clinics_own_figures(
     folder: Path, capsys: Any
 ) -> None:

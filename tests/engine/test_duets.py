@@ -361,9 +361,7 @@ def test_draws_are_uniform(toss: Callable[[int, int], Coins]) -> None:
 
 
 @pytest.mark.parametrize("toss", [Coins.tossed, Coins.shared], ids=["private", "shared"])
-def test_keys_agents_and_epochs_have_coins_of_their_own(
-    toss: Callable[[int, int], Coins],
-) -> None:
+def test_keys_agents_and_epochs_have_coins_of_their_own(toss: Callable[[int, int], Coins]) -> None:
     seen = {
         tuple(toss(key, 2).draws(n, j, 8, 10**6))
         for key in range(3) for n in range(2) for j in range(1, 4)

@@ -412,8 +412,7 @@ def test_an_epoch_that_would_leave_nothing_does_not_end(
     before, digest = state_of(server), server.public_state.active.digest
     with monkeypatch.context() as patch:
         patch.setattr(
-            "privbo_plugins.algorithms.duets.server.solved",
-            lambda G, *_: np.full(len(G), wrong),
+            "privbo_plugins.algorithms.duets.server.solved", lambda G, *_: np.full(len(G), wrong)
         )
         with pytest.raises(ValueError, match="nothing was broadcast"):
             server.close()

@@ -23,9 +23,7 @@ from privbo_plugins.privacy.local import LocalMechanism, make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise, NoiseSource
 
 from .auditing import audited_epsilon
-from .test_local_audit import (
-    both_sides,
-)
+from .test_local_audit import both_sides
 
 RUNS = 1500
 PAIR = (-1.0, 1.0)

@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
 from privbo_plugins.errors import VaultError
-from privbo_plugins.models.estimates import (
-    CAUTION,
-    FITTED,
-    WINDOW,
-    Estimator,
-    mean_within,
-)
+from privbo_plugins.models.estimates import CAUTION, FITTED, WINDOW, Estimator, mean_within
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Space

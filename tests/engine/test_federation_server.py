@@ -6,10 +6,8 @@ of what was released, and 64-bit floats of two draws meet by chance with probabi
 
 from __future__ import annotations
 
-import copy
 import json
 import math
-import pickle
 import signal
 import sqlite3
 import threading
@@ -23,7 +21,7 @@ import pytest
 
 from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig, RoundSum
 from privbo_plugins.algorithms.dp_fts_de import config as config_module
-from privbo_plugins.errors import FederationError, PrivacyError, SpaceChangedError
+from privbo_plugins.errors import FederationError, SpaceChangedError
 from privbo_plugins.federation import FederatedServer
 from privbo_plugins.privacy import noise as noise_module
 from privbo_plugins.privacy.accountant import gdp_epsilon
@@ -343,15 +341,6 @@ def test_agents_have_numbers_and_names() -> None:
 def test_a_server_that_makes_no_sense_is_refused(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         FederatedServer(config_of(), **changed)
-
-
-@pytest.mark.parametrize("copied", [pickle.dumps, copy.copy, copy.deepcopy])
-def test_neither_a_server_nor_a_link_is_copied(copied: Callable[[Any], Any]) -> None:
-    server = server_of()
-    server.connect(0).submit(np.ones(M))
-    for secret in (server, server.connect(0)):
-        with pytest.raises(PrivacyError, match="cannot be pickled"):
-            copied(secret)
 
 
 def test_all_agents_tune_the_same_space(url: str) -> None:

@@ -40,11 +40,7 @@ from privbo_plugins.privacy.accountant import (
     gdp_epsilon,
 )
 from privbo_plugins.privacy.figures import not_above, not_below, two_decimals
-from privbo_plugins.privacy.guarantee import (
-    FederationGuarantee,
-    Guarantee,
-    OutsourcedGuarantee,
-)
+from privbo_plugins.privacy.guarantee import FederationGuarantee, Guarantee, OutsourcedGuarantee
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.privacy.statement import guess, percent

@@ -410,11 +410,7 @@ def test_variances_are_the_published_ones(
 @pytest.mark.parametrize("name", list(LOCAL_MECHANISMS))
 @given(
     epsilon=st.floats(0.05, 30),
-    points=st.lists(
-        st.tuples(st.floats(-1, 1), st.floats(1e-3, 1)),
-        min_size=1,
-        max_size=3,
-    ),
+    points=st.lists(st.tuples(st.floats(-1, 1), st.floats(1e-3, 1)), min_size=1, max_size=3),
     half=st.sampled_from([0.5, 1.0, 3.0]),
 )
 @settings(deadline=None)

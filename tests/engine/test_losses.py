@@ -151,19 +151,6 @@ def test_every_kind_of_collection_gives_the_same(loss: Callable[..., Any]) -> No
 ODD: list[Any] = [math.nan, math.inf, -math.inf, None, "x", -0.1, 1.1, 1e300]
 
 
-@pytest.mark.parametrize("odd", ODD, ids=repr)
-@pytest.mark.parametrize("loss", PROBABILITIES, ids=name_of)
-def test_what_is_no_probability_is_nan_in_its_own_place(loss: Any, odd: Any) -> None:
-    expected = loss([0, 1, 1], [0.25, 0.5, 0.5])
-    mixed = loss([0, 1, 1], [0.25, odd, 0.5])
-    assert np.isnan(mixed[1])
-    assert np.array_equal(mixed[[0, 2]], expected[[0, 2]])
-    rows = loss([0, 1, 1], [[0.75, 0.25], [odd, 0.5], [0.5, 0.5]])
-    assert np.isnan(rows[1])
-    assert np.array_equal(rows[[0, 2]], expected[[0, 2]])
-    assert np.array_equal(np.isnan(loss([0, odd, 1], [0.25, 0.5, 0.5])), [False, True, False])
-
-
 class Shouts:
     """A label whose own code quotes it."""
 
@@ -185,6 +172,9 @@ MISSING: list[tuple[Any, Any, Any, dict[str, Any], list[bool]]] = [
       for loss in (*PROBABILITIES, *NUMBERS, losses.zero_one, WEIGHTED)),
     *((loss, LAST, [1.0, 1.0], {}, [False, True])
       for loss in (*PROBABILITIES, *NUMBERS, losses.zero_one, WEIGHTED)),
+    *((loss, y, p, {}, [False, True]) for loss in PROBABILITIES for odd in ODD for y, p in (
+        ([0, 1], [0.25, odd]), ([0, 1], [[0.75, 0.25], [odd, 0.5]]), ([0, odd], [0.25, 0.5]),
+    )),
     # Otherwise a model that says 1 for every class would be the best.
     *((loss, [1] * 5, ROWS, {}, [True, False, True, True, False]) for loss in PROBABILITIES),
     *((loss, [1, 1], [[0.5, 0.5], [0.5]], {}, [False, True]) for loss in PROBABILITIES),

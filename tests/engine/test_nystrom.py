@@ -11,12 +11,7 @@ from scipy.linalg import sqrtm
 from scipy.stats import binom
 
 from privbo_plugins.models.kernels import RBF, Kernel, Matern52
-from privbo_plugins.models.nystrom import (
-    NystromEmbedding,
-    independent_rows,
-    inverse_root,
-    sampled,
-)
+from privbo_plugins.models.nystrom import NystromEmbedding, independent_rows, inverse_root, sampled
 
 KERNELS: dict[str, Kernel] = {"rbf": RBF(0.4), "matern52": Matern52(0.4)}
 each_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS.keys())

@@ -24,12 +24,7 @@ from scipy.stats import norm
 
 from privbo_plugins.algorithms.po_gp_ucb import TableManifest
 from privbo_plugins.algorithms.po_gp_ucb.table import IN_MEMORY, sealed
-from privbo_plugins.errors import (
-    ObjectiveFailedError,
-    PrivacyError,
-    PrivacyWarning,
-    VaultError,
-)
+from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, PrivacyWarning, VaultError
 from privbo_plugins.privacy import noise as noise_module
 from privbo_plugins.privacy.ledger import Charge
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
@@ -286,8 +281,9 @@ BAD_ARGUMENTS = [
     {"norm_bound": math.inf}, {"norm_bound": "2"}, {"norm_bound": True}, {"norm_bound": 10**400},
     {"norm_bound": None}, {"neighbor_distance": 0.0}, {"neighbor_distance": -1.0},
     {"neighbor_distance": 1e-9}, {"neighbor_distance": math.inf}, {"bounds": [(0, 1)]},
-    {"bounds": [(1, 0)] * 3}, {"bounds": [(0, math.nan)] * 3}, {"r": 0}, {"r": 4}, {"r": 1.5},
-    {"r": "2"}, {"r": True}, {"r": 0, "mechanism": "projection"},
+    {"bounds": [(1, 0)] * 3}, {"bounds": [(0, math.nan)] * 3}, {"bounds": [(0, math.inf)] * 3},
+    {"bounds": [(0, 0)] * 3}, {"bounds": [0, 1, 2]}, {"r": 0}, {"r": 4},
+    {"r": 1.5}, {"r": "2"}, {"r": True}, {"r": 0, "mechanism": "projection"},
     {"r": 2.5, "mechanism": "projection"}, {"columns": ["a"]}, {"outcome_epsilon": 0.0},
     {"outcome_epsilon": 1.0}, {"outcome_range": (0.0, 1.0)}, {"outcome_delta": 1e-6},
     {"outcome_mechanism": "duchi"}, {**PRIVATE, "outcome_mechanism": "none"},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import tracemalloc
 from pathlib import Path
@@ -518,13 +517,3 @@ def test_a_table_a_file_and_a_matrix_make_settings(tmp_path: Path) -> None:
     assert rows_config(Z, 0.2).noise_sd == 0.2
     with pytest.raises(ValueError, match="matrix of numbers"):
         rows_config([["a"]])
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_an_outcome_that_is_no_number_is_refused_and_leaves_no_trace(value: float) -> None:
-    model = tell(model_of(), TOLD)
-    before, evaluation = json.dumps(model.state_dict()), model.ask(3)
-    with pytest.raises(ValueError, match="must be finite"):
-        model.tell(evaluation, value)
-    assert json.dumps(model.state_dict()) == before
-    assert np.array_equal(model.ask(3).x, evaluation.x)

@@ -14,11 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2, kstest
 
-from privbo_plugins.models.random_features import (
-    FourierFeatures,
-    posterior_mean,
-    posterior_sample,
-)
+from privbo_plugins.models.random_features import FourierFeatures, posterior_mean, posterior_sample
 
 
 def kernel(X: np.ndarray, lengthscale: float) -> np.ndarray:

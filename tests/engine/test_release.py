@@ -248,31 +248,6 @@ def test_a_ledger_of_users_that_does_not_fit_its_chain_ends_the_run(
 # Put back ---------------------------------------------------------------------------------------
 
 
-def test_a_vault_that_is_put_back_again_and_again_draws_each_release_once(
-    path: Path, tmp_path: Path
-) -> None:
-    """It drew forty times before, and its ledger said what one draw costs."""
-    losses, _ = quadratic(200, 2, 0)
-    rollback_guard, drawn = Shared(), set()
-    session = open_session(config(mu=1.0), cube(2), vault=open_vault(f"sqlite:///{path}"))
-    session.run.guarded_by(rollback_guard)
-    for i in range(4):
-        tell(session, f"t{i}", losses)
-    backup = tmp_path / "backup.db"
-    shutil.copyfile(path, backup)
-    while not any(release.kind == "gradient" for release in session.releases()):
-        tell(session, f"g{len(session.releases())}", losses)
-    drawn |= {r.values for r in session.releases() if r.kind == "gradient"}
-    for attempt in range(40):
-        shutil.copyfile(backup, path)
-        again = open_session(config(mu=1.0), cube(2), vault=open_vault(f"sqlite:///{path}"))
-        with pytest.raises(VaultError, match="older backup"):
-            again.run.guarded_by(rollback_guard)
-        with pytest.raises(VaultError, match="older backup"):
-            tell(again, f"again {attempt}", losses)
-    assert len(drawn) == 1
-
-
 def test_a_vault_that_was_put_back_and_has_grown_again_is_told_apart(
     path: Path, tmp_path: Path, many: Counter
 ) -> None:
@@ -303,24 +278,6 @@ def test_a_vault_that_is_put_back_under_a_living_run_is_noticed_before_the_next_
     with pytest.raises(VaultError, match="older backup"):
         many.release(run, "b")
     assert many.drawn == ["a", "b"]
-
-
-def test_a_vault_of_rewards_that_was_put_back_draws_nothing(path: Path, tmp_path: Path) -> None:
-    rollback_guard, backup = Shared(), tmp_path / "backup.db"
-    mechanism = make_mechanism(1.0, bound=1.0)
-
-    def curator() -> RewardSession:
-        return RewardSession(mechanism, open_vault(f"sqlite:///{path}"), KEY, user_budget=1.0)
-
-    first = curator()
-    first.run.guarded_by(rollback_guard)
-    shutil.copyfile(path, backup)
-    first.release("0", 0.5, "Jane", -1.0)
-    shutil.copyfile(backup, path)
-    with pytest.raises(VaultError, match="older backup"):
-        first.release("1", 0.5, "Jane", -1.0)  # her budget is used up, and the vault forgot it
-    with pytest.raises(VaultError, match="older backup"):
-        curator().run.guarded_by(rollback_guard)
 
 
 # Copies -----------------------------------------------------------------------------------------
@@ -394,14 +351,6 @@ def test_a_copy_that_is_opened_while_a_head_is_shown_ends_its_publication(
     assert (counter.drawn, others.drawn) == (["a"], ["a"])
 
 
-def test_a_vault_that_moves_goes_on(path: Path, tmp_path: Path, many: Counter) -> None:
-    rollback_guard, moved = Shared(), tmp_path / "moved.db"
-    many.release(run_of(path, rollback_guard), "a")
-    shutil.move(path, moved)
-    many.release(run_of(moved, rollback_guard), "b")
-    assert many.drawn == ["a", "b"]
-
-
 def test_a_release_is_published_only_once_its_head_is_shown(path: Path, many: Counter) -> None:
     rollback_guard = Shared()
     run = run_of(path, rollback_guard)
@@ -428,14 +377,6 @@ def test_heads_are_shown_in_order_whoever_releases(path: Path, many: Counter) ->
 
 
 # Who begins, who draws --------------------------------------------------------------------------
-
-
-def test_a_run_is_joined_with_its_own_settings_only(path: Path) -> None:
-    first = run_of(path)
-    assert first.begun_here
-    assert run_of(path).run_id == first.run_id
-    with pytest.raises(VaultError, match="other settings"):
-        begin_or_join(open_vault(f"sqlite:///{path}"), KEY, {"a": 2})
 
 
 def test_what_a_host_remembers_and_the_vault_does_not_hold_is_refused(path: Path) -> None:

@@ -10,11 +10,7 @@ import numpy as np
 import pytest
 
 from privbo_plugins.algorithms.protocols import FINAL, START, START_STEP, Query, Release
-from privbo_plugins.algorithms.released_means import (
-    MeansConfig,
-    ReleasedMeans,
-    make_plan,
-)
+from privbo_plugins.algorithms.released_means import MeansConfig, ReleasedMeans, make_plan
 from privbo_plugins.algorithms.values import value_query
 from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.models import smoothing

@@ -19,25 +19,14 @@ import pytest
 
 from privbo_plugins.drawing import BAND, Picture, Series
 from privbo_plugins.page import Report, Section, Table
-from privbo_plugins.plots import (
-    FederationHistory,
-    History,
-    RewardHistory,
-    Round,
-    RowHistory,
-)
+from privbo_plugins.plots import FederationHistory, History, RewardHistory, Round, RowHistory
 from privbo_plugins.privacy.guarantee import (
     FederationGuarantee,
     Guarantee,
     LocalGuarantee,
     OutsourcedGuarantee,
 )
-from privbo_plugins.reports import (
-    federation_report,
-    records_report,
-    reward_report,
-    rows_report,
-)
+from privbo_plugins.reports import federation_report, records_report, reward_report, rows_report
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed (the viz extra)")
 

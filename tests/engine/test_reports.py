@@ -18,12 +18,7 @@ from privbo_plugins.privacy.guarantee import FederationGuarantee, LocalGuarantee
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.statement import as_html
 from privbo_plugins.privacy.subsampling import pld_epsilon
-from privbo_plugins.reports import (
-    reward_history,
-    reward_report,
-    row_history,
-    rows_report,
-)
+from privbo_plugins.reports import reward_history, reward_report, row_history, rows_report
 from privbo_plugins.sessions.broadcasts import published
 from privbo_plugins.spaces import Categorical, Float, Int, Space
 

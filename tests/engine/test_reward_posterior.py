@@ -13,11 +13,7 @@ from numpy.testing import assert_allclose
 from privbo_plugins.models import reward_posterior
 from privbo_plugins.models.kernels import RBF, Kernel, Matern52
 from privbo_plugins.models.nystrom import GrowingFeatures
-from privbo_plugins.models.reward_posterior import (
-    ArmsPosterior,
-    FeaturePosterior,
-    MixedPosterior,
-)
+from privbo_plugins.models.reward_posterior import ArmsPosterior, FeaturePosterior, MixedPosterior
 from tests.inside import features_of
 
 TOLERANCE = 1e-4

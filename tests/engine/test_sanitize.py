@@ -10,12 +10,7 @@ import pytest
 
 from privbo_plugins import sanitize
 from privbo_plugins.convert import as_losses, as_reward
-from privbo_plugins.errors import (
-    NotARewardError,
-    NotLossesError,
-    PrivacyError,
-    VaultError,
-)
+from privbo_plugins.errors import NotARewardError, NotLossesError, PrivacyError, VaultError
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.sanitize import (
     OWN_ERRORS,

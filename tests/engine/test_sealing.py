@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 pytest.importorskip("cryptography", reason="needs the federation extra, or that of Ray")
 
-from privbo_plugins.errors import PrivacyError
 from privbo_plugins.sealing import PADDED_TO, AnotherKeyError, Message, Reader
 
 LOSSES = np.random.default_rng(3).random(3000)
@@ -68,11 +67,6 @@ def test_each_message_has_a_key_of_its_own() -> None:
     one, two = (Message.to(reader.public, 0.5, "a") for _ in range(2))
     assert one.sender != two.sender
     assert one.text != two.text
-
-
-def test_a_private_key_is_never_pickled() -> None:
-    with pytest.raises(PrivacyError, match="cannot be pickled"):
-        pickle.dumps(Reader())
 
 
 NAMES = st.text(max_size=1000) | st.binary(max_size=1000) | st.integers() | st.none()

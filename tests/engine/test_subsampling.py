@@ -13,10 +13,7 @@ from scipy.integrate import quad
 from benchmarks.accountants import moments_epsilon
 from privbo_plugins.privacy.accountant import gdp_delta, gdp_epsilon
 from privbo_plugins.privacy.figures import two_decimals
-from privbo_plugins.privacy.subsampling import (
-    calibrate,
-    pld_epsilon,
-)
+from privbo_plugins.privacy.subsampling import calibrate, pld_epsilon
 
 N, T = 29, 60
 DELTA = N**-1.1
@@ -139,11 +136,7 @@ def test_what_makes_no_sense_is_refused(name: str, values: tuple[float, ...], ru
 
 
 @settings(deadline=None)
-@given(
-    epsilon=st.floats(0.2, 30),
-    delta=st.floats(1e-8, 0.2),
-    rounds=st.integers(1, 60),
-)
+@given(epsilon=st.floats(0.2, 30), delta=st.floats(1e-8, 0.2), rounds=st.integers(1, 60))
 @example(epsilon=0.6875, delta=1e-8, rounds=1)
 def test_the_noise_without_sampling_keeps_the_budget_and_is_the_least(
     epsilon: float, delta: float, rounds: int
