@@ -40,8 +40,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.baselines.private_selection import bounded_range_from_gdp
-from benchmarks.map import followed
 from benchmarks.mixed_problems import Table, filled
+from benchmarks.simulation import followed
 from benchmarks.tasks import Row, Task, carried_out
 from examples.application import Application, Parts, losses_of, parts
 from privbo_plugins import losses

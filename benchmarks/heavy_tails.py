@@ -35,13 +35,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from benchmarks.simulation import followed
 from benchmarks.tasks import Row, Task, carried_out
 from privbo_plugins import losses
 from privbo_plugins.algorithms.dp_gibo.algorithm import DPGIBO
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
 from privbo_plugins.algorithms.dp_gibo.plan import Plan, make_plan
-from privbo_plugins.algorithms.protocols import FINAL, STEP, Query, Release
-from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.spaces import Float, Space
 
 Array = NDArray[np.float64]
@@ -386,26 +385,7 @@ def arms_of(problem: str) -> Mapping[str, Arm]:
 def descend(loss_at: Loss, space: Space, plan: Plan, config: GIBOConfig, seed: int) -> Array:
     """DP-GIBO's recommendation in the unit cube; its plan, its statistics, numpy's noise."""
     algorithm = DPGIBO(config, space, seed=seed, plan=plan)
-    rng = np.random.default_rng([seed, 77])
-
-    def release(query: Query, Y: Array) -> None:
-        exact = query.offset + query.exact([Y])
-        noise = gaussian_scale(query.sensitivity, query.mu) * rng.standard_normal(exact.shape)
-        values = tuple(float(v) for v in exact + noise)
-        algorithm.observe(Release(query.kind, query.key, values, query.meta))
-
-    while algorithm.phase[0] != FINAL:
-        role, step = algorithm.phase
-        X = [algorithm.propose(slot).x for slot in range(algorithm.batch_capacity)]
-        names = [f"{role}-{step}-{slot}" for slot in range(len(X))]
-        Y = np.stack([loss_at(x) for x in X], axis=1)
-        for slot, (name, x) in enumerate(zip(names, X, strict=True)):
-            value = algorithm.value_query(name, role, step, x)
-            if value is not None:
-                release(value, Y[:, slot : slot + 1])
-        for query in algorithm.step_queries(names, X) if role == STEP else ():
-            release(query, Y)
-    return algorithm.recommendation()
+    return followed(algorithm, lambda U: np.stack([loss_at(x) for x in U], axis=1), seed)
 
 
 @cache

@@ -31,10 +31,9 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from benchmarks.problems import ArdKernelRidge, Problem, SvcDigits, digits_ard, gp_ard
+from benchmarks.simulation import followed
 from benchmarks.tasks import Row, Task, carried_out
 from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig, make_plan
-from privbo_plugins.algorithms.protocols import FINAL, START, Query, Release
-from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.spaces import Float, Space
 
 Array = NDArray[np.float64]
@@ -122,34 +121,12 @@ def _on_a_grid(problem: Problem, *cell: float) -> Array:
 
 
 def simulated(problem: Problem, config: GIBOConfig, seed: int) -> tuple[Array, int]:
-    """The recommendation of one run, (d,), and its number of planned trials.
-
-    Values of steps and of the end are not released here: no later point depends on them.
-    """
+    """The recommendation of one run, (d,), and its number of planned trials."""
     space = Space({f"x{j:02d}": Float(0.0, 1.0) for j in range(problem.d)})
     plan = make_plan(config, space, problem.n_records)
-    algorithm = DPGIBO(config, space, seed=seed, plan=plan)
-    losses, rng = unit_losses(problem), np.random.default_rng(seed)
-    while algorithm.phase[0] != FINAL:
-        role, step = algorithm.phase
-        points = [algorithm.propose(slot).x for slot in range(algorithm.batch_capacity)]
-        trials = [f"{step}/{slot}" for slot in range(len(points))]
-        columns = [losses(x) for x in points]
-        if role == START:
-            for trial, x, column in zip(trials, points, columns, strict=True):
-                query = algorithm.value_query(trial, role, step, x)
-                assert query is not None
-                algorithm.observe(_released(query, column[:, None], rng))
-        else:
-            for query in algorithm.step_queries(trials, points):
-                algorithm.observe(_released(query, np.column_stack(columns), rng))
-    return algorithm.recommendation(), plan.n_trials
-
-
-def _released(query: Query, Y: Array, rng: np.random.Generator) -> Release:
-    exact = query.exact([Y])
-    noise = gaussian_scale(query.sensitivity, query.mu) * rng.standard_normal(exact.shape)
-    return Release(query.kind, query.key, tuple(exact + noise + query.offset), query.meta)
+    algorithm, losses = DPGIBO(config, space, seed=seed, plan=plan), unit_losses(problem)
+    u = followed(algorithm, lambda U: np.column_stack([losses(x) for x in U]), seed)
+    return u, plan.n_trials
 
 
 def run(task: Task) -> Row:

@@ -46,7 +46,6 @@ import math
 import platform
 import warnings
 from collections import defaultdict
-from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -63,11 +62,11 @@ from benchmarks.baselines.private_selection import (
     selection_mu,
 )
 from benchmarks.map_problems import PARTS, Instance, instance
+from benchmarks.simulation import followed
 from benchmarks.tasks import Row, Task, carried_out
 from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig, Plan, make_plan
-from privbo_plugins.algorithms.protocols import FINAL, START, Query, Release
+from privbo_plugins.algorithms.protocols import Release
 from privbo_plugins.privacy.accountant import gdp_epsilon
-from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.spaces import Float, Space
 
 Array = NDArray[np.float64]
@@ -127,41 +126,6 @@ def gibo(problem: Instance, level: float, seed: int) -> tuple[Array, int]:
     plan, space = _plan(problem, level, config), _space(problem.d)
     algorithm = DPGIBO(config, space, seed=seed, plan=plan)
     return followed(algorithm, problem.losses, seed), plan.n_trials
-
-
-def followed(algorithm: DPGIBO, losses: Callable[[Array], Array], seed: int) -> Array:
-    """The recommendation (D,) of a new run, whose noise numpy draws.
-
-    Args:
-        algorithm: As it is made.
-        losses: From points (m, D) to the losses of all records (n_records, m).
-        seed: Drives the noise.
-    """
-    rng, values_rng = (np.random.default_rng([seed, stream]) for stream in (1, 5))
-    while algorithm.phase[0] != FINAL:
-        role, step = algorithm.phase
-        if role == START:  # one after another: a search by values reads those before
-            x = algorithm.propose(len(algorithm.state.starts)).x
-            query = algorithm.value_query(str(len(algorithm.state.starts)), role, step, x)
-            assert query is not None
-            algorithm.observe(_released(query, losses(x[None]), rng))
-            continue
-        points = np.array([algorithm.propose(slot).x for slot in range(algorithm.batch_capacity)])
-        trials = [f"{step}/{slot}" for slot in range(len(points))]
-        Y = losses(points)
-        for trial, x, y in zip(trials, points, Y.T, strict=True):
-            query = algorithm.value_query(trial, role, step, x)
-            assert query is not None
-            algorithm.observe(_released(query, y[:, None], values_rng))
-        for query in algorithm.step_queries(trials, list(points)):
-            algorithm.observe(_released(query, Y, rng))
-    return algorithm.recommendation()
-
-
-def _released(query: Query, Y: Array, rng: np.random.Generator) -> Release:
-    exact = query.exact([Y])
-    noise = gaussian_scale(query.sensitivity, query.mu) * rng.standard_normal(exact.shape)
-    return Release(query.kind, query.key, tuple(exact + noise + query.offset), query.meta)
 
 
 def means(problem: Instance, level: float, seed: int, arm: str) -> tuple[Array, int]:

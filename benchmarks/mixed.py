@@ -31,9 +31,8 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from benchmarks.mixed_problems import PROBLEMS, Table
+from benchmarks.simulation import followed
 from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig, make_plan
-from privbo_plugins.algorithms.protocols import FINAL, START, Query, Release
-from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.spaces import Categorical, Int
 
 Array = NDArray[np.float64]
@@ -50,32 +49,8 @@ def tune(problem: Table, mu: float, seed: int, given: dict[str, Any]) -> tuple[f
     config = GIBOConfig(mu=mu, **given)
     plan = make_plan(config, problem.space, problem.n_records)
     algorithm = DPGIBO(config, problem.space, seed=seed, plan=plan)
-    rng = np.random.default_rng([FIRST, seed])
-    while algorithm.phase[0] != FINAL:
-        for query in _queries(algorithm, problem):
-            algorithm.observe(_released(query, rng))
-    return _truth(problem, algorithm.recommendation()), plan.n_trials
-
-
-def _queries(algorithm: DPGIBO, problem: Table) -> list[tuple[Query, Array]]:
-    """What the next trials release; values of steps are not needed."""
-    role, step = algorithm.phase
-    if role == START:
-        x = algorithm.propose(len(algorithm.state.starts)).x
-        query = algorithm.value_query("trial", role, step, x)
-        return [] if query is None else [(query, problem.losses(x))]
-    X = [algorithm.propose(slot).x for slot in range(algorithm.batch_capacity)]
-    Y = problem.losses(np.array(X))
-    queries = algorithm.step_queries([str(slot) for slot in range(len(X))], X)
-    return [(query, Y) for query in queries]
-
-
-def _released(asked: tuple[Query, Array], rng: np.random.Generator) -> Release:
-    query, Y = asked
-    exact = np.asarray(query.exact([Y]))
-    sd = gaussian_scale(query.sensitivity, query.mu)
-    noisy = exact + sd * rng.standard_normal(exact.shape) + query.offset
-    return Release(query.kind, query.key, tuple(noisy), query.meta)
+    u = followed(algorithm, problem.losses, seed)
+    return _truth(problem, u), plan.n_trials
 
 
 def _truth(problem: Table, x: Array) -> float:

@@ -1,7 +1,7 @@
-"""Many agents in one process, for experiments and for planning a federation.
+"""Runs without hosts, for experiments: many agents in one process, and one run of DP-GIBO.
 
-Everything is as in a real one (agents, server, ledger, noise), but all agents' histories lie in
-this process: that is no protection of anything.
+Algorithms, plans and statistics are the engine's own, but all agents' histories lie in this
+process, or numpy draws the noise: that is no protection of anything.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from privbo_plugins.algorithms.dp_gibo import DPGIBO
+from privbo_plugins.algorithms.protocols import START, Query, Release
 from privbo_plugins.federation.link import Link
 from privbo_plugins.federation.participant import Participant
+from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.sessions.server import FederatedServer
 from privbo_plugins.spaces import Space
 
@@ -86,3 +89,38 @@ def simulate(
         y[:, number] = [evaluate(n, x) for n, x in enumerate(X[:, number])]
         after_round(number + 1)
     return Simulated(X, y)
+
+
+def followed(algorithm: DPGIBO, losses: Callable[[Array], Array], seed: int) -> Array:
+    """The recommendation (D,) of a new run, whose noise numpy draws: it protects nothing.
+
+    Args:
+        algorithm: As it is made.
+        losses: From points (m, D) to the losses of all records (n_records, m).
+        seed: Drives the noise.
+    """
+    rng, values_rng = (np.random.default_rng([seed, stream]) for stream in (1, 5))
+    while not algorithm.finished:
+        role, step = algorithm.phase
+        first = len(algorithm.state.starts) if role == START else 0
+        # starts one after another: a search by values reads those before
+        slots = range(first, first + 1 if role == START else algorithm.batch_capacity)
+        points = [algorithm.propose(slot).x for slot in slots]
+        trials, Y = [f"{step}/{slot}" for slot in slots], losses(np.array(points))
+        for trial, x, y in zip(trials, points, Y.T, strict=True):
+            query = algorithm.value_query(trial, role, step, x)
+            if query is not None:
+                own = rng if role == START else values_rng
+                algorithm.observe(released(query, y[:, None], own))
+        columns = dict(zip(trials, Y.T, strict=True))
+        for query in algorithm.step_queries(trials, points) if role != START else ():
+            Y = np.column_stack([columns[trial] for trial in query.trials])
+            algorithm.observe(released(query, Y, rng))
+    return algorithm.recommendation()
+
+
+def released(query: Query, Y: Array, rng: np.random.Generator) -> Release:
+    """What a query releases of the losses (n_records, m) of its trials, with numpy's noise."""
+    exact = np.asarray(query.exact([Y]))
+    noise = gaussian_scale(query.sensitivity, query.mu) * rng.standard_normal(exact.shape)
+    return Release(query.kind, query.key, tuple(exact + noise + query.offset), query.meta)

@@ -61,7 +61,7 @@ class Release:
     """A noisy statistic that is public from now on.
 
     Attributes:
-        kind: "value", "final", "gradient" or "norm".
+        kind: "value", "gradient", "norm" or "comparison".
         key: Which one of its kind.
         values: The noisy vector.
         meta: Public facts needed to learn from it.
@@ -121,19 +121,22 @@ class Comparison:
             where values are maximised, too.
         sd: Standard deviation of that estimate.
         left: Whether another point than the incumbent is recommended.
+        clip: The most that one record's difference counts for the lead; infinity for all of it.
     """
 
     incumbent: list[float]
     lead: float
     sd: float
     left: bool
+    clip: float = math.inf
 
     def __str__(self) -> str:
         if not self.left:
             return _NONE_BETTER
+        most = f", a record's difference counted up to {self.clip:.2g}"
         return (
             f"The recommendation is {self.lead:.2g} better than the incumbent (standard "
-            f"deviation {self.sd:.2g})."
+            f"deviation {self.sd:.2g}{most if math.isfinite(self.clip) else ''})."
         )
 
 
@@ -562,8 +565,8 @@ class CentralAlgorithm(Algorithm, abc.ABC):
         """
         return []
 
-    def ready(self, n_done: int) -> bool:  # noqa: ARG002
-        """Tells if so many evaluated points complete the batch of the current step."""
+    def ready(self, done: Collection[int]) -> bool:  # noqa: ARG002
+        """Tells if the evaluated slots complete the batch of the current step."""
         return False
 
     def wants_losses(self, role: str, step: int) -> bool:  # noqa: ARG002

@@ -23,7 +23,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.protocols import ATTEMPTS, FINAL, CentralAlgorithm, NoisyPlan, Query
+from privbo_plugins.algorithms.protocols import ATTEMPTS, CentralAlgorithm, NoisyPlan, Query
 from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.mechanisms import mean_of_clipped_values
 from privbo_plugins.privacy.settings import EpsilonSettings
@@ -134,9 +134,7 @@ class LossPlan(NoisyPlan):
         return "\n".join([*lines, *self._last_lines()])
 
 
-def value_query(
-    algorithm: CentralAlgorithm, trial: str, meta: Mapping[str, Any], *, final: bool = False
-) -> Query:
+def value_query(algorithm: CentralAlgorithm, trial: str, meta: Mapping[str, Any]) -> Query:
     """Makes the query that releases the mean of one trial's clipped losses.
 
     A run with mu = infinity promises nothing and clips nothing. What is not finite counts as the
@@ -146,15 +144,14 @@ def value_query(
         algorithm: With a plan that has a share of mu for it.
         trial: Whose losses are read.
         meta: Public facts stored with the release.
-        final: Whether it is the value of the recommendation, whose key does not name the trial.
     """
     low, high = algorithm.config.value_range
     plan, maximize = algorithm.plan, algorithm.maximize
     worst, private = low if maximize else high, not math.isinf(plan.mu)
     clipped = {"low": low, "high": high, "worst": worst}
     return Query(
-        kind=FINAL if final else "value",
-        key=FINAL if final else trial,
+        kind="value",
+        key=trial,
         statistic=mean_of_clipped_values if private else mean_of_values,
         settings=clipped if private else {"worst": worst, "maximize": maximize},
         sensitivity=(high - low) / plan.n_records,

@@ -14,7 +14,6 @@ from privbo_plugins.algorithms.protocols import (
     OUTSIDE,
     OUTSIDE_STEP,
     START,
-    STEP,
     CentralAlgorithm,
     Proposal,
 )
@@ -32,9 +31,9 @@ _CLEAR = 10**6
 def complete(tx: Transaction, algorithm: CentralAlgorithm) -> bool:
     """Checks whether the current step can be released (after a crash, by any worker)."""
     role, step = algorithm.phase
-    if role != STEP or algorithm.plan is None:
+    if role == START or algorithm.plan is None:
         return False
-    return algorithm.ready(sum(row.state == "done" for row in tx.trials(step=step)))
+    return algorithm.ready([row.slot for row in tx.trials(step=step) if row.state == "done"])
 
 
 def open_in(tx: Transaction, algorithm: CentralAlgorithm) -> int:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import (
     ATTEMPTS,
-    FINAL,
     CentralAlgorithm,
     CentralConfig,
     CentralPlan,
@@ -102,7 +101,7 @@ class Learnt:
         """Learns one release."""
         self.algorithm.observe(release)
         self.seq = seq
-        if release.kind in ("value", FINAL):
+        if release.kind == "value":
             self.values.append(release.values[0])
 
     def at(self, row: TrialRow, params: Mapping[str, Any]) -> bool:
@@ -279,9 +278,9 @@ class LossReader:
             else:
                 rows = tx.trials()
                 draws = {
-                    told["meta"].get("trial", key): float(told["values"][0])
+                    key: float(told["values"][0])
                     for _, kind, key, told in tx.releases_after(0)
-                    if kind == "value" or "trial" in told["meta"]
+                    if kind == "value"
                 }
             return {r.trial: shown(r, draws.get(r.trial)) for r in rows if r.value is not None}
 
@@ -328,7 +327,7 @@ class LossReader:
             releases, known = self.releases(), self._known()
             mu = {(c.kind, c.key): c.mu for c in self.ledger()}
             squares = np.cumsum([mu.get((r.kind, r.key), 0.0) ** 2 for r in releases])
-            values = [r for r in releases if r.kind in ("value", FINAL) and not self.plain]
+            values = [r for r in releases if r.kind == "value" and not self.plain]
             space, path = known.space, known.algorithm.path
             places: dict[str, Any] = {}
             if values and all("x" in release.meta for release in values):
@@ -429,9 +428,6 @@ def release_of(kind: str, key: str, payload: Mapping[str, Any]) -> Release:
 def draw_of(tx: Transaction, row: TrialRow) -> float | None:
     """Returns the noisy draw that is a trial's own."""
     own = tx.released("value", row.trial)
-    if own is None:
-        last = tx.released(FINAL, FINAL)
-        own = last if last is not None and last["meta"].get("trial") == row.trial else None
     return None if own is None else float(own["values"][0])
 
 

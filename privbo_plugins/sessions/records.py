@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import (
     ATTEMPTS,
-    STEP,
+    START,
     CentralConfig,
     Proposal,
     Query,
@@ -321,7 +321,7 @@ class Session(LossReader):
         if wanted:
             tx.put_losses(trial, y)
         tx.finish(trial, x, value)
-        own = release is not None and release.meta.get("trial", release.key) == trial
+        own = release is not None and release.key == trial
         draw = release.values[0] if release is not None and own else None
         told = Published(value, role, step, None if draw == value else draw, query is None)
         return told, wanted and places.complete(tx, algorithm)
@@ -333,7 +333,7 @@ class Session(LossReader):
         with self._transaction() as tx:
             known = self._known()
             role, step = known.algorithm.phase
-            if role != STEP or known.n_records is None:
+            if role == START or known.n_records is None:
                 return
             done = [row for row in tx.trials(step=step) if row.state == "done"]
             held = set(tx.held())

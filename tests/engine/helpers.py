@@ -97,7 +97,7 @@ def run_steps(
     gradients = []
     while not until(algorithm):
         trials, X, slot = [], [], 0
-        while not algorithm.ready(slot):
+        while not algorithm.ready(range(slot)):
             proposal = algorithm.propose(slot)
             name = f"{proposal.step}/{slot}"
             archive[name] = losses(proposal.x)

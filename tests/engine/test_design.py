@@ -198,11 +198,11 @@ def test_remembered_points_make_the_next_batch_by_tolerance_smaller() -> None:
         noise_ratio=LAM, value_share=0.0, clipping_norm=1.0, step_size=0.01,
     )  # fmt: skip
     algorithm = start(config, cube(2), 50)
-    full = next(b for b in range(1, 20) if algorithm.ready(b))
+    full = next(b for b in range(1, 20) if algorithm.ready(range(b)))
     X = [algorithm.propose(slot).x for slot in range(full)]
     (query,) = algorithm.step_queries([f"t{j}" for j in range(full)], X)
     algorithm.observe(Release("gradient", "0", (0.001, 0.001), query.meta))
-    fewer = next(b for b in range(1, 20) if algorithm.ready(b))
+    fewer = next(b for b in range(1, 20) if algorithm.ready(range(b)))
     assert 1 <= fewer < full
     old = np.array([x for _, x in algorithm.state.remembered])
     new = np.array([algorithm.propose(slot).x for slot in range(fewer)])

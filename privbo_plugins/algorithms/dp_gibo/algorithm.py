@@ -10,8 +10,13 @@ Notation:
     B        clipping norm                                               scalar
     g        mean of clipped rows of G = Y W, released with noise        (d,)
              (2 B sqrt(T) / (n mu_g)) N(0, I)
+    B_c      clip of one record's difference of two losses               scalar
     D, d     all and numeric coordinates
     =======  ==========================================================  ========
+
+A run ends with two trials, at theta and at the incumbent, and one release: the mean of
+y(incumbent) - y(theta), clipped to [-B_c, B_c]. The recommendation leaves the incumbent only if
+that mean lies clearly above zero.
 
 :mod:`privbo_plugins.algorithms.dp_gibo.batches` has the rest of the notation. The object reads
 releases only. Raw losses pass through the statistics that its queries name, and are never kept
@@ -21,7 +26,7 @@ here.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +42,7 @@ from privbo_plugins.algorithms.dp_gibo.batches import (
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
 from privbo_plugins.algorithms.dp_gibo.plan import (
     Plan,
+    compares,
     judges_by_values,
     leaving_margin,
     make_plan,
@@ -52,6 +58,7 @@ from privbo_plugins.algorithms.protocols import (
     START_STEP,
     STEP,
     CentralAlgorithm,
+    Comparison,
     Proposal,
     Query,
     Release,
@@ -60,9 +67,12 @@ from privbo_plugins.algorithms.protocols import (
 from privbo_plugins.algorithms.values import SMALLEST, value_query
 from privbo_plugins.models.estimates import Estimator
 from privbo_plugins.models.gaussian_process import gradient_weights
+from privbo_plugins.privacy.mechanisms import clip_values, mean_of_clipped_rows
 from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
+
+COMPARISON = "comparison"
 
 _START_MARGIN = 2.0
 """Lead of another start over the first, in units of the noise's expected best, to be taken."""
@@ -74,20 +84,46 @@ _NORM_RATE = 1.5
 """Speed of an adaptive norm, in log units per unit of fraction."""
 
 
+_SURE = 1.28
+"""Standard deviations above zero at which the incumbent is left: once in ten without a gain, and
+the end of a run is seldom worse."""
+
+_HARMLESS = 0.01
+"""A loss of so many widths of the range would harm little: leaving asks for so much less."""
+
+
+def mean_of_clipped_differences(
+    blocks: Iterable[Array], clipped: Mapping[str, float] | None, B: float
+) -> Array:
+    """Mean of y_1 - y_2 clipped to [-B, B], shape (1,); replace-one sensitivity 2B/n.
+
+    Args:
+        blocks: Blocks of two trials' losses, shape (n_block, 2) each.
+        clipped: Arguments of :func:`~privbo_plugins.privacy.mechanisms.clip_values`, which comes
+            first, so that a loss that is not finite counts as the worst; None where mu = infinity.
+        B: The most that one record's difference counts.
+    """
+    both = blocks if clipped is None else (clip_values(Y, **clipped) for Y in blocks)
+    return mean_of_clipped_rows((Y[:, :1] - Y[:, 1:] for Y in both), B)
+
+
 def words(config: GIBOConfig, plan: Plan | None) -> Words:
     """Describes the released statistics, and their noise once planned, for the guarantee."""
     statistics = "means of per-record gradients clipped in L2 norm, on means of clipped values"
+    compared = " and on the mean clipped difference of two trials' losses" * compares(config)
     if plan is not None and plan.n_searched and not plan.n_steps:
         return Words(
-            "means of clipped values, one a trial",
+            "means of clipped values, one a trial," + compared,
             {
                 "N": plan.n_trials,
                 "value_range": config.value_range,
                 "value_noise": plan.value_noise,
+                "comparison_noise": plan.comparison_noise,
             },
         )
     if config.adaptive:
         statistics += ", on fractions of records within the norm"
+    statistics += "," * bool(compared) + compared
     planned = None if plan is None or config.adaptive else plan.clipping_norm
     parameters: dict[str, Any] = {
         "clipping_norm": planned or config.clipping_norm or "planned with the first trial",
@@ -100,6 +136,7 @@ def words(config: GIBOConfig, plan: Plan | None) -> Words:
             "b": plan.batch_size,
             "gradient_noise": adaptive if config.adaptive else plan.gradient_noise,
             "value_noise": plan.value_noise,
+            "comparison_noise": plan.comparison_noise,
         }
     return Words(statistics, parameters)
 
@@ -169,10 +206,8 @@ class DPGIBO(CentralAlgorithm):
 
     @property
     def finished(self) -> bool:
-        """True once the recommendation has been evaluated (or values are never released)."""
-        if self.phase[0] != FINAL:
-            return False
-        return self.state.final is not None or self.config.value_share == 0
+        """True once the end of the run has been compared with the incumbent, if it is to be."""
+        return self.phase[0] == FINAL and (self.state.lead is not None or not self._to_compare)
 
     @property
     def batch_capacity(self) -> int:
@@ -180,7 +215,7 @@ class DPGIBO(CentralAlgorithm):
         role = self.phase[0]
         if role == START:
             return self._planned_starts
-        return len(self.batches.current().X) if role == STEP else 1
+        return len(self.batches.current().X) if role == STEP else 2
 
     def propose(
         self, slot: int, out: Sequence[Array] = (), failed: Sequence[Array] = ()
@@ -193,10 +228,25 @@ class DPGIBO(CentralAlgorithm):
                 x = self._search.next(slot, told, out, failed)
                 return Proposal(role, step, slot, x)
             return Proposal(role, step, slot, self.space.snap(self._starts.at(slot)))
+        if role == FINAL and self.finished:
+            return Proposal(role, step, slot, self.recommendation())
+        if role == FINAL and slot % 2 == 1:
+            return Proposal(role, step, slot, self._first)
         x = self.state.centre
         if role == STEP:
             x[self.space.numeric] = self.batches.point(slot)
         return Proposal(role, step, slot, self.space.snap(x))
+
+    @property
+    def _first(self) -> Array:
+        """The point to be beaten, shape (D,): the incumbent, or the middle."""
+        return self.space.snap(self._starts.at(0) if self.incumbent is None else self.incumbent)
+
+    @property
+    def _to_compare(self) -> bool:
+        """Tells if theta is another point than the incumbent, and values may be released."""
+        end = self.space.snap(self.state.centre)
+        return self.config.value_share > 0 and not np.allclose(end, self._first)
 
     @property
     def _searches(self) -> bool:
@@ -213,21 +263,16 @@ class DPGIBO(CentralAlgorithm):
         meta: dict[str, Any] = {
             "role": role, "step": step, "reserve": reserve, "x": np.asarray(x).tolist()
         }  # fmt: skip
-        if role == FINAL:
-            meta["trial"] = trial  # its key does not say whose value it is
-        return value_query(self, trial, meta, final=role == FINAL)
+        return value_query(self, trial, meta)
 
     def _reserve(self, role: str, step: int) -> bool | None:
         """Says if the reserve pays for a value (True) or the plan (False); None if neither can."""
         state, plan = self.state, self._plan
-        if role == FINAL:
-            return False if state.final is None else None
         if role == START:
             planned = len(state.starts) < self._planned_starts
         else:
-            planned = step == state.step and (
-                len(state.step_values.get(str(step), [])) < plan.batch_size
-            )
+            most = 2 if role == FINAL else plan.batch_size
+            planned = step == state.step and len(state.step_values.get(str(step), [])) < most
         if planned:
             return False
         return True if state.extras < self.config.extra_values else None
@@ -243,10 +288,8 @@ class DPGIBO(CentralAlgorithm):
             return self.fallback_value(role, step) if release is None else release.values[0]
         return self._estimator.at(x, self.state.values, own)
 
-    def fallback_value(self, role: str, step: int) -> float:
+    def fallback_value(self, role: str, step: int) -> float:  # noqa: ARG002
         """Value of a trial without a release of its own: a mean of earlier releases."""
-        if role == FINAL and self.state.final is not None:
-            return self.state.final
         values = self.state.step_values.get(str(step))
         if not values:
             released = (vs[-1:] for vs in reversed(self.state.step_values.values()) if vs)
@@ -255,24 +298,33 @@ class DPGIBO(CentralAlgorithm):
 
     def wants_losses(self, role: str, step: int) -> bool:
         """Tells if a trial's losses are still needed once its value is released."""
+        if role == FINAL:
+            return self.phase == (role, step) and not self.finished
         return role == STEP and step == self.state.step and self.space.d > 0
 
-    def ready(self, n_done: int) -> bool:
-        """Tells if so many evaluated points complete the batch of the current step."""
-        return n_done >= len(self.batches.current().X)
+    def ready(self, done: Collection[int]) -> bool:
+        """Tells if the evaluated slots complete the batch of the current step."""
+        if self.phase[0] == FINAL:
+            return not self.finished and {slot % 2 for slot in done} == {0, 1}
+        return self.phase[0] == STEP and len(done) >= len(self.batches.current().X)
 
     def remembered_after(self, last: Query) -> list[tuple[str, list[float]]]:
         """(trial, x) of the points whose losses are still needed after a gradient release."""
-        if last.meta["step"] + 1 == self._plan.n_steps:
+        if last.meta["step"] + 1 >= self._plan.n_steps:
             return []
         return self._trimmed([*self.state.remembered, *last.meta["points"]])
 
     def step_queries(
         self, trials: Sequence[str], X: Sequence[Array], held: Collection[str] | None = None
     ) -> list[Query]:
-        """The gradient (and the running quantile) once a batch of the current step is done."""
-        if self.phase[0] != STEP or not self.ready(len(trials)):
+        """The gradient (and the running quantile) once a batch of the current step is done.
+
+        At the end, the comparison with the incumbent.
+        """
+        if not self.ready(range(len(trials))):
             return []
+        if self.phase[0] == FINAL:
+            return [self._comparison_query(trials, X)]
         plan, t, B = self._plan, self.state.step, self.state.B
         points = np.array(X)
         new = points[:, self.space.numeric]
@@ -306,6 +358,28 @@ class DPGIBO(CentralAlgorithm):
         )
         return [norm, gradient]
 
+    def _comparison_query(self, trials: Sequence[str], X: Sequence[Array]) -> Query:
+        """How much better than the incumbent theta is, where the host evaluated them."""
+        points = (self._first, self.space.snap(self.state.centre))
+        far = np.array([[np.abs(x - point).sum() for x in X] for point in points])
+        end = int(far[1].argmin())
+        incumbent = int(np.where(np.arange(len(X)) == end, np.inf, far[0]).argmin())
+        low, high = self.config.value_range
+        worst, B = (low if self.maximize else high), self._plan.comparison_clip
+        return Query(
+            COMPARISON,
+            key=COMPARISON,
+            statistic=mean_of_clipped_differences,
+            trials=(trials[incumbent], trials[end])[:: int(self._sign)],
+            settings={
+                "clipped": None if math.isinf(B) else {"low": low, "high": high, "worst": worst},
+                "B": B,
+            },
+            sensitivity=2.0 * B / self._plan.n_records if math.isfinite(B) else 0.0,
+            mu=self._plan.mu_comparison,
+            meta={"step": self.state.step, "end": list(X[end]), "incumbent": list(X[incumbent])},
+        )
+
     def _centre(self, X: Array) -> tuple[Array, dict[str, float]]:
         """c, with coordinates that the host held fixed for the whole batch put where they were."""
         batch = self.batches.current()
@@ -322,10 +396,15 @@ class DPGIBO(CentralAlgorithm):
         Raises:
             ValueError: If the kind is not one of this algorithm's.
         """
-        if release.kind in ("value", FINAL):
+        if release.kind == "value":
             self._observe_value(release)
         elif release.kind == "gradient":
             self._observe_gradient(release)
+        elif release.kind == COMPARISON:
+            self.state.lead = release.values[0]
+            self.state.compared = [list(release.meta[name]) for name in ("incumbent", "end")]
+            if self._stays:
+                self.state.path.append(self.state.compared[0])
         elif release.kind == "norm":
             # Andrew et al. 2021, eq. 2: geometric updates towards a quantile.
             excess = _NORM_RATE * (release.values[0] - _NORM_QUANTILE)
@@ -339,8 +418,6 @@ class DPGIBO(CentralAlgorithm):
         self.state.values.append((list(release.meta["x"]), value))
         if release.meta["reserve"]:
             self.state.extras += 1
-        elif role == FINAL:
-            self.state.final = value
         elif role == START:
             self.state.starts.append((list(release.meta["x"]), value))
             self._learn_start()
@@ -361,15 +438,16 @@ class DPGIBO(CentralAlgorithm):
         """The least released value; others must beat the first start by more than the noise.
 
         The least of K equal values under noise lies about sqrt(2 ln K) standard deviations low,
-        and the first start is the centre (or the user's own guess).
+        and the first start is the incumbent.
         """
         if self._searches:
             return self._search.best(self.state.values)
-        K = len(self.state.starts)
-        margin = _START_MARGIN * self._noise * math.sqrt(2.0 * math.log(K))
+        starts = [(self._sign * value, x) for x, value in self.state.starts]
+        margin = _START_MARGIN * self._noise * math.sqrt(2.0 * math.log(len(starts)))
         margin += leaving_margin(self.config, self.space.d)
-        first, *others = [(self._sign * value, x) for x, value in self.state.starts]
-        best = min(others, key=lambda start: start[0], default=first)
+        incumbent = self._first
+        first = next((start for start in starts if np.allclose(start[1], incumbent)), starts[0])
+        best = min(starts, key=lambda start: start[0])
         return best[1] if best[0] + margin < first[0] else first[1]
 
     def _begin(self, theta: list[float]) -> None:
@@ -409,14 +487,37 @@ class DPGIBO(CentralAlgorithm):
     def recommendation(self) -> Array:
         """Theta of the latest release, shape (D,); the best start so far before the first step.
 
+        In the end, and as long as nothing was compared with an incumbent that was given, the
+        incumbent, unless theta is clearly better.
+
         Raises:
             ValueError: If nothing has been released yet.
         """
-        if self.state.theta is not None:
-            return self.space.snap(self.state.centre)
-        if not self.state.starts:
+        if self.state.lead is not None:
+            return self.space.snap(np.array(self.state.compared[0 if self._stays else 1]))
+        if self.state.theta is None and not self.state.starts:
             raise ValueError("There is nothing to recommend yet: nothing has been released.")
-        return self.space.snap(np.array(self._best_start()))
+        if self.incumbent is not None:
+            return self._first
+        return self.space.snap(np.array(self.state.theta or self._best_start()))
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """The released mean of clipped differences, once there is one."""
+        if self.state.lead is None:
+            return None
+        plan, incumbent = self._plan, self.state.compared[0]
+        stays, clip = self._stays, plan.comparison_clip
+        lead = 0.0 if stays else self.state.lead
+        return Comparison(incumbent, lead, plan.comparison_noise, not stays, clip)
+
+    @property
+    def _stays(self) -> bool:
+        """Tells if the comparison keeps the incumbent."""
+        plan, (low, high) = self._plan, self.config.value_range
+        harmless = _HARMLESS * plan.comparison_clip / (high - low)
+        lead = self.state.lead or 0.0
+        return not lead > max(_SURE * plan.comparison_noise - harmless, 0.0)
 
     @property
     def _plan(self) -> Plan:

@@ -7,11 +7,12 @@ Notation:
     ======  ============================================================
     n       validation records
     d       numeric coordinates
-    mu      total budget; mu² = mu_g² + mu_v² + mu_b²
+    mu      total budget; mu² = mu_g² + mu_v² + mu_b² + mu_c²
     T, b    steps, and points a step
     K       start points
     S       points chosen by the values released before them; 0 in descent alone
-    M       planned value releases, K + S + T b + 1 + extra_values
+    M       planned value releases, K + S + T b + 2 + extra_values
+    B_c     clip of one record's difference in the comparison with the incumbent
     B, C    clipping norm; width of the range of values
     nu      a step's noise over B, 2 sqrt(T d) / (n mu_g): its expected length
     l       length-scale, unit-cube units
@@ -26,6 +27,11 @@ Pairs +- around the centre cancel even terms of the loss, among them the curvatu
 takes for slope; 2 d points instead of d + 1 cost trials but no privacy, so that a run has fewer
 steps and as many trials. With many coordinates the direction is mostly noise, so the way of all
 steps together is bounded.
+
+The last two trials are the end and the incumbent, whose clipped per-record differences are
+compared by a release of their own (:mod:`privbo_plugins.algorithms.dp_gibo.algorithm`). Clipped to
+a tenth of the range, differences of a few hundredths keep their size, and large ones their sign,
+with a tenth of the noise.
 
 With few numeric parameters and so much budget that a released value has little noise, descent is
 given up for a search by values (:mod:`privbo_plugins.algorithms.dp_gibo.value_search`): the points
@@ -100,12 +106,23 @@ _PRECISE = 0.012
 _TELLING = 0.5
 """Largest noise of a value, in widths of the range, from which values together tell a plateau."""
 
-_FOR_EITHER = {"mu", "n_trials", "extra_values", "loss_bound", "training_mu", "incumbent"}
+_FOR_EITHER = {
+    "mu", "epsilon", "delta", "n_trials", "extra_values", "loss_bound", "training_mu", "incumbent"
+}  # fmt: skip
 """Settings that say nothing of descent; any other setting that is given plans descent."""
 
 _NOT_COMPARED = (
     "not measured with choices (docs/dp-gibo.md has DP-GIBO beside TPE without privacy)"
 )
+
+_COMPARED = 0.1
+"""Share of mu² for the comparison with the incumbent."""
+
+_COMPARISON_CLIP = 0.1
+"""B_c / C."""
+
+LAST = 2
+"""Trials of the comparison."""
 
 _DROWNING = 0.5
 """Noise of a step's gradient, in clipping norms, from which a warning is due."""
@@ -128,6 +145,9 @@ class Plan(LossPlan):
         mu_norm: Spent on each update of an adaptive norm; 0 otherwise.
         gradient_noise: Standard deviation a coordinate of a released gradient, at the first B.
         value_noise: Standard deviation of a released value.
+        mu_comparison: Spent on the comparison with the incumbent; 0 without one.
+        comparison_noise: Standard deviation of that release.
+        comparison_clip: B_c.
         clipping_norm: B at the start.
         step_size: eta, unit-cube units.
         training_mu: Charged to the training records for each training; None if nothing is.
@@ -150,6 +170,9 @@ class Plan(LossPlan):
     value_noise: float
     clipping_norm: float
     step_size: float
+    mu_comparison: float = 0.0
+    comparison_noise: float = 0.0
+    comparison_clip: float = 0.0
     training_mu: float | None = None
     lengthscale: float = LENGTHSCALE
     n_searched: int = 0
@@ -157,15 +180,15 @@ class Plan(LossPlan):
 
     @property
     def n_trials(self) -> int:
-        """Planned trials, K + S + T b + 1; without released values the last is not evaluated."""
+        """Planned trials, K + S + T b + 2; without released values nothing is compared."""
         evaluated = self.n_starts + self.n_searched + self.n_steps * self.batch_size
-        return evaluated + (self.n_values > 0)
+        return evaluated + LAST * (self.n_values > 0)
 
     @property
     def turns(self) -> int:
         """Trials that run one after another: start points and searched ones, steps, the last."""
         begun, batch = self.n_starts + self.n_searched, math.ceil(self.batch_size / self.n_workers)
-        last = self.n_values > 0
+        last = math.ceil(LAST / self.n_workers) if self.n_values else 0
         return math.ceil(begun / self.n_workers) + self.n_steps * batch + last
 
     @property
@@ -200,7 +223,8 @@ class Plan(LossPlan):
 
     def _lines(self) -> list[str]:
         last = [
-            "  1 trial at the recommendation",
+            "  2 trials, at the end and at the incumbent, whose difference is released with noise "
+            f"of sd {self.comparison_noise:.3g} (mu={not_below(self.mu_comparison, 3)})",
             f"  {self.n_values} released values with noise of sd {self.value_noise:.3g} each "
             f"(mu={not_below(self.mu_value, 3)})",
         ]
@@ -246,7 +270,7 @@ def plan_starts(config: GIBOConfig, space: Space) -> int:
     usual = _usual_starts(config, d)
     if not selects_choices(config, space):
         return usual
-    trials = config.n_trials or _STARTS + _STEPS * (d + 1) + 1
+    trials = config.n_trials or _STARTS + _STEPS * (d + 1) + LAST
     return choices.starts(space, usual, trials)
 
 
@@ -262,7 +286,7 @@ def _usual_starts(config: GIBOConfig, d: int) -> int:
         return 0
     wanted = _STARTS if d > 0 else 20
     if config.n_trials is not None:
-        share = config.n_trials - 1 if d == 0 else config.n_trials // 4
+        share = config.n_trials - LAST if d == 0 else config.n_trials // 4
         wanted = max(1, min(wanted, share) if d > 0 else share)
     return wanted
 
@@ -313,7 +337,7 @@ def plan_pairs(config: GIBOConfig, d: int, K: int) -> int:
     """T of steps of 2 d trials, in as many trials as 25 steps of d + 1 make; 0 without pairs."""
     if d < _PAIRED_FROM or not plans_designs(config):
         return 0
-    room = math.inf if config.n_trials is None else (config.n_trials - K - 1) // (2 * d)
+    room = math.inf if config.n_trials is None else (config.n_trials - K - LAST) // (2 * d)
     T = int(min(_STEPS * (d + 1) // (2 * d), room))
     return T if T >= _FEWEST_PAIRED else 0
 
@@ -336,8 +360,8 @@ def selects_choices(config: GIBOConfig, space: Space) -> bool:
 
 
 def plan_search(config: GIBOConfig, space: Space, n_records: int, K: int, steps: int) -> int:
-    """S of K + steps + 1 trials; the trials that are left are those of descent."""
-    d, trials = space.d, K + steps + 1
+    """S of K + steps + 2 trials; the trials that are left are those of descent."""
+    d, trials = space.d, K + steps + LAST
     if not reads_values(config, space):
         return 0
     if d == 0:
@@ -360,6 +384,11 @@ def judges_by_values(config: GIBOConfig, space: Space, plan: Plan | None) -> boo
         return False
     low, high = config.value_range
     return plan.value_noise <= _TELLING * (high - low)
+
+
+def compares(config: GIBOConfig) -> bool:
+    """Tells if a run ends with a comparison: where values may be released at all."""
+    return config.value_share > 0
 
 
 def plan_norm(config: GIBOConfig, nu: float) -> float:
@@ -389,17 +418,18 @@ def plan_steps(config: GIBOConfig, d: int, b: int, K: int) -> int:
     if d == 0:
         return 0
     T = _STEPS if config.n_steps is None else config.n_steps
-    room = T if config.n_trials is None else (config.n_trials - K - 1) // b
+    last = LAST * compares(config)
+    room = T if config.n_trials is None else (config.n_trials - K - last) // b
     if config.n_steps is not None and T > room:
         raise ValueError(
-            f"n_steps={T} and n_trials={config.n_trials} exclude each other: {K + T * b + 1} "
+            f"n_steps={T} and n_trials={config.n_trials} exclude each other: {K + T * b + last} "
             "trials are needed. Lower n_steps or raise n_trials."
         )
     T = min(T, room)
     if T < 1:
         raise ValueError(
             f"n_trials={config.n_trials} leaves no room for one step of {b} trials after {K} "
-            f"start points and the last trial: at least {K + b + 1} are needed."
+            f"start points and before the {last} last trials: at least {K + b + last} are needed."
         )
     return T
 
@@ -422,12 +452,13 @@ def make_plan(config: GIBOConfig, space: Space, n_records: int) -> Plan:
         2
     """
     d, (K, S, T, b, paired) = space.d, _counts(config, space, n_records)
-    M = K + S + T * b + 1 + config.extra_values if config.value_share > 0 else 0
-    mu_gradient, mu_value, mu_norm = _shares(config, T, M, S)
+    M = K + S + T * b + LAST + config.extra_values if compares(config) else 0
+    mu_gradient, mu_value, mu_norm, mu_comparison = _shares(config, T, M, S)
     check_share(mu_norm or math.inf)
     nu = _noise(2 / n_records, mu_gradient) * math.sqrt(d)
     B = plan_norm(config, nu)
     low, high = config.value_range
+    B_c = math.inf if math.isinf(config.mu) else _COMPARISON_CLIP * (high - low)
     return Plan(
         n_records=n_records,
         d=d,
@@ -441,6 +472,9 @@ def make_plan(config: GIBOConfig, space: Space, n_records: int) -> Plan:
         mu_norm=mu_norm,
         gradient_noise=_noise(2 * B / n_records, mu_gradient),
         value_noise=_noise((high - low) / n_records, mu_value),
+        mu_comparison=mu_comparison,
+        comparison_noise=_noise(2 * B_c / n_records, mu_comparison),
+        comparison_clip=B_c,
         clipping_norm=B,
         step_size=config.step_size or _default_step_size(config, d, T),
         training_mu=config.training_mu,
@@ -465,14 +499,20 @@ def _noise(sensitivity: float, mu: float) -> float:
     return gaussian_scale(sensitivity, mu) if mu else 0.0
 
 
-def _shares(config: GIBOConfig, T: int, M: int, S: int) -> tuple[float, float, float]:
-    """Mu of each gradient, value and update of the norm; squares of all add up to the budget's."""
+def _shares(config: GIBOConfig, T: int, M: int, S: int) -> tuple[float, float, float, float]:
+    """Mu of each gradient, value and update of the norm, and of the comparison.
+
+    The comparison is paid first, the others share the rest; squares of all add up to the budget's.
+    """
+    compared = _COMPARED if M else 0.0
+    rest = config.mu * math.sqrt(1 - compared)
     norm_share = NORM_SHARE if config.adaptive and T > 0 else 0.0
     value_share = (choices.HALF if S else config.value_share) if T > 0 else 1.0
-    mu_gradient = config.mu * math.sqrt((1 - value_share - norm_share) / T) if T else 0.0
-    mu_value = config.mu * math.sqrt(value_share / M) if M else 0.0
-    mu_norm = config.mu * math.sqrt(norm_share / T) if norm_share else 0.0
-    return mu_gradient, mu_value, mu_norm
+    mu_gradient = rest * math.sqrt((1 - value_share - norm_share) / T) if T else 0.0
+    mu_value = rest * math.sqrt(value_share / M) if M else 0.0
+    mu_norm = rest * math.sqrt(norm_share / T) if norm_share else 0.0
+    mu_comparison = config.mu * math.sqrt(compared) if compared else 0.0
+    return mu_gradient, mu_value, mu_norm, mu_comparison
 
 
 def _default_step_size(config: GIBOConfig, d: int, T: int) -> float:
