@@ -1,7 +1,5 @@
 """optuna-dashboard as people see it: served to a browser, or asked for its answers alone."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import io
@@ -13,9 +11,7 @@ import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from wsgiref.util import setup_testing_defaults
 
@@ -34,12 +30,12 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
 
 
 class _Silent(WSGIRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format, *args):
         pass
 
 
 @contextlib.contextmanager
-def served(storage: Any) -> Iterator[str]:
+def served(storage):
     """The dashboard's address on this machine."""
     board = pytest.importorskip("optuna_dashboard", reason="it is not installed (dev extra)")
     with make_server("127.0.0.1", 0, board.wsgi(storage), _Server, _Silent) as server:
@@ -52,14 +48,14 @@ def served(storage: Any) -> Iterator[str]:
             thread.join()
 
 
-def answers(storage: Any, study_id: int) -> dict[str, bytes]:
+def answers(storage, study_id):
     """What the dashboard answers about one study, by path; nothing is served."""
     board = pytest.importorskip("optuna_dashboard", reason="it is not installed (dev extra)")
     app, found = board.wsgi(storage), {}
     for page in _PAGES:
         path = page.format(id=study_id)
-        told: list[str] = []
-        request: dict[str, Any] = {"PATH_INFO": path, "wsgi.errors": io.StringIO()}
+        told = []
+        request = {"PATH_INFO": path, "wsgi.errors": io.StringIO()}
         setup_testing_defaults(request)
         body = app(request, lambda status, headers, *_, told=told: told.append(status))
         found[path] = b"".join(body)
@@ -74,10 +70,10 @@ class Browser:
         socket: Connected to the tab.
     """
 
-    def __init__(self, socket: Any) -> None:
+    def __init__(self, socket):
         self._socket, self._calls = socket, 0
 
-    def _call(self, method: str, **given: Any) -> Any:
+    def _call(self, method, **given):
         self._calls += 1
         self._socket.send(json.dumps({"id": self._calls, "method": method, "params": given}))
         while (told := json.loads(self._socket.recv())).get("id") != self._calls:
@@ -85,12 +81,12 @@ class Browser:
         assert "error" not in told, told["error"]
         return told["result"]
 
-    def _eval(self, script: str) -> Any:
+    def _eval(self, script):
         told = self._call("Runtime.evaluate", expression=script, returnByValue=True)
         assert "exceptionDetails" not in told, told["exceptionDetails"]
         return told["result"].get("value")
 
-    def text(self, address: str, *awaited: str) -> str:
+    def text(self, address, *awaited):
         """The text of a page, once it shows all that is waited for."""
         self._call("Page.navigate", url="about:blank")  # nothing of the page before is read
         self._call("Page.navigate", url=address)
@@ -103,7 +99,7 @@ class Browser:
             missing = [piece for piece in awaited if piece not in shown]
         return self._shown()
 
-    def _shown(self) -> str:
+    def _shown(self):
         """Texts of HTML and, after it, of pictures, which are cut in lines by their drawer."""
         return str(
             self._eval(
@@ -113,7 +109,7 @@ class Browser:
             )
         )
 
-    def beyond(self, address: str, width: int, *, dark: bool = False) -> int:
+    def beyond(self, address, width, *, dark=False):
         """How many pixels of a page lie beside a window of that width, as a phone has it."""
         self._call("Emulation.setDeviceMetricsOverride", width=width, height=HEIGHT,
                    deviceScaleFactor=1, mobile=width < 600)  # fmt: skip
@@ -127,11 +123,11 @@ class Browser:
             time.sleep(0.05)
         return int(self._eval("document.scrollingElement.scrollWidth")) - width
 
-    def ids(self) -> set[str]:
+    def ids(self):
         """Names of the page's elements."""
         return set(self._eval("[...document.querySelectorAll('[id]')].map(e => e.id)"))
 
-    def picture(self, name: str, first: str = "body") -> None:
+    def picture(self, name, first="body"):
         """Keeps a picture of the window for the documentation, where SCREENSHOTS is set."""
         if "SCREENSHOTS" not in os.environ:
             return
@@ -144,7 +140,7 @@ class Browser:
 
 
 @contextlib.contextmanager
-def browser(folder: Path) -> Iterator[Browser]:
+def browser(folder):
     """A browser with a new profile; skips where there is none."""
     websocket = pytest.importorskip("websocket", reason="websocket-client is not installed")
     program = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
@@ -169,7 +165,7 @@ def browser(folder: Path) -> Iterator[Browser]:
             process.terminate()
 
 
-def _port(file: Path, process: subprocess.Popen[bytes]) -> int:
+def _port(file, process):
     """Where the browser listens, once it has written that down."""
     until = time.monotonic() + PATIENCE
     while not (file.exists() and len(file.read_text().splitlines()) > 1):

@@ -8,9 +8,9 @@ capability or its proof cannot go unnoticed.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tests.contracts import pages
 
@@ -53,25 +53,25 @@ class Hosted(NamedTuple):
     on_ray: Sequence[str]
 
 
-_TABLES: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+_TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 
 
-def _rows(part: str) -> list[Row]:
+def _rows(part):
     return [Row(**row) for row in _TABLES[part]]
 
 
 SYSTEMS = [Hosted(**system) for system in _TABLES["systems"]]
 USES, PROMISES, COMMANDS = map(_rows, ("uses", "promises", "commands"))
-EXAMPLES: dict[str, str] = _TABLES["examples"]
+EXAMPLES = _TABLES["examples"]
 """Programs of examples/ by name: the demos of every system, and the applications."""
 
 
-def rows() -> list[Row]:
+def rows():
     """Every row but those of the systems."""
     return [*USES, *PROMISES, *COMMANDS]
 
 
-def proofs() -> Iterator[str]:
+def proofs():
     """Every proof that a table names, a path in tests/."""
     for one in SYSTEMS:
         yield from (*one.on_optuna, *one.on_ray)
@@ -80,16 +80,16 @@ def proofs() -> Iterator[str]:
     yield from EXAMPLES.values()
 
 
-def _links(named: Sequence[str]) -> str:
+def _links(named):
     files = dict.fromkeys(proof.partition(": ")[0] for proof in named)
     return ", ".join(f"[{Path(file).stem}](../tests/{file})" for file in files)
 
 
-def _names(row: Row) -> str:
+def _names(row):
     return ", ".join(f"`{name}`" for name in row.names)
 
 
-def _of_the_hosts() -> str:
+def _of_the_hosts():
     """What of Optuna and Ray Tune is tried with every system, by the names of the matrices."""
     from tests.contracts import optuna_matrix, tune_matrix
 
@@ -98,12 +98,12 @@ def _of_the_hosts() -> str:
         ("Optuna", optuna_matrix.ROWS, "contracts/test_optuna_matrix.py"),
         ("Ray Tune", tune_matrix.ROWS, "raytune_searchers/test_tune_matrix.py"),
     ):
-        found: list[str] = [one.name for one in matrix]
+        found = [one.name for one in matrix]
         lines.append([host, ", ".join(found), _links([file])])
     return pages.table(["host", "tried with every system", "test"], lines)
 
 
-def table() -> str:
+def table():
     """All tables in Markdown."""
     systems = [
         [f"`{s.what}`: {s.system}", f"`{s.optuna}`: {_links(s.on_optuna)}",

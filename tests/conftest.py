@@ -1,7 +1,5 @@
 """For the whole suite: temporary files in memory, a throw-away PostgreSQL cluster, and hosts."""
 
-from __future__ import annotations
-
 import fcntl
 import functools
 import gc
@@ -16,10 +14,8 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -45,15 +41,11 @@ SLOW = 6.0
 """Seconds from which on ``make test-fast`` leaves a file out."""
 
 SCATTERED = (
-    "examples/test_examples.py",
-    "tests/test_pages.py::test_a_page_does",
-    "contracts/test_optuna_adapter.py",
-    "contracts/test_optuna_matrix.py",
-    "engine/test_audit.py",
-    "engine/test_local_mechanisms.py",
-    "contracts/test_algorithm.py",
+    "examples/test_examples.py", "tests/test_pages.py::test_a_page_does",
+    "contracts/test_optuna_adapter.py", "contracts/test_optuna_matrix.py",
+    "engine/test_audit.py", "engine/test_local_mechanisms.py", "contracts/test_algorithm.py",
     "contracts/test_faults_crash.py",
-)
+)  # fmt: skip
 """Where tests share nothing, and are handed out one by one."""
 
 MEMORY, ROOM = Path("/dev/shm"), 4 * 2**30
@@ -61,14 +53,14 @@ MEMORY, ROOM = Path("/dev/shm"), 4 * 2**30
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy: processes share the cores
 
 
-def pytest_configure() -> None:
+def pytest_configure():
     """Lays ``tmp_path`` into memory where there is room: no commit of SQLite waits for a disk."""
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+def pytest_xdist_make_scheduler(config, log):
     """Hands out files, not tests: what a module's tests share is made once, and Rays are few.
 
     xdist's own ``--dist loadgroup`` does nothing under pytest 9: no mark reaches a test's id.
@@ -76,41 +68,41 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
+        def _split_scope(self, nodeid):
             return piece_of(nodeid)
 
     return ByFile(config, log)
 
 
-def piece_of(nodeid: str) -> str:
+def piece_of(nodeid):
     """What one worker runs in one go: tests that use one Ray, a file, or a single test."""
     file, _, test = nodeid.partition("::")
     short = _short(Path(file))
     return nodeid if f"{short}::{test}".startswith(SCATTERED) else TOGETHER.get(short, short)
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
+def pytest_itemcollected(item):
     """Marks what is slow by its file."""
     if _seconds().get(_place(item), 0.0) >= SLOW:
         item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """The longest pieces first: the run ends when the last piece does."""
-    costs: dict[str, float] = {}
+    costs = {}
     for place, seconds in _seconds().items():
         piece = TOGETHER.get(_short(Path(place)), place)
         costs[piece] = costs.get(piece, 0.0) + seconds
 
-    def cost(item: pytest.Item) -> float:
+    def cost(item):
         return -costs.get(TOGETHER.get(_short(item.path), _place(item)), 0.0)
 
     items.sort(key=cost)
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[Any]:
+def pytest_collection():
     """Leaves what collecting makes, which lives to the end, out of every later search for garbage.
 
     Modules and ten thousand tests would be walked through each time.
@@ -125,21 +117,21 @@ def pytest_collection() -> Iterator[Any]:
 
 
 @functools.cache
-def _seconds() -> dict[str, float]:
+def _seconds():
     """Seconds of each file."""
     rows = json.loads(MEASURED.read_text()) if MEASURED.exists() else {}
     return {file: float(row["seconds"]) for file, row in rows.items()}
 
 
-def _place(item: pytest.Item) -> str:
+def _place(item):
     return item.nodeid.partition("::")[0]
 
 
-def _short(path: Path) -> str:
+def _short(path):
     return f"{path.parent.name}/{path.name}"
 
 
-def _reset_loggers() -> None:
+def _reset_loggers():
     """Not as MLflow leaves them, once some test imports it: printing, and telling nobody else."""
     for name in ("sqlalchemy.engine", "alembic"):
         logger = logging.getLogger(name)
@@ -149,19 +141,19 @@ def _reset_loggers() -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def loggers_as_sqlalchemy_made_them() -> None:
+def loggers_as_sqlalchemy_made_them():
     """Before whatever else a module prepares."""
     _reset_loggers()
 
 
 @pytest.fixture(autouse=True)
-def loggers_as_sqlalchemy_made_them_again(loggers_as_sqlalchemy_made_them: None) -> None:
+def loggers_as_sqlalchemy_made_them_again(loggers_as_sqlalchemy_made_them):
     """Also if the test before was of the same module."""
     _reset_loggers()
 
 
 @pytest.fixture(scope="session", autouse=True)
-def migrations_are_read_once() -> Iterator[None]:
+def migrations_are_read_once():
     """The newest schema that Optuna's files know; it reads them all whenever a study is opened."""
     if "optuna" not in sys.modules:
         yield
@@ -178,7 +170,7 @@ def migrations_are_read_once() -> Iterator[None]:
         yield
 
 
-def _binaries() -> Path | None:
+def _binaries():
     """The folder that holds initdb and pg_ctl, newest version first."""
     on_path = shutil.which("initdb")
     folders = [str(Path(on_path).resolve().parent)] if on_path else []
@@ -186,7 +178,7 @@ def _binaries() -> Path | None:
     return next((Path(f) for f in folders if (Path(f) / "pg_ctl").exists()), None)
 
 
-def _as_user() -> tuple[list[str], str] | None:
+def _as_user():
     """A command prefix and a user name: PostgreSQL refuses to run as root."""
     if os.geteuid() != 0:
         return [], getpass.getuser()
@@ -199,23 +191,17 @@ def _as_user() -> tuple[list[str], str] | None:
     return ["runuser", "-u", user, "--"], user
 
 
-def _free_port() -> int:
+def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def _run(*command: str | Path) -> None:
+def _run(*command):
     done = subprocess.run(
-        [str(part) for part in command],
-        cwd="/tmp",
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+        [str(part) for part in command], cwd="/tmp", stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=120,
+    )  # fmt: skip
     if done.returncode:
         pytest.skip(f"PostgreSQL does not start here: {done.stdout[-300:]}")
 
@@ -230,12 +216,12 @@ class Cluster:
         shared: A folder that all processes of the run know.
     """
 
-    def __init__(self, shared: Path) -> None:
+    def __init__(self, shared):
         self._users, self._known = shared / "postgres-users", shared / "postgres.json"
         self._users.mkdir(exist_ok=True)
         self._lock = shared / "postgres.lock"
 
-    def __enter__(self) -> str:
+    def __enter__(self):
         with locked(self._lock):
             if not self._known.exists():
                 self._known.write_text(json.dumps(_start_cluster()))
@@ -243,7 +229,7 @@ class Cluster:
             fcntl.flock(self._me, fcntl.LOCK_EX)
             return str(json.loads(self._known.read_text())["url"])
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         with locked(self._lock):
             Path(self._me.name).unlink()
             self._me.close()
@@ -253,14 +239,14 @@ class Cluster:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path):
     """Keeps the run's other processes out."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _in_use(path: Path) -> bool:
+def _in_use(path):
     """Whether the process that holds this file is alive."""
     with path.open("w") as file:
         try:
@@ -270,7 +256,7 @@ def _in_use(path: Path) -> bool:
     return False
 
 
-def _start_cluster() -> dict[str, str]:
+def _start_cluster():
     """What :func:`_stop_cluster` needs; skips the test where there can be no cluster."""
     binaries, prefix_user = _binaries(), _as_user()
     if binaries is None:
@@ -281,7 +267,7 @@ def _start_cluster() -> dict[str, str]:
     root = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
     if prefix:
         shutil.chown(root, user)
-    data, port = root / "data", _free_port()
+    data, port = root / "data", free_port()
     options = (
         f"-c listen_addresses=127.0.0.1 -p {port} -c unix_socket_directories={root} "
         "-c fsync=off -c full_page_writes=off -c synchronous_commit=off -c max_connections=200 "
@@ -303,7 +289,7 @@ def _start_cluster() -> dict[str, str]:
     return found
 
 
-def _stop_cluster(url: str, binaries: str, root: str) -> None:
+def _stop_cluster(url, binaries, root):
     prefix, _ = _as_user() or ([], "")
     subprocess.run(
         [*prefix, f"{binaries}/pg_ctl", "-D", f"{root}/data", "-m", "immediate", "stop"],
@@ -316,7 +302,7 @@ def _stop_cluster(url: str, binaries: str, root: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres_url(tmp_path_factory):
     """URL of an existing, empty database in a cluster that lives as long as the test run."""
     pytest.importorskip("psycopg", reason="the PostgreSQL driver psycopg is not installed")
     base = tmp_path_factory.getbasetemp()
@@ -325,21 +311,40 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture
-def postgres_database(postgres_url: str) -> Iterator[str]:
-    """URL of a fresh database for one test."""
+@contextmanager
+def databases(url, *names):
+    """URLs of new databases in the cluster of another one, which are gone in the end."""
     import psycopg
 
-    name, admin = f"t{uuid.uuid4().hex[:12]}", postgres_url.replace("+psycopg", "")
+    admin, base = url.replace("+psycopg", ""), url.rsplit("/", 1)[0]
     with psycopg.connect(admin, autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"')
-    yield postgres_url.rsplit("/", 1)[0] + f"/{name}"
+        for name in names:
+            connection.execute(f'CREATE DATABASE "{name}"')
+    yield [f"{base}/{name}" for name in names]
     with psycopg.connect(admin, autocommit=True) as connection:
-        connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+        for name in names:
+            connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+@pytest.fixture
+def postgres_database(postgres_url):
+    """URL of a fresh database for one test."""
+    with databases(postgres_url, f"t{uuid.uuid4().hex[:12]}") as (url,):
+        yield url
+
+
+@pytest.fixture
+def quiet():
+    """No line of Optuna's below an error."""
+    logger = logging.getLogger("optuna")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    yield
+    logger.setLevel(level)
 
 
 @pytest.fixture(scope="session")
-def empty_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def empty_study(tmp_path_factory):
     """A file with Optuna's tables: copying it is ten times as fast as creating one."""
     import optuna
 
@@ -351,13 +356,13 @@ def empty_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def study_tables(tmp_path: Path, empty_study: Path) -> None:
+def study_tables(tmp_path, empty_study):
     """Lays Optuna's tables into ``study.db`` of the test's folder, where a study will lie."""
     shutil.copy(empty_study, tmp_path / "study.db")
 
 
 @pytest.fixture
-def local_hosts() -> Iterator[Any]:
+def local_hosts():
     """Hosts in this process, and no Ray."""
     pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
     from tests.raytune_searchers.hosts import LocalRay

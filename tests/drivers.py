@@ -20,7 +20,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,7 @@ from tests.sixth import SixthConfig
 HOSTS = ("optuna", "ray")
 N_ROWS = 12
 
-_NOW: list[Run] = []
+_NOW = []
 """The run whose trial is under way: what travels by pickle finds its secrets here."""
 
 
@@ -63,17 +62,17 @@ class System:
     whole: int | None = None
 
     @property
-    def named(self) -> dict[str, Any]:
+    def named(self):
         """What ``private`` is told of a user, where there is a ledger of users."""
         return {"user_id": lambda _: "Jane"} if "user_budget" in self.settings else {}
 
 
-def _rewards(name: str) -> System:
+def _rewards(name):
     own = {"n_trials": 4, "user_budget": 5.0, "mechanism": "laplace", "value_range": (0, 1)}
     return System(name, own | {"epsilon": 0.5}, whole=4)
 
 
-SYSTEMS: dict[str, System] = {
+SYSTEMS = {
     "records": System(
         "DPGIBO", {"mu": 1.0, "n_starts": 2, "n_steps": 2}, size=N_RECORDS, whole=7
     ),
@@ -115,39 +114,40 @@ class Hosted:
     size: int | None
 
     @property
-    def named(self) -> dict[str, str]:
+    def named(self):
         """What ``private`` is told besides where evaluations are charged to a user."""
         return {} if self.size else {"user_id": "Jane"}
 
-    def outcome(self, x: float) -> Any:
+    def outcome(self, x):
         """What a good objective returns at a point of the unit interval."""
         return squared_distances(x) if self.size else float(x)
 
-    def objective(self, trial: Any) -> Any:
+    def objective(self, trial):
         """Of one parameter ``x``."""
         return self.outcome(trial.suggest_float("x", 0.0, 1.0))
 
-    def study(self, **settings: Any) -> optuna.Study:
+    def study(self, **settings):
         """A study with its sampler."""
         return optuna.create_study(sampler=self.sampler, **settings)
 
-    def begun(self, n_trials: int) -> tuple[Any, optuna.Study]:
+    def begun(self, n_trials=0, objective=None):
         """(private objective, a study with some trials of it)."""
-        private, study = self.private(self.objective), self.study()
-        study.optimize(private, n_trials=n_trials)
+        private, study = self.private(objective or self.objective), self.study()
+        if n_trials:
+            study.optimize(private, n_trials=n_trials)
         return private, study
 
-    def owner(self, private: Any) -> Any:
+    def owner(self, private):
         """Who tells the guarantee: an objective that keeps a ledger, or the sampler."""
         return private if hasattr(private, "guarantee") else self.sampler
 
 
-def squared_distances(x: float) -> np.ndarray:
+def squared_distances(x):
     """A loss a record."""
     return np.asarray((x - RECORDS) ** 2)
 
 
-def hosted(key: str, **more: Any) -> Hosted:
+def hosted(key, **more):
     """A system on a study; a plan of rewards has no end, and nobody need be named.
 
     Args:
@@ -175,7 +175,7 @@ def hosted(key: str, **more: Any) -> Hosted:
 
 STUDIES = ("records", "outside", "any sampler", "any sampler, local", "rewards", "duets")
 
-ON_STUDIES: dict[str, Callable[..., Hosted]] = {key: partial(hosted, key) for key in STUDIES}
+ON_STUDIES = {key: partial(hosted, key) for key in STUDIES}
 """To each system that hides what an objective returns, made of its settings."""
 
 
@@ -195,20 +195,20 @@ class Run(ABC):
         loud: Whether warnings of little use are heard; few trials bring many.
     """
 
-    def __init__(self, system: str, folder: Path, vault: str | None, more: dict[str, Any]) -> None:
+    def __init__(self, system, folder, vault, more):
         self.key, self.system, self.folder = system, SYSTEMS[system], folder
         self.own = Secrets(size=self.system.size)
         self.vault = {} if vault is None else {"vault": vault}
         self.more = more
         self.done = 0
-        self.errors: list[Exception] = []
+        self.errors = []
         self.loud = False
-        self.curator: Any = None
+        self.curator = None
         self.y = np.round(np.linspace(0, 1, N_ROWS), 3)
 
     # What an objective does -----------------------------------------------------------------
 
-    def returned(self, config: dict[str, Any]) -> Any:
+    def returned(self, config):
         """What an evaluation gives: losses, a reward, or an answer."""
         if self.key == "rows":
             return self.curator.evaluate(config["row"])
@@ -216,13 +216,13 @@ class Run(ABC):
             self.own.add_raw(f"point {self.own.calls}", config["x"])
         return self.own.vector() if self.system.size else self.own.reward()
 
-    def _wrapped(self, by: Any, function: Any) -> Any:
+    def _wrapped(self, by, function):
         """Made private, where the system has a privacy of its own for what is returned."""
         if self.more.get("epsilon") == math.inf or not hasattr(by, "private"):
             return function
         return by.private(function, **self.system.named)
 
-    def _table(self) -> Any:
+    def _table(self):
         X = self.own.vector(2 * N_ROWS).reshape(N_ROWS, 2)
         self.own.add_raw("scaled X", X - 0.5)  # as the mechanism sees it
         bounds = [(0, 1)] * 2
@@ -233,9 +233,7 @@ class Run(ABC):
 
     # The verbs ------------------------------------------------------------------------------
 
-    def trials(
-        self, n: int, *, plain: bool = False, fails: bool = False, caught: bool = False
-    ) -> list[Any]:
+    def trials(self, n, *, plain=False, fails=False, caught=False):
         """Runs so many trials, or as many as the plan has left; values as the host shows them.
 
         Args:
@@ -254,26 +252,25 @@ class Run(ABC):
         return shown
 
     @abstractmethod
-    def _trials(self, n: int, kind: str, caught: bool) -> list[Any]: ...
+    def _trials(self, n, kind, caught): ...
 
     @property
     @abstractmethod
-    def points(self) -> list[dict[str, Any]]:
+    def points(self):
         """The configuration of each trial."""
 
     @abstractmethod
-    def ask(self, verb: str, *more: Any) -> Any:
+    def ask(self, verb, *more):
         """What the sampler, the search or the objective answers to a verb."""
 
     @abstractmethod
-    def reopen(self) -> None:
+    def reopen(self):
         """Goes on as another process does that knows the host's storage and the vault."""
 
-    def page(self) -> str:
+    def page(self):
         """The report, in which no secret may be."""
         path = self.folder / "report.html"
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             assert self.ask("report", path) == path
         page = path.read_text()
         assert self.own.hits("report", page.encode()) == []
@@ -286,9 +283,9 @@ class Run(ABC):
 class OnOptuna(Run):
     """A study."""
 
-    def __init__(self, *run: Any) -> None:
+    def __init__(self, *run):
         super().__init__(*run)
-        self.server: Any = None
+        self.server = None
         self._begin()
         name = self.own.token if self.key == "federation" else "digits"
         direction = "maximize" if self.system.size is None else "minimize"
@@ -296,13 +293,13 @@ class OnOptuna(Run):
             study_name=name, direction=direction, sampler=self.sampler
         )
 
-    def _begin(self) -> None:
+    def _begin(self):
         """Makes sampler and objective."""
         own = {"seed": 0} | self.system.settings | self.vault | self.more
         if self.key == "any sampler":
-            self.sampler: Any = optuna.samplers.RandomSampler(seed=0)
-            self.private: Any = optuna_samplers.private_objective(self.objective, **own)
-            self.told: Any = self.private
+            self.sampler = optuna.samplers.RandomSampler(seed=0)
+            self.private = optuna_samplers.private_objective(self.objective, **own)
+            self.told = self.private
             return
         kind = getattr(optuna_samplers, f"{self.system.name}Sampler")
         if self.key == "federation":
@@ -316,21 +313,21 @@ class OnOptuna(Run):
             self.sampler = kind(**(space | own))
         self.private, self.told = self._wrapped(self.sampler, self.objective), self.sampler
 
-    def objective(self, trial: Any) -> Any:
+    def objective(self, trial):
         if self.key == "rows":
             return self.returned({"row": trial.suggest_int("row", 0, N_ROWS - 1)})
         return self.returned({"x": trial.suggest_float("x", 0, 1)})
 
-    def _fails(self, trial: Any) -> Any:
+    def _fails(self, trial):
         raise ValueError(f"{self.own.token} {self.objective(trial)}")
 
-    def _trials(self, n: int, kind: str, caught: bool) -> list[Any]:
+    def _trials(self, n, kind, caught):
         before = len(self.study.trials)
-        chosen: Any = {"private": self.private, "plain": self.objective}.get(kind)
+        chosen = {"private": self.private, "plain": self.objective}.get(kind)
         if chosen is None:
             chosen = self._wrapped(self.sampler, self._fails)
 
-        def noted(trial: Any) -> Any:
+        def noted(trial):
             try:
                 return chosen(trial)
             except Exception as error:
@@ -341,14 +338,14 @@ class OnOptuna(Run):
         return [trial.value for trial in self.study.trials[before:]]
 
     @property
-    def points(self) -> list[dict[str, Any]]:
+    def points(self):
         return [trial.params for trial in self.study.trials]
 
-    def ask(self, verb: str, *more: Any) -> Any:
+    def ask(self, verb, *more):
         """Samplers know nothing but what the study and the vault hold."""
         return getattr(self.told, verb)(self.study, *more)
 
-    def reopen(self) -> None:
+    def reopen(self):
         self._begin()
         self.study.sampler = self.sampler
 
@@ -356,19 +353,19 @@ class OnOptuna(Run):
 # Ray Tune ---------------------------------------------------------------------------------------
 
 
-def _now(config: dict[str, Any]) -> Any:
+def _now(config):
     return _NOW[0].returned(config)
 
 
-def _now_plain(config: dict[str, Any]) -> Any:
-    return {_NOW[0].metric: _now(config)}  # type: ignore[attr-defined]
+def _now_plain(config):
+    return {_NOW[0].metric: _now(config)}
 
 
-def _now_fails(config: dict[str, Any]) -> Any:
+def _now_fails(config):
     raise ValueError(f"{_NOW[0].own.token} {_now(config)}")
 
 
-def _now_agent(agent: Any, config: dict[str, Any]) -> Any:
+def _now_agent(agent, config):
     return _now(config)
 
 
@@ -381,7 +378,7 @@ class OnRay(Run):
 
     metric = "shown"
 
-    def __init__(self, *run: Any) -> None:
+    def __init__(self, *run):
         import raytune_searchers
         from tests.raytune_searchers.hosts import Grid
         from tests.raytune_searchers.runs import LINE
@@ -398,14 +395,14 @@ class OnRay(Run):
             from tests.raytune_searchers.federated_scenes import make_search
 
             agents = ["oslo", "bergen", "bodo", "hamar"]
-            self.search: Any = make_search(agents=agents, **(self.vault | self.more))
+            self.search = make_search(agents=agents, **(self.vault | self.more))
         elif self.key == "rows":
             self.search = kind(self._table(), **host)
         else:
             self.search = kind(**({"search_space": LINE} | host | own))
         self._wrap()
 
-    def _begin_callback(self, own: dict[str, Any]) -> None:
+    def _begin_callback(self, own):
         from raytune_searchers import private_trainable
         from tests.raytune_searchers.means_scenes import Experiment
         from tests.raytune_searchers.runs import LINE
@@ -413,11 +410,11 @@ class OnRay(Run):
         self.trainable = private_trainable(_now, param_space=LINE, metric=self.metric, **own)
         self.search, self.experiment = self.trainable, Experiment(self.trainable.callback)
 
-    def _wrap(self) -> None:
+    def _wrap(self):
         function = {"federation": _now_agent, "rows": _now_plain}.get(self.key, _now)
         self.trainable = self._wrapped(self.search, function)
 
-    def _trials(self, n: int, kind: str, caught: bool) -> list[Any]:
+    def _trials(self, n, kind, caught):
         from tests.raytune_searchers.hosts import evaluation
 
         if self.key == "any sampler":
@@ -434,19 +431,19 @@ class OnRay(Run):
         return [trial.metrics.get(self.metric) for trial in new]
 
     @property
-    def points(self) -> list[dict[str, Any]]:
+    def points(self):
         return [trial.config for trial in self.results]
 
-    def ask(self, verb: str, *more: Any) -> Any:
+    def ask(self, verb, *more):
         """A search knows its run."""
         return getattr(self.search, verb)(*more)
 
-    def reopen(self) -> None:
+    def reopen(self):
         self.search = pickle.loads(pickle.dumps(self.search))
         self._wrap()
 
 
-def begin(system: str, host: str, folder: Path, *, vault: bool = False, **more: Any) -> Run:
+def begin(system, host, folder, *, vault=False, **more):
     """Begins a run.
 
     Args:
@@ -456,11 +453,11 @@ def begin(system: str, host: str, folder: Path, *, vault: bool = False, **more: 
         vault: Whether the vault is a file.
         more: Settings of the class.
     """
-    kinds: dict[str, Callable[..., Run]] = {"optuna": OnOptuna, "ray": OnRay}
+    kinds = {"optuna": OnOptuna, "ray": OnRay}
     return kinds[host](system, folder, f"sqlite:///{folder}/vault.db" if vault else None, more)
 
 
-def status(run: Run) -> dict[str, Any]:
+def status(run):
     """What a run says of itself, once it has gone through JSON and no secret was found in it."""
     told = run.ask("status")
     text = json.dumps(told, allow_nan=False)

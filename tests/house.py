@@ -6,8 +6,6 @@ its limit asks for a lower limit. ``python -m tests.house`` prints the counts, `
 the limits to them.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import io
@@ -16,7 +14,6 @@ import sys
 import tokenize
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 PRODUCT = ("privbo_plugins", "optuna_samplers", "raytune_searchers", "sklearn_search")
@@ -33,9 +30,9 @@ _FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 _DOCUMENTED = ast.Module | ast.ClassDef | _FUNCTION
 
 
-def counts(root: Path) -> dict[str, int]:
+def counts(root):
     """Everything that has a limit, by name, for the project in a folder."""
-    found: Counter[str] = Counter()
+    found = Counter()
     for path in _sources(root, PRODUCT):
         source = path.read_text(encoding="utf8")
         tree = ast.parse(source)
@@ -56,28 +53,28 @@ def counts(root: Path) -> dict[str, int]:
     return dict(found)
 
 
-def code_lines(source: str, tree: ast.AST) -> int:
+def code_lines(source, tree):
     """Lines that hold code: no comments, docstrings or blanks."""
-    code: set[int] = set()
+    code = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type not in {*_NO_CODE, tokenize.ENDMARKER}:
             code.update(range(token.start[0], token.end[0] + 1))
     return len(code.difference(*map(_docstring_lines, ast.walk(tree))))
 
 
-def _docstring_lines(node: ast.AST) -> range:
+def _docstring_lines(node):
     if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
         first = node.body[0]
         return range(first.lineno, (first.end_lineno or first.lineno) + 1)
     return range(0)
 
 
-def _sources(root: Path, packages: tuple[str, ...]) -> Iterator[Path]:
+def _sources(root, packages):
     for package in packages:
         yield from sorted((root / package).rglob("*.py"))
 
 
-def complaints(found: dict[str, int], limits: dict[str, int], changelog: str) -> Iterator[str]:
+def complaints(found, limits, changelog):
     """What is wrong with counts, their limits, and what the changelog says of these."""
     said = changelog.partition("\n### Size\n")[2].partition("\n##")[0]
     for name in found.keys() | limits.keys():
@@ -92,7 +89,7 @@ def complaints(found: dict[str, int], limits: dict[str, int], changelog: str) ->
             yield f'{name}: CHANGELOG.md has no line "- {name}: {limit:,} ..." under "Size".'
 
 
-def main() -> int:
+def main():
     """Compares, prints, and fails where something is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="lower limits to the counts")
@@ -112,7 +109,7 @@ def main() -> int:
     return bool(wrong)
 
 
-def _replace(path: Path, old: str, new: str) -> None:
+def _replace(path, old, new):
     path.write_text(path.read_text(encoding="utf8").replace(old, new, 1), encoding="utf8")
 
 

@@ -6,8 +6,6 @@ system's own, so what is lost is sent again as on any line. (``tc netem`` would 
 the kernel has it.) Needs Linux, root, ``ip netns`` and /dev/net/tun.
 """
 
-from __future__ import annotations
-
 import fcntl
 import heapq
 import os
@@ -19,12 +17,11 @@ import subprocess
 import threading
 import time
 import uuid
-from typing import Any
 
 _TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
 
 
-def missing() -> str:
+def missing():
     """Why there are no such machines here; empty if there are."""
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
         return "network namespaces need root"
@@ -39,7 +36,7 @@ def missing() -> str:
     return ""
 
 
-def _ip(*words: str) -> None:
+def _ip(*words):
     subprocess.run(["ip", *words], check=True, capture_output=True)
 
 
@@ -53,17 +50,17 @@ class Network:
         seed: Drives which are.
     """
 
-    def __init__(self, n: int, *, delay: float, loss: float, seed: int = 0) -> None:
+    def __init__(self, n, *, delay, loss, seed=0):
         self._name = f"privbo-{uuid.uuid4().hex[:6]}"
         self._delay, self._loss, self._rng = delay, loss, random.Random(seed)
-        self._pulled: set[int] = set()
-        self._devices: list[int] = []
+        self._pulled = set()
+        self._devices = []
         self.carried = self.lost = 0
         self._closing = threading.Event()
         self._n = n
         self._thread = threading.Thread(target=self._carry, name="the line", daemon=True)
 
-    def __enter__(self) -> Network:
+    def __enter__(self):
         try:
             for machine in range(1, self._n + 1):
                 self._devices.append(self._begin(machine))
@@ -73,21 +70,21 @@ class Network:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._closing.set()
         self._thread.join()
         self._remove()
 
-    def _remove(self) -> None:
+    def _remove(self):
         for device in self._devices:
             os.close(device)
         for machine in range(1, self._n + 1):
             subprocess.run(["ip", "netns", "del", self._namespace(machine)], capture_output=True)
 
-    def _namespace(self, machine: int) -> str:
+    def _namespace(self, machine):
         return f"{self._name}-{machine}"
 
-    def _begin(self, machine: int) -> int:
+    def _begin(self, machine):
         """A namespace whose one interface is the other end of the descriptor returned."""
         namespace, name = self._namespace(machine), f"pv{os.getpid() % 100000}x{machine}"
         device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
@@ -100,22 +97,22 @@ class Network:
         _ip(*inside, "link", "set", "lo", "up")
         return device
 
-    def command(self, machine: int, *words: Any) -> list[str]:
+    def command(self, machine, *words):
         """Words that run a program on one of the machines."""
         return ["ip", "netns", "exec", self._namespace(machine), *map(str, words)]
 
-    def pull(self, machine: int) -> None:
+    def pull(self, machine):
         """Pulls a machine's cable."""
         self._pulled.add(machine)
 
-    def plug(self, machine: int) -> None:
+    def plug(self, machine):
         """Plugs it in again."""
         self._pulled.discard(machine)
 
     # The line -----------------------------------------------------------------------------------
 
-    def _carry(self) -> None:
-        under_way: list[tuple[float, int, int, bytes]] = []
+    def _carry(self):
+        under_way = []
         count = 0
         while not self._closing.is_set():
             left = under_way[0][0] - time.monotonic() if under_way else 0.05
@@ -132,16 +129,16 @@ class Network:
                 os.write(self._devices[to - 1], packet)
                 self.carried += 1
 
-    def _destination(self, packet: bytes) -> int | None:
+    def _destination(self, packet):
         if packet[0] >> 4 != 4:  # IPv6 looks for neighbours; there are none
             return None
         machine = packet[19]
         return machine if 1 <= machine <= self._n else None
 
-    def _survives(self, source: int, to: int) -> bool:
+    def _survives(self, source, to):
         return not {source, to} & self._pulled and self._rng.random() >= self._loss
 
 
-def address(machine: int) -> str:
+def address(machine):
     """Of a machine in its network."""
     return f"10.77.0.{machine}"

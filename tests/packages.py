@@ -8,8 +8,6 @@ benchmarks/results/packages.json, of which docs/install.md tells. Needs an index
 some ten minutes for one interpreter.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil
@@ -17,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from tqdm import tqdm
 
@@ -53,7 +50,6 @@ _VIZ = """
 from privbo_plugins import plots, reports
 """
 
-_SKLEARN = "from sklearn_search import PrivateSearch"
 
 _FEDERATION = """
 import numpy as np
@@ -69,7 +65,7 @@ link.close()
 server.close()
 """
 
-SMOKE: dict[str, str] = {
+SMOKE = {
     "": _ENGINE,
     "optuna": _OPTUNA,
     "ray": _RAY,
@@ -88,7 +84,7 @@ SMOKE: dict[str, str] = {
 """What an environment with one extra must be able to run; "" is the engine alone."""
 
 
-def built(folder: Path) -> tuple[Path, Path]:
+def built(folder):
     """Wheel and sdist of this checkout, made without the network.
 
     Args:
@@ -100,7 +96,7 @@ def built(folder: Path) -> tuple[Path, Path]:
     return wheel, sdist
 
 
-def checked(*files: Path) -> str:
+def checked(*files):
     """What twine says of them.
 
     Raises:
@@ -110,13 +106,13 @@ def checked(*files: Path) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def environment(python: str, folder: Path) -> Path:
+def environment(python, folder):
     """A new, empty environment; its interpreter."""
     subprocess.run([python, "-m", "venv", str(folder)], check=True, capture_output=True)
     return folder / "bin" / "python"
 
 
-def installed(python: Path, wheel: Path, extra: str) -> dict[str, Any]:
+def installed(python, wheel, extra):
     """Installs the wheel with an extra, runs what it is for, and says what pip has brought."""
     before = _packages(python)
     wanted = f"{wheel}[{extra}]" if extra else str(wheel)
@@ -130,13 +126,13 @@ def installed(python: Path, wheel: Path, extra: str) -> dict[str, Any]:
     }
 
 
-def _packages(python: Path) -> set[str]:
+def _packages(python):
     command = [str(python), "-m", "pip", "list", "--format=json"]
     listed = subprocess.run(command, check=True, capture_output=True).stdout
     return {package["name"] for package in json.loads(listed)}
 
 
-def _size(folder: Path) -> int:
+def _size(folder):
     """Bytes of the site-packages, without pip's own and without byte code."""
     (site,) = folder.glob("lib/python*/site-packages")
     own = {path for path in site.iterdir() if path.name.split("-")[0] in ("pip", "setuptools")}
@@ -148,7 +144,7 @@ def _size(folder: Path) -> int:
     return sum(path.stat().st_size for path in files)
 
 
-def main() -> None:
+def main():
     """Builds, checks, installs and tells."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--pythons", nargs="+", default=list(PYTHONS))

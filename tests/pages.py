@@ -26,12 +26,11 @@ import subprocess
 import sys
 import tomllib
 import warnings
-from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from unittest.mock import patch
 
 ROOT = Path(__file__).parents[1]
@@ -62,11 +61,11 @@ class Block(NamedTuple):
     note: str
 
     @property
-    def runs(self) -> bool:
+    def runs(self):
         return self.language in ("python", *SHELL) and not self.note.startswith("not run: ")
 
 
-def blocks(page: Path) -> list[Block]:
+def blocks(page):
     """All fenced blocks of a page, in order."""
     text = page.read_text()
     return [
@@ -80,23 +79,23 @@ def blocks(page: Path) -> list[Block]:
     ]
 
 
-def headings(page: Path) -> list[tuple[int, str]]:
+def headings(page):
     """Line and text of each heading of a page."""
     text = FENCE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), page.read_text())
     found = re.finditer(r"^#+ (.+)$", text, re.MULTILINE)
     return [(text.count("\n", 0, one.start()) + 1, one[0]) for one in found]
 
 
-def sections(page: Path) -> list[list[Block]]:
+def sections(page):
     """A page's blocks before its first heading of second order, and below each of these."""
     lines = [line for line, heading in headings(page) if heading.startswith("## ")]
-    parts: list[list[Block]] = [[] for _ in range(len(lines) + 1)]
+    parts = [[] for _ in range(len(lines) + 1)]
     for block in blocks(page):
         parts[bisect.bisect(lines, block.line)].append(block)
     return parts
 
 
-def commands(block: Block) -> list[str]:
+def commands(block):
     """What is typed in a block of a shell; lines after ``$``, with what a backslash continues."""
     joined = block.code.replace("\\\n", " ")
     lines = [line for line in joined.splitlines() if line.strip()]
@@ -107,19 +106,19 @@ def commands(block: Block) -> list[str]:
     return [re.sub(r"\s+", " ", line) for line in lines]
 
 
-def outputs(page: Path) -> Iterator[tuple[Block, Block]]:
+def outputs(page):
     """Blocks that run with the outputs that the page shows after them."""
     for before, shown in pairwise(blocks(page)):
         if shown.language == "text" and before.runs:
             yield before, shown
 
 
-def agrees(shown: Block, said: str) -> bool:
+def agrees(shown, said):
     """Whether what was printed is what the page shows, but for whitespace."""
     kind, _, numbers = shown.note.partition(": ")
     varying = numbers.split(", ") if kind == "varies" else []
 
-    def pattern(text: str) -> str:
+    def pattern(text):
         parts = re.split("|".join(map(re.escape, varying)), text) if varying else [text]
         return NUMBER.join(map(re.escape, parts))
 
@@ -131,23 +130,23 @@ def agrees(shown: Block, said: str) -> bool:
 # What is parsed ---------------------------------------------------------------------------------
 
 
-def _typed(block: Block) -> None:
+def _typed(block):
     for command in commands(block):
         check_command(shlex.split(command, comments=True))
 
 
-def _sql(block: Block) -> None:
+def _sql(block):
     if not sqlite3.complete_statement(block.code):
         raise ValueError("This statement has no end.")
 
 
-def _yaml(block: Block) -> None:
+def _yaml(block):
     import yaml
 
     list(yaml.safe_load_all(block.code))
 
 
-PARSERS: dict[str, Callable[[Block], object]] = {
+PARSERS = {
     "python": lambda block: ast.parse(block.code),
     "json": lambda block: json.loads(block.code),
     "toml": lambda block: tomllib.loads(block.code),
@@ -158,7 +157,7 @@ PARSERS: dict[str, Callable[[Block], object]] = {
 }
 
 
-def parse(block: Block) -> None:
+def parse(block):
     """Reads a block as what it says that it is."""
     language = re.sub(r"^(\{.*\}).*", r"\1", block.language)  # a directive may have an argument
     if language not in PARSERS:
@@ -166,7 +165,7 @@ def parse(block: Block) -> None:
     PARSERS[language](block)
 
 
-def check_command(words: list[str]) -> None:
+def check_command(words):
     """That a command exists and takes these words, without running it."""
     if words[0] == "privbo":
         parsed(words[1:])
@@ -177,13 +176,13 @@ def check_command(words: list[str]) -> None:
         check_module(words[2], words[3:])
 
 
-def parsed(words: list[str]) -> dict[str, Any]:
+def parsed(words):
     """Parameters of a command of ``privbo`` as it would be called."""
     import click
 
     from privbo_plugins.cli import privbo
 
-    command: click.Command = privbo
+    command = privbo
     while isinstance(command, click.Group) and words and words[0] in command.commands:
         command, words = command.commands[words[0]], words[1:]
     if isinstance(command, click.Group) and words and not words[0].startswith("-"):
@@ -196,7 +195,7 @@ def parsed(words: list[str]) -> dict[str, Any]:
         return {}
 
 
-def check_module(name: str, words: list[str]) -> None:
+def check_module(name, words):
     """That a module is there, and its source has the options that are typed for it."""
     base = ROOT / Path(*name.split("."))
     file = base / "__main__.py" if base.is_dir() else base.with_suffix(".py")
@@ -213,7 +212,7 @@ def check_module(name: str, words: list[str]) -> None:
 # What is run ------------------------------------------------------------------------------------
 
 
-def run(page: Path, after: str = "") -> None:
+def run(page, after=""):
     """Runs a page in this process, whose ``__main__`` it becomes, and then some more lines."""
     from privbo_plugins.errors import UtilityWarning
 
@@ -234,7 +233,7 @@ def run(page: Path, after: str = "") -> None:
     exec(after, main.__dict__)
 
 
-def _run(page: Path, section: list[Block], names: dict[str, Any]) -> None:
+def _run(page, section, names):
     for block in (one for one in section if one.runs):
         print(f"\n{MARK}{block.line}", flush=True)
         if block.language == "python":

@@ -6,24 +6,18 @@ as JSON. CPU seconds are those of the test's process and of children that it wai
 of Ray, and what a fork server has forked, are not among them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 _SHOWN = 40
 
-Row = dict[str, float]
 
-
-def _now() -> tuple[float, float]:
+def _now():
     times = os.times()
     cpu = times.user + times.system + times.children_user + times.children_system
     return time.perf_counter(), cpu
@@ -32,24 +26,24 @@ def _now() -> tuple[float, float]:
 class Profile:
     """Costs by file and by test; kept by the process that prints the summary."""
 
-    def __init__(self) -> None:
-        self.files: dict[str, Row] = defaultdict(lambda: {"tests": 0, "seconds": 0, "cpu": 0})
-        self.tests: list[tuple[float, float, str]] = []
+    def __init__(self):
+        self.files = defaultdict(lambda: {"tests": 0, "seconds": 0, "cpu": 0})
+        self.tests = []
         self._began = (0.0, 0.0)
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self) -> Iterator[None]:
+    def pytest_runtest_protocol(self):
         self._began = _now()
         return (yield)
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item: pytest.Item, call: Any) -> Iterator[None]:
+    def pytest_runtest_makereport(self, item, call):
         if call.when == "teardown":
             cost = [end - begin for begin, end in zip(self._began, _now(), strict=True)]
             item.user_properties.append(("cost", cost))
         return (yield)
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+    def pytest_runtest_logreport(self, report):
         if report.when != "teardown":
             return
         seconds, cpu = dict(report.user_properties).get("cost", (0.0, 0.0))
@@ -59,7 +53,7 @@ class Profile:
         row["cpu"] += cpu
         self.tests.append((seconds, cpu, report.nodeid))
 
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+    def pytest_terminal_summary(self, terminalreporter):
         terminalreporter.section("cost: seconds, CPU seconds")
         total = [sum(row[name] for row in self.files.values()) for name in ("seconds", "cpu")]
         terminalreporter.line(f"{total[0]:8.1f} {total[1]:8.1f}  altogether")
@@ -74,6 +68,6 @@ class Profile:
             Path(target).write_text(json.dumps(rounded, indent=1) + "\n")
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config):
     """Adds the plugin, in workers too."""
     config.pluginmanager.register(Profile(), "profile of costs")

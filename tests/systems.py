@@ -9,10 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import warnings
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import numpy as np
@@ -28,7 +26,6 @@ from optuna_samplers import (
     LDPMoMAGPUCBSampler,
     LDPTGPUCBSampler,
     POGPUCBSampler,
-    PrivateSampler,
     answer_trials,
     ldp_objective,
     private_objective,
@@ -43,20 +40,18 @@ from privbo_plugins.sessions.rows import Curator
 from tests.drivers import hosted
 from tests.inside import algorithm_of, settings_of
 from tests.leaks import hostile
-from tests.leaks.hostile import Told, Way
+from tests.leaks.hostile import Told
 from tests.leaks.scanner import Scanner
 from tests.leaks.secrets import N_RECORDS, Secrets
 from tests.optuna_samplers.runs import make_sampler
-
-if TYPE_CHECKING:
-    from tests.leaks.evidence import Evidence
+from tests.optuna_samplers.scenes.federations import Recorder, Wrapper
 
 
-def objective_of(own: Secrets, ways: Mapping[str, Way]) -> Callable[[Any], Any]:
+def objective_of(own, ways):
     """Goes a way a trial, and is good in the end."""
     each = list(ways.values())
 
-    def objective(trial: Any) -> Any:
+    def objective(trial):
         trial.suggest_float("x", 0, 1)
         told = own.told(trial)
         return each[trial.number](told) if trial.number < len(each) else told.y
@@ -64,7 +59,7 @@ def objective_of(own: Secrets, ways: Mapping[str, Way]) -> Callable[[Any], Any]:
     return objective
 
 
-def states_of(study: optuna.Study) -> list[str]:
+def states_of(study):
     return [trial.state.name for trial in study.trials]
 
 
@@ -77,25 +72,22 @@ records_sampler = make_sampler
 """A short plan: two start points, two steps."""
 
 
-def four_steps(**settings: Any) -> PrivateSampler:
+def four_steps(**settings):
     return records_sampler(n_steps=4, **settings)
 
 
-def sixth_sampler(**settings: Any) -> Any:
+def sixth_sampler(**settings):
     """An algorithm that the product has never heard of."""
     return hosted("outside", **settings).sampler
 
 
 VECTOR_WAYS = hostile.VECTORS | hostile.VECTOR_FAILS | hostile.OPTUNA
 
-Make = Callable[..., tuple[Any, Any, Any]]
-"""From an objective and settings to a sampler, the private objective, and who tells of a run."""
 
-
-def by(build: Callable[..., Any]) -> Make:
+def by(build):
     """A sampler of ours makes objectives private, and tells of its runs."""
 
-    def make(objective: Any, *, user_id: Any = None, **settings: Any) -> tuple[Any, Any, Any]:
+    def make(objective, *, user_id=None, **settings):
         sampler = build(**settings)
         named = {} if user_id is None else {"user_id": user_id}
         return sampler, sampler.private(objective, **named), sampler
@@ -103,20 +95,20 @@ def by(build: Callable[..., Any]) -> Make:
     return make
 
 
-def means(objective: Any, **settings: Any) -> tuple[Any, Any, Any]:
+def means(objective, **settings):
     """Released means under a sampler of Optuna's own."""
     n_trials = len(hostile.VECTORS) + 8
     private = private_objective(objective, mu=1.0, n_trials=n_trials, seed=3, **settings)
     return optuna.samplers.TPESampler(seed=0, n_startup_trials=5), private, private
 
 
-def any_sampler(objective: Any, **settings: Any) -> tuple[Any, Any, Any]:
+def any_sampler(objective, **settings):
     """Privatised rewards under a sampler of Optuna's own, which shows nothing of its run."""
     private = ldp_objective(objective, **settings)
     return optuna.samplers.TPESampler(seed=0, n_startup_trials=5), private, None
 
 
-def records(evidence: Evidence, *, make: Make, in_file: bool = True, n_jobs: int = 1) -> None:
+def records(evidence, *, make, in_file=True, n_jobs=1):
     """A vector of losses a trial, of which each way goes wrong once."""
     own = evidence.of(Secrets(size=N_RECORDS))
     vault = evidence.vault if in_file else None
@@ -137,19 +129,19 @@ def records(evidence: Evidence, *, make: Make, in_file: bool = True, n_jobs: int
 
 # Rewards: LDP, DUETS --------------------------------------------------------------------------
 
-_CURRENT: list[Any] = []
+_CURRENT = []
 
 
-def _wild(trial: Any) -> Any:
+def _wild(trial):
     """What is pickled with a wrapped objective is a name, not the rewards that it makes."""
     return _CURRENT[0](trial)
 
 
-def _who(trial: Any) -> str:
+def _who(trial):
     return str(_CURRENT[1].user)
 
 
-def wild(own: Secrets, ways: Mapping[str, Way]) -> Callable[[Any], Any]:
+def wild(own, ways):
     """An objective that can be pickled."""
     _CURRENT[:] = objective_of(own, ways), own
     return _wild
@@ -158,18 +150,10 @@ def wild(own: Secrets, ways: Mapping[str, Way]) -> Callable[[Any], Any]:
 REWARD_WAYS = hostile.REWARDS | hostile.REWARD_FAILS | hostile.OPTUNA
 
 
-def rewards(
-    evidence: Evidence,
-    *,
-    make: Make,
-    mechanism: str = "laplace",
-    in_file: bool = True,
-    n_jobs: int = 1,
-    more: int = 2,
-) -> Any:
+def rewards(evidence, *, make, mechanism="laplace", in_file=True, n_jobs=1, more=2):
     """Users with names and a vault's file, or nobody named and the vault in memory."""
     own = evidence.of(Secrets())
-    settings: dict[str, Any] = {
+    settings = {
         "epsilon": 1.0,
         "value_range": (0.0, 1.0),
         "mechanism": mechanism,
@@ -201,15 +185,15 @@ def rewards(
     return study
 
 
-def duets_sampler(**settings: Any) -> Any:
+def duets_sampler(**settings):
     """Two agents on a line."""
     return hosted("duets", **({"search_space": LINE, "seed": 0} | settings)).sampler
 
 
-def duets(evidence: Evidence) -> None:
+def duets(evidence):
     """With privatised rewards; what agents send each other is searched too."""
     study = rewards(evidence, make=by(duets_sampler), more=8)
-    algorithm: Any = algorithm_of(study.sampler, study)
+    algorithm = algorithm_of(study.sampler, study)
     heard = [broadcast.to_dict() for broadcast in algorithm.public_state.heard]
     evidence.add_messages(
         heard=heard, states=[algorithm.state_dict()], sides=[algorithm.server, algorithm.agents]
@@ -226,39 +210,10 @@ N_TRIALS = N_STARTUP + N_ROUNDS + 1
 SQUARE = {"x": FloatDistribution(0, 1), "y": FloatDistribution(-2, 2)}
 
 
-class Recorder:
-    """A link that remembers what was sent and what came back."""
-
-    def __init__(self, link: Any) -> None:
-        self.link = link
-        self.sent: list[np.ndarray] = []
-        self.received: dict[int, np.ndarray] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.link, name)
-
-    def submit(self, message: np.ndarray) -> Any:
-        t = self.link.submit(message)
-        self.sent.append(np.array(message))
-        return t
-
-    def collect(self, t: int) -> Any:
-        found = self.link.collect(t)
-        if found is not None:
-            self.received[found.round] = found.weights
-        return found
-
-
-class Talkative:
+class Talkative(Wrapper):
     """Tells the server's vault what it sends, in a way that a debugging line might."""
 
-    def __init__(self, link: Any) -> None:
-        self.link = link
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.link, name)
-
-    def submit(self, message: np.ndarray) -> Any:
+    def submit(self, message):
         t = self.link.submit(message)
         self.link._rounds.run.mark("debug", repr(message[:3].tolist()))
         return t
@@ -267,7 +222,7 @@ class Talkative:
 class Agent:
     """An agent, its secrets, its study and the link that it was given."""
 
-    def __init__(self, evidence: Evidence, n: int, link: Any) -> None:
+    def __init__(self, evidence, n, link):
         self.n, self.link = n, Recorder(link)
         self.own = evidence.of(Secrets(f"agent {n}: ", seed=41 + n))
         self.sampler = DPFTSDESampler(self.link, search_space=SQUARE, seed=n)
@@ -275,7 +230,7 @@ class Agent:
             storage=f"sqlite:///{evidence.folder}/agent-{n}.db", sampler=self.sampler
         )
 
-    def objective(self, trial: Any) -> float:
+    def objective(self, trial):
         """Tells its own study everything, and fails in ways that quote it."""
         trial.suggest_float("x", 0, 1)
         trial.suggest_float("y", -2, 2)
@@ -288,28 +243,25 @@ class Agent:
             hostile.OPTUNA["pruned"](told)
         return float(told.y)
 
-    def work(self) -> None:
+    def work(self):
         self.study.optimize(self.objective, n_trials=N_TRIALS, catch=(Exception,))
         self.sampler.guarantee(self.study)
 
-    def remember(self) -> None:
+    def remember(self):
         """Its start-up points, what it sent, and what is left of that after clipping."""
         for trial in self.study.trials[:N_STARTUP]:
             self.own.add_raw(f"point {trial.number}", list(trial.params.values()))
-        for t, vector in enumerate(self.link.sent, 1):
+        for t, (_, vector) in enumerate(self.link.sent, 1):
             shrink = min(1.0, self.link.config.norm / float(np.linalg.norm(vector)))
             for scale in {1.0, shrink}:
                 self.own.add_raw(f"vector {t}", scale * vector)
 
-    def gather(self, evidence: Evidence) -> None:
+    def gather(self, evidence):
         """What it keeps, knows and could publish."""
         home, study, sampler = f"agent {self.n}: ", self.study, self.sampler
         public = {k: v for k, v in sampler.__getstate__().items() if k != "link"}
         evidence.add_objects(
-            home=home,
-            trials=study.trials,
-            settings=public,
-            config=self.link.config,
+            home=home, trials=study.trials, settings=public, config=self.link.config
         )
         evidence.add("attributes", f"{home}attributes", repr(study.user_attrs))
         shown = [sampler, self.link.link, study]
@@ -317,27 +269,22 @@ class Agent:
         evidence.add_told(sampler, study, home=home, page=f"of agent {self.n}")
         evidence.add_messages(home, broadcasts=self.link.broadcasts(), received=self.link.received)
 
-    def check_it_ran(self) -> None:
+    def check_it_ran(self):
         states = states_of(self.study)
         assert len(states) == self.own.calls == N_TRIALS
         assert states.count("FAIL") == states.count("PRUNED") == 1
         assert len(self.link.sent) >= N_ROUNDS == len(self.link.received)
 
 
-def federation_config(n_agents: int = N_AGENTS) -> FederationConfig:
+def federation_config(n_agents=N_AGENTS):
     """A small federation in the paper's mode."""
     return FederationConfig(
-        n_agents=n_agents,
-        population="explore",
-        n_rounds=N_ROUNDS,
-        n_startup=N_STARTUP,
-        n_features=20,
-        clipping_norm=22.0,
-        z=2.0,
-    )
+        n_agents=n_agents, population="explore", n_rounds=N_ROUNDS, n_startup=N_STARTUP,
+        n_features=20, clipping_norm=22.0, z=2.0,
+    )  # fmt: skip
 
 
-def threads_of(agents: list[Agent]) -> None:
+def threads_of(agents):
     """Every agent in a thread of its own, which tells whose log is whose."""
     threads = [
         threading.Thread(target=agent.work, name=f"agent-{agent.n}", daemon=True)
@@ -349,7 +296,7 @@ def threads_of(agents: list[Agent]) -> None:
         thread.join(60)
 
 
-def turns_of(agents: list[Agent], n_rounds: int = N_ROUNDS) -> None:
+def turns_of(agents, n_rounds=N_ROUNDS):
     run_federated(
         [agent.study for agent in agents],
         [agent.objective for agent in agents],
@@ -360,13 +307,13 @@ def turns_of(agents: list[Agent], n_rounds: int = N_ROUNDS) -> None:
         agent.sampler.guarantee(agent.study)
 
 
-def make_federation(evidence: Evidence, link: Any = lambda link: link) -> Any:
+def make_federation(evidence, link=lambda link: link):
     """(server, agents)."""
     server = FederatedServer(federation_config(), vault=evidence.vault, deadline=30.0)
     return server, [Agent(evidence, n, link(server.connect(n))) for n in range(N_AGENTS)]
 
 
-def _sums(evidence: Evidence, sums: list[np.ndarray]) -> None:
+def _sums(evidence, sums):
     """Nor may a sum, before noise, be anywhere at all."""
     assert len(sums) == N_ROUNDS
     everybody = evidence.of(Secrets())
@@ -374,7 +321,7 @@ def _sums(evidence: Evidence, sums: list[np.ndarray]) -> None:
     everybody.add_raw("mean", np.array(sums) / N_AGENTS)
 
 
-def _gather_federation(evidence: Evidence, server: Any, agents: list[Agent]) -> None:
+def _gather_federation(evidence, server, agents):
     for agent in agents:
         agent.remember()
         agent.gather(evidence)
@@ -386,15 +333,15 @@ def _gather_federation(evidence: Evidence, server: Any, agents: list[Agent]) -> 
     evidence.add_report(server.report, "of the server")
 
 
-def federation(evidence: Evidence, *, threads: bool) -> None:
+def federation(evidence, *, threads):
     """An agent's study, log and vectors are its own; nobody else's bytes may hold them.
 
     In one thread logs are one as well; only Optuna quotes what its own study found.
     """
-    sums: list[np.ndarray] = []
+    sums = []
     exact = RoundSum.exact
 
-    def remembered(total: RoundSum) -> np.ndarray:
+    def remembered(total):
         sums.append(exact(total))
         return sums[-1].copy()
 
@@ -428,7 +375,7 @@ N_ROWS, D = 64, 2
 class Rows(Secrets):
     """Rows and outcomes that no public number resembles; outcomes may be told where asked to."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.X = self.rng.uniform(0.11, 0.99, size=(N_ROWS, D))
         self.y = self.rng.uniform(0.11, 0.99, size=N_ROWS)
@@ -437,11 +384,11 @@ class Rows(Secrets):
         self.outcomes = Scanner()
         self.outcomes.add_vector("y", self.y)
 
-    def told_of(self, row: int) -> Told:
+    def told_of(self, row):
         return Told(self.token, self.X[row])
 
-    def curator(self, outcome: Any, **settings: Any) -> Curator:
-        known: dict[str, Any] = {"bounds": [(0, 1)] * D, "outcomes": outcome}
+    def curator(self, outcome, **settings):
+        known = {"bounds": [(0, 1)] * D, "outcomes": outcome}
         return Curator(self.X, epsilon=4.0, delta=1e-6, **(known | settings))
 
 
@@ -450,7 +397,7 @@ PRIVATE_ANSWERS = {"outcome_epsilon": 1.0, "outcome_range": (0.0, 1.0)}
 ROW_WAYS = hostile.RAISED | hostile.UNUSABLE | hostile.ODD_ENTRIES | hostile.ODD_SCALARS
 
 
-def _ask(evidence: Evidence, curator: Curator, rows: list[int], more: int) -> Any:
+def _ask(evidence, curator, rows, more):
     """The modeler asks for rows, the curator answers; (study, sampler)."""
     curator.release().save(evidence.folder / "table.npz")
     sampler = POGPUCBSampler(evidence.folder / "table.npz", seed=0)
@@ -465,7 +412,7 @@ def _ask(evidence: Evidence, curator: Curator, rows: list[int], more: int) -> An
     return study, sampler
 
 
-def _gather_rows(evidence: Evidence, curator: Curator, study: Any, sampler: Any) -> None:
+def _gather_rows(evidence, curator, study, sampler):
     evidence.add_files()
     evidence.add_vault()
     evidence.add_told(sampler, study)
@@ -482,16 +429,16 @@ def _gather_rows(evidence: Evidence, curator: Curator, study: Any, sampler: Any)
     evidence.allow(study.trials)
 
 
-def rows(evidence: Evidence, *, private: bool) -> None:
+def rows(evidence, *, private):
     """Each way goes wrong at a row of its own; plain answers are told as they are."""
     own = Rows()
     evidence.of(own)
     ways = list(ROW_WAYS.values())
 
-    def outcome(row: int) -> Any:
+    def outcome(row):
         return ways[row](own.told_of(row)) if row < len(ways) else own.y[row]
 
-    answers: dict[str, Any] = PRIVATE_ANSWERS if private else {}
+    answers = PRIVATE_ANSWERS if private else {}
     with evidence.recorded():
         curator = own.curator(outcome, vault=evidence.vault, **answers)
         study, sampler = _ask(evidence, curator, list(range(len(ways))), 4)
@@ -515,22 +462,22 @@ def rows(evidence: Evidence, *, private: bool) -> None:
 # Careless runs: their leaks must be found -------------------------------------------------------
 
 
-def _attaches(told: Told) -> float:
+def _attaches(told):
     told.host.set_user_attr("data", np.asarray(told.y).tolist())
     return 0.5
 
 
-def _warns(told: Told) -> float:
+def _warns(told):
     warnings.warn(told.text, stacklevel=1)
     return 0.5
 
 
 EVERYWHERE = {"storage", "attributes", "pickles", "log", "console", "texts"}
 SAID = {"log", "console"}
-WITHHELD: set[str] = set()
+WITHHELD = set()
 """What Optuna logs under a sampler of its own, and ours keep out of its messages."""
 
-CARELESS: dict[str, tuple[Way, set[str]]] = {
+CARELESS = {
     "returned": (lambda told: float(np.mean(told.y)), EVERYWHERE),
     "float32 returned": (lambda told: np.float32(np.mean(told.y)), {"storage", "pickles", "log"}),
     "list returned": (lambda told: [told.y, told.y], WITHHELD),
@@ -547,7 +494,7 @@ CARELESS: dict[str, tuple[Way, set[str]]] = {
 """How an objective that is not private leaks, and where that must be found."""
 
 
-def careless(evidence: Evidence, *, sampler: Callable[[], Any], size: int | None) -> None:
+def careless(evidence, *, sampler, size):
     """A leak a trial."""
     own = evidence.of(Secrets(size=size))
     known = {w: row for w, row in CARELESS.items() if not (size and w == "float32 returned")}
@@ -567,7 +514,7 @@ def careless(evidence: Evidence, *, sampler: Callable[[], Any], size: int | None
     assert unprotected.startswith("NOT PROTECTED")
 
 
-def careless_vault(evidence: Evidence, **run: Any) -> None:
+def careless_vault(evidence, **run):
     """:func:`careless`, and a mechanism that adds no noise, whose rewards the vault remembers."""
     careless(evidence, **run)
     own = evidence.secrets[0]
@@ -575,8 +522,7 @@ def careless_vault(evidence: Evidence, **run: Any) -> None:
     sampler = duets_sampler(vault=evidence.vault)
     with mock.patch.object(LocalMechanism, "randomize", lambda self, y, noise, worst: y):
         study = optuna.create_study(sampler=sampler, direction="maximize")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             study.optimize(sampler.private(objective_of(own, {})), n_trials=3)
     evidence.add_vault()
     evidence.expect("vault", f"call {first:03d}")
@@ -584,7 +530,7 @@ def careless_vault(evidence: Evidence, **run: Any) -> None:
     for sink in ("report", "dashboard"):
         evidence.expect(sink, f"call {first:03d}")
     # An agent with fewer rewards than a projection has numbers sends them as they are.
-    algorithm: Any = algorithm_of(sampler, study)
+    algorithm = algorithm_of(sampler, study)
     for trial in study.trials:
         algorithm.tell(
             algorithm.evaluation_of(tuple(trial.system_attrs["privbo:draw"])), trial.value
@@ -593,7 +539,7 @@ def careless_vault(evidence: Evidence, **run: Any) -> None:
     evidence.expect("messages", "call")
 
 
-def careless_records(evidence: Evidence, **run: Any) -> None:
+def careless_records(evidence, **run):
     """:func:`careless`, and a vault in the middle of a batch."""
     careless(evidence, **run)
     own = evidence.secrets[0]
@@ -619,11 +565,11 @@ def careless_records(evidence: Evidence, **run: Any) -> None:
     evidence.expect("dashboard", f"/api/studies/{study._study_id} | value without noise[0]")
 
 
-def careless_federation(evidence: Evidence) -> None:
+def careless_federation(evidence):
     """Debugging lines of a link and a server, and hints that one agent gives another."""
     add = RoundSum.add
 
-    def loud(total: RoundSum, n: int, w: np.ndarray) -> None:
+    def loud(total, n, w):
         logging.getLogger("privbo.x").debug("agent %d sent %s", n, w.tobytes().hex())
         warnings.warn(repr(w[0]), stacklevel=1)
         print(repr(w[1]))
@@ -636,8 +582,8 @@ def careless_federation(evidence: Evidence) -> None:
     first = agents[0].own
     agents[1].study.set_user_attr("hint", first.values[0])
     agents[2].study.set_user_attr("hint", first.token)
-    agents[1].link.received[99] = agents[0].link.sent[0]
-    sent = Round(1, float(agents[0].link.sent[0][0]), 0.0)
+    agents[1].link.received[99] = agents[0].link.sent[0][1]
+    sent = Round(1, float(agents[0].link.sent[0][1][0]), 0.0)
     with mock.patch("privbo_plugins.sessions.broadcasts.round_of", return_value=sent):
         _gather_federation(evidence, server, agents)
     evidence.add_objects(home="agent 1: ", of_another=first.values[0])
@@ -659,7 +605,7 @@ def careless_federation(evidence: Evidence) -> None:
     evidence.never = ("agent 0: ",)
 
 
-def careless_rows(evidence: Evidence) -> None:
+def careless_rows(evidence):
     """A curator that tells, prints and writes rows."""
     own = Rows()
     evidence.of(own)
@@ -689,8 +635,6 @@ def careless_rows(evidence: Evidence) -> None:
 
 # The table --------------------------------------------------------------------------------------
 
-Run = Callable[["Evidence"], None]
-
 
 @dataclass(frozen=True)
 class System:
@@ -705,11 +649,11 @@ class System:
 
     secret: str
     public: str
-    runs: dict[str, tuple[str, Run]]
-    careless: dict[str, tuple[str, Run]] = field(default_factory=dict)
+    runs: dict
+    careless: dict = field(default_factory=dict)
 
 
-SYSTEMS: dict[str, System] = {
+SYSTEMS = {
     "records": System(
         secret="every trial's vector of losses, its mean, and texts that come with it",
         public="noisy values and gradients, points, settings",
@@ -733,10 +677,7 @@ SYSTEMS: dict[str, System] = {
         public="privatised rewards, points, settings",
         runs={
             "laplace": ("sqlite", partial(rewards, make=by(LDPGPUCBSampler))),
-            "duchi": (
-                "journal",
-                partial(rewards, make=by(LDPTGPUCBSampler), mechanism="duchi"),
-            ),
+            "duchi": ("journal", partial(rewards, make=by(LDPTGPUCBSampler), mechanism="duchi")),
             "piecewise": (
                 "journal",
                 partial(rewards, make=by(LDPMoMAGPUCBSampler), mechanism="piecewise"),
@@ -783,16 +724,12 @@ SYSTEMS: dict[str, System] = {
     "duets": System(
         secret="every reward, and the names of users",
         public="privatised rewards, what agents send, points, settings",
-        runs={
-            "one job": ("journal", duets),
-        },
+        runs={"one job": ("journal", duets)},
         careless={
             "journal": (
                 "journal",
                 partial(
-                    careless_vault,
-                    sampler=lambda: duets_sampler(epsilon=float("inf")),
-                    size=None,
+                    careless_vault, sampler=lambda: duets_sampler(epsilon=float("inf")), size=None
                 ),
             )
         },

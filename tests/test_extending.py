@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ class Block(NamedTuple):
     code: str
 
 
-def blocks() -> list[Block]:
+def blocks():
     fenced = [
         one
         for page in pages.ELSEWHERE
@@ -39,7 +39,7 @@ def blocks() -> list[Block]:
     return [Block(*_labelled(one.language), one.code) for one in fenced]
 
 
-def _labelled(info: str) -> tuple[str, str]:
+def _labelled(info):
     """Raises ValueError for a block that nothing would compare or run."""
     language, _, label = info.partition(" ")
     what, _, name = label.partition("=")
@@ -48,22 +48,22 @@ def _labelled(info: str) -> tuple[str, str]:
     return what, name
 
 
-def ran(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def ran(name, folder, monkeypatch):
     """What one run of the page has defined, as a script of a user would in that folder."""
     (code,) = [block.code for block in blocks() if (block.what, block.name) == ("run", name)]
     monkeypatch.chdir(folder)
-    defined: dict[str, Any] = {"__name__": "__main__"}
+    defined = {"__name__": "__main__"}
     exec(compile(code, f"extending, {name}", "exec"), defined)
     return defined
 
 
-def exact(x: float) -> float:
+def exact(x):
     """The mean that the page's records have, which nobody may see."""
     records = np.random.default_rng(0).uniform(0.4, 0.9, size=N)
     return float(np.mean((x - records) ** 2))
 
 
-def check_noise(turns: list[tuple[float, float]]) -> None:
+def check_noise(turns):
     """Values carry the noise that the page promises: C sqrt(T) / (n mu), worked out by hand."""
     sd = math.sqrt(T) / (N * MU)
     off = np.array([value - exact(x) for x, value in turns]) / sd
@@ -72,7 +72,7 @@ def check_noise(turns: list[tuple[float, float]]) -> None:
     assert 3.0 < float(off @ off) < 60.0
 
 
-def check_guarantee(guarantee: Any, printed: str) -> None:
+def check_guarantee(guarantee, printed):
     assert guarantee.protected
     assert (guarantee.mu, guarantee.n_releases, guarantee.n_records) == (MU, T, N)
     assert guarantee.mu_spent == pytest.approx(MU)
@@ -83,7 +83,7 @@ def check_guarantee(guarantee: Any, printed: str) -> None:
 # The page and the files -------------------------------------------------------------------------
 
 
-def test_what_is_said_to_stand_in_a_file_stands_there() -> None:
+def test_what_is_said_to_stand_in_a_file_stands_there():
     quoted = [block for block in blocks() if block.what == "in"]
     assert {block.name for block in quoted} >= {
         "tests/sixth.py",
@@ -95,7 +95,7 @@ def test_what_is_said_to_stand_in_a_file_stands_there() -> None:
         assert block.code in (ROOT / block.name).read_text(), f"{block.name}: {block.code}"
 
 
-def test_every_file_that_is_named_exists() -> None:
+def test_every_file_that_is_named_exists():
     named = set(
         re.findall(
             r"`((?:\w+/)+\w*(?:\.py)?)`", "".join(page.read_text() for page in pages.ELSEWHERE)
@@ -109,9 +109,7 @@ def test_every_file_that_is_named_exists() -> None:
 # The runs ---------------------------------------------------------------------------------------
 
 
-def test_it_runs_on_optuna(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_runs_on_optuna(tmp_path, monkeypatch, capsys):
     pytest.importorskip("optuna", reason="Optuna is not installed (the optuna extra)")
     pytest.importorskip("matplotlib", reason="matplotlib is not installed (the viz extra)")
     run = ran("optuna", tmp_path, monkeypatch)
@@ -125,10 +123,10 @@ def test_it_runs_on_optuna(
 class Tuner:
     """Calls what Tune calls of a search, in this process; a real fit is another test's."""
 
-    def __init__(self, trainable: Any, *, param_space: Any, tune_config: Any) -> None:
+    def __init__(self, trainable, *, param_space, tune_config):
         self.trainable, self.space, self.config = trainable, param_space, tune_config
 
-    def fit(self) -> list[Any]:
+    def fit(self):
         from tests.raytune_searchers.hosts import run_trial
 
         search, samples = self.config.search_alg, self.config.num_samples
@@ -140,9 +138,7 @@ class Tuner:
 
 @pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:ray.*")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_it_runs_on_ray_tune(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_runs_on_ray_tune(tmp_path, monkeypatch, capsys):
     tune = pytest.importorskip("ray.tune", reason="Ray is not installed (the ray extra)")
     pytest.importorskip("matplotlib", reason="matplotlib is not installed (the viz extra)")
     from tests.raytune_searchers.hosts import LocalRay
@@ -159,9 +155,7 @@ def test_it_runs_on_ray_tune(
     assert "mu = 1 (Gaussian" in (tmp_path / "sixth-on-ray.html").read_text()
 
 
-def test_it_runs_on_the_third_host(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_runs_on_the_third_host(tmp_path, monkeypatch, capsys):
     loop = ran("loop", tmp_path, monkeypatch)["loop"]
     turns = [(r.meta["x"][0], r.values[0]) for r in session_in(loop).releases()]
     check_noise(turns)
@@ -169,9 +163,7 @@ def test_it_runs_on_the_third_host(
     assert loop.recommend() == {"x": min(turns, key=lambda turn: turn[1])[0]}
 
 
-def test_rewards_of_users_run_on_the_third_host(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rewards_of_users_run_on_the_third_host(tmp_path, monkeypatch, capsys):
     loop = ran("users", tmp_path, monkeypatch)["loop"]
     guarantee = loop.guarantee()
     assert guarantee.protected
@@ -183,8 +175,8 @@ def test_rewards_of_users_run_on_the_third_host(
 @pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:ray.*")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_reward_algorithm_runs_on_both_hosts_where_its_class_is_handed_to_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     """As much as the page says of them, and no more: their settings name no entry."""
     optuna = pytest.importorskip("optuna", reason="Optuna is not installed (the optuna extra)")
     tune = pytest.importorskip("ray.tune", reason="Ray is not installed (the ray extra)")
@@ -210,7 +202,7 @@ def test_a_reward_algorithm_runs_on_both_hosts_where_its_class_is_handed_to_them
         entry_of(run["config"])
 
 
-def test_settings_of_the_page_are_refused_as_it_says() -> None:
+def test_settings_of_the_page_are_refused_as_it_says():
     for wrong in ({"mu": 0.0}, {"n_trials": 0}, {"low": 1.0}):
         with pytest.raises(ValueError, match="must be positive, got"):
             SixthConfig(**({"mu": 1.0, "n_trials": 3} | wrong))

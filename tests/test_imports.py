@@ -1,14 +1,11 @@
 """What an import costs: which modules it loads, counted in an interpreter of its own."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import importlib
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,64 +15,35 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 HEAVY = (
-    "dp_accounting",
-    "opendp",
-    "sqlalchemy",
-    "scipy.stats",
-    "scipy.optimize",
-    "scipy.linalg",
-    "plotly",
-    "matplotlib",
-    "sklearn",
-    "jinja2",
-    "click",
-)
+    "dp_accounting", "opendp", "sqlalchemy", "scipy.stats", "scipy.optimize", "scipy.linalg",
+    "plotly", "matplotlib", "sklearn", "jinja2", "click",
+)  # fmt: skip
 """What no host imports by itself, and nobody needs before a study runs."""
 
-SAMPLERS: Mapping[str, str] = {
-    "DPGIBOSampler": "dp_gibo",
-    "LDPGPUCBSampler": "ldp_gp_ucb",
-    "LDPTGPUCBSampler": "ldp_gp_ucb",
-    "LDPATAGPUCBSampler": "ldp_gp_ucb",
-    "LDPMoMAGPUCBSampler": "ldp_gp_ucb",
-    "DPFTSDESampler": "dp_fts_de",
-    "POGPUCBSampler": "po_gp_ucb",
-    "DUETSSampler": "duets",
-    "PrivateSampler": "",
-    "ldp_objective": "",
-    "private_objective": "released_means",
-    "run_federated": "",
-    "answer_trials": "po_gp_ucb",
-    "FederationConfig": "dp_fts_de",
+SAMPLERS = {
+    "DPGIBOSampler": "dp_gibo", "LDPGPUCBSampler": "ldp_gp_ucb",
+    "LDPTGPUCBSampler": "ldp_gp_ucb", "LDPATAGPUCBSampler": "ldp_gp_ucb",
+    "LDPMoMAGPUCBSampler": "ldp_gp_ucb", "DPFTSDESampler": "dp_fts_de",
+    "POGPUCBSampler": "po_gp_ucb", "DUETSSampler": "duets", "PrivateSampler": "",
+    "ldp_objective": "", "private_objective": "released_means", "run_federated": "",
+    "answer_trials": "po_gp_ucb", "FederationConfig": "dp_fts_de",
     "FederatedServer": "dp_fts_de",
-}
+}  # fmt: skip
 """Public names, and the one paper that each may import."""
 
-SEARCHES: Mapping[str, str] = {
-    "DPGIBOSearch": "dp_gibo",
-    "LDPGPUCBSearch": "ldp_gp_ucb",
-    "LDPTGPUCBSearch": "ldp_gp_ucb",
-    "LDPATAGPUCBSearch": "ldp_gp_ucb",
-    "LDPMoMAGPUCBSearch": "ldp_gp_ucb",
-    "DPFTSDESearch": "dp_fts_de",
-    "POGPUCBSearch": "po_gp_ucb",
-    "DUETSSearch": "duets",
-    "PrivateSearch": "",
-    "ldp_trainable": "",
-    "private_trainable": "released_means",
-    "report_public": "",
-    "answering": "",
-    "agent_trials": "dp_fts_de",
+SEARCHES = {
+    "DPGIBOSearch": "dp_gibo", "LDPGPUCBSearch": "ldp_gp_ucb", "LDPTGPUCBSearch": "ldp_gp_ucb",
+    "LDPATAGPUCBSearch": "ldp_gp_ucb", "LDPMoMAGPUCBSearch": "ldp_gp_ucb",
+    "DPFTSDESearch": "dp_fts_de", "POGPUCBSearch": "po_gp_ucb", "DUETSSearch": "duets",
+    "PrivateSearch": "", "ldp_trainable": "", "private_trainable": "released_means",
+    "report_public": "", "answering": "", "agent_trials": "dp_fts_de",
     "FederationConfig": "dp_fts_de",
-}
+}  # fmt: skip
 
 LAZY = (
-    "optuna_samplers",
-    "raytune_searchers",
-    "sklearn_search",
-    "privbo_plugins",
+    "optuna_samplers", "raytune_searchers", "sklearn_search", "privbo_plugins",
     "privbo_plugins.federation",
-)
+)  # fmt: skip
 """Packages whose names are imported on first use."""
 
 HOSTS = ("losses", "rewards", "server", "curator")
@@ -100,7 +68,7 @@ OURS = ("optuna_samplers", "raytune_searchers", "sklearn_search", "privbo_plugin
 
 
 @functools.cache
-def loaded_by(*packages: str, names: tuple[str, ...] = ()) -> dict[str, list[str]]:
+def loaded_by(*packages, names=()):
     """Modules loaded by imports (""), and after each of the first package's names was asked for.
 
     Our own modules are forgotten in between; others are not, so what one name loads counts
@@ -115,18 +83,18 @@ def loaded_by(*packages: str, names: tuple[str, ...] = ()) -> dict[str, list[str
         check=True,
         timeout=300,
     )
-    found: dict[str, list[str]] = json.loads(done.stdout)
+    found = json.loads(done.stdout)
     return found
 
 
-def papers(modules: Sequence[str]) -> set[str]:
+def papers(modules):
     """Folders of :mod:`privbo_plugins.algorithms` that were imported."""
     parts = [m.split(".") for m in modules if m.startswith("privbo_plugins.algorithms.")]
     folders = {p.name for p in (ROOT / "privbo_plugins" / "algorithms").iterdir() if p.is_dir()}
     return {part[2] for part in parts} & folders
 
 
-def check_names(package: str, named: Mapping[str, str]) -> None:
+def check_names(package, named):
     """Nothing heavy after the import or any name, and no other paper's algorithm."""
     found = loaded_by(package, names=tuple(named))
     ours = {m for m in found[""] if m.startswith("privbo_plugins.")}
@@ -136,18 +104,18 @@ def check_names(package: str, named: Mapping[str, str]) -> None:
         assert papers(modules) <= {named.get(name, "")}, name
 
 
-def test_naming_a_sampler_loads_its_own_algorithm_and_nothing_heavy() -> None:
+def test_naming_a_sampler_loads_its_own_algorithm_and_nothing_heavy():
     pytest.importorskip("optuna", reason="Optuna is not installed (the optuna extra)")
     check_names("optuna_samplers", SAMPLERS)
 
 
 @pytest.mark.slow
-def test_naming_a_search_loads_its_own_algorithm_and_nothing_heavy() -> None:
+def test_naming_a_search_loads_its_own_algorithm_and_nothing_heavy():
     pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
     check_names("raytune_searchers", SEARCHES)
 
 
-def test_the_search_for_scikit_learn_loads_no_host_before_it_fits() -> None:
+def test_the_search_for_scikit_learn_loads_no_host_before_it_fits():
     pytest.importorskip("sklearn", reason="scikit-learn is not installed (the sklearn extra)")
     found = loaded_by("sklearn_search", names=("PrivateSearch",))
     assert {m for m in found[""] if m.startswith("privbo_plugins.")} == {"privbo_plugins.lazy"}
@@ -158,7 +126,7 @@ def test_the_search_for_scikit_learn_loads_no_host_before_it_fits() -> None:
 
 
 @pytest.mark.slow
-def test_the_process_of_a_vault_starts_without_ray_tune() -> None:
+def test_the_process_of_a_vault_starts_without_ray_tune():
     """An experiment waits for it, and importing Tune takes longer than all else that it needs."""
     pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
     hosts = [f"raytune_searchers.hosts.{host}" for host in HOSTS]
@@ -167,7 +135,7 @@ def test_the_process_of_a_vault_starts_without_ray_tune() -> None:
     assert not {"ray.tune", "ray.train", "pandas"} & set(modules)
 
 
-def test_naming_what_the_engine_offers_loads_nothing_heavy() -> None:
+def test_naming_what_the_engine_offers_loads_nothing_heavy():
     names = tuple(import_module("privbo_plugins").__all__)
     found = loaded_by("privbo_plugins", names=names)
     assert "Curator" in names
@@ -176,17 +144,17 @@ def test_naming_what_the_engine_offers_loads_nothing_heavy() -> None:
         assert not {*HEAVY, "optuna", "ray"} & set(modules), name
 
 
-def test_the_engine_alone_loads_no_host() -> None:
+def test_the_engine_alone_loads_no_host():
     modules = loaded_by("privbo_plugins.sessions.records")[""]
     assert not {"optuna", "ray", "opendp", "sqlalchemy", "scipy.stats"} & set(modules)
 
 
-def test_control_the_probe_sees_what_is_heavy() -> None:
+def test_control_the_probe_sees_what_is_heavy():
     assert "sqlalchemy" in loaded_by("privbo_plugins.store.tables")[""]
     assert papers(loaded_by("privbo_plugins.algorithms.duets")[""]) == {"duets"}
 
 
-def test_the_registry_loads_an_algorithm_when_it_is_asked_for_it_and_no_other() -> None:
+def test_the_registry_loads_an_algorithm_when_it_is_asked_for_it_and_no_other():
     assert not papers(loaded_by("privbo_plugins.algorithms.registry")[""])
     engine = loaded_by("privbo_plugins.sessions.records")[""]
     assert "privbo_plugins.algorithms.registry" in engine
@@ -194,19 +162,18 @@ def test_the_registry_loads_an_algorithm_when_it_is_asked_for_it_and_no_other() 
 
 
 @pytest.mark.parametrize("named", [SAMPLERS, SEARCHES], ids=["samplers", "searches"])
-def test_the_tables_of_this_file_hold_every_public_name(named: Mapping[str, str]) -> None:
+def test_the_tables_of_this_file_hold_every_public_name(named):
     package = "optuna_samplers" if named is SAMPLERS else "raytune_searchers"
     assert set(named) == set(import_module(package).__all__)
 
 
-def test_the_search_for_scikit_learn_is_its_only_public_name() -> None:
+def test_the_search_for_scikit_learn_is_its_only_public_name():
     assert import_module("sklearn_search").__all__ == ["PrivateSearch"]
 
 
-def listed(package: str) -> tuple[dict[str, str], dict[str, str]]:
+def listed(package):
     """A package's names by home: for editors, and for the interpreter."""
     spec = find_spec(package)
-    assert spec is not None
     assert spec.origin is not None
     tree = ast.parse(Path(spec.origin).read_text())
     branch = next(node for node in tree.body if isinstance(node, ast.If))
@@ -217,13 +184,13 @@ def listed(package: str) -> tuple[dict[str, str], dict[str, str]]:
         for alias in node.names
     }
     call = next(node for node in ast.walk(branch) if isinstance(node, ast.Call))
-    homes: dict[str, list[str]] = ast.literal_eval(call.args[1])
+    homes = ast.literal_eval(call.args[1])
     interpreter = {name: home for home, names in homes.items() for name in names}
     return editors, interpreter
 
 
 @pytest.mark.parametrize("package", LAZY)
-def test_editors_and_the_interpreter_are_told_the_same_names(package: str) -> None:
+def test_editors_and_the_interpreter_are_told_the_same_names(package):
     pytest.importorskip(package.split("_")[0].replace("raytune", "ray").replace("privbo", "numpy"))
     editors, interpreter = listed(package)
     assert editors == interpreter
@@ -234,7 +201,7 @@ def test_editors_and_the_interpreter_are_told_the_same_names(package: str) -> No
         assert getattr(module, name) is getattr(import_module(editors[name]), name)
 
 
-def test_a_name_that_a_package_does_not_have_is_an_attribute_error() -> None:
+def test_a_name_that_a_package_does_not_have_is_an_attribute_error():
     module = import_module("privbo_plugins.federation")
     with pytest.raises(AttributeError, match=r"'privbo_plugins.federation' has no .*'Serer'"):
         _ = module.Serer

@@ -1,7 +1,5 @@
 """What is built from this checkout is what somebody needs, and nothing else."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -9,8 +7,6 @@ import sys
 import tarfile
 import zipfile
 from email import message_from_bytes
-from email.message import Message
-from pathlib import Path
 
 import optuna
 import pytest
@@ -22,23 +18,23 @@ HUB = sorted(path.parent for path in (ROOT / "package").glob("samplers/*/__init_
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def files(tmp_path_factory):
     return built(tmp_path_factory.mktemp("built"))
 
 
-def metadata(wheel: Path) -> Message:
+def metadata(wheel):
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
         return message_from_bytes(archive.read(name))
 
 
 @pytest.mark.slow
-def test_an_index_would_take_them(files: tuple[Path, Path]) -> None:
+def test_an_index_would_take_them(files):
     assert checked(*files).count("PASSED") == 2
 
 
 @pytest.mark.slow
-def test_the_wheel_holds_the_four_packages_and_what_they_read(files: tuple[Path, Path]) -> None:
+def test_the_wheel_holds_the_four_packages_and_what_they_read(files):
     with zipfile.ZipFile(files[0]) as archive:
         names = set(archive.namelist())
     packed = {name for name in names if ".dist-info/" not in name}
@@ -54,7 +50,7 @@ def test_the_wheel_holds_the_four_packages_and_what_they_read(files: tuple[Path,
 
 
 @pytest.mark.slow
-def test_the_sdist_has_tests_docs_and_examples(files: tuple[Path, Path]) -> None:
+def test_the_sdist_has_tests_docs_and_examples(files):
     with tarfile.open(files[1]) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     for name in ("README.md", "CITATION.cff", "Makefile", "docs/privacy.md", "tests/packages.py"):
@@ -63,9 +59,7 @@ def test_the_sdist_has_tests_docs_and_examples(files: tuple[Path, Path]) -> None
 
 
 @pytest.mark.slow
-def test_an_index_shows_the_readme_without_links_that_lead_nowhere(
-    files: tuple[Path, Path],
-) -> None:
+def test_an_index_shows_the_readme_without_links_that_lead_nowhere(files):
     told = metadata(files[0])
     page = str(told.get_payload())
     assert re.findall(r"\]\((?!https?:|#)[^)]*\)", page) == []
@@ -76,12 +70,12 @@ def test_an_index_shows_the_readme_without_links_that_lead_nowhere(
 
 
 @pytest.mark.slow
-def test_every_extra_of_the_wheel_is_tried(files: tuple[Path, Path]) -> None:
+def test_every_extra_of_the_wheel_is_tried(files):
     offered = set(metadata(files[0]).get_all("Provides-Extra", []))
     assert set(SMOKE) - {""} == offered - {"demo", "dev", "docs", "examples", "mutants", "torch"}
 
 
-def test_the_table_of_sizes_is_what_was_measured() -> None:
+def test_the_table_of_sizes_is_what_was_measured():
     page = (ROOT / "docs" / "install.md").read_text()
     rows = re.findall(r"^\| (?:`(\w+)`|\(none\)) \| .* \| (\d+) \| (\d+) \|$", page, flags=re.M)
     measured = json.loads(RESULTS.read_text())
@@ -89,7 +83,7 @@ def test_the_table_of_sizes_is_what_was_measured() -> None:
     assert rows == [(row["extra"], str(row["packages"]), str(row["mb"])) for row in measured]
 
 
-def test_the_citation_is_of_this_version() -> None:
+def test_the_citation_is_of_this_version():
     import privbo_plugins
 
     cited = (ROOT / "CITATION.cff").read_text()
@@ -100,8 +94,6 @@ def test_the_citation_is_of_this_version() -> None:
 # What users' type checkers see ------------------------------------------------------------------
 
 _USER = """
-from __future__ import annotations
-
 import numpy as np
 import optuna
 from optuna_samplers import DPGIBOSampler, private_objective
@@ -131,7 +123,7 @@ from optuna_samplers import DPGIBOSampel  # has no attribute
 
 
 @pytest.mark.soak
-def test_a_user_who_checks_types_strictly_sees_ours(tmp_path: Path) -> None:
+def test_a_user_who_checks_types_strictly_sees_ours(tmp_path):
     code = tmp_path / "user.py"
     code.write_text(_USER)
     command = [
@@ -154,7 +146,7 @@ def test_a_user_who_checks_types_strictly_sees_ours(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", HUB, ids=lambda path: path.name)
-def test_a_package_for_the_hub_has_what_the_hub_asks_for(folder: Path) -> None:
+def test_a_package_for_the_hub_has_what_the_hub_asks_for(folder):
     """Front matter, as the registry's own check reads it, and the files of its template."""
     front = (folder / "README.md").read_text().split("---\n")[1]
     fields = dict(line.split(": ", 1) for line in front.strip().splitlines())
@@ -171,9 +163,7 @@ def test_a_package_for_the_hub_has_what_the_hub_asks_for(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", HUB, ids=lambda path: path.name)
-def test_a_package_for_the_hub_loads_and_its_example_runs(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_for_the_hub_loads_and_its_example_runs(folder, capsys, monkeypatch):
     hub = pytest.importorskip("optunahub", reason="optunahub is not installed")
     monkeypatch.setattr(
         hub, "load_module", lambda name: hub.load_local_module(name, registry_root=str(HUB_ROOT))
@@ -190,7 +180,7 @@ def test_a_package_for_the_hub_loads_and_its_example_runs(
 HUB_ROOT = ROOT / "package"
 
 
-def test_no_file_that_is_ignored_is_kept_in_the_repository() -> None:
+def test_no_file_that_is_ignored_is_kept_in_the_repository():
     """Such a file came by accident, and holds what the machine that made it is called."""
     command = ["git", "ls-files", "--cached", "--ignored", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -1,7 +1,5 @@
 """README.md and docs/*.md: every block runs or is read as what it is, and says what it prints."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re
@@ -12,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -29,13 +26,9 @@ RUN = [
 ]
 
 NEEDS = {
-    "import optuna": "optuna",
-    "ray": "ray",
-    "from sklearn": "sklearn",
-    "import pandas": "pandas",
-    "import torch": "torch",
-    "report(": "matplotlib",
-}
+    "import optuna": "optuna", "ray": "ray", "from sklearn": "sklearn",
+    "import pandas": "pandas", "import torch": "torch", "report(": "matplotlib",
+}  # fmt: skip
 """What a page's code needs beside the engine, by what stands in it."""
 
 PATHS = {
@@ -71,20 +64,17 @@ AFTER = {
 
 
 @pytest.fixture(scope="module")
-def one_ray() -> Iterator[dict[str, str]]:
+def one_ray():
     """The environment of drivers of one Ray, which a process of its own holds."""
     pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
     folder = tempfile.mkdtemp(prefix="ry", dir="/tmp")  # short: sockets lie in it
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     given = token | {"RAY_USAGE_STATS_ENABLED": "0"}
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD_RAY, folder],
-        cwd=pages.ROOT,
-        env=os.environ | PATHS | given,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+        [sys.executable, "-c", HOLD_RAY, folder], cwd=pages.ROOT,
+        env=os.environ | PATHS | given, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         text=True,
-    )
+    )  # fmt: skip
     with holder:  # it ends with its input
         assert holder.stdout is not None
         yield given | {"RAY_ADDRESS": holder.stdout.readline().strip()}
@@ -93,7 +83,7 @@ def one_ray() -> Iterator[dict[str, str]]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def ran(name: str, folder: Path, environment: dict[str, str]) -> dict[int, str]:
+def ran(name, folder, environment):
     """What each block of a page has printed, by its line."""
     page = NAMES[name], textwrap.dedent(AFTER.get(name, ""))
     known = PATHS | {"HOME": str(folder)} | environment
@@ -102,7 +92,7 @@ def ran(name: str, folder: Path, environment: dict[str, str]) -> dict[int, str]:
     return {int(line): said for line, _, said in parts}
 
 
-def code_of(name: str) -> str:
+def code_of(name):
     return "".join(block.code for block in pages.blocks(NAMES[name]) if block.runs)
 
 
@@ -110,7 +100,7 @@ ON_RAY = [name for name in RUN if re.search(r"^from ray import|backend=", code_o
 """Pages that run an experiment on Ray Tune: every system's, and a search for scikit-learn."""
 
 
-def check_page(name: str, folder: Path, environment: dict[str, str]) -> None:
+def check_page(name, folder, environment):
     """A page runs from top to bottom and prints what it shows."""
     for sign, package in NEEDS.items():
         if re.search(rf"\b{re.escape(sign)}", code_of(name)) and find_spec(package) is None:
@@ -124,19 +114,17 @@ def check_page(name: str, folder: Path, environment: dict[str, str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ON_RAY)
-def test_a_page_with_ray_does_what_it_shows(
-    name: str, tmp_path: Path, one_ray: dict[str, str]
-) -> None:
+def test_a_page_with_ray_does_what_it_shows(name, tmp_path, one_ray):
     check_page(name, tmp_path, one_ray)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in RUN if name not in ON_RAY])
-def test_a_page_does_what_it_shows(name: str, tmp_path: Path) -> None:
+def test_a_page_does_what_it_shows(name, tmp_path):
     check_page(name, tmp_path, {})
 
 
-def test_every_system_has_a_page_with_an_experiment_on_ray() -> None:
+def test_every_system_has_a_page_with_an_experiment_on_ray():
     """These are each system's ordinary job on a real Ray."""
     systems = {"ray-tune", "local-rewards", "federated-server", "outsourced", "duets",
                "any-sampler"}  # fmt: skip
@@ -155,9 +143,7 @@ def test_every_system_has_a_page_with_an_experiment_on_ray() -> None:
         ("{'C': 1.78} at 3.81", "varies: 1.78", "{'C': 2.5} at 3.82", False),
     ],
 )
-def test_an_output_is_compared_but_for_what_varies(
-    shown: str, note: str, said: str, same: bool
-) -> None:
+def test_an_output_is_compared_but_for_what_varies(shown, note, said, same):
     assert pages.agrees(pages.Block("text", 1, shown, note), said) is same
 
 
@@ -174,19 +160,19 @@ WRONG = {
 
 
 @pytest.mark.parametrize("language", WRONG)
-def test_a_block_that_is_not_what_it_says_is_found(language: str) -> None:
+def test_a_block_that_is_not_what_it_says_is_found(language):
     for code in WRONG[language]:
         with pytest.raises((Exception, SystemExit)):
             pages.parse(pages.Block(language, 1, code, ""))
 
 
-def test_every_page_with_code_is_run() -> None:
+def test_every_page_with_code_is_run():
     assert {"README.md", "docs/sklearn.md", "docs/ray-tune.md"} <= set(RUN)
     assert len(RUN) >= 13
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_block_is_what_it_says_that_it_is(name: str) -> None:
+def test_every_block_is_what_it_says_that_it_is(name):
     page = NAMES[name]
     if page in pages.ELSEWHERE:
         pytest.skip("tests/test_extending.py compares its blocks with their files")
@@ -198,7 +184,7 @@ def test_every_block_is_what_it_says_that_it_is(name: str) -> None:
             raise AssertionError(f"{name}, line {block.line}: {failed}") from failed
 
 
-def test_few_blocks_are_not_run_and_each_says_why() -> None:
+def test_few_blocks_are_not_run_and_each_says_why():
     idle = [
         (name, block)
         for name, page in NAMES.items()
@@ -210,7 +196,7 @@ def test_few_blocks_are_not_run_and_each_says_why() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_command_in_a_sentence_exists(name: str) -> None:
+def test_every_command_in_a_sentence_exists(name):
     text = pages.FENCE.sub("", NAMES[name].read_text())
     for command in re.findall(r"`((?:make|privbo|python -m) [^`]*)`", text):
         words = shlex.split(command.replace("...", ""))
@@ -225,13 +211,13 @@ SYSTEMS = "dp-gibo local-rewards federated outsourced duets any-sampler sklearn"
 
 
 @pytest.mark.parametrize("system", SYSTEMS.split())
-def test_every_system_s_page_says_when_it_does_not_help(system: str) -> None:
+def test_every_system_s_page_says_when_it_does_not_help(system):
     text = NAMES[f"docs/{system}.md"].read_text()
     (section,) = re.findall(r"^## When this does not help\n\n(.*?)(?=^## |\Z)", text, re.M | re.S)
     assert len(re.findall(r"^- \*\*", section, re.M)) >= 7
 
 
-def test_the_readme_is_short_and_its_first_screen_has_a_command_and_a_picture() -> None:
+def test_the_readme_is_short_and_its_first_screen_has_a_command_and_a_picture():
     lines = NAMES["README.md"].read_text().splitlines()
     assert len(lines) <= 160
     screen = "\n".join(lines[:20])
@@ -242,14 +228,14 @@ def test_the_readme_is_short_and_its_first_screen_has_a_command_and_a_picture() 
     assert start.code.count("\n") <= 20
 
 
-def slugs(page: Path) -> set[str]:
+def slugs(page):
     """Anchors of a page's headings, as GitHub and the site make them."""
     told = (heading.lstrip("# ").lower() for _, heading in pages.headings(page))
     return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in told}
 
 
 @pytest.mark.parametrize("name", [*NAMES, "CHANGELOG.md"])
-def test_every_anchor_that_a_page_links_to_is_a_heading(name: str) -> None:
+def test_every_anchor_that_a_page_links_to_is_a_heading(name):
     page = NAMES.get(name, pages.ROOT / name)
     links = re.findall(
         r"\]\(((?![a-z]+:)[^)#\s]*)#([^)\s]+)\)", pages.FENCE.sub("", page.read_text())
@@ -259,7 +245,7 @@ def test_every_anchor_that_a_page_links_to_is_a_heading(name: str) -> None:
     assert lost == []
 
 
-def test_there_are_recipes_and_each_runs() -> None:
+def test_there_are_recipes_and_each_runs():
     recipes = [recipe for page in pages.RECIPES for recipe in pages.sections(page)[1:]]
     assert len(recipes) >= 20
     assert all(any(block.runs for block in recipe) for recipe in recipes)
@@ -270,12 +256,12 @@ GENERATED = "docs/capabilities.md", "docs/changelog.md"
 
 
 @pytest.mark.parametrize("name", sorted(set(WRITTEN) - {*GENERATED}))
-def test_a_page_is_short_enough_to_be_read(name: str) -> None:
+def test_a_page_is_short_enough_to_be_read(name):
     assert len(NAMES[name].read_text().split()) <= 1500
 
 
 @pytest.mark.parametrize("system", SYSTEMS.split())
-def test_a_system_s_page_has_code_on_its_first_screen(system: str) -> None:
+def test_a_system_s_page_has_code_on_its_first_screen(system):
     first = next(block for block in pages.blocks(NAMES[f"docs/{system}.md"]) if block.runs)
     assert first.language == "python"
     assert first.line <= 20

@@ -1,7 +1,5 @@
 """The documentation site: it builds without a warning, and its numbers and tutorials hold."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math
@@ -10,7 +8,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from scipy.stats import norm
@@ -28,7 +25,7 @@ BOOKS = sorted((DOCS / "tutorials").glob("*.ipynb"))
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory):
     for package in ("sphinx", "furo", "myst_nb", "sphinx_copybutton", "sphinx_design"):
         pytest.importorskip(package, reason=f"{package} is not installed (the docs extra)")
     out = tmp_path_factory.mktemp("site")
@@ -43,7 +40,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_every_page_is_in_the_site(site: Path) -> None:
+def test_every_page_is_in_the_site(site):
     pages = {path.relative_to(DOCS).with_suffix(".html") for path in DOCS.rglob("*.md")}
     pages |= {path.relative_to(DOCS).with_suffix(".html") for path in BOOKS}
     built = {path.relative_to(site) for path in site.rglob("*.html")}
@@ -52,7 +49,7 @@ def test_every_page_is_in_the_site(site: Path) -> None:
 
 
 @pytest.mark.slow
-def test_links_within_the_site_lead_somewhere(site: Path) -> None:
+def test_links_within_the_site_lead_somewhere(site):
     anchors = {
         path: set(re.findall(r'\bid="([^"]+)"', path.read_text())) for path in site.rglob("*.html")
     }
@@ -73,7 +70,7 @@ def test_links_within_the_site_lead_somewhere(site: Path) -> None:
 
 
 @pytest.mark.slow
-def test_no_page_is_wider_than_its_window(site: Path, tmp_path: Path) -> None:
+def test_no_page_is_wider_than_its_window(site, tmp_path):
     pages = "index", "dp-gibo", "optuna", "privacy", "how-to-run", "capabilities"
     with browser(tmp_path) as chromium:
         for page, width in itertools.product(pages, (390, 1280)):
@@ -81,16 +78,16 @@ def test_no_page_is_wider_than_its_window(site: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_no_page_is_too_large_to_load(site: Path) -> None:
+def test_no_page_is_too_large_to_load(site):
     sizes = {path.name: path.stat().st_size for path in site.rglob("*.html")}
     assert max(sizes.values()) < 300_000
     assert len(list((site / "reference").glob("*.html"))) > 40
 
 
 @pytest.mark.slow
-def test_every_public_name_has_its_place_in_the_reference(site: Path) -> None:
+def test_every_public_name_has_its_place_in_the_reference(site):
     page = "".join(one.read_text() for one in (site / "reference").glob("*.html"))
-    packages: list[Any] = [
+    packages = [
         optuna_samplers, raytune_searchers, sklearn_search, privbo_plugins,
         privbo_plugins.federation,
     ]  # fmt: skip
@@ -100,7 +97,7 @@ def test_every_public_name_has_its_place_in_the_reference(site: Path) -> None:
     assert missing == set()
 
 
-def test_links_of_pages_lead_to_files() -> None:
+def test_links_of_pages_lead_to_files():
     lost = []
     for page in [ROOT / "README.md", *DOCS.rglob("*.md")]:
         text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
@@ -113,7 +110,7 @@ def test_links_of_pages_lead_to_files() -> None:
 _WORDS = {"two": 2, "three": 3, "five": 5, "ten": 10, "twenty": 20, "forty": 40}
 
 
-def test_a_tutorial_counts_as_many_clinics_as_its_code() -> None:
+def test_a_tutorial_counts_as_many_clinics_as_its_code():
     cells = json.loads((DOCS / "tutorials" / "4-clinics.ipynb").read_text())["cells"]
     said, code = (
         "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == kind)
@@ -125,7 +122,7 @@ def test_a_tutorial_counts_as_many_clinics_as_its_code() -> None:
     assert {_WORDS.get(word.lower(), word) for word in told} == {n}
 
 
-def test_the_table_of_mu_is_that_of_the_accountant() -> None:
+def test_the_table_of_mu_is_that_of_the_accountant():
     rows = re.findall(r"^\| ([\d.]+) \| ([\d.]+) % \| (\d+) in 100 \| (.*) \|$",
                       (DOCS / "claims.md").read_text(), flags=re.M)  # fmt: skip
     assert len(rows) == 5
@@ -140,7 +137,7 @@ def test_the_table_of_mu_is_that_of_the_accountant() -> None:
 @pytest.mark.parametrize(
     ("page", "between"), [("docs/claims.md", ""), ("README.md", r" \| (\d[\d ]*)")]
 )
-def test_the_table_of_costs_is_that_of_the_map(page: str, between: str) -> None:
+def test_the_table_of_costs_is_that_of_the_map(page, between):
     summary = json.loads((ROOT / "benchmarks" / "results" / "map.json").read_text())["summary"]
     cells = {
         (cell["part"], round(cell["n"] * cell["mu"])): cell["excess"]
@@ -162,7 +159,7 @@ def test_the_table_of_costs_is_that_of_the_map(page: str, between: str) -> None:
 # Tutorials --------------------------------------------------------------------------------------
 
 
-def code_of(book: Path) -> str:
+def code_of(book):
     cells = json.loads(book.read_text())["cells"]
     return "\n".join("".join(c["source"]) + "\n" for c in cells if c["cell_type"] == "code")
 
@@ -172,7 +169,7 @@ def code_of(book: Path) -> str:
     pytest.param(book, marks=() if book == BOOKS[0] else pytest.mark.soak, id=book.stem)
     for book in BOOKS
 ])  # fmt: skip
-def test_a_tutorial_runs_from_top_to_bottom(book: Path, tmp_path: Path) -> None:
+def test_a_tutorial_runs_from_top_to_bottom(book, tmp_path):
     if "ray" in book.stem:
         pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
     environment = os.environ | {"PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
@@ -184,7 +181,7 @@ def test_a_tutorial_runs_from_top_to_bottom(book: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("book", BOOKS, ids=lambda path: path.stem)
-def test_a_tutorial_keeps_what_it_printed_and_no_error(book: Path) -> None:
+def test_a_tutorial_keeps_what_it_printed_and_no_error(book):
     cells = [c for c in json.loads(book.read_text())["cells"] if c["cell_type"] == "code"]
     outputs = [output for cell in cells for output in cell["outputs"]]
     kinds = {output["output_type"] for output in outputs}
@@ -203,7 +200,7 @@ def test_a_tutorial_keeps_what_it_printed_and_no_error(book: Path) -> None:
 
 
 @pytest.mark.parametrize("book", BOOKS, ids=lambda path: path.stem)
-def test_a_tutorial_ends_with_what_to_try_next(book: Path) -> None:
+def test_a_tutorial_ends_with_what_to_try_next(book):
     last = json.loads(book.read_text())["cells"][-1]
     assert last["cell_type"] == "markdown"
     said = "".join(last["source"])

@@ -3,8 +3,6 @@
 Every public name of a class that Optuna or Ray does not ask for is in it, or the test fails.
 """
 
-from __future__ import annotations
-
 from optuna.samplers import BaseSampler
 from ray.tune.search import Searcher
 
@@ -52,9 +50,9 @@ HOOKS = {"on_pause", "on_unpause"}
 """What a scheduler of Ray Tune calls of every searcher, although Tune's base class has it not."""
 
 
-def classes() -> dict[str, list[tuple[str, type]]]:
+def classes():
     """(host, class) of every system."""
-    found: dict[str, list[tuple[str, type]]] = {}
+    found = {}
     for system, families in SYSTEMS.items():
         found[system] = [
             (host, getattr(package, family + suffix))
@@ -67,7 +65,7 @@ def classes() -> dict[str, list[tuple[str, type]]]:
     return found
 
 
-def verbs_of(cls: type) -> set[str]:
+def verbs_of(cls):
     """Public names that the host's own base does not have."""
     base = BaseSampler if issubclass(cls, BaseSampler) else Searcher
     return {name for name in dir(cls) if not name.startswith("_") and not hasattr(base, name)} - (
@@ -75,7 +73,7 @@ def verbs_of(cls: type) -> set[str]:
     )
 
 
-def _having(known: dict[str, list[tuple[str, type]]], verb: str) -> str:
+def _having(known, verb):
     """The systems whose classes have the verb, or "all"."""
     told = [one for system, members in known.items() if (one := _part(system, members, verb))]
     for host in ("", " on Optuna", " on Ray Tune"):
@@ -84,7 +82,7 @@ def _having(known: dict[str, list[tuple[str, type]]], verb: str) -> str:
     return ", ".join(told)
 
 
-def _part(system: str, members: list[tuple[str, type]], verb: str) -> str:
+def _part(system, members, verb):
     """A system by name, with what of it has the verb; empty for none of it."""
     hosts = [host for host, cls in members if verb in verbs_of(cls)]
     if not hosts or len(hosts) == len(members):
@@ -93,7 +91,7 @@ def _part(system: str, members: list[tuple[str, type]], verb: str) -> str:
     return f"{system} on {hosts[0]}" if hosts == whole else f"{system} (not all classes)"
 
 
-def table() -> str:
+def table():
     """The table in Markdown."""
     known = classes()
     lines = [(f"`{verb}`", meaning, _having(known, verb)) for verb, meaning in VERBS.items()]

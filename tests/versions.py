@@ -6,8 +6,6 @@ newest versions are those of the environment that runs this, unless there are ne
 then they get an environment too. Environments are kept, and made anew when pyproject.toml changes.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import os
@@ -21,14 +19,11 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 TESTS = (
-    "tests/raytune_searchers/test_closing.py",
-    "tests/raytune_searchers/test_main_job.py",
-    "tests/raytune_searchers/test_hosts.py",
-    "tests/contracts/test_ray_adapter.py",
-    "tests/contracts/test_optuna_adapter.py",
-    "tests/contracts/test_leaks_exceptions.py",
+    "tests/raytune_searchers/test_closing.py", "tests/raytune_searchers/test_main_job.py",
+    "tests/raytune_searchers/test_hosts.py", "tests/contracts/test_ray_adapter.py",
+    "tests/contracts/test_optuna_adapter.py", "tests/contracts/test_leaks_exceptions.py",
     "tests/optuna_samplers/test_lifecycle.py",
-)
+)  # fmt: skip
 """Adapters, main jobs, what is closed and what leaks."""
 
 HOSTS = ("optuna", "ray")
@@ -48,7 +43,7 @@ UNTIDY = "ignore:subprocess:ResourceWarning"
 """They also forget processes of theirs that still run."""
 
 
-def declared(project: Path) -> tuple[list[str], list[str]]:
+def declared(project):
     """(what the package and its hosts require, what tests need besides), as pip reads it."""
     table = tomllib.loads(project.read_text())["project"]
     extras = table["optional-dependencies"]
@@ -56,7 +51,7 @@ def declared(project: Path) -> tuple[list[str], list[str]]:
     return required, [*(one for extra in BESIDE for one in extras[extra]), *TOOLS]
 
 
-def least(requirement: str) -> str:
+def least(requirement):
     """The oldest version that a requirement allows.
 
     Raises:
@@ -72,7 +67,7 @@ def least(requirement: str) -> str:
     return f"{found[1]}=={found[2]}"
 
 
-def environment(folder: Path, requirements: list[str]) -> Path:
+def environment(folder, requirements):
     """The interpreter of an environment with these, made unless it is there."""
     wanted = hashlib.sha256("\n".join(requirements).encode()).hexdigest()
     interpreter, stamp = folder / "bin" / "python", folder / "made-of"
@@ -83,7 +78,7 @@ def environment(folder: Path, requirements: list[str]) -> Path:
     return interpreter
 
 
-def _install(interpreter: Path, requirements: list[str]) -> None:
+def _install(interpreter, requirements):
     """By uv, in seconds, where this environment has it and it reaches an index; else by pip."""
     uv = Path(sys.executable).with_name("uv")
     fast = [uv, "pip", "install", "--quiet", "--python", interpreter, *requirements]
@@ -92,7 +87,7 @@ def _install(interpreter: Path, requirements: list[str]) -> None:
         subprocess.run(slow, check=True)
 
 
-def newer(required: list[str]) -> list[str]:
+def newer(required):
     """What pip would install of these beside what is here, for example ``ray-2.60.1``."""
     hosts = [one for one in required if one.startswith(HOSTS)]
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--upgrade", "--no-deps"]
@@ -100,7 +95,7 @@ def newer(required: list[str]) -> list[str]:
     return re.findall(r"^Would install (.*)$", done.stdout, re.MULTILINE)
 
 
-def passed(interpreter: Path) -> bool:
+def passed(interpreter):
     """Whether the tests pass there."""
     options = ("-q", "-n", "2", "-m", "not soak", "-W", UNTIDY, "-p", "no:cacheprovider")
     command = [interpreter, "-m", "pytest", *options, *TESTS]
@@ -111,13 +106,13 @@ def passed(interpreter: Path) -> bool:
     return done.returncode == 0
 
 
-def main() -> int:
+def main():
     """0 if all pass."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=HERE / ".venv-hosts")
     parser.add_argument("--only-install", action="store_true", help="run no test")
     given = parser.parse_args()
-    folder: Path = given.folder
+    folder = given.folder
     required, beside = declared(HERE / "pyproject.toml")
     sets = {"least": [least(one) for one in required]}
     if newer(required):

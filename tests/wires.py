@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import json
 import urllib.parse
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,95 +21,81 @@ import numpy as np
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from privbo_plugins.algorithms.dp_fts_de import Broadcast
-from privbo_plugins.federation.identity import Identity, identity_of
+from privbo_plugins.federation.identity import identity_of
 
 SERVICE = "privbo.Federation"
 PATIENCE = 15.0
 """Seconds for an answer."""
 
 TOLD = (
-    "BudgetExceededError",
-    "FederationError",
-    "PrivacyError",
-    "SpaceChangedError",
+    "BudgetExceededError", "FederationError", "PrivacyError", "SpaceChangedError",
     "ValueError",
-)
+)  # fmt: skip
 """Errors that a server tells by name and text."""
 
 CALLS = ("greet", "join", "submit", "collect", "broadcasts", "leave", "guarantee")
 MASTER = bytes(range(64, 96))
 
 
-def as_json(message: Any) -> bytes:
+def as_json(message):
     return json.dumps(message).encode()
 
 
-def packed(numbers: np.ndarray) -> str:
+def packed(numbers):
     return base64.b64encode(np.asarray(numbers, dtype="<f8").tobytes()).decode()
 
 
-def unpacked(text: str) -> np.ndarray:
-    return np.frombuffer(base64.b64decode(text), dtype="<f8")
-
-
-def told(broadcast: Broadcast) -> dict[str, Any]:
+def told(broadcast):
     """A broadcast as a server sends it."""
     weights, noise = packed(broadcast.weights), packed(broadcast.noise)
     return {"round": broadcast.round, "weights": weights, "noise": noise, "chain": "c" * 64}
 
 
-def greeting(config: Any) -> dict[str, Any]:
+def greeting(config):
     """How a server that has released nothing introduces itself."""
     return {
-        "protocol": "privbo-federation/2",
-        "epoch": "0" * 32,
-        "config": config.to_dict(),
-        "deadline": None,
-        "released": 0,
-        "chain": None,
-    }
+        "protocol": "privbo-federation/2", "epoch": "0" * 32, "config": config.to_dict(),
+        "deadline": None, "released": 0, "chain": None,
+    }  # fmt: skip
 
 
 # Invitations ------------------------------------------------------------------------------------
 
 
-def _base64(data: bytes) -> str:
+def _base64(data):
     return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
-def _bytes(text: str) -> bytes:
+def _bytes(text):
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
-def impostor(master: bytes = MASTER) -> Identity:
+def impostor(master=MASTER):
     """A server's identity, from a secret."""
     return identity_of(master)
 
 
-def invitation(
-    address: tuple[str, int], agent: int, secret: bytes, certificate: bytes | None = None
-) -> str:
+def invitation(address, agent, secret, certificate=None):
     server = _base64(certificate or impostor().certificate)
     rest = f"{agent}?server={server}#{_base64(secret)}"
     host, port = address
     return f"privbo://{f'[{host}]' if ':' in host else host}:{port}/{rest}"
 
 
-def secret_in(invitation: str) -> bytes:
+def secret_in(invitation):
     return _bytes(invitation.rpartition("#")[2])
 
 
-def certificate_in(invitation: str) -> bytes:
+def certificate_in(invitation):
     """DER."""
     return _bytes(invitation.partition("?server=")[2].partition("#")[0])
 
 
-def agent_in(invitation: str) -> int:
+def agent_in(invitation):
     return int(urllib.parse.urlsplit(invitation).path.rpartition("/")[2])
 
 
-def address_in(invitation: str) -> tuple[str, int]:
+def address_in(invitation):
     """Of a server that listens to the network."""
     parts = urllib.parse.urlsplit(invitation)
     assert parts.hostname is not None
@@ -118,7 +103,7 @@ def address_in(invitation: str) -> tuple[str, int]:
     return parts.hostname, parts.port
 
 
-def shown(invitation: str) -> tuple[tuple[str, Any], ...]:
+def shown(invitation):
     """What goes as metadata with each call of the invited agent."""
     agent = str(agent_in(invitation))
     return ("privbo-agent", agent), ("privbo-secret-bin", secret_in(invitation))
@@ -134,7 +119,7 @@ class Stranger:
     invitation: str
     opened: list[Any] = field(default_factory=list)
 
-    def __enter__(self) -> Stranger:
+    def __enter__(self):
         der = x509.load_der_x509_certificate(certificate_in(self.invitation))
         host, port = address_in(self.invitation)
         self.channel = grpc.secure_channel(
@@ -144,12 +129,10 @@ class Stranger:
         )
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.channel.close()
 
-    def says(
-        self, call: str, message: bytes, *, agent: Any = None, secret: bytes | None = None
-    ) -> tuple[str, bytes]:
+    def says(self, call, message, *, agent=None, secret=None):
         """The status and the reply; as the invited agent unless another is named."""
         number = agent_in(self.invitation) if agent is None else agent
         proof = secret_in(self.invitation) if secret is None else secret
@@ -158,9 +141,9 @@ class Stranger:
         try:
             return "OK", ask(message, timeout=PATIENCE, metadata=metadata)
         except grpc.RpcError as error:
-            return error.code().name, b""  # type: ignore[attr-defined]
+            return error.code().name, b""
 
-    def asks(self, call: str, **message: Any) -> dict[str, Any]:
+    def asks(self, call, **message):
         """The reply to a proper request in the server's epoch."""
         if call != "greet":
             message.setdefault("epoch", self.asks("greet", last=0)["result"]["epoch"])
@@ -170,13 +153,11 @@ class Stranger:
 
 
 @contextmanager
-def pretending(
-    answer: Callable[[str, bytes, dict[str, Any]], bytes], identity: Identity | None = None
-) -> Iterator[tuple[str, int]]:
+def pretending(answer, identity=None):
     """A server that answers (call, request, metadata) so; where it listens."""
     proof = identity or impostor()
 
-    def handler(call: str) -> Any:
+    def handler(call):
         return grpc.unary_unary_rpc_method_handler(
             lambda request, context: answer(call, request, dict(context.invocation_metadata()))
         )
@@ -201,12 +182,12 @@ def pretending(
 
 
 @contextmanager
-def dialled() -> Iterator[list[Any]]:
+def dialled():
     """The channels that this process opens meanwhile, in order."""
-    opened: list[Any] = []
+    opened = []
     create = grpc.secure_channel
 
-    def recorded(*args: Any, **kwargs: Any) -> Any:
+    def recorded(*args, **kwargs):
         opened.append(create(*args, **kwargs))
         return opened[-1]
 
@@ -217,19 +198,19 @@ def dialled() -> Iterator[list[Any]]:
 class Peer:
     """A channel to a server that answers (call, request) so, without a network."""
 
-    def __init__(self, answer: Callable[[str, bytes], bytes]) -> None:
+    def __init__(self, answer):
         self._answer = answer
 
-    def unary_unary(self, path: str) -> Callable[..., bytes]:
+    def unary_unary(self, path):
         call = path.rpartition("/")[2]
         return lambda request, **_: self._answer(call, request)
 
-    def close(self) -> None:
+    def close(self):
         """Nothing is open."""
 
 
 @contextmanager
-def meeting(peer: Callable[[], Peer]) -> Iterator[None]:
+def meeting(peer):
     """Whoever this process calls over the network meanwhile is a peer that is made so."""
     with mock.patch.object(grpc, "secure_channel", side_effect=lambda *_, **__: peer()):
         yield

@@ -11,63 +11,41 @@ a parent's memory or ends in a group of its own (a driver of Ray, a terminal's c
 ``python -m tests.worker MODULE:FUNCTION JSON`` is what the latter runs.
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from importlib import import_module
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
-        "numpy",
-        "optuna",
-        "optuna.storages._rdb.storage",
-        "matplotlib.figure",
-        "psycopg",
-        "pytest",
-        "sklearn.ensemble",
-        "sklearn.svm",
-        "sqlalchemy.dialects.postgresql.psycopg",
-        "sqlalchemy.dialects.sqlite",
-        "sqlalchemy.orm",
-        "scipy.linalg",
-        "scipy.optimize",
-        "scipy.stats",
-        "opendp.measurements",
-        "optuna_samplers._local",
-        "optuna_samplers.dp_fts_de",
-        "optuna_samplers.dp_gibo",
-        "optuna_samplers.duets",
-        "optuna_samplers.ldp_gp_ucb",
-        "optuna_samplers.po_gp_ucb",
-        "privbo_plugins.store.tables",
-        "privbo_plugins.federation",
-        "privbo_plugins.sessions.server",
-        "privbo_plugins.federation.listening",
+        "numpy", "optuna", "optuna.storages._rdb.storage", "matplotlib.figure", "psycopg",
+        "pytest", "sklearn.ensemble", "sklearn.svm", "sqlalchemy.dialects.postgresql.psycopg",
+        "sqlalchemy.dialects.sqlite", "sqlalchemy.orm", "scipy.linalg", "scipy.optimize",
+        "scipy.stats", "opendp.measurements", "optuna_samplers._local",
+        "optuna_samplers.dp_fts_de", "optuna_samplers.dp_gibo", "optuna_samplers.duets",
+        "optuna_samplers.ldp_gp_ucb", "optuna_samplers.po_gp_ucb",
+        "privbo_plugins.store.tables", "privbo_plugins.federation",
+        "privbo_plugins.sessions.server", "privbo_plugins.federation.listening",
     ]
-)
+)  # fmt: skip
 
 PATIENCE = 120.0
 """Seconds after which a child counts as hung."""
 
 
-def child(work: Callable[..., None], *job: Any) -> BaseProcess:
+def child(work, *job):
     """Begins one function; :func:`ended` waits for it."""
     process = CONTEXT.Process(target=work, args=job)
     process.start()
     return process
 
 
-def ended(process: BaseProcess, patience: float = PATIENCE) -> int | None:
+def ended(process, patience=PATIENCE):
     """Exit code of a child once it has ended; one that hangs is killed and has None."""
     process.join(patience)
     code = process.exitcode
@@ -76,12 +54,12 @@ def ended(process: BaseProcess, patience: float = PATIENCE) -> int | None:
     return code
 
 
-def children(work: Callable[..., None], *jobs: tuple[Any, ...]) -> list[int | None]:
+def children(work, *jobs):
     """Runs a function once a job, all at the same time; exit codes, None for one that hangs."""
     return [ended(process) for process in [child(work, *job) for job in jobs]]
 
 
-def _apart(work: Callable[..., None], job: Any, folder: Path, environment: Any, to: Path) -> None:
+def _apart(work, job, folder, environment, to):
     """Runs as a program of its own would, in a folder, with what it prints in two files."""
     os.chdir(folder)
     os.environ.update(environment)
@@ -93,9 +71,7 @@ def _apart(work: Callable[..., None], job: Any, folder: Path, environment: Any, 
     work(*job)
 
 
-def printed(
-    work: Callable[..., None], *job: Any, folder: Path, environment: Any, patience: float
-) -> str:
+def printed(work, *job, folder, environment, patience):
     """What a function prints in a child with a folder, an environment and streams of its own.
 
     Raises:
@@ -108,7 +84,7 @@ def printed(
         return (to / "1").read_text()
 
 
-def script(target: str, settings: dict[str, Any], **popen: Any) -> subprocess.Popen[Any]:
+def script(target, settings, **popen):
     """Begins ``module:function`` with keyword arguments in a fresh interpreter.
 
     Args:
@@ -120,7 +96,29 @@ def script(target: str, settings: dict[str, Any], **popen: Any) -> subprocess.Po
     return subprocess.Popen(command, **({"stdin": subprocess.DEVNULL} | popen))
 
 
-def main() -> None:
+def append(path, line):
+    """One line of JSON, on the disk when this returns."""
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def lines(path):
+    """What was appended, by processes of which any may have been killed."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def first_time(path):
+    """Whether nobody has said this before, in any process."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+def main():
     """Runs what the command line names."""
     module, _, function = sys.argv[1].partition(":")
     getattr(import_module(module), function)(**json.loads(sys.argv[2]))

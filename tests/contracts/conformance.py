@@ -13,7 +13,7 @@ import math
 import tempfile
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,6 @@ from raytune_searchers import (
     POGPUCBSearch,
 )
 from raytune_searchers._channel import channel_of_trial
-from raytune_searchers._rewards import RewardSearch
 from tests.contracts import pages
 from tests.inside import host_name, tell
 from tests.raytune_searchers.hosts import LocalRay
@@ -108,31 +107,30 @@ class Check:
     run: Run
 
 
-CHECKS: list[Check] = []
+CHECKS = []
 
 
-def check(name: str) -> Callable[[Run], Run]:
+def check(name):
     """Registers a check; the first line of its docstring describes it."""
 
-    def register(run: Run) -> Run:
+    def register(run):
         CHECKS.append(Check(name, str(run.__doc__).splitlines()[0], run))
         return run
 
     return register
 
 
-def same_for_each(makes: Callable[..., Run], table: Mapping[str, tuple[Any, ...]]) -> None:
+def same_for_each(makes, table):
     """Registers checks that differ in some values: to each name what is expected, and these."""
     CHECKS.extend(Check(name, told, makes(*values)) for name, (told, *values) in table.items())
 
 
-def outcome(one: Check, subject: Subject, folder: Path) -> str:
+def outcome(one, subject, folder):
     """``"yes"``, ``"no: reason"`` or ``"not applicable: reason"``."""
     if one.name in subject.exempt:
         return f"not applicable: {subject.exempt[one.name]}"
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", subject.ignored)
+        with warnings.catch_warnings(action="ignore", category=subject.ignored):
             one.run(subject, folder)
     except NotApplicable as reason:
         return f"not applicable: {reason}"
@@ -152,13 +150,13 @@ NESTED = {"x": tune.uniform(0.0, 1.0), "n": {"y": tune.uniform(-2.0, 2.0), "c": 
 METRIC = "loss"
 
 
-def expect(condition: object, reason: str) -> None:
+def expect(condition, reason):
     """Raises :class:`Differs` unless the condition holds."""
     if not condition:
         raise Differs(reason)
 
 
-def expect_error(call: Callable[[], Any], reason: str, *, text: str = "") -> None:
+def expect_error(call, reason, *, text=""):
     """Expects any error whose message holds the text."""
     try:
         call()
@@ -168,14 +166,14 @@ def expect_error(call: Callable[[], Any], reason: str, *, text: str = "") -> Non
     raise Differs(reason)
 
 
-def on(subject: Subject, space: Mapping[str, Any] | None = None, **kwargs: Any) -> Any:
+def on(subject, space=None, **kwargs):
     """A searcher as ``Tuner.fit`` prepares it: with a space, a metric and a mode."""
     searcher = subject.make(seed=3, **kwargs)
     configure(subject, searcher, space)
     return searcher
 
 
-def configure(subject: Subject, searcher: Any, space: Mapping[str, Any] | None = None) -> None:
+def configure(subject, searcher, space=None):
     """What Tune does before the first trial."""
     wanted = dict(subject.space if space is None else space)
     metric, mode = subject.metric or METRIC, "min"
@@ -183,27 +181,25 @@ def configure(subject: Subject, searcher: Any, space: Mapping[str, Any] | None =
     expect(taken, "takes no space from the Tuner")
 
 
-def result(value: float, step: int = 1, **more: Any) -> dict[str, Any]:
+def result(value, step=1, **more):
     """A result as Tune hands it on."""
     return {METRIC: value, "training_iteration": step, "time_total_s": 1.0, **more}
 
 
-def finish(searcher: Any, trial: str, value: float) -> None:
+def finish(searcher, trial, value):
     """A trial reports once and completes."""
     searcher.on_trial_result(trial, result(value))
     searcher.on_trial_complete(trial, result(value))
 
 
-def suggested(searcher: Any, trial: str) -> dict[str, Any]:
+def suggested(searcher, trial):
     """A suggestion that must be a configuration."""
     config = searcher.suggest(trial)
     expect(isinstance(config, dict), f"suggests {config}")
     return dict(config)
 
 
-def run_alone(
-    searcher: Any, n: int, objective: Callable[[dict[str, Any]], float], prefix: str = "t"
-) -> list[dict[str, Any]]:
+def run_alone(searcher, n, objective, prefix="t"):
     """Trials one after another."""
     configs = []
     for i in range(n):
@@ -213,13 +209,13 @@ def run_alone(
     return configs
 
 
-def handed(searcher: Any, n: int, prefix: str = "t") -> list[str]:
+def handed(searcher, n, prefix="t"):
     """Asks n times and returns the trials that got a configuration."""
     trials = [f"{prefix}{i}" for i in range(n)]
     return [trial for trial in trials if isinstance(searcher.suggest(trial), dict)]
 
 
-def restored(subject: Subject, searcher: Any, folder: Path) -> Any:
+def restored(subject, searcher, folder):
     """A blank searcher that has read what another one saved."""
     path = str(folder / f"{uuid.uuid4().hex}.pkl")
     searcher.save(path)
@@ -230,7 +226,7 @@ def restored(subject: Subject, searcher: Any, folder: Path) -> Any:
 
 # Search spaces ------------------------------------------------------------------------------
 
-DOMAINS: dict[str, tuple[Any, Callable[[Any], bool]]] = {
+DOMAINS = {
     "uniform": (tune.uniform(-2.0, 3.0), lambda v: -2.0 <= v <= 3.0),
     "loguniform": (tune.loguniform(1e-4, 1e-1), lambda v: 1e-4 <= v <= 1e-1),
     "quniform": (tune.quniform(0.0, 1.0, 0.25), lambda v: v % 0.25 == 0 and 0 <= v <= 1),
@@ -247,7 +243,7 @@ DOMAINS: dict[str, tuple[Any, Callable[[Any], bool]]] = {
 
 
 @check("space is converted")
-def space_is_converted(subject: Subject, folder: Path) -> None:
+def space_is_converted(subject, folder):
     """A `param_space` of any domains and of constants becomes values that Tune could draw."""
     space = {name: domain for name, (domain, _) in DOMAINS.items()} | {"k": 7, "list": [1, 2]}
     for config in run_alone(on(subject, space), 12, lambda c: float(c["uniform"])):
@@ -257,7 +253,7 @@ def space_is_converted(subject: Subject, folder: Path) -> None:
 
 
 @check("nested space")
-def nested_space(subject: Subject, folder: Path) -> None:
+def nested_space(subject, folder):
     """Nested domains are suggested nested, beside the constants."""
     for config in run_alone(on(subject, NESTED), 4, lambda c: float(c["x"])):
         expect(isinstance(config.get("n"), dict), "suggests flat names")
@@ -265,14 +261,14 @@ def nested_space(subject: Subject, folder: Path) -> None:
 
 
 @check("what cannot be searched is refused")
-def what_cannot_be_searched_is_refused(subject: Subject, folder: Path) -> None:
+def what_cannot_be_searched_is_refused(subject, folder):
     """`grid_search` and `randn` in the space are errors, not ignored."""
     for domain in (tune.grid_search([1, 2]), tune.randn(0, 1)):
         expect_error(lambda d=domain: on(subject, {"g": d, **LINE}), "accepts it")
 
 
 @check("domain in a list is refused or kept")
-def domain_in_a_list_is_refused_or_kept(subject: Subject, folder: Path) -> None:
+def domain_in_a_list_is_refused_or_kept(subject, folder):
     """A domain inside a list is an error, or suggested in its place."""
     try:
         searcher = on(subject, {"l": [1, tune.uniform(2, 3)], **LINE})
@@ -283,7 +279,7 @@ def domain_in_a_list_is_refused_or_kept(subject: Subject, folder: Path) -> None:
 
 
 @check("space is left alone")
-def space_is_left_alone(subject: Subject, folder: Path) -> None:
+def space_is_left_alone(subject, folder):
     """The user's dictionary is not changed."""
     space = copy.deepcopy(NESTED)
     inner = space["n"]
@@ -294,14 +290,14 @@ def space_is_left_alone(subject: Subject, folder: Path) -> None:
 
 
 @check("space as an argument")
-def space_as_an_argument(subject: Subject, folder: Path) -> None:
+def space_as_an_argument(subject, folder):
     """The space may be given to the searcher instead of the Tuner."""
     searcher = subject.make(space=NESTED, metric=METRIC, mode="min", seed=3)
     expect(-2 <= suggested(searcher, "t")["n"]["y"] <= 2, "leaves the range")
 
 
 @check("a second space is refused")
-def a_second_space_is_refused(subject: Subject, folder: Path) -> None:
+def a_second_space_is_refused(subject, folder):
     """`set_search_properties` refuses a space that is not the searcher's own, or returns False."""
     searcher = subject.make(space=LINE, metric=METRIC, mode="min")
     try:
@@ -312,8 +308,8 @@ def a_second_space_is_refused(subject: Subject, folder: Path) -> None:
     expect(not taken, "takes it")
 
 
-def _names_the_searcher(given: Mapping[str, Any]) -> Run:
-    def run(subject: Subject, folder: Path) -> None:
+def _names_the_searcher(given):
+    def run(subject, folder):
         searcher = subject.make(**given)
         expect_error(lambda: searcher.suggest("t"), "suggests", text=subject.name)
 
@@ -334,8 +330,8 @@ same_for_each(_names_the_searcher, {
 # Metric and mode ----------------------------------------------------------------------------
 
 
-def _takes_later(metric: str | None, known: str) -> Run:
-    def run(subject: Subject, folder: Path) -> None:
+def _takes_later(metric, known):
+    def run(subject, folder):
         searcher = subject.make(seed=3)
         searcher.set_search_properties(metric, "max", dict(subject.space))
         expect((searcher.metric, searcher.mode) == (known, "max"), "keeps others")
@@ -357,15 +353,15 @@ same_for_each(_takes_later, {
 
 
 @check("wrong mode is refused")
-def wrong_mode_is_refused(subject: Subject, folder: Path) -> None:
+def wrong_mode_is_refused(subject, folder):
     """A mode other than min and max is an error."""
     expect_error(lambda: subject.make(mode="lowest", metric=METRIC), "accepts it")
 
 
-def _drifts(mode: str, kind: Callable[[float], Any]) -> Run:
+def _drifts(mode, kind):
     """The mean of x over the last of 40 trials on the objective x lies at its better end."""
 
-    def run(subject: Subject, folder: Path) -> None:
+    def run(subject, folder):
         searcher = subject.make(seed=3)
         searcher.set_search_properties(METRIC, mode, dict(subject.space))
         configs = run_alone(searcher, 40, lambda config: kind(subject.where(config)))
@@ -386,7 +382,7 @@ same_for_each(_drifts, {
 
 
 @check("seed")
-def seed(subject: Subject, folder: Path) -> None:
+def seed(subject, folder):
     """Two searchers with one seed begin alike."""
     first, second = (run_alone(on(subject), 3, lambda c: 0.5) for _ in range(2))
     expect(first == second, "begin differently")
@@ -396,7 +392,7 @@ def seed(subject: Subject, folder: Path) -> None:
 
 
 @check("points come first")
-def points_come_first(subject: Subject, folder: Path) -> None:
+def points_come_first(subject, folder):
     """`points_to_evaluate` are suggested first, in order, to parallel trials too."""
     searcher = on(subject, points_to_evaluate=list(subject.points))
     values = [subject.where(suggested(searcher, f"t{i}")) for i in range(3)]
@@ -406,8 +402,8 @@ def points_come_first(subject: Subject, folder: Path) -> None:
     suggested(searcher, "later")
 
 
-def _point_is_suggested(point: Mapping[str, Any]) -> Run:
-    def run(subject: Subject, folder: Path) -> None:
+def _point_is_suggested(point):
+    def run(subject, folder):
         config = suggested(on(subject, NESTED, points_to_evaluate=[point]), "t")
         expect(np.allclose([config["x"], config["n"]["y"]], [0.75, -1.5]), "suggests another")
 
@@ -425,14 +421,14 @@ same_for_each(_point_is_suggested, {
 
 
 @check("unknown name in a point")
-def unknown_name_in_a_point(subject: Subject, folder: Path) -> None:
+def unknown_name_in_a_point(subject, folder):
     """A point that names an unknown parameter is an error."""
     points = [{"z": 0.5}]
     expect_error(lambda: on(subject, points_to_evaluate=points).suggest("t"), "drops it silently")
 
 
 @check("point out of range")
-def point_out_of_range(subject: Subject, folder: Path) -> None:
+def point_out_of_range(subject, folder):
     """A point outside the space is an error, or at least not evaluated."""
     try:
         config = on(subject, points_to_evaluate=[{"x": 7.0}]).suggest("t")
@@ -444,34 +440,31 @@ def point_out_of_range(subject: Subject, folder: Path) -> None:
 # What trials report -------------------------------------------------------------------------
 
 
-def expect_alive(subject: Subject, searcher: Any, n: int = 3) -> None:
+def expect_alive(subject, searcher, n=3):
     """The search goes on with configurations inside the space."""
     for config in run_alone(searcher, n, lambda c: 0.5, "after"):
         expect(0 <= subject.where(config) <= 1, "leaves the range")
 
 
-Event = Callable[[Any], object]
-
-
-def asks(*trials: str) -> Event:
+def asks(*trials):
     return lambda searcher: [suggested(searcher, trial) for trial in trials]
 
 
-def reports(trial: str, told: Mapping[str, Any]) -> Event:
+def reports(trial, told):
     return lambda searcher: searcher.on_trial_result(trial, told)
 
 
-def ends(trial: str, told: Any = None, **how: bool) -> Event:
+def ends(trial, told=None, **how):
     return lambda searcher: searcher.on_trial_complete(trial, told, **how)
 
 
-def finishes_with(trial: str, value: float = 0.5) -> Event:
+def finishes_with(trial, value=0.5):
     return lambda searcher: finish(searcher, trial, value)
 
 
 BARE = {"training_iteration": 1}
 
-HARMLESS: dict[str, tuple[str, list[Event]]] = {
+HARMLESS = {
     "NaN and infinite metrics": (
         "NaN, inf and -inf as a metric end the trial, not the search.",
         [
@@ -523,8 +516,8 @@ HARMLESS: dict[str, tuple[str, list[Event]]] = {
 """What a trial may do, after which a search goes on."""
 
 
-def _goes_on_after(events: list[Event]) -> Run:
-    def run(subject: Subject, folder: Path) -> None:
+def _goes_on_after(events):
+    def run(subject, folder):
         searcher = on(subject)
         for event in events:
             event(searcher)
@@ -537,7 +530,7 @@ same_for_each(_goes_on_after, HARMLESS)
 
 
 @check("restart under a new id")
-def restart_under_a_new_id(subject: Subject, folder: Path) -> None:
+def restart_under_a_new_id(subject, folder):
     """A failed trial that Tune makes anew (`restart_errored`) completes under its new id."""
     searcher = on(subject)
     config = suggested(searcher, "old")
@@ -549,7 +542,7 @@ def restart_under_a_new_id(subject: Subject, folder: Path) -> None:
 
 
 @check("one id asks twice")
-def one_id_asks_twice(subject: Subject, folder: Path) -> None:
+def one_id_asks_twice(subject, folder):
     """A trial that asks again gets its configuration again."""
     searcher = on(subject)
     expect(searcher.suggest("t") == searcher.suggest("t"), "suggests another")
@@ -558,7 +551,7 @@ def one_id_asks_twice(subject: Subject, folder: Path) -> None:
 
 
 @check("no permanent stall")
-def no_permanent_stall(subject: Subject, folder: Path) -> None:
+def no_permanent_stall(subject, folder):
     """While no trial is out, `suggest` gives a configuration, however the others ended."""
     searcher, count = on(subject), 0
     for _ in range(12):
@@ -578,7 +571,7 @@ def no_permanent_stall(subject: Subject, folder: Path) -> None:
 
 
 @check("`set_max_concurrency` is obeyed")
-def set_max_concurrency_is_obeyed(subject: Subject, folder: Path) -> None:
+def set_max_concurrency_is_obeyed(subject, folder):
     """A searcher that says that it limits trials itself does so."""
     searcher = on(subject)
     if not searcher.set_max_concurrency(2):
@@ -587,14 +580,14 @@ def set_max_concurrency_is_obeyed(subject: Subject, folder: Path) -> None:
 
 
 @check("`ConcurrencyLimiter`")
-def concurrencylimiter(subject: Subject, folder: Path) -> None:
+def concurrencylimiter(subject, folder):
     """Wrapped, it never has more trials out, and goes on when one ends."""
     limited = ConcurrencyLimiter(subject.make(seed=3), max_concurrent=2)
     configure(subject, limited)
     expect_limited(limited)
 
 
-def expect_limited(searcher: Any) -> None:
+def expect_limited(searcher):
     """Two trials at once; later, a searcher may wait for the other trial of a pair."""
     out = handed(searcher, 4, "a")
     expect(len(out) == 2, f"hands out {len(out)} of 2")
@@ -609,7 +602,7 @@ def expect_limited(searcher: Any) -> None:
 
 
 @check("limiter after a restore")
-def limiter_after_a_restore(subject: Subject, folder: Path) -> None:
+def limiter_after_a_restore(subject, folder):
     """Resumed trials count towards the limit, and their completions make room."""
     limited = ConcurrencyLimiter(subject.make(seed=3), max_concurrent=2)
     configure(subject, limited)
@@ -631,7 +624,7 @@ def limiter_after_a_restore(subject: Subject, folder: Path) -> None:
 # Saving and restoring -----------------------------------------------------------------------
 
 
-def from_folder(subject: Subject, searcher: Any, folder: Path) -> Any:
+def from_folder(subject, searcher, folder):
     """A blank searcher that has read the folder of an experiment."""
     searcher.save_to_dir(str(folder), "session")
     again = subject.make()
@@ -639,13 +632,13 @@ def from_folder(subject: Subject, searcher: Any, folder: Path) -> Any:
     return again
 
 
-def pickled(_subject: Subject, searcher: Any, _folder: Path) -> Any:
+def pickled(_subject, searcher, _folder):
     """A copy by pickle."""
     return cloudpickle.loads(cloudpickle.dumps(searcher))
 
 
-def _goes_on_as(copied: Callable[[Subject, Any, Path], Any], nested: bool) -> Run:
-    def run(subject: Subject, folder: Path) -> None:
+def _goes_on_as(copied, nested):
+    def run(subject, folder):
         searcher = on(subject, NESTED if nested and subject.space is LINE else None)
         run_alone(searcher, 2, subject.where)
         opened = {trial: suggested(searcher, trial) for trial in ("open", "open too")}
@@ -676,7 +669,7 @@ same_for_each(_goes_on_as, {
 
 
 @check("points are restored")
-def points_are_restored(subject: Subject, folder: Path) -> None:
+def points_are_restored(subject, folder):
     """Points that were not handed out before are, and the others are not again."""
     searcher = on(subject, points_to_evaluate=list(subject.points))
     finish_after = suggested(searcher, "1")
@@ -687,7 +680,7 @@ def points_are_restored(subject: Subject, folder: Path) -> None:
 
 
 @check("trials after the last save")
-def trials_after_the_last_save(subject: Subject, folder: Path) -> None:
+def trials_after_the_last_save(subject, folder):
     """Trials handed out after the save, and lost with the driver, do not block the restored."""
     searcher = on(subject)
     run_alone(searcher, 2, lambda c: 0.5)
@@ -700,7 +693,7 @@ def trials_after_the_last_save(subject: Subject, folder: Path) -> None:
 
 
 @check("skipped trials")
-def skipped_trials(subject: Subject, folder: Path) -> None:
+def skipped_trials(subject, folder):
     """Open trials that are not resumed (`resume_unfinished=False`) do not stop the search."""
     searcher = on(subject)
     expect(handed(searcher, 3, "skipped"), "suggests None")
@@ -708,7 +701,7 @@ def skipped_trials(subject: Subject, folder: Path) -> None:
 
 
 @check("pickled before it is used")
-def pickled_before_it_is_used(subject: Subject, folder: Path) -> None:
+def pickled_before_it_is_used(subject, folder):
     """A pickled copy of a new searcher can be set up and used, as `Tuner.restore` does."""
     searcher = subject.make(seed=3)
     again = cloudpickle.loads(cloudpickle.dumps(searcher))
@@ -717,7 +710,7 @@ def pickled_before_it_is_used(subject: Subject, folder: Path) -> None:
 
 
 @check("pickle stays small")
-def pickle_stays_small(subject: Subject, folder: Path) -> None:
+def pickle_stays_small(subject, folder):
     """After 30 trials the pickle is below 64 kB."""
     searcher = on(subject)
     run_alone(searcher, 30, subject.where)
@@ -728,7 +721,7 @@ def pickle_stays_small(subject: Subject, folder: Path) -> None:
 # The plan's end -----------------------------------------------------------------------------
 
 
-def to_the_end(subject: Subject, searcher: Any, inner: Any) -> Iterator[str]:
+def to_the_end(subject, searcher, inner):
     """Real evaluations, two at a time, until the searcher, or one around it, has finished."""
     evaluate = subject.evaluate
     if evaluate is None:
@@ -745,12 +738,12 @@ def to_the_end(subject: Subject, searcher: Any, inner: Any) -> Iterator[str]:
     raise Differs("does not finish")
 
 
-def _stays(subject: Subject, searcher: Any, folder: Path) -> Any:
+def _stays(subject, searcher, folder):
     return searcher
 
 
-def _finishes(limited: bool, then: Callable[[Subject, Any, Path], Any]) -> Run:
-    def run(subject: Subject, folder: Path) -> None:
+def _finishes(limited, then):
+    def run(subject, folder):
         subject = subject.planned or subject
         searcher = subject.make(seed=3)
         asked = ConcurrencyLimiter(searcher, max_concurrent=1) if limited else searcher
@@ -777,23 +770,23 @@ same_for_each(_finishes, {
 # The searchers ------------------------------------------------------------------------------
 
 
-def maker(kind: Callable[..., Any], *args: Any, **settings: Any) -> Callable[..., Any]:
+def maker(kind, *args, **settings):
     """Makes a searcher of settings, of which a check may change any."""
 
-    def make(space: Any = None, metric: Any = None, mode: Any = None, **kwargs: Any) -> Any:
+    def make(space=None, metric=None, mode=None, **kwargs):
         own = {"search_space": space, "metric": metric, "mode": mode}
         return kind(*args, **(own | settings | kwargs))
 
     return make
 
 
-def dp_gibo(vault: str | None = None) -> Subject:
+def dp_gibo(vault=None):
     """DPGIBOSearch with a plan of 10 trials on a line, and a vault in memory or in a database."""
     make = maker(make_search, n_starts=5, vault=vault)
     return Subject(DPGIBOSearch.__name__, make, evaluate_privately, PrivacyWarning)
 
 
-def evaluate_privately(search: Any, trial: str, config: Mapping[str, Any]) -> float:
+def evaluate_privately(search, trial, config):
     """What a trial wrapped by ``search.private`` does with its losses."""
     channel = channel_of_trial(host_name(search))
     entry = channel.call("enter", trial, uuid.uuid4().hex)
@@ -802,15 +795,13 @@ def evaluate_privately(search: Any, trial: str, config: Mapping[str, Any]) -> fl
     return tell(channel, trial, x, (config["x"] - RECORDS) ** 2)
 
 
-def rewards(
-    kind: type[RewardSearch], epsilon: float = math.inf, vault: str | None = None
-) -> Subject:
+def rewards(kind, epsilon=math.inf, vault=None):
     """A search on rewards with narrow confidence intervals.
 
     Without privacy it has no ledger; the hooks are the same.
     """
-    exempt: dict[str, str] = {}
-    more: dict[str, Any] = {}
+    exempt = {}
+    more = {}
     if kind is LDPMoMAGPUCBSearch:
         more["replays"] = 4
         reason = "begins a point when the replays of the one before are done"
@@ -822,16 +813,11 @@ def rewards(
     return Subject(kind.__name__, make, ignored=PrivacyWarning, exempt=exempt)
 
 
-REWARDS: tuple[type[RewardSearch], ...] = (
-    LDPGPUCBSearch,
-    LDPTGPUCBSearch,
-    LDPATAGPUCBSearch,
-    LDPMoMAGPUCBSearch,
-)
+REWARDS = (LDPGPUCBSearch, LDPTGPUCBSearch, LDPATAGPUCBSearch, LDPMoMAGPUCBSearch)
 """The searches on privatised rewards."""
 
 
-def duets(epsilon: float = math.inf, vault: str | None = None) -> Subject:
+def duets(epsilon=math.inf, vault=None):
     """DUETSSearch with two agents; without privacy it has no ledger."""
     make = maker(
         DUETSSearch, 2, epsilon=epsilon, value_range=(0.0, 1.0), n_trials=40, discretisation=256,
@@ -849,12 +835,12 @@ OF_A_SPACE = (
 ROWS = np.linspace(0.1, 0.9, 12)[:, None]
 
 
-def rows() -> Subject:
+def rows():
     """POGPUCBSearch over two rows that may be asked again and again; with a plan, over twelve."""
     whole = "a trial is a row of the table, and there is no other space"
     known = {"lengthscale": 0.3, "signal_variance": 0.1, "noise_variance": 1e-2}
 
-    def search(Z: Any, search_space: Any = None, **given: Any) -> POGPUCBSearch:
+    def search(Z, search_space=None, **given):
         return POGPUCBSearch(Z, **({"parameter": "x"} | known | given))
 
     planned = Subject(
@@ -865,17 +851,13 @@ def rows() -> Subject:
         space={},
     )
     return Subject(
-        POGPUCBSearch.__name__,
-        maker(search, ROWS[[0, -1]], repeats=True),
-        ignored=PrivacyWarning,
-        exempt=dict.fromkeys(OF_A_SPACE, whole),
-        space={},
-        points=({"x": 1}, {"x": 0}, {"x": 1}),
-        planned=planned,
-    )
+        POGPUCBSearch.__name__, maker(search, ROWS[[0, -1]], repeats=True),
+        ignored=PrivacyWarning, exempt=dict.fromkeys(OF_A_SPACE, whole), space={},
+        points=({"x": 1}, {"x": 0}, {"x": 1}), planned=planned,
+    )  # fmt: skip
 
 
-def agents() -> Subject:
+def agents():
     """DPFTSDESearch with two agents, whose configurations are tags."""
     tags = "what agents tune stands in no trial's config"
     learns = "what agents report is their secret: results know one metric, `federation_round`"
@@ -889,7 +871,7 @@ def agents() -> Subject:
     )  # fmt: skip
     config = FederationConfig(n_agents=2, epsilon=4.0, n_rounds=2, n_startup=1, n_features=20)
 
-    def search(metric: Any = None, mode: Any = None, **given: Any) -> DPFTSDESearch:
+    def search(metric=None, mode=None, **given):
         return DPFTSDESearch(config, mode=mode or "max", **given)
 
     make = maker(search, search_space=dict(LINE), n_trials=3, deadline=30.0)
@@ -905,18 +887,18 @@ def agents() -> Subject:
     )
 
 
-def evaluate_as_agent(search: Any, trial: str, config: Mapping[str, Any]) -> float:
+def evaluate_as_agent(search, trial, config):
     """What a trial wrapped by ``search.private`` does: its agent's host evaluates."""
     told = search.private(lambda agent, config: 1.0 - abs(config["x"] - 0.5))(dict(config))
     return float(told["federation_round"])
 
 
-def documented() -> list[Subject]:
+def documented():
     """The searches that the table compares."""
     return [dp_gibo(), *map(rewards, REWARDS[:1]), rows(), agents(), duets(), optuna()]
 
 
-def optuna() -> Subject:
+def optuna():
     """Tune's own OptunaSearch with its default sampler."""
     return Subject(OptunaSearch.__name__, OptunaSearch)
 
@@ -924,7 +906,7 @@ def optuna() -> Subject:
 # The table ----------------------------------------------------------------------------------
 
 
-def table() -> str:
+def table():
     """What every searcher does, and where one differs, as Markdown."""
     subjects, rows = documented(), []
     with tempfile.TemporaryDirectory() as root:
@@ -939,7 +921,7 @@ def table() -> str:
     return f"Every search does this: {pages.exceptions(rows, names, 'yes')}"
 
 
-def main() -> None:
+def main():
     """Prints the table, or brings its page up to date."""
     import logging
 

@@ -1,21 +1,17 @@
 """Runs of :mod:`tests.drivers`, and runs on Optuna that many tests look into."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.leaks.evidence import Evidence
 from tests.systems import SYSTEMS
 
-_LATEST: dict[tuple[str, str, str], Evidence] = {}
+_LATEST = {}
 
 
 @pytest.fixture
-def left(system: str, kind: str, name: str, tmp_path_factory: pytest.TempPathFactory) -> Evidence:
+def left(system, kind, name, tmp_path_factory):
     """What a run has left; it is run once, since the tests of a run stand side by side."""
     key = system, kind, name
     if key not in _LATEST:
@@ -31,13 +27,13 @@ def left(system: str, kind: str, name: str, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+def start(tmp_path):
     """Begins a run on a host that ends with its test."""
     from tests.drivers import begin
 
-    runs: list[Any] = []
+    runs = []
 
-    def started(system: str, host: str, **more: Any) -> Any:
+    def started(system, host, **more):
         runs.append(begin(system, host, tmp_path, **more))
         return runs[-1]
 

@@ -22,14 +22,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import numpy as np
 import optuna
 import optuna.terminator
 import pytest
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
 from privbo_plugins.errors import PrivacyError
 from tests.contracts import pages
@@ -39,9 +38,7 @@ from tests.contracts.optuna_subjects import (
     N_RECORDS,
     SUBJECTS,
     TOKEN,
-    Act,
     Ground,
-    Subject,
     completed,
     finish_there,
     go_on,
@@ -72,7 +69,7 @@ class Given:
     """
 
     empty: Path
-    postgres: Callable[[], str]
+    postgres: Callable
 
 
 class Cell:
@@ -84,18 +81,18 @@ class Cell:
         given: What it may use.
     """
 
-    def __init__(self, kind: type[Subject], folder: Path, given: Given) -> None:
+    def __init__(self, kind, folder, given):
         self.kind, self.folder, self.given = kind, folder, given
         self.evidence = Evidence(folder)
         self.ground = Ground(folder)
         self.subject = kind(self.ground)
-        self.expected: list[str] = []
-        self.studies: list[optuna.Study] = []
+        self.expected = []
+        self.studies = []
         self.until = contextlib.ExitStack()
 
     # Running --------------------------------------------------------------------------------
 
-    def study(self, sampler: Any = None, **settings: Any) -> optuna.Study:
+    def study(self, sampler=None, **settings):
         """A new study, in memory unless told otherwise."""
         chosen = self.subject.sampler if sampler is None else sampler
         if "directions" not in settings:
@@ -104,15 +101,13 @@ class Cell:
         self.studies.append(study)
         return study
 
-    def file(self) -> str:
+    def file(self):
         """The URL of a new SQLite file for a study."""
         path = self.ground.shared / "study.db"
         shutil.copy(self.given.empty, path)
         return f"sqlite:///{path}"
 
-    def run(
-        self, act: Act | None = None, *, study: optuna.Study | None = None, **settings: Any
-    ) -> optuna.Study:
+    def run(self, act=None, *, study=None, **settings):
         """A study to its end: some trials with settings of ``optimize``, then one by one."""
         study = self.study() if study is None else study
         settings = {"n_trials": self.subject.n_trials} | settings
@@ -120,18 +115,18 @@ class Cell:
         go_on(study, self.subject, act)
         return study
 
-    def again(self) -> None:
+    def again(self):
         """The same system, as another process would make it."""
         self.subject.close()
         self.subject = self.kind(self.ground)
 
-    def expects(self, text: str) -> None:
+    def expects(self, text):
         """A warning that must come."""
         self.expected.append(text)
 
     # What must hold -------------------------------------------------------------------------
 
-    def check(self, study: optuna.Study, *, done: bool = True) -> str:
+    def check(self, study, *, done=True):
         """All that "works" means; returns that word.
 
         Stored values are those that the vault remembers as released (read beside the product),
@@ -149,7 +144,7 @@ class Cell:
         assert study.user_attrs["privbo:guarantee"] == guarantee.lasting
         return WORKS
 
-    def refused(self, call: Callable[[], Any], thing: str, fix: str) -> None:
+    def refused(self, call, thing, fix):
         """A call ends with a message that names the thing and the fix."""
         with pytest.raises(Exception) as raised:  # noqa: PT011
             call()
@@ -158,11 +153,11 @@ class Cell:
         assert fix in text
         assert TOKEN not in text
 
-    def documented(self, name: str) -> str:
+    def documented(self, name):
         """What the page says of a row, once it has been seen to be so."""
         return next(one for one in ROWS if one.name == name).outcome(self.subject.name)
 
-    def nothing_leaked(self) -> None:
+    def nothing_leaked(self):
         """No secret is in what anybody may read, and no warning came that was not expected."""
         said = [line for line in self.evidence.text("warnings").splitlines() if _ours(line)]
         for text in self.expected:
@@ -183,7 +178,7 @@ class Cell:
         found = [hit for sink in sinks for hit in scanner.scan(blobs[sink])]
         assert not found, found
 
-    def _scanner(self) -> Scanner:
+    def _scanner(self):
         scanner = Scanner()
         scanner.add_text("token", TOKEN)
         for number, line in enumerate(self.ground.secrets()):
@@ -201,26 +196,24 @@ class Cell:
         return scanner
 
 
-def _ours(line: str) -> bool:
+def _ours(line):
     usual = "The noise of a broadcast is", "raise it to plan for further users"
     return not any(map(line.__contains__, usual)) and any(mark in line for mark in OURS)
 
 
-def _trials(study: optuna.Study) -> list[FrozenTrial]:
+def _trials(study):
     try:
         return study.get_trials(deepcopy=False)
     except KeyError:
         return []
 
 
-def _shown(study: optuna.Study) -> str:
+def _shown(study):
     trials = study.get_trials(deepcopy=False)
     return repr([vars(trial) for trial in trials]) + repr(study.user_attrs)
 
 
 # Rows -------------------------------------------------------------------------------------------
-
-Run = Callable[[Cell], str]
 
 
 @dataclass(frozen=True)
@@ -237,22 +230,22 @@ class Row:
 
     name: str
     sentence: str
-    run: Run
+    run: Callable
     documented: Mapping[str, str] = field(default_factory=dict)
     slow: bool = False
 
-    def outcome(self, system: str) -> str:
+    def outcome(self, system):
         """What the page says."""
         return self.documented.get(system, self.documented.get("", WORKS))
 
 
-ROWS: list[Row] = []
+ROWS = []
 
 
-def row(name: str, *, slow: bool = False, **documented: str) -> Callable[[Run], Run]:
+def row(name, *, slow=False, **documented):
     """Registers a row; its docstring describes it."""
 
-    def register(run: Run) -> Run:
+    def register(run):
         sentence = " ".join(str(run.__doc__).split())
         known = {_SYSTEMS[short]: text for short, text in documented.items()}
         ROWS.append(Row(name, sentence, run, known, slow))
@@ -262,17 +255,12 @@ def row(name: str, *, slow: bool = False, **documented: str) -> Callable[[Run], 
 
 
 _SYSTEMS = {
-    "records": "DP-GIBO",
-    "rewards": "LDP GP-UCB",
-    "tpe": "ldp_objective, TPE",
-    "draws": "DUETS",
-    "table": "PO-GP-UCB",
-    "agent": "DP-FTS-DE",
-    "rest": "",
-}
+    "records": "DP-GIBO", "rewards": "LDP GP-UCB", "tpe": "ldp_objective, TPE",
+    "draws": "DUETS", "table": "PO-GP-UCB", "agent": "DP-FTS-DE", "rest": "",
+}  # fmt: skip
 
 
-def outcome(one: Row, system: str, folder: Path, given: Given) -> str:
+def outcome(one, system, folder, given):
     """Runs a row for a system and says what came of it."""
     cell = Cell(SUBJECTS[system], folder, given)
     try:
@@ -290,20 +278,20 @@ def outcome(one: Row, system: str, folder: Path, given: Given) -> str:
 
 
 @row("`optimize`")
-def optimize(cell: Cell) -> str:
+def optimize(cell):
     """`study.optimize` to the end of the plan; DP-GIBO stops the study by itself."""
     endless = cell.kind is SUBJECTS["DP-GIBO"]
     return cell.check(cell.run(n_trials=None if endless else cell.subject.n_trials))
 
 
 @row("`n_jobs=4`")
-def n_jobs(cell: Cell) -> str:
+def n_jobs(cell):
     """Four threads share a study and its sampler."""
     return cell.check(cell.run(n_jobs=4))
 
 
 @row("`timeout`")
-def timeout(cell: Cell) -> str:
+def timeout(cell):
     """A study that its `timeout` has stopped goes on where it was."""
     study = cell.study()
     slowly = cell.subject.objective(lambda trial: time.sleep(0.03))
@@ -312,19 +300,19 @@ def timeout(cell: Cell) -> str:
     return cell.check(cell.run(study=study))
 
 
-def _fails_once(cell: Cell) -> Act:
+def _fails_once(cell):
     """A failure that quotes a record where the system hides what failures say."""
     text = TOKEN if cell.subject.guarded else "no file"
 
-    def act(trial: Any) -> None:
+    def act(trial):
         if trial.number == 2:
             raise ValueError(text)
 
     return act
 
 
-def _catch(caught: Any) -> Run:
-    def run(cell: Cell) -> str:
+def _catch(caught):
+    def run(cell):
         study = cell.run(_fails_once(cell), catch=caught)
         assert study.trials[2].state == TrialState.FAIL
         return cell.check(study)
@@ -343,10 +331,10 @@ for _name, _caught in {
 
 
 @row("`TrialPruned`")
-def trial_pruned(cell: Cell) -> str:
+def trial_pruned(cell):
     """An objective raises `optuna.TrialPruned` by itself."""
 
-    def act(trial: Any) -> None:
+    def act(trial):
         if trial.number == 2:
             raise optuna.TrialPruned(TOKEN if cell.subject.guarded else "")
 
@@ -356,10 +344,10 @@ def trial_pruned(cell: Cell) -> str:
 
 
 @row("Ctrl-C")
-def interrupted(cell: Cell) -> str:
+def interrupted(cell):
     """`KeyboardInterrupt` in a trial ends the loop, and a second `optimize` goes on."""
 
-    def act(trial: Any) -> None:
+    def act(trial):
         if trial.number == 2:
             raise KeyboardInterrupt
 
@@ -371,7 +359,7 @@ def interrupted(cell: Cell) -> str:
 
 
 @row("`MaxTrialsCallback`")
-def max_trials(cell: Cell) -> str:
+def max_trials(cell):
     """`MaxTrialsCallback(3)` stops the study, and a second `optimize` goes on."""
     study = cell.study()
     enough = optuna.study.MaxTrialsCallback(3, states=(TrialState.COMPLETE,))
@@ -382,11 +370,11 @@ def max_trials(cell: Cell) -> str:
 
 
 @row("`study.stop` in a callback")
-def stopped(cell: Cell) -> str:
+def stopped(cell):
     """A callback stops the study after two trials, and a second `optimize` goes on."""
     study = cell.study()
 
-    def stop(study: optuna.Study, trial: FrozenTrial) -> None:
+    def stop(study, trial):
         if trial.number == 1:
             study.stop()
 
@@ -396,10 +384,10 @@ def stopped(cell: Cell) -> str:
 
 
 @row("a callback that raises")
-def callback_raises(cell: Cell) -> str:
+def callback_raises(cell):
     """The trial before it counts, its error arrives, and a second `optimize` goes on."""
 
-    def fail(study: optuna.Study, trial: FrozenTrial) -> None:
+    def fail(study, trial):
         raise RuntimeError("the disk is full")
 
     study = cell.study()
@@ -410,7 +398,7 @@ def callback_raises(cell: Cell) -> str:
 
 
 @row("`TerminatorCallback`")
-def terminator(cell: Cell) -> str:
+def terminator(cell):
     """`optuna.terminator` stops the study by its released values, and a second loop goes on."""
     ends = optuna.terminator.Terminator(
         improvement_evaluator=optuna.terminator.BestValueStagnationEvaluator(1),
@@ -427,10 +415,10 @@ def terminator(cell: Cell) -> str:
 # Pruners ----------------------------------------------------------------------------------------
 
 
-def _reports(cell: Cell, steps: int = 4) -> Act:
+def _reports(cell, steps=4):
     """Public intermediate values, worse in every second trial."""
 
-    def act(trial: Any) -> None:
+    def act(trial):
         for step in range(steps):
             value = trial.number % 2 + 1 / (step + 1)
             sign = 1 if cell.subject.direction == "minimize" else -1
@@ -441,7 +429,7 @@ def _reports(cell: Cell, steps: int = 4) -> Act:
     return act
 
 
-PRUNERS: dict[str, Callable[[bool], Any]] = {
+PRUNERS = {
     "NopPruner": lambda _: optuna.pruners.NopPruner(),
     "MedianPruner": lambda _: optuna.pruners.MedianPruner(n_startup_trials=1),
     "PercentilePruner": lambda _: optuna.pruners.PercentilePruner(25.0, n_startup_trials=1),
@@ -457,8 +445,8 @@ PRUNERS: dict[str, Callable[[bool], Any]] = {
 }
 
 
-def _pruner(make: Callable[[bool], Any], spares_all: bool) -> Run:
-    def run(cell: Cell) -> str:
+def _pruner(make, spares_all):
+    def run(cell):
         pruner = make(cell.subject.direction == "minimize")
         study = cell.run(_reports(cell), study=cell.study(pruner=pruner))
         pruned = [trial for trial in study.trials if trial.state == TrialState.PRUNED]
@@ -480,10 +468,10 @@ for _name, _make in PRUNERS.items():
     "a pruner that spares nobody",
     records="costs: the study is stopped after 50 trials in a row, with a warning that says why",
 )
-def spares_nobody(cell: Cell) -> str:
+def spares_nobody(cell):
     """From the fourth trial on every trial is pruned, and `n_trials` is 60."""
 
-    def act(trial: Any) -> None:
+    def act(trial):
         trial.report(1.0, 0, **cell.subject.public)
         if trial.number > 2 and trial.should_prune(**cell.subject.public):
             raise optuna.TrialPruned
@@ -504,12 +492,12 @@ def spares_nobody(cell: Cell) -> str:
 # Which trials -----------------------------------------------------------------------------------
 
 
-def _point(cell: Cell, value: float = 0.25) -> dict[str, Any]:
+def _point(cell, value=0.25):
     return {"row": 3} if "row" in cell.subject.space else {"x": value}
 
 
 @row("`enqueue_trial`")
-def enqueue_trial(cell: Cell) -> str:
+def enqueue_trial(cell):
     """An enqueued point is evaluated like any other, first and between others."""
     study = cell.study()
     study.enqueue_trial(_point(cell))
@@ -525,7 +513,7 @@ _SHOWN = "costs: NOT PROTECTED from the next trial on, said in `privbo:guarantee
 
 
 @row("`add_trial`", rest=_SHOWN, records=_WARNED, table=WORKS, agent=WORKS)
-def add_trial(cell: Cell) -> str:
+def add_trial(cell):
     """A trial with a value from elsewhere is added to a study of two trials.
 
     For PO-GP-UCB it counts as an answer; a federation's agent may add to its own study.
@@ -539,7 +527,7 @@ def add_trial(cell: Cell) -> str:
     return _after_a_foreign_value(cell, study)
 
 
-def _after_a_foreign_value(cell: Cell, study: optuna.Study) -> str:
+def _after_a_foreign_value(cell, study):
     warned = cell.kind is SUBJECTS["DP-GIBO"]
     if warned:
         cell.expects("Nothing is protected: the study holds values that were not released")
@@ -555,7 +543,7 @@ def _after_a_foreign_value(cell: Cell, study: optuna.Study) -> str:
 
 
 @row("ask and tell")
-def ask_and_tell(cell: Cell) -> str:
+def ask_and_tell(cell):
     """`study.ask`, an evaluation, `study.tell`; DP-GIBO tells by `sampler.tell_private`."""
     study = cell.study()
     while not cell.subject.done(study):
@@ -563,7 +551,7 @@ def ask_and_tell(cell: Cell) -> str:
     return cell.check(study)
 
 
-def _told(cell: Cell, study: optuna.Study, trial: optuna.Trial) -> None:
+def _told(cell, study, trial):
     if hasattr(cell.subject.sampler, "tell_private"):
         point = cell.subject.suggest(trial)
         cell.subject.sampler.tell_private(trial, cell.subject.outcome(point))
@@ -572,7 +560,7 @@ def _told(cell: Cell, study: optuna.Study, trial: optuna.Trial) -> None:
 
 
 @row("`ask(fixed_distributions)`")
-def define_and_run(cell: Cell) -> str:
+def define_and_run(cell):
     """The space is given to `study.ask`, before the objective sees the trial."""
     study = cell.study()
     while not cell.subject.done(study):
@@ -583,10 +571,10 @@ def define_and_run(cell: Cell) -> str:
 
 
 @row("nested `optimize`")
-def nested(cell: Cell) -> str:
+def nested(cell):
     """An objective runs another study inside, with Optuna's own sampler."""
 
-    def act(trial: Any) -> None:
+    def act(trial):
         inner = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=trial.number))
         inner.optimize(lambda t: t.suggest_float("u", 0.0, 1.0), n_trials=1)
 
@@ -594,10 +582,10 @@ def nested(cell: Cell) -> str:
 
 
 @row("`PartialFixedSampler`")
-def partial_fixed(cell: Cell) -> str:
+def partial_fixed(cell):
     """One of two parameters is fixed by `PartialFixedSampler` around the sampler."""
 
-    def act(trial: Any) -> None:
+    def act(trial):
         trial.suggest_float("y", 0.0, 1.0)
 
     wrapped = optuna.samplers.PartialFixedSampler({"y": 0.25}, cell.subject.sampler)
@@ -609,7 +597,7 @@ def partial_fixed(cell: Cell) -> str:
 # Storages ---------------------------------------------------------------------------------------
 
 
-def _restored(cell: Cell, kind: str, where: str) -> str:
+def _restored(cell, kind, where):
     """Some trials here, the rest in a second process, and what is left as a third one sees it."""
     study = cell.study(storage=storage_at(kind, where))
     study.optimize(cell.subject.objective(), n_trials=3)
@@ -628,38 +616,38 @@ def _restored(cell: Cell, kind: str, where: str) -> str:
 
 
 @row("`InMemoryStorage`")
-def in_memory(cell: Cell) -> str:
+def in_memory(cell):
     """A study in memory; it ends with its process, and nothing can be restored."""
     return cell.check(cell.run(study=cell.study(storage=optuna.storages.InMemoryStorage())))
 
 
 @row("`RDBStorage`, SQLite", slow=True)
-def sqlite(cell: Cell) -> str:
+def sqlite(cell):
     """A second process goes on with the study and its vault."""
     return _restored(cell, "rdb", cell.file())
 
 
 @row("`RDBStorage`, PostgreSQL", slow=True)
-def postgresql(cell: Cell) -> str:
+def postgresql(cell):
     """A second process goes on with the study and its vault."""
     return _restored(cell, "rdb", cell.given.postgres())
 
 
 @row("`JournalStorage`, file", slow=True)
-def journal(cell: Cell) -> str:
+def journal(cell):
     """A second process goes on with the study and its vault."""
     return _restored(cell, "journal", str(cell.ground.shared / "study.log"))
 
 
 @row("gRPC proxy", slow=True)
-def grpc_proxy(cell: Cell) -> str:
+def grpc_proxy(cell):
     """The study lies behind `run_grpc_proxy_server`; a second process goes on with it."""
     pytest.importorskip("grpc", reason="grpcio is not installed (the dev extra)")
     port = _proxy(cell, cell.file())
     return _restored(cell, "grpc", str(port))
 
 
-def _proxy(cell: Cell, url: str) -> int:
+def _proxy(cell, url):
     """The port of a proxy in front of a database, which lives until the cell is left."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -671,13 +659,13 @@ def _proxy(cell: Cell, url: str) -> int:
     return port
 
 
-def proxied(cell: Cell, url: str) -> Any:
+def proxied(cell, url):
     """The storage behind such a proxy."""
     return storage_at("grpc", str(_proxy(cell, url)))
 
 
 @row("heartbeat", slow=True)
-def heartbeat(cell: Cell) -> str:
+def heartbeat(cell):
     """A worker is killed in mid-trial, its heartbeat stops, and its trial is run again.
 
     By `RetryHeartbeatStaleTrialCallback` (`RetryFailedTrialCallback` before Optuna 4.9); nothing
@@ -705,7 +693,7 @@ def heartbeat(cell: Cell) -> str:
     return cell.check(study)
 
 
-def _wait_for(there: Callable[[], bool], patience: float = 60.0) -> None:
+def _wait_for(there, patience=60.0):
     end = time.monotonic() + patience
     while not there():
         assert time.monotonic() < end
@@ -716,7 +704,7 @@ def _wait_for(there: Callable[[], bool], patience: float = 60.0) -> None:
 
 
 @row("`copy_study`")
-def copy_study(cell: Cell) -> str:
+def copy_study(cell):
     """A study is copied to another storage after three trials, and the copy comes to its end.
 
     In DP-GIBO both are one run: a trial of the same number shows the same release in both, or is
@@ -742,7 +730,7 @@ def copy_study(cell: Cell) -> str:
     "`delete_study`",
     records="refused: the vault remembers the study of this name; another name or vault is needed",
 )
-def delete_study(cell: Cell) -> str:
+def delete_study(cell):
     """A study is deleted, and one of the same name begins in the same storage."""
     study = cell.study()
     study.optimize(cell.subject.objective(), n_trials=3)
@@ -761,7 +749,7 @@ def delete_study(cell: Cell) -> str:
 
 
 @row("multi-objective", rest="refused: one objective, `direction=`")
-def multi_objective(cell: Cell) -> str:
+def multi_objective(cell):
     """A study with two directions."""
     study = cell.study(directions=["minimize", "maximize"])
     run = lambda: study.optimize(cell.subject.objective(), n_trials=1)  # noqa: E731
@@ -776,7 +764,7 @@ def multi_objective(cell: Cell) -> str:
     table="costs: stored, and not learnt from",
     agent="costs: stored, and not learnt from",
 )
-def constraints(cell: Cell) -> str:
+def constraints(cell):
     """An objective calls `trial.set_constraint`."""
     if cell.subject.guarded:
         study = cell.study()
@@ -791,7 +779,7 @@ def constraints(cell: Cell) -> str:
     return cell.documented("constraints")
 
 
-def _second(cell: Cell) -> optuna.Study:
+def _second(cell):
     """Another study of the same system."""
     study = optuna.create_study(sampler=cell.subject.sampler, direction=cell.subject.direction)
     cell.studies.append(study)
@@ -799,7 +787,7 @@ def _second(cell: Cell) -> optuna.Study:
 
 
 @row("`trials_dataframe`")
-def trials_dataframe(cell: Cell) -> str:
+def trials_dataframe(cell):
     """A table of all trials holds what the study holds."""
     pytest.importorskip("pandas", reason="pandas is not installed")
     study = cell.run()
@@ -810,20 +798,13 @@ def trials_dataframe(cell: Cell) -> str:
 
 
 PLOTS = (
-    "contour",
-    "edf",
-    "intermediate_values",
-    "optimization_history",
-    "parallel_coordinate",
-    "param_importances",
-    "rank",
-    "slice",
-    "timeline",
-)
+    "contour", "edf", "intermediate_values", "optimization_history", "parallel_coordinate",
+    "param_importances", "rank", "slice", "timeline",
+)  # fmt: skip
 
 
 @row("`optuna.visualization`")
-def visualization(cell: Cell) -> str:
+def visualization(cell):
     """Every picture of one objective (not the terminator's, which needs torch)."""
     pytest.importorskip("plotly", reason="plotly is not installed (the viz extra)")
     study = cell.run(_reports(cell), study=cell.study(pruner=optuna.pruners.MedianPruner()))
@@ -834,7 +815,7 @@ def visualization(cell: Cell) -> str:
 
 
 @row("`optuna.importance`")
-def importance(cell: Cell) -> str:
+def importance(cell):
     """`get_param_importances` by fANOVA and by mean decrease of impurity, from released values."""
     pytest.importorskip("sklearn", reason="scikit-learn is not installed (the sklearn extra)")
     study = cell.run()
@@ -860,11 +841,11 @@ def importance(cell: Cell) -> str:
     table=WORKS,
     agent=WORKS,
 )
-def artifacts_of_a_trial(cell: Cell) -> str:
+def artifacts_of_a_trial(cell):
     """An objective calls `upload_artifact` for its trial."""
     store, file = _artifact(cell)
 
-    def act(trial: Any) -> None:
+    def act(trial):
         optuna.artifacts.upload_artifact(
             artifact_store=store, file_path=file, study_or_trial=trial
         )
@@ -881,7 +862,7 @@ def artifacts_of_a_trial(cell: Cell) -> str:
     return cell.documented("artifacts of a trial")
 
 
-def _artifact(cell: Cell) -> tuple[Any, str]:
+def _artifact(cell):
     """A store, and a file with nothing private."""
     folder = cell.ground.shared.parent / "files"
     (folder / "store").mkdir(parents=True)
@@ -891,7 +872,7 @@ def _artifact(cell: Cell) -> tuple[Any, str]:
 
 
 @row("artifacts of a study")
-def artifacts_of_a_study(cell: Cell) -> str:
+def artifacts_of_a_study(cell):
     """`upload_artifact` for the whole study, and its download; a guarantee notes such files."""
     store, file = _artifact(cell)
     study = cell.run()
@@ -909,7 +890,7 @@ def artifacts_of_a_study(cell: Cell) -> str:
 # Other ways in ----------------------------------------------------------------------------------
 
 
-def _command(*words: str) -> tuple[int, str]:
+def _command(*words):
     """(exit code of a command of Optuna, what it prints)."""
     from optuna.cli import main
 
@@ -925,7 +906,7 @@ def _command(*words: str) -> tuple[int, str]:
     rest="not available: Optuna finds samplers in `optuna.samplers` alone; ask in Python",
     tpe=WORKS,
 )
-def ask_on_the_command_line(cell: Cell) -> str:
+def ask_on_the_command_line(cell):
     """`optuna ask --sampler NAME --sampler-kwargs JSON`, `private(trial)`, `optuna tell`."""
     url = cell.file()
     study = cell.study(storage=url)
@@ -951,7 +932,7 @@ def ask_on_the_command_line(cell: Cell) -> str:
 
 
 @row("`optuna tell` on the command line", slow=True)
-def tell_on_the_command_line(cell: Cell) -> str:
+def tell_on_the_command_line(cell):
     """A trial asked for in Python, its released value told by `optuna tell`."""
     url = cell.file()
     study = cell.study(storage=url)
@@ -961,7 +942,7 @@ def tell_on_the_command_line(cell: Cell) -> str:
     return cell.check(cell.run(study=study))
 
 
-def _evaluated_and_told(cell: Cell, study: optuna.Study, url: str, number: int) -> None:
+def _evaluated_and_told(cell, study, url, number):
     trial = optuna.Trial(study, study.trials[number]._trial_id)
     released = cell.subject.objective()(trial)
     told = ["--trial-number", str(number), "--values", repr(released)]
@@ -976,7 +957,7 @@ def _evaluated_and_told(cell: Cell, study: optuna.Study, url: str, number: int) 
     tpe="not available: it takes no objective, so nothing can be wrapped",
     agent="works, the study being the agent's own",
 )
-def search_cv(cell: Cell) -> str:
+def search_cv(cell):
     """`optuna_integration.OptunaSearchCV(study=...)` with our sampler, in one thread and two."""
     pytest.importorskip("optuna_integration", reason="optuna-integration is not installed")
     pytest.importorskip("sklearn", reason="scikit-learn is not installed (the sklearn extra)")
@@ -1002,7 +983,7 @@ def search_cv(cell: Cell) -> str:
     return cell.documented("`OptunaSearchCV`")
 
 
-def _takes_no_objective(cell: Cell) -> str:
+def _takes_no_objective(cell):
     import inspect
 
     from optuna_integration import OptunaSearchCV
@@ -1011,7 +992,7 @@ def _takes_no_objective(cell: Cell) -> str:
     return cell.documented("`OptunaSearchCV`")
 
 
-def _fitted(study: optuna.Study, n_jobs: int, n_trials: int) -> None:
+def _fitted(study, n_jobs, n_trials):
     from optuna_integration import OptunaSearchCV
     from sklearn.linear_model import Ridge
 
@@ -1024,7 +1005,7 @@ def _fitted(study: optuna.Study, n_jobs: int, n_trials: int) -> None:
 # The table --------------------------------------------------------------------------------------
 
 
-def table() -> str:
+def table():
     """What works with every system, and every other documented outcome, as Markdown."""
     rows = [(one.name, one.sentence, {s: one.outcome(s) for s in SUBJECTS}) for one in ROWS]
     return f"Works with every system: {pages.exceptions(rows, [*SUBJECTS], WORKS)}"

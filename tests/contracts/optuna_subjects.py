@@ -7,7 +7,6 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,23 +14,15 @@ import numpy as np
 import optuna
 import pytest
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
-from optuna_samplers import (
-    DPFTSDESampler,
-    FederatedServer,
-    FederationConfig,
-    POGPUCBSampler,
-)
+from optuna_samplers import DPFTSDESampler, FederatedServer, FederationConfig, POGPUCBSampler
 from optuna_samplers._study import key_of
 from privbo_plugins.sessions.rows import Curator
 from tests.drivers import N_ROWS, hosted
 from tests.inside import EVALUATIONS, LEDGER
 from tests.leaks.secrets import N_RECORDS
 from tests.optuna_samplers.runs import rows
-
-Act = Callable[[Any], Any]
-"""What an objective does beside its evaluation."""
 
 TOKEN = "patient-5f2c9e1ab7d04e68"
 """A text that stands for a record; no system may repeat it."""
@@ -44,28 +35,28 @@ class Ground:
         folder: Of the run.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.shared, self.private = folder / "shared", folder / "private"
         self.shared.mkdir(exist_ok=True)
         self.private.mkdir(exist_ok=True)
         self.vault = f"sqlite:///{self.private}/vault.db"
         self._rng = np.random.default_rng()
 
-    def numbers(self, size: int) -> np.ndarray:
+    def numbers(self, size):
         """Secrets, which are remembered for whoever looks for them afterwards."""
         found = self._rng.uniform(0.11, 0.88, size)
         with (self.private / "secrets").open("a") as file:  # one write: workers share it
             file.write(json.dumps(found.tolist()) + "\n")
         return found
 
-    def secrets(self) -> list[list[float]]:
+    def secrets(self):
         """All numbers of all processes."""
         path = self.private / "secrets"
         return (
             [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
         )
 
-    def stored(self, sql: str) -> list[Any]:
+    def stored(self, sql):
         """Rows of the vault, read beside the product."""
         return rows(self.private / "vault.db", sql)
 
@@ -92,11 +83,11 @@ class Subject(abc.ABC):
     space: ClassVar[dict[str, BaseDistribution]] = {"x": FloatDistribution(0.0, 1.0)}
     sampler: Any
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground):
         self.ground = ground
         self._begin()
 
-    def _begin(self) -> None:
+    def _begin(self):
         """Makes the sampler, and what makes objectives private."""
         made = hosted(self.key, vault=self.ground.vault, **self.settings)
         self.sampler, self._private = made.sampler, made.private
@@ -104,18 +95,18 @@ class Subject(abc.ABC):
     # An objective ---------------------------------------------------------------------------
 
     @property
-    def public(self) -> dict[str, bool]:
+    def public(self):
         """What vouches for an output."""
         return {"public": True} if self.guarded else {}
 
-    def suggest(self, trial: Any) -> Any:
+    def suggest(self, trial):
         """The parameter that matters."""
         return trial.suggest_float("x", 0.0, 1.0)
 
-    def objective(self, act: Act | None = None) -> Any:
+    def objective(self, act=None):
         """A private objective that does something beside its evaluation."""
 
-        def plain(trial: Any) -> Any:
+        def plain(trial):
             point = self.suggest(trial)
             if act is not None:
                 act(trial)
@@ -123,42 +114,42 @@ class Subject(abc.ABC):
 
         return self.private(plain)
 
-    def private(self, plain: Callable[[Any], Any]) -> Any:
+    def private(self, plain):
         """The objective as the system's users wrap it."""
         return self._private(plain, **self.named)
 
     @abc.abstractmethod
-    def outcome(self, point: Any) -> Any:
+    def outcome(self, point):
         """A secret."""
 
     # What can be told afterwards ------------------------------------------------------------
 
-    def guarantee(self, study: optuna.Study) -> Any:
+    def guarantee(self, study):
         """What is claimed."""
         return self.sampler.guarantee(study)
 
-    def done(self, study: optuna.Study) -> bool:
+    def done(self, study):
         """Whether the plan is used up."""
         return bool(self.sampler.finished(study))
 
     @abc.abstractmethod
-    def released(self, study: optuna.Study, trial: FrozenTrial) -> list[float]:
+    def released(self, study, trial):
         """What a trial may show as its value, by what the holder of the secret remembers."""
 
     @abc.abstractmethod
-    def check_charges(self, study: optuna.Study, *, done: bool) -> None:
+    def check_charges(self, study, *, done):
         """The ledger holds what was declared, and nothing twice."""
 
-    def charges(self) -> list[Any]:
+    def charges(self):
         """Every line of the ledger, of all studies."""
         charged = "SELECT * FROM privbo_events WHERE kind IN ('charge', 'paid')"
         return self.ground.stored(charged)
 
-    def close(self) -> None:  # noqa: B027
+    def close(self):  # noqa: B027
         """Gives the run free for another process; most have nothing to give."""
 
 
-def completed(study: optuna.Study) -> list[FrozenTrial]:
+def completed(study):
     return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
 
 
@@ -169,19 +160,19 @@ class Records(Subject):
     key = "records"
     settings: ClassVar[dict[str, Any]] = {"value_share": 0.2}
 
-    def outcome(self, point: Any) -> Any:
+    def outcome(self, point):
         return self.ground.numbers(N_RECORDS)
 
-    def _read(self) -> tuple[dict[str, float], list[float]]:
+    def _read(self):
         """(values by trial, mu of each charge)."""
         values = self.ground.stored("SELECT trial, value FROM privbo_board WHERE state = 'done'")
         return dict(values), [mu for (mu,) in self.ground.stored(f"SELECT mu FROM {LEDGER}")]
 
-    def released(self, study: optuna.Study, trial: FrozenTrial) -> list[float]:
+    def released(self, study, trial):
         values, _ = self._read()
         return [values[key_of(trial)]] if key_of(trial) in values else []
 
-    def check_charges(self, study: optuna.Study, *, done: bool) -> None:
+    def check_charges(self, study, *, done):
         _, spent = self._read()
         total = float(np.sum(np.square(spent)))
         assert total == pytest.approx(1.0) if done else total <= 1.0
@@ -196,20 +187,20 @@ class Rewards(Subject):
     direction = "maximize"
     epsilon: ClassVar[float] = 0.5
 
-    def outcome(self, point: Any) -> Any:
+    def outcome(self, point):
         return float(self.ground.numbers(1)[0])
 
-    def evaluations(self, study: optuna.Study) -> list[tuple[str, float, float | None]]:
+    def evaluations(self, study):
         """(trial, epsilon, value) of each that the ledger holds for a study."""
         run = study.user_attrs["privbo:ldp"]["run"]
         return self.ground.stored(
             f"SELECT trial, epsilon, value FROM {EVALUATIONS} WHERE host_key = 'optuna-ldp/{run}'"
         )
 
-    def released(self, study: optuna.Study, trial: FrozenTrial) -> list[float]:
+    def released(self, study, trial):
         return [v for t, _, v in self.evaluations(study) if t == key_of(trial) and v is not None]
 
-    def check_charges(self, study: optuna.Study, *, done: bool) -> None:
+    def check_charges(self, study, *, done):
         rows = self.evaluations(study)
         assert len(rows) == len({trial for trial, _, _ in rows})
         assert {epsilon for _, epsilon, _ in rows} <= {self.epsilon}
@@ -227,14 +218,14 @@ class AnySampler(Rewards):
     settings: ClassVar[dict[str, Any]] = {}
     epsilon = 1.0
 
-    def _begin(self) -> None:
+    def _begin(self):
         super()._begin()
         self.sampler = optuna.samplers.TPESampler(seed=0, n_startup_trials=3)
 
-    def guarantee(self, study: optuna.Study) -> Any:
+    def guarantee(self, study):
         return self.objective().guarantee(study)
 
-    def done(self, study: optuna.Study) -> bool:
+    def done(self, study):
         return len(completed(study)) >= self.n_trials
 
 
@@ -256,7 +247,7 @@ class Table(Subject):
     guarded = False
     space: ClassVar[dict[str, BaseDistribution]] = {"row": IntDistribution(0, N_ROWS - 1)}
 
-    def _begin(self) -> None:
+    def _begin(self):
         ground = self.ground
         rows, file = ground.private / "rows.npy", ground.shared / "table.npz"
         if not rows.exists():
@@ -264,37 +255,32 @@ class Table(Subject):
             np.save(rows, np.concatenate([X.T, ground.numbers(N_ROWS)[:, None]], axis=1))
         known = np.load(rows)
         self.curator = Curator(
-            known[:, :2],
-            epsilon=4.0,
-            delta=1e-6,
-            bounds=[(0.0, 1.0)] * 2,
-            outcomes=known[:, 2],
-            outcome_epsilon=1.0,
-            outcome_range=(0.0, 1.0),
+            known[:, :2], epsilon=4.0, delta=1e-6, bounds=[(0.0, 1.0)] * 2,
+            outcomes=known[:, 2], outcome_epsilon=1.0, outcome_range=(0.0, 1.0),
             vault=ground.vault,
-        )
+        )  # fmt: skip
         if not file.exists():
             self.curator.release().save(file)
         self.sampler = POGPUCBSampler(
             file, seed=0, lengthscale=0.5, signal_variance=0.1, noise_variance=1.0
         )
 
-    def suggest(self, trial: Any) -> Any:
+    def suggest(self, trial):
         return trial.suggest_int("row", 0, N_ROWS - 1)
 
-    def private(self, plain: Callable[[Any], Any]) -> Any:
+    def private(self, plain):
         return plain
 
-    def outcome(self, point: Any) -> Any:
+    def outcome(self, point):
         return self.curator.evaluate(point)
 
-    def done(self, study: optuna.Study) -> bool:
+    def done(self, study):
         return len(completed(study)) >= self.n_trials
 
-    def released(self, study: optuna.Study, trial: FrozenTrial) -> list[float]:
+    def released(self, study, trial):
         return [self.curator.evaluate(trial.params["row"])]
 
-    def check_charges(self, study: optuna.Study, *, done: bool) -> None:
+    def check_charges(self, study, *, done):
         guarantee = self.guarantee(study)
         assert guarantee.n_answers == len(completed(study))
         assert guarantee.outcomes is not None
@@ -311,44 +297,37 @@ class Federated(Subject):
     guarded = False
     own_study = True
 
-    def _begin(self) -> None:
+    def _begin(self):
         config = FederationConfig(
-            n_agents=1,
-            population="explore",
-            n_rounds=3,
-            n_startup=2,
-            n_features=20,
-            clipping_norm=22.0,
-            z=2.0,
-        )
+            n_agents=1, population="explore", n_rounds=3, n_startup=2, n_features=20,
+            clipping_norm=22.0, z=2.0,
+        )  # fmt: skip
         self.server = FederatedServer(config, vault=self.ground.vault, deadline=30.0)
         self.sampler = DPFTSDESampler(self.server.connect(0), search_space=self.space, seed=0)
 
-    def private(self, plain: Callable[[Any], Any]) -> Any:
+    def private(self, plain):
         return plain
 
-    def outcome(self, point: Any) -> Any:
+    def outcome(self, point):
         return float(self.ground.numbers(1)[0])
 
-    def done(self, study: optuna.Study) -> bool:
+    def done(self, study):
         return len(completed(study)) >= self.n_trials and bool(self.sampler.finished())
 
-    def released(self, study: optuna.Study, trial: FrozenTrial) -> list[float]:
+    def released(self, study, trial):
         return [value for line in self.ground.secrets() for value in line]
 
-    def check_charges(self, study: optuna.Study, *, done: bool) -> None:
+    def check_charges(self, study, *, done):
         ledger = self.server.ledger()
         assert len(ledger) == self.guarantee(study).n_released == (3 if done else len(ledger))
         claimed = self.guarantee(study)
         assert claimed.epsilon_spent <= claimed.epsilon
 
-    def close(self) -> None:
+    def close(self):
         self.server.close()
 
 
-SUBJECTS: dict[str, type[Subject]] = {
-    kind.name: kind for kind in (Records, Rewards, AnySampler, Draws, Table, Federated)
-}
+SUBJECTS = {kind.name: kind for kind in (Records, Rewards, AnySampler, Draws, Table, Federated)}
 
 
 # Studies that several processes share ------------------------------------------------------------
@@ -357,7 +336,7 @@ BEAT, GRACE = 1, 4
 """Seconds between two signs of life, and after which a trial without one counts as lost."""
 
 
-def storage_at(kind: str, where: str) -> Any:
+def storage_at(kind, where):
     """Opens a storage, in any process."""
     if kind == "journal":
         backend = optuna.storages.journal.JournalFileBackend(where)
@@ -374,11 +353,10 @@ def storage_at(kind: str, where: str) -> Any:
     return optuna.storages.RDBStorage(where)
 
 
-def go_on(study: optuna.Study, subject: Subject, act: Act | None = None, most: int = 80) -> None:
+def go_on(study, subject, act=None, most=80):
     """Trials until the plan is used up, or the sampler says why it stops."""
     objective = subject.objective(act)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         while not subject.done(study) and len(study.trials) < most:
             study.optimize(objective, n_trials=1)
             if any("so the study is stopped" in str(w.message) for w in caught):
@@ -387,7 +365,7 @@ def go_on(study: optuna.Study, subject: Subject, act: Act | None = None, most: i
         warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
 
 
-def _opened(name: str, folder: str, kind: str, where: str) -> tuple[optuna.Study, Subject]:
+def _opened(name, folder, kind, where):
     """A run in a process of its own, which has no other output than a file beside the study."""
     subject = SUBJECTS[name](Ground(Path(folder)))
     log = os.open(subject.ground.shared / f"log-{os.getpid()}", os.O_CREAT | os.O_WRONLY)
@@ -400,24 +378,24 @@ def _opened(name: str, folder: str, kind: str, where: str) -> tuple[optuna.Study
     return study, subject
 
 
-def finish_there(name: str, folder: str, kind: str, where: str) -> None:
+def finish_there(name, folder, kind, where):
     """Goes on with a study that another process has begun."""
     study, subject = _opened(name, folder, kind, where)
     go_on(study, subject)
 
 
-def hang_there(name: str, folder: str, where: str) -> None:
+def hang_there(name, folder, where):
     """Begins a trial that never ends, and says so in a file."""
     study, subject = _opened(name, folder, "heartbeat", where)
 
-    def hang(trial: Any) -> None:
+    def hang(trial):
         (subject.ground.private / "hangs").write_text(str(trial.number))
         time.sleep(600)
 
     study.optimize(subject.objective(hang), n_trials=1)
 
 
-def serve(url: str, port: int) -> None:
+def serve(url, port):
     """A proxy in front of a database."""
     warnings.simplefilter("ignore")
     storage = optuna.storages.get_storage(url)

@@ -3,8 +3,6 @@
 The sixth, which a package other than the product might bring, is registered here and kept to it.
 """
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import functools
@@ -13,9 +11,7 @@ import json
 import math
 import pickle
 import warnings
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import attrs
 import numpy as np
@@ -29,7 +25,6 @@ from privbo_plugins.algorithms import registry
 from privbo_plugins.algorithms.duets import DUETSConfig
 from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.algorithms.po_gp_ucb import RowsConfig, modeler, row_space
-from privbo_plugins.algorithms.po_gp_ucb.posterior import Hyperparameters
 from privbo_plugins.algorithms.protocols import START, STEP, Evaluation, Release
 from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.privacy.local import make_mechanism
@@ -50,20 +45,17 @@ ALGORITHMS = CENTRAL_ALGORITHMS | REWARD_ALGORITHMS | ROW_ALGORITHMS | DISTRIBUT
 N = 60
 SPACE = Space(
     {
-        "a": Float(0.0, 1.0),
-        "b": Float(1e-3, 1e3, log=True),
-        "c": Int(1, 9),
-        "d": Categorical(("u", "v", "w")),
-        "e": Float(-1.0, 1.0, step=0.1),
+        "a": Float(0.0, 1.0), "b": Float(1e-3, 1e3, log=True), "c": Int(1, 9),
+        "d": Categorical(("u", "v", "w")), "e": Float(-1.0, 1.0, step=0.1),
     }
-)
+)  # fmt: skip
 NUMERIC = Space({"a": Float(0.0, 1.0), "b": Float(0.0, 2.0)})
 
 
 PARTS = (CENTRAL_ALGORITHMS, REWARD_ALGORITHMS, ROW_ALGORITHMS, DISTRIBUTED_ALGORITHMS)
 
 
-def test_every_paper_has_its_entry() -> None:
+def test_every_paper_has_its_entry():
     """Five papers; the second has three algorithms and a plain one; and means for any sampler."""
     built_in = {"dp-gibo", "gp-ucb", "tgp-ucb", "ata-gp-ucb", "moma-gp-ucb", "po-gp-ucb",
                 "dp-fts-de", "duets", "released-means"}  # fmt: skip
@@ -71,13 +63,13 @@ def test_every_paper_has_its_entry() -> None:
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_names_are_those_listed(name: str) -> None:
+def test_names_are_those_listed(name):
     assert ALGORITHMS[name].name == name
     assert name == name.lower().replace(" ", "-")
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_nothing_learnt_recommends_nothing_and_is_a_state(name: str) -> None:
+def test_nothing_learnt_recommends_nothing_and_is_a_state(name):
     algorithm = make_any(name)
     with pytest.raises(ValueError, match="nothing to recommend yet"):
         algorithm.recommendation()
@@ -85,7 +77,7 @@ def test_nothing_learnt_recommends_nothing_and_is_a_state(name: str) -> None:
 
 
 @pytest.mark.parametrize("entry", registry.entries(), ids=lambda entry: entry.name)
-def test_everything_is_where_an_entry_says(entry: registry.Entry) -> None:
+def test_everything_is_where_an_entry_says(entry):
     algorithm, config = entry.load_algorithm(), entry.load_config()
     assert algorithm.__module__.startswith(entry.algorithm.partition(":")[0])
     assert {"config", "model"} & set(inspect.signature(algorithm).parameters)
@@ -99,7 +91,7 @@ def test_everything_is_where_an_entry_says(entry: registry.Entry) -> None:
         assert "value_noise" in words.parameters
 
 
-def make_any(name: str) -> Any:
+def make_any(name):
     """An algorithm of any part, that has learnt nothing."""
     makers = (make, make_ucb, make_rows, make_duets)
     return next(m for m, part in zip(makers, PARTS, strict=True) if name in part)(name)
@@ -108,7 +100,7 @@ def make_any(name: str) -> Any:
 # Algorithms that tune on per-record losses ------------------------------------------------------
 
 
-SETTINGS: dict[str, dict[str, Any]] = {
+SETTINGS = {
     "dp-gibo": {"mu": 1.0, "n_steps": 3, "n_starts": 4, "clipping_norm": 1.0, "value_share": 0.3,
                 "lengthscale": 0.3, "noise_ratio": 0.01, "step_size": 0.2},
     "released-means": {"mu": 1.0, "n_trials": 9},
@@ -116,7 +108,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """Explicit settings of each, small enough for a quick run."""
 
-VARIANTS: dict[str, list[dict[str, Any]]] = {
+VARIANTS = {
     "dp-gibo": [{}, {"memory": -1}, {"memory": 2}, {"clipping_norm": "adaptive"},
                 {"as_published": True}, {"n_starts": 0},
                 {"n_steps": None, "clipping_norm": None, "lengthscale": None, "n_trials": 60},
@@ -127,19 +119,11 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
 """What else of each is worth a run."""
 
 
-def config_of(name: str, **more: Any) -> Any:
+def config_of(name, **more):
     return registry.entry(name).load_config()(**(SETTINGS[name] | more))
 
 
-def make(
-    name: str,
-    space: Space = SPACE,
-    seed: int = 0,
-    *,
-    n: int = N,
-    maximize: bool = False,
-    **more: Any,
-) -> Any:
+def make(name, space=SPACE, seed=0, *, n=N, maximize=False, **more):
     kind, config = CENTRAL_ALGORITHMS[name], config_of(name, **more)
     plan = kind.make_plan(config, space, n)
     return kind(config, space, seed=seed, maximize=maximize, plan=plan)
@@ -148,16 +132,16 @@ def make(
 class Driver:
     """Runs a session: evaluates proposals, answers queries exactly or with test noise."""
 
-    def __init__(self, algorithm: Any, seed: int = 0) -> None:
+    def __init__(self, algorithm, seed=0):
         self.algorithm = algorithm
         self.noise = InsecureNoise(seed)
         self.rng = np.random.default_rng(seed)
-        self.losses: dict[str, np.ndarray] = {}
-        self.batch: list[tuple[str, np.ndarray]] = []
-        self.proposals: list[tuple[str, int, int, bytes]] = []
-        self.released: list[Release] = []
+        self.losses = {}
+        self.batch = []
+        self.proposals = []
+        self.released = []
 
-    def trial(self) -> None:
+    def trial(self):
         """One proposal, its value, and the step's releases if the batch is complete."""
         role, step = self.algorithm.phase
         if self.batch and not self.batch[0][0].startswith(f"{role}{step}/"):
@@ -173,7 +157,7 @@ class Driver:
             names, X = zip(*self.batch, strict=True)
             self.learn(self.algorithm.step_queries(names, X))
 
-    def learn(self, queries: list[Any]) -> None:
+    def learn(self, queries):
         for query in queries:
             Y = np.column_stack([self.losses[t] for t in query.trials])
             release = answer(query, Y, self.noise)
@@ -181,7 +165,7 @@ class Driver:
             self.released.append(Release(release.kind, release.key, release.values, meta))
             self.algorithm.observe(self.released[-1])
 
-    def run(self, trials: int = 500) -> list[tuple[str, int, int, bytes]]:
+    def run(self, trials=500):
         for _ in range(trials):
             if self.algorithm.finished:
                 break
@@ -196,9 +180,7 @@ each_variant = pytest.mark.parametrize(
 
 
 @each_variant
-def test_settings_travel_in_json_and_are_those_of_their_entry(
-    name: str, more: dict[str, Any]
-) -> None:
+def test_settings_travel_in_json_and_are_those_of_their_entry(name, more):
     config = config_of(name, **more)
     again = type(config).from_dict(json.loads(json.dumps(config.to_dict())))
     assert again == pickle.loads(pickle.dumps(config)) == config
@@ -213,18 +195,17 @@ def test_settings_travel_in_json_and_are_those_of_their_entry(
 
 
 @each_variant
-def test_the_plan_says_what_a_run_costs(name: str, more: dict[str, Any]) -> None:
+def test_the_plan_says_what_a_run_costs(name, more):
     plan = make(name, **more).plan
     assert plan.n_trials >= 1
     assert plan.value_noise > 0
     assert str(plan.n_trials) in str(plan)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UtilityWarning)
+    with warnings.catch_warnings(action="ignore", category=UtilityWarning):
         plan.warn_if_noise_dominates()
 
 
 @each_variant
-def test_proposing_is_deterministic_and_changes_nothing(name: str, more: dict[str, Any]) -> None:
+def test_proposing_is_deterministic_and_changes_nothing(name, more):
     driver = Driver(make(name, **more))
     while not driver.algorithm.finished:
         before = json.dumps(driver.algorithm.state_dict())
@@ -236,9 +217,7 @@ def test_proposing_is_deterministic_and_changes_nothing(name: str, more: dict[st
 
 
 @each_variant
-def test_an_algorithm_that_observes_stored_releases_goes_on_identically(
-    name: str, more: dict[str, Any]
-) -> None:
+def test_an_algorithm_that_observes_stored_releases_goes_on_identically(name, more):
     for trials in (0, 3, 7, 12, 17):
         one, two = Driver(make(name, **more)), None
         one.run(trials)
@@ -254,16 +233,14 @@ def test_an_algorithm_that_observes_stored_releases_goes_on_identically(
 
 
 @each_algorithm
-def test_unknown_releases_are_refused(name: str) -> None:
+def test_unknown_releases_are_refused(name):
     algorithm = make(name)
     with pytest.raises(ValueError, match="knows no release of kind 'nonsense'"):
         algorithm.observe(Release("nonsense", "0", (0.0,), {}))
 
 
 @each_variant
-def test_proposals_lie_in_the_space_as_the_host_evaluates_them(
-    name: str, more: dict[str, Any]
-) -> None:
+def test_proposals_lie_in_the_space_as_the_host_evaluates_them(name, more):
     driver = Driver(make(name, **more))
     for *_, raw in driver.run():
         x = np.frombuffer(raw)
@@ -277,16 +254,14 @@ def test_proposals_lie_in_the_space_as_the_host_evaluates_them(
 
 
 @each_algorithm
-def test_the_seed_decides_the_proposals(name: str) -> None:
+def test_the_seed_decides_the_proposals(name):
     runs = [Driver(make(name, NUMERIC, seed=seed)).run() for seed in (0, 0, 1)]
     assert runs[0] == runs[1]
     assert runs[0] != runs[2]
 
 
 @each_variant
-def test_a_run_finishes_after_its_plan_and_recommends_a_point(
-    name: str, more: dict[str, Any]
-) -> None:
+def test_a_run_finishes_after_its_plan_and_recommends_a_point(name, more):
     algorithm = make(name, **more)
     assert not algorithm.finished
     if algorithm.phase[0] == START:
@@ -304,16 +279,16 @@ def test_a_run_finishes_after_its_plan_and_recommends_a_point(
 
 
 @each_variant
-def test_a_run_costs_what_its_budget_allows_and_no_more(name: str, more: dict[str, Any]) -> None:
+def test_a_run_costs_what_its_budget_allows_and_no_more(name, more):
     driver = Driver(make(name, **more))
-    spent: list[float] = []
+    spent = []
     learn = driver.learn
 
-    def counted(queries: list[Any]) -> None:
+    def counted(queries):
         spent.extend(query.mu**2 for query in queries)
         learn(queries)
 
-    driver.learn = counted  # type: ignore[method-assign]
+    driver.learn = counted
     driver.run()
     assert sum(spent) == pytest.approx(1.0, rel=1e-9)
 
@@ -323,7 +298,7 @@ record = hnp.arrays(
 )
 
 
-LOPSIDED: list[tuple[str, dict[str, Any], set[str]]] = [
+LOPSIDED = [
     *(("dp-gibo", more | {"n_starts": 0, "clipping_norm": "adaptive", "loss_bound": (0.5, 2.0)},
        {"gradient", "norm"}) for more in ({}, {"as_published": True})),
     ("released-means", {"loss_bound": (0.5, 2.0)}, set()),
@@ -332,28 +307,17 @@ LOPSIDED: list[tuple[str, dict[str, Any], set[str]]] = [
 """Settings under which the first step releases something, and what it releases beside values."""
 
 
-def test_every_algorithms_statistics_are_tried() -> None:
+def test_every_algorithms_statistics_are_tried():
     assert {name for name, *_ in LOPSIDED} == set(CENTRAL_ALGORITHMS)
 
 
 @pytest.mark.parametrize(("name", "more", "kinds"), LOPSIDED)
 @settings_of_hypothesis(deadline=None, max_examples=60)
-@given(
-    new=record,
-    where=st.integers(0, 4),
-    seed=st.integers(0, 10**6),
-    maximize=st.booleans(),
-)
+@given(new=record, where=st.integers(0, 4), seed=st.integers(0, 10**6), maximize=st.booleans())
 @example(new=np.full(3, 1e6), where=0, seed=0, maximize=False)
 def test_one_record_never_moves_a_statistic_more_than_its_sensitivity(
-    name: str,
-    new: np.ndarray,
-    where: int,
-    seed: int,
-    maximize: bool,
-    more: dict[str, Any],
-    kinds: set[str],
-) -> None:
+    name, new, where, seed, maximize, more, kinds
+):
     """Through everything done to the losses, for points as lopsided as a host may make them."""
     engine, rng = make(name, NUMERIC, n=5, maximize=maximize, **more), np.random.default_rng(seed)
     X = list(rng.uniform(size=(3, 2)))
@@ -370,7 +334,7 @@ def test_one_record_never_moves_a_statistic_more_than_its_sensitivity(
 
 
 @each_variant
-def test_a_value_that_was_never_released_leaves_no_trace(name: str, more: dict[str, Any]) -> None:
+def test_a_value_that_was_never_released_leaves_no_trace(name, more):
     """A lost transaction has asked for a query, and nothing came of it."""
     driver = Driver(make(name, **more))
     while not driver.algorithm.finished:
@@ -387,7 +351,7 @@ STEPWISE = {"dp-gibo": {"n_starts": 0, "value_share": 0.0}}
 
 @pytest.mark.parametrize("name", STEPWISE)
 @pytest.mark.parametrize("memory", [0, -1, 4])
-def test_making_queries_changes_nothing_that_is_learnt_later(name: str, memory: int) -> None:
+def test_making_queries_changes_nothing_that_is_learnt_later(name, memory):
     """Queries that were never released (a lost transaction) leave no trace."""
     steps = STEPWISE[name] | {"memory": memory}
     plain, tried = make(name, NUMERIC, **steps), make(name, NUMERIC, **steps)
@@ -441,15 +405,15 @@ AGENTS = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _fitted_once() -> Iterator[None]:
+def _fitted_once():
     """Hyperparameters of the same outcomes are fitted once: the search for them is dear.
 
     That it is a function of its arguments is tested with the modeler.
     """
-    kept: dict[bytes, Hyperparameters] = {}
+    kept = {}
     fit = modeler.fit
 
-    def fit_once(*arguments: Any) -> Hyperparameters:
+    def fit_once(*arguments):
         key = pickle.dumps(arguments)
         if key not in kept:
             kept[key] = fit(*arguments)
@@ -460,25 +424,22 @@ def _fitted_once() -> Iterator[None]:
         yield
 
 
-def make_ucb(name: str, space: Space = SPACE, **more: Any) -> Any:
+def make_ucb(name, space=SPACE, **more):
     how = {key: more.pop(key) for key in ("seed", "maximize") if key in more}
     options = {"low": -1.0, "high": 1.0, "noise": PRIVATISED, "replays": 2, "n_trials": 50} | more
     return REWARD_ALGORITHMS[name](UCBConfig(**options), space, **how)
 
 
-def make_rows(name: str, Z: np.ndarray = TABLES["spread"], **how: Any) -> Any:
+def make_rows(name, Z=TABLES["spread"], **how):
     config = RowsConfig(Z, noise_sd=0.2, n_startup=2, repeats=how.pop("repeats", True))
     return ROW_ALGORITHMS[name](config, row_space(len(Z)), **how)
 
 
-def make_duets(
-    name: str, space: Space = SPACE, config: DUETSConfig = AGENTS["default"], **how: Any
-) -> Any:
+def make_duets(name, space=SPACE, config=AGENTS["default"], **how):
     return DISTRIBUTED_ALGORITHMS[name](config, space, **how)
 
 
-Make = Callable[..., Any]
-ASKED: dict[str, Make] = {
+ASKED = {
     **{f"{name}, {where}": functools.partial(make_ucb, name, space)
        for name in REWARD_ALGORITHMS for where, space in SPACES.items()},
     **{f"po-gp-ucb, {which}": functools.partial(make_rows, "po-gp-ucb", Z)
@@ -493,9 +454,7 @@ each_plain = pytest.mark.parametrize("make", PLAIN.values(), ids=PLAIN.keys())
 both_directions = pytest.mark.parametrize("maximize", [True, False], ids=["max", "min"])
 
 
-def learn(
-    algorithm: Any, evaluations: int, seed: int = 0, first: int = 0
-) -> list[tuple[Any, ...]]:
+def learn(algorithm, evaluations, seed=0, first=0):
     """Asks and tells through the parameters, as hosts do; what was asked."""
     rng, asked = np.random.default_rng([seed, first]), []
     for key in range(first, first + evaluations):
@@ -507,16 +466,14 @@ def learn(
     return asked
 
 
-def test_every_algorithm_is_asked() -> None:
+def test_every_algorithm_is_asked():
     asked = {name.partition(",")[0] for name in ASKED}
     assert asked | set(CENTRAL_ALGORITHMS) == set(ALGORITHMS)
 
 
 @each_asked
 @both_directions
-def test_evaluations_and_recommendations_are_points_that_hosts_evaluate(
-    make: Make, maximize: bool
-) -> None:
+def test_evaluations_and_recommendations_are_points_that_hosts_evaluate(make, maximize):
     """Beyond the horizon of a run of agents too, or when each row has been evaluated."""
     algorithm = make(maximize=maximize)
     asked = [np.frombuffer(raw) for raw, _ in learn(algorithm, 30 if "duets" in str(make) else 6)]
@@ -535,14 +492,14 @@ def test_evaluations_and_recommendations_are_points_that_hosts_evaluate(
 
 @each_plain
 @both_directions
-def test_the_seed_decides_the_evaluations(make: Make, maximize: bool) -> None:
+def test_the_seed_decides_the_evaluations(make, maximize):
     runs = [learn(make(seed=seed, maximize=maximize), 12) for seed in (0, 0, 1)]
     assert runs[0] == runs[1]
     assert runs[0] != runs[2]
 
 
 @each_asked
-def test_asking_and_recommending_are_deterministic_and_learn_nothing(make: Make) -> None:
+def test_asking_and_recommending_are_deterministic_and_learn_nothing(make):
     """Neither does a later ask see that there were others, nor does the state."""
     asking, silent = make(), make()
     rng = np.random.default_rng(0)
@@ -571,9 +528,7 @@ def test_asking_and_recommending_are_deterministic_and_learn_nothing(make: Make)
 @pytest.mark.parametrize(
     ("evaluations", "maximize"), [(1, True), (8, False)], ids=["early", "later"]
 )
-def test_a_transcript_travels_in_json_and_goes_on_identically(
-    make: Make, evaluations: int, maximize: bool
-) -> None:
+def test_a_transcript_travels_in_json_and_goes_on_identically(make, evaluations, maximize):
     one, two = make(maximize=maximize), make(maximize=maximize)
     learn(one, evaluations)
     two.load_state_dict(json.loads(json.dumps(one.state_dict(), allow_nan=False)))
@@ -586,9 +541,7 @@ def test_a_transcript_travels_in_json_and_goes_on_identically(
 
 @each_plain
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_reward_that_is_no_number_is_refused_and_leaves_no_trace(
-    make: Make, value: float
-) -> None:
+def test_a_reward_that_is_no_number_is_refused_and_leaves_no_trace(make, value):
     algorithm = make()
     learn(algorithm, 5)
     before, evaluation = json.dumps(algorithm.state_dict()), algorithm.ask(7)
@@ -599,7 +552,7 @@ def test_a_reward_that_is_no_number_is_refused_and_leaves_no_trace(
 
 
 @each_plain
-def test_values_that_are_told_are_all_that_is_read(make: Make) -> None:
+def test_values_that_are_told_are_all_that_is_read(make):
     """The state holds the evaluations told, and asking adds nothing to it."""
     algorithm = make()
     algorithm.ask(1, [algorithm.ask(0)])
@@ -612,7 +565,7 @@ def test_values_that_are_told_are_all_that_is_read(make: Make) -> None:
 
 
 CHOICE = Space({"x": Categorical(("bad", "good"))})
-BETTER: dict[str, Make] = {
+BETTER = {
     **{name: functools.partial(make_ucb, name, CHOICE, replays=1, noise=None)
        for name in REWARD_ALGORITHMS},
     "po-gp-ucb": functools.partial(make_rows, "po-gp-ucb", np.array([[-5.0], [5.0]])),
@@ -624,7 +577,7 @@ BETTER: dict[str, Make] = {
 
 @pytest.mark.parametrize("make", BETTER.values(), ids=BETTER.keys())
 @both_directions
-def test_the_better_of_two_is_recommended(make: Make, maximize: bool) -> None:
+def test_the_better_of_two_is_recommended(make, maximize):
     """Both are evaluated; the second one is better."""
     algorithm = make(maximize=maximize)
     for key in range(40):
@@ -638,9 +591,7 @@ def test_the_better_of_two_is_recommended(make: Make, maximize: bool) -> None:
 
 
 @pytest.mark.parametrize("name", REWARD_ALGORITHMS)
-def test_evaluations_of_others_off_the_grid_are_learnt_where_they_were_evaluated(
-    name: str,
-) -> None:
+def test_evaluations_of_others_off_the_grid_are_learnt_where_they_were_evaluated(name):
     """Points told need not have been asked for, nor snapped."""
     one, two = make_ucb(name), make_ucb(name)
     for epoch, x in enumerate(np.random.default_rng(0).uniform(size=(6, len(SPACE)))):

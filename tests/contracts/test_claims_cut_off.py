@@ -10,9 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -25,30 +23,16 @@ from optuna_samplers import private_objective
 from privbo_plugins.cli import main
 from privbo_plugins.sessions.stored import run_named
 from privbo_plugins.store.vault import Vault, open_vault
-from tests.contracts.optuna_subjects import (
-    N_RECORDS,
-    SUBJECTS,
-    Ground,
-    Records,
-    Rewards,
-    Subject,
-)
+from tests.contracts.optuna_subjects import N_RECORDS, SUBJECTS, Ground, Records, Rewards
 from tests.inside import EVALUATIONS, LEDGER
 
 pytestmark = [
+    pytest.mark.usefixtures("quiet"),
     pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning"),
     pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning"),
 ]
 
 GUARANTEE = "privbo:guarantee"
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    yield
-    optuna.logging.set_verbosity(verbosity)
 
 
 # Every system -----------------------------------------------------------------------------------
@@ -66,22 +50,22 @@ class Means(Records):
 
     name = "private_objective"
 
-    def _begin(self) -> None:
+    def _begin(self):
         self.sampler = optuna.samplers.RandomSampler(seed=0)
         how = {"mu": 1.0, "n_trials": self.n_trials, "training_mu": 0.5}
         self.means = private_objective(self._vector, vault=self.ground.vault, **how)
 
-    def _vector(self, trial: Any) -> Any:
+    def _vector(self, trial):
         trial.suggest_float("x", 0.0, 1.0)
         return self.ground.numbers(N_RECORDS)
 
-    def objective(self, act: Any = None) -> Any:
+    def objective(self, act=None):
         return self.means
 
-    def guarantee(self, study: optuna.Study) -> Any:
+    def guarantee(self, study):
         return self.means.guarantee(study)
 
-    def done(self, study: optuna.Study) -> bool:
+    def done(self, study):
         return self.means.finished(study)
 
 
@@ -91,11 +75,11 @@ class Named(Rewards):
     name = "LDP GP-UCB, one user"
     named: ClassVar[dict[str, str]] = {"user_id": "Jane"}
 
-    def done(self, study: optuna.Study) -> bool:
+    def done(self, study):
         return len(study.trials) >= self.n_trials
 
 
-ALL: dict[str, type[Subject]] = {
+ALL = {
     kind.name: kind
     for kind in (
         *SUBJECTS.values(), Trained, Means, Named,
@@ -106,13 +90,13 @@ ALL: dict[str, type[Subject]] = {
 # The ledger, and what is said of it -------------------------------------------------------------
 
 
-def ledger_of(ground: Ground) -> dict[str, float]:
+def ledger_of(ground):
     """Figures by name; of pure local privacy the epsilons of one user add up."""
     charges = ground.stored(f"SELECT population, mu FROM {LEDGER}")
     evaluations = ground.stored(f"SELECT person, epsilon FROM {EVALUATIONS}")
     of = {who: [mu for whose, mu in charges if whose == who] for who, _ in charges}
     spent = {who: math.sqrt(sum(mu**2 for mu in costs)) for who, costs in of.items()}
-    users: Counter[str] = Counter()
+    users = Counter()
     for person, epsilon in evaluations:
         users[person] += epsilon
     return {
@@ -150,7 +134,7 @@ What one evaluation costs is no such figure: "1-LDP", which a user pays each tim
 """
 
 
-def too_small(text: str, ledger: dict[str, float]) -> list[str]:
+def too_small(text, ledger):
     """What a text says and the ledger has more of."""
     plain = " ".join(re.sub(r"\\(.)", r"\1", text).split())
     return [
@@ -161,11 +145,11 @@ def too_small(text: str, ledger: dict[str, float]) -> list[str]:
     ]
 
 
-def stored_in(study: optuna.Study) -> Iterator[tuple[str, str]]:
+def stored_in(study):
     """Everything that a reader of the study finds, by name."""
     yield from ((name, str(value)) for name, value in study.user_attrs.items())
     system = study._storage.get_study_system_attrs(study._study_id)
-    notes: dict[str, str] = {}
+    notes = {}
     for name in sorted(system, key=lambda name: (len(name), name)):  # a note lies in parts
         stem = name.rpartition(":")[0]
         notes[stem] = notes.get(stem, "") + str(system[name])
@@ -176,12 +160,12 @@ def stored_in(study: optuna.Study) -> Iterator[tuple[str, str]]:
 
 
 @contextmanager
-def looking(look: Callable[[], None]) -> Iterator[None]:
+def looking(look):
     """Looks after each transaction of any vault, and before whatever comes next."""
     original = Vault.transaction
 
     @contextmanager
-    def watched(self: Vault, *args: Any, **kwargs: Any) -> Iterator[Any]:
+    def watched(self, *args, **kwargs):
         with original(self, *args, **kwargs) as tx:
             yield tx
         look()
@@ -192,17 +176,15 @@ def looking(look: Callable[[], None]) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_whatever_is_stored_says_no_less_than_the_ledger_wherever_a_run_is_cut_off(
-    name: str, tmp_path: Path
-) -> None:
+def test_whatever_is_stored_says_no_less_than_the_ledger_wherever_a_run_is_cut_off(name, tmp_path):
     ground = Ground(tmp_path)
     subject = ALL[name](ground)
     study = optuna.create_study(sampler=subject.sampler, direction=subject.direction)
-    ledgers: list[dict[str, float]] = []
-    found: list[str] = []
+    ledgers = []
+    found = []
     publisher = getattr(subject, "means", subject.sampler)
 
-    def look() -> None:
+    def look():
         ledger = ledger_of(ground)
         if ledger not in ledgers:
             ledgers.append(ledger)
@@ -232,9 +214,7 @@ def test_whatever_is_stored_says_no_less_than_the_ledger_wherever_a_run_is_cut_o
 
 
 @pytest.mark.parametrize("method", ["dp-gibo", "released-means"])
-def test_a_search_stores_and_says_no_less_than_its_ledger_wherever_it_is_cut_off(
-    method: str, tmp_path: Path
-) -> None:
+def test_a_search_stores_and_says_no_less_than_its_ledger_wherever_it_is_cut_off(method, tmp_path):
     """Of scikit-learn's: its last fit is of the model that it publishes."""
     pytest.importorskip("sklearn", reason="scikit-learn is not installed (the sklearn extra)")
     from sklearn.linear_model import Ridge
@@ -243,11 +223,11 @@ def test_a_search_stores_and_says_no_less_than_its_ledger_wherever_it_is_cut_off
 
     ground, rng = Ground(tmp_path), np.random.default_rng(0)
     storage = f"sqlite:///{ground.shared}/study.db"
-    ledgers: list[dict[str, float]] = []
-    found: list[str] = []
+    ledgers = []
+    found = []
 
-    class Watched(Ridge):  # type: ignore[misc]  # without types
-        def fit(self, X: Any, y: Any) -> Any:
+    class Watched(Ridge):
+        def fit(self, X, y):
             study = optuna.load_study(study_name="s", storage=storage)
             ledgers.append(ledger_of(ground))
             for where, text in stored_in(study):
@@ -271,14 +251,14 @@ def test_a_search_stores_and_says_no_less_than_its_ledger_wherever_it_is_cut_off
 # Verification -----------------------------------------------------------------------------------
 
 
-def other_digits(text: str) -> list[str]:
+def other_digits(text):
     """The text with each digit changed, one at a time."""
     places = [i for i, c in enumerate(text) if c.isdecimal()]
     return [f"{text[:i]}{(int(text[i]) + 1) % 10}{text[i + 1 :]}" for i in places]
 
 
 @pytest.fixture(params=[n for n, kind in ALL.items() if kind.guarded])
-def cut_off(request: Any, tmp_path: Path) -> tuple[optuna.Study, Subject, list[str]]:
+def cut_off(request, tmp_path):
     """A study that was stopped in between, its certificate, and how it is verified."""
     ground = Ground(tmp_path)
     subject = ALL[request.param](ground)
@@ -293,16 +273,14 @@ def cut_off(request: Any, tmp_path: Path) -> tuple[optuna.Study, Subject, list[s
     return study, subject, ["verify", path, "--vault", ground.vault, *where]
 
 
-def test_verify_compares_the_paragraph_of_a_study_to_the_letter(
-    cut_off: tuple[optuna.Study, Subject, list[str]], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verify_compares_the_paragraph_of_a_study_to_the_letter(cut_off, capsys):
     """Nobody has asked for a guarantee since the first release."""
     study, subject, command = cut_off
     assert main(command) == 0
     text = study.user_attrs[GUARANTEE]
     claim = compared._claimed(study, run_named(open_vault(subject.ground.vault), None))
     agrees = [
-        compared._claim(SimpleNamespace(user_attrs={GUARANTEE: told}), claim)[1]  # type: ignore[arg-type]
+        compared._claim(SimpleNamespace(user_attrs={GUARANTEE: told}), claim)[1]
         for told in (text, *other_digits(text))
     ]
     assert agrees == [True] + [False] * (len(agrees) - 1)

@@ -1,43 +1,29 @@
 """A study that was copied beside the same vault never shows the release of another point."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import optuna
 import pytest
 from optuna.storages import InMemoryStorage
-from optuna.study import Study
 
 from optuna_samplers import POGPUCBSampler, answer_trials
 from privbo_plugins.errors import PrivacyError
 from privbo_plugins.sessions.rows import Curator
-from tests.drivers import ON_STUDIES, Hosted
+from tests.drivers import ON_STUDIES
 
-Make = Callable[..., Hosted]
+pytestmark = pytest.mark.usefixtures("quiet")
+
 
 EVERY_SYSTEM = pytest.mark.parametrize("make", ON_STUDIES.values(), ids=ON_STUDIES)
 
 
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
-    yield
-    optuna.logging.set_verbosity(verbosity)
-
-
-def copied(study: Study) -> Study:
+def copied(study):
     """The same study in another storage, by the same name and number."""
     to = InMemoryStorage()
     optuna.copy_study(from_study_name=study.study_name, from_storage=study._storage, to_storage=to)
     return optuna.load_study(study_name=study.study_name, storage=to, sampler=study.sampler)
 
 
-def begun(make: Make, folder: Path) -> tuple[Hosted, Any, Study, Study]:
+def begun(make, folder):
     """A study of two trials, its copy, and a third trial of the study at x = .25."""
     hosted = make(vault=f"sqlite:///{folder}/vault.db")
     private, study = hosted.begun(2)
@@ -48,7 +34,7 @@ def begun(make: Make, folder: Path) -> tuple[Hosted, Any, Study, Study]:
 
 
 @EVERY_SYSTEM
-def test_another_point_of_a_copy_is_refused(make: Make, tmp_path: Path) -> None:
+def test_another_point_of_a_copy_is_refused(make, tmp_path):
     hosted, private, study, copy = begun(make, tmp_path)
     copy.enqueue_trial({"x": 0.75})
     with pytest.raises(PrivacyError, match="a release at other parameters"):
@@ -59,7 +45,7 @@ def test_another_point_of_a_copy_is_refused(make: Make, tmp_path: Path) -> None:
 
 
 @EVERY_SYSTEM
-def test_the_same_point_of_a_copy_shows_the_same_release(make: Make, tmp_path: Path) -> None:
+def test_the_same_point_of_a_copy_shows_the_same_release(make, tmp_path):
     hosted, private, study, copy = begun(make, tmp_path)
     copy.enqueue_trial({"x": 0.25})
     copy.optimize(private, n_trials=1)
@@ -71,7 +57,7 @@ RECORDS = pytest.mark.parametrize("make", [ON_STUDIES["records"], ON_STUDIES["an
 
 
 @RECORDS
-def test_a_release_told_at_another_point_is_no_release(make: Make, tmp_path: Path) -> None:
+def test_a_release_told_at_another_point_is_no_release(make, tmp_path):
     hosted, private, study, copy = begun(make, tmp_path)
     copy.enqueue_trial({"x": 0.75})
     trial = copy.ask()
@@ -82,12 +68,12 @@ def test_a_release_told_at_another_point_is_no_release(make: Make, tmp_path: Pat
 
 
 @RECORDS
-def test_a_parameter_that_was_overwritten_is_noticed(make: Make) -> None:
+def test_a_parameter_that_was_overwritten_is_noticed(make):
     """Code around the private objective sees the reward, and may write over a running trial."""
     hosted = make()
     private = hosted.private(hosted.objective)
 
-    def telling(trial: optuna.Trial) -> float:
+    def telling(trial):
         value = float(private(trial))
         secret = float(hosted.outcome(0.5).mean())
         storage = trial.study._storage
@@ -101,7 +87,7 @@ def test_a_parameter_that_was_overwritten_is_noticed(make: Make) -> None:
     assert not hosted.owner(private).guarantee(study).protected
 
 
-def test_replaying_leaves_a_trial_at_another_point_alone(tmp_path: Path) -> None:
+def test_replaying_leaves_a_trial_at_another_point_alone(tmp_path):
     hosted, _, _, copy = begun(ON_STUDIES["records"], tmp_path)
     copy.enqueue_trial({"x": 0.75})
     copy.ask().suggest_float("x", 0, 1)
@@ -109,7 +95,7 @@ def test_replaying_leaves_a_trial_at_another_point_alone(tmp_path: Path) -> None
     assert copy.trials[2].value is None
 
 
-def test_a_row_of_a_copy_has_its_own_answer() -> None:
+def test_a_row_of_a_copy_has_its_own_answer():
     """Answers stand under their row: a trial's number does not matter."""
     X = np.linspace(18.0, 90.0, 20)[:, None]
     curator = Curator(X, epsilon=4, delta=1e-6, bounds=[(18, 90)], outcomes=-abs(X[:, 0] - 50))

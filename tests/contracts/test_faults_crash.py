@@ -1,14 +1,11 @@
 """SIGKILL at every point of a release: charged once, drawn once, published as stored."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal
 import tempfile
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import optuna
 import pytest
@@ -18,7 +15,7 @@ from hypothesis import strategies as st
 from tests.leaks import Scanner
 from tests.optuna_samplers.runs import rows, vault_facts
 from tests.optuna_samplers.scenes import crashes
-from tests.worker import child, ended
+from tests.worker import child, ended, lines
 
 TARGETS = {
     "value that completes a batch": ("value", "3"),
@@ -33,27 +30,23 @@ KEPT = ("after commit", "before publish", "after publish")
 
 
 @pytest.fixture
-def folder(tmp_path: Path, study_tables: None) -> Path:
+def folder(tmp_path, study_tables):
     """Holds a study's file with Optuna's tables; the scenes make the rest."""
     return tmp_path
 
 
-def lines(path: Path) -> list[Any]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def draws(folder: Path) -> Counter[tuple[str, str]]:
+def draws(folder):
     return Counter(tuple(label) for label in lines(folder / "draws"))
 
 
-def study_values(folder: Path) -> dict[str, float]:
+def study_values(folder):
     """Value of each complete trial by the vault's name of it."""
     study = optuna.load_study(study_name="s", storage=f"sqlite:///{folder}/study.db")
     done = study.get_trials(states=(optuna.trial.TrialState.COMPLETE,))
     return {str(t.system_attrs.get("failed_trial", t.number)): t.value for t in done}
 
 
-def study_draws(folder: Path) -> dict[str, float]:
+def study_draws(folder):
     """The draw that each trial shows beside its value, by the vault's name of it."""
     study = optuna.load_study(study_name="s", storage=f"sqlite:///{folder}/study.db")
     return {
@@ -63,7 +56,7 @@ def study_draws(folder: Path) -> dict[str, float]:
     }
 
 
-def check_consistent(folder: Path) -> dict[str, Any]:
+def check_consistent(folder):
     """What must hold of the files at every moment; returns the vault's facts."""
     facts = vault_facts(folder / "vault.db")
     charged = Counter((kind, key) for kind, key, _ in facts["ledger"])
@@ -89,7 +82,7 @@ def check_consistent(folder: Path) -> dict[str, Any]:
     return facts
 
 
-def uncommitted(folder: Path, facts: dict[str, Any]) -> Scanner:
+def uncommitted(folder, facts):
     """A scanner for the outcomes of draws that no release holds."""
     scanner = Scanner()
     for kind, key, values in lines(folder / "outcomes"):
@@ -99,11 +92,11 @@ def uncommitted(folder: Path, facts: dict[str, Any]) -> Scanner:
     return scanner
 
 
-def file_bytes(folder: Path) -> dict[str, bytes]:
+def file_bytes(folder):
     return {p.name: p.read_bytes() for p in folder.iterdir() if ".db" in p.name}
 
 
-def check_finished(folder: Path, before: dict[str, Any]) -> dict[str, Any]:
+def check_finished(folder, before):
     """The run is complete, and what was committed before the crash is as it was."""
     facts = check_consistent(folder)
     shown = json.loads((folder / "shown.json").read_text())
@@ -129,7 +122,7 @@ CASES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("point", "kind", "key"), CASES)
-def test_killed_at_a_point_of_a_release(point: str, kind: str, key: str, folder: Path) -> None:
+def test_killed_at_a_point_of_a_release(point, kind, key, folder):
     assert ended(child(crashes.crash, folder, point, kind, key)) == -signal.SIGKILL
     before = check_consistent(folder)
     assert ((kind, key) in before["releases"]) == (point in KEPT)
@@ -161,9 +154,7 @@ def test_killed_at_a_point_of_a_release(point: str, kind: str, key: str, folder:
 @pytest.mark.parametrize(
     ("point", "key"), [(point, "0") for point in crashes.POINTS] + [("after commit", "5")]
 )
-def test_killed_while_an_algorithm_from_outside_releases(
-    point: str, key: str, folder: Path
-) -> None:
+def test_killed_while_an_algorithm_from_outside_releases(point, key, folder):
     """Nothing of what keeps a release whole is DP-GIBO's own."""
     work = (folder, point, "value", key, 0, crashes.from_outside)
     assert ended(child(crashes.crash, *work)) == -signal.SIGKILL
@@ -185,7 +176,7 @@ def test_killed_while_an_algorithm_from_outside_releases(
     assert shown["replayed_values"] == [before["published"][key] for _ in shown["replayed"]]
 
 
-def test_control_the_scan_finds_committed_draws(folder: Path) -> None:
+def test_control_the_scan_finds_committed_draws(folder):
     assert ended(child(crashes.finish, folder)) == 0
     scanner = uncommitted(folder, {"releases": {}})
     found = " ".join(scanner.scan(file_bytes(folder)))
@@ -198,7 +189,7 @@ def test_control_the_scan_finds_committed_draws(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("attribute", ["privbo:run", "privbo:guarantee"])
-def test_killed_before_the_study_remembers_its_run(attribute: str, folder: Path) -> None:
+def test_killed_before_the_study_remembers_its_run(attribute, folder):
     """The run is in the vault by then, with nothing told of it: the study goes on all the same."""
     code = ended(child(crashes.crash_at_attribute, folder, attribute))
     assert code == -signal.SIGKILL
@@ -210,16 +201,14 @@ def test_killed_before_the_study_remembers_its_run(attribute: str, folder: Path)
 
 DEATHS = st.lists(
     st.tuples(
-        st.sampled_from(crashes.POINTS),
-        st.sampled_from(["value", "gradient"]),
-        st.integers(0, 1),
+        st.sampled_from(crashes.POINTS), st.sampled_from(["value", "gradient"]), st.integers(0, 1)
     ),
     min_size=2,
     max_size=3,
 )
 
 
-def few(n: int) -> settings:
+def few(n):
     """So many examples, as they are drawn: an example takes a second."""
     checks = list(HealthCheck)
     phases = [Phase.generate]
@@ -228,11 +217,11 @@ def few(n: int) -> settings:
     )
 
 
-def _again_and_again(empty_study: Path, deaths: list[tuple[str, str, int]]) -> None:
+def _again_and_again(empty_study, deaths):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         shutil.copy(empty_study, folder / "study.db")
-        before: dict[str, Any] = {"releases": {}, "order": []}
+        before = {"releases": {}, "order": []}
         undone = 0
         for point, kind, nth in deaths:
             code = ended(child(crashes.crash, folder, point, kind, None, nth))
@@ -251,14 +240,12 @@ def _again_and_again(empty_study: Path, deaths: list[tuple[str, str, int]]) -> N
 @pytest.mark.slow
 @few(2)
 @given(deaths=DEATHS)
-def test_killed_again_and_again(empty_study: Path, deaths: list[tuple[str, str, int]]) -> None:
+def test_killed_again_and_again(empty_study, deaths):
     _again_and_again(empty_study, deaths)
 
 
 @pytest.mark.soak
 @few(40)
 @given(deaths=DEATHS)
-def test_killed_again_and_again_for_long(
-    empty_study: Path, deaths: list[tuple[str, str, int]]
-) -> None:
+def test_killed_again_and_again_for_long(empty_study, deaths):
     _again_and_again(empty_study, deaths)

@@ -1,60 +1,54 @@
 """A study remembers how far its releases had come, whatever happens to its vault."""
 
-from __future__ import annotations
-
 import shutil
-from pathlib import Path
-from typing import Any
 
 import optuna
 import pytest
 
 from privbo_plugins.errors import VaultError
 from tests.drivers import ON_STUDIES
-from tests.optuna_samplers.runs import make_sampler, rows, squares
+from tests.optuna_samplers.runs import begun_study, rows
 
 
 class Scene:
     """A study on disk and a vault, each run by objects of its own, as after a restart."""
 
-    def __init__(self, folder: Path, system: str) -> None:
+    def __init__(self, folder, system):
         self.folder, self.system = folder, system
         self.vault, self.backup = folder / "vault.db", folder / "backup.db"
         self.storage = f"sqlite:///{folder}/study.db"
 
-    def run_in(self, study: optuna.Study, vault: Path, n: int) -> None:
+    def run_in(self, study, vault, n):
         hosted = ON_STUDIES[self.system](vault=f"sqlite:///{vault}")
         study.sampler = hosted.sampler
         study.optimize(hosted.private(hosted.objective, **hosted.named), n_trials=n)
 
-    def study(self) -> optuna.Study:
+    def study(self):
         return optuna.create_study(storage=self.storage, study_name="s", load_if_exists=True)
 
-    def run(self, n: int, vault: Path | None = None) -> optuna.Study:
+    def run(self, n, vault=None):
         study = self.study()
         self.run_in(study, vault or self.vault, n)
         return study
 
-    def drawn(self) -> int:
+    def drawn(self):
         return len(rows(self.vault, "SELECT * FROM privbo_events"))
 
 
 @pytest.fixture(params=ON_STUDIES)
-def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Scene:
+def scene(request, tmp_path):
     return Scene(tmp_path, request.param)
 
 
-def test_what_a_study_remembers_is_not_somebody_elses(tmp_path: Path) -> None:
-    sampler = make_sampler(vault=f"sqlite:///{tmp_path}/vault.db")
-    study = optuna.create_study(sampler=sampler)
-    study.optimize(sampler.private(squares), n_trials=2)
+def test_what_a_study_remembers_is_not_somebody_elses(tmp_path):
+    sampler, study = begun_study(2, vault=f"sqlite:///{tmp_path}/vault.db")
     assert [name for name in study.user_attrs if name.startswith("privbo:head:")]
     assert "did not write" not in sampler.guarantee(study).details()
     study.set_user_attr("mine", 1)
     assert "did not write and which are not covered: mine" in sampler.guarantee(study).details()
 
 
-def test_a_study_refuses_a_vault_that_was_put_back(scene: Scene) -> None:
+def test_a_study_refuses_a_vault_that_was_put_back(scene):
     scene.run(2)
     shutil.copy(scene.vault, scene.backup)
     scene.run(2)
@@ -70,7 +64,7 @@ def test_a_study_refuses_a_vault_that_was_put_back(scene: Scene) -> None:
     assert all(trial.state.is_finished() for trial in trials), "none is left as if it ran"
 
 
-def test_a_study_refuses_a_vault_that_was_put_back_and_has_grown_again(scene: Scene) -> None:
+def test_a_study_refuses_a_vault_that_was_put_back_and_has_grown_again(scene):
     scene.run(2)
     shutil.copy(scene.vault, scene.backup)
     shutil.copy(scene.folder / "study.db", scene.folder / "old study.db")
@@ -84,26 +78,26 @@ def test_a_study_refuses_a_vault_that_was_put_back_and_has_grown_again(scene: Sc
         scene.run(1)
 
 
-def test_a_vault_that_is_put_back_while_a_sampler_lives_is_noticed(scene: Scene) -> None:
+def test_a_vault_that_is_put_back_while_a_sampler_lives_is_noticed(scene):
     study = scene.run(2)
     shutil.copy(scene.vault, scene.backup)
     scene.run_in(study, scene.vault, 1)
 
-    def back(study: optuna.Study, trial: Any) -> None:
+    def back(study, trial):
         shutil.copy(scene.backup, scene.vault)
 
     again = scene.study()
     original = again.optimize
 
-    def optimize(objective: Any, n_trials: int) -> None:
+    def optimize(objective, n_trials):
         original(objective, n_trials=n_trials, callbacks=[back])
 
-    again.optimize = optimize  # type: ignore[method-assign, assignment]
+    again.optimize = optimize
     with pytest.raises(VaultError, match="older backup"):
         scene.run_in(again, scene.vault, 3)
 
 
-def test_workers_on_two_copies_of_a_vault_do_not_both_go_on(scene: Scene) -> None:
+def test_workers_on_two_copies_of_a_vault_do_not_both_go_on(scene):
     scene.run(2)
     copy = scene.folder / "copy.db"
     shutil.copy(scene.vault, copy)
@@ -112,7 +106,7 @@ def test_workers_on_two_copies_of_a_vault_do_not_both_go_on(scene: Scene) -> Non
         scene.run(1)
 
 
-def test_a_vault_and_a_study_that_move_go_on(scene: Scene) -> None:
+def test_a_vault_and_a_study_that_move_go_on(scene):
     scene.run(2)
     elsewhere = Scene(scene.folder / "elsewhere", scene.system)
     elsewhere.folder.mkdir()
@@ -121,8 +115,6 @@ def test_a_vault_and_a_study_that_move_go_on(scene: Scene) -> None:
     assert len(elsewhere.run(2).trials) == 4
 
 
-def test_nothing_of_it_shows_where_the_vault_is_in_memory() -> None:
-    sampler = make_sampler()
-    study = optuna.create_study(sampler=sampler)
-    study.optimize(sampler.private(squares), n_trials=2)
+def test_nothing_of_it_shows_where_the_vault_is_in_memory():
+    _, study = begun_study(2)
     assert not [name for name in study.user_attrs if "head" in name or "place" in name]

@@ -1,12 +1,8 @@
 """Names of other tools: every constructor answers each with why not, and what instead."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import pickle
-from collections.abc import Callable, Iterable
-from typing import Any
 
 import optuna
 import pytest
@@ -30,7 +26,7 @@ from privbo_plugins.foreign import words
 from privbo_plugins.sessions.rows import Curator
 from tests.contracts.test_settings import CLASSES
 
-CONSTRUCTORS: list[Callable[..., Any]] = [
+CONSTRUCTORS = [
     *CLASSES, Curator, FederatedServer, FederationConfig, GIBOConfig, sklearn_search.PrivateSearch,
     optuna_samplers.private_objective, optuna_samplers.ldp_objective,
     raytune_searchers.private_trainable, raytune_searchers.ldp_trainable,
@@ -50,7 +46,7 @@ BY_HAND = {
 }
 """Keywords of tools that are not installed here."""
 
-ASKED: list[Callable[..., Any]] = [
+ASKED = [
     model_selection.GridSearchCV, model_selection.RandomizedSearchCV,
     model_selection.HalvingGridSearchCV, model_selection.HalvingRandomSearchCV,
     optuna.samplers.TPESampler, optuna.samplers.CmaEsSampler, optuna.samplers.GPSampler,
@@ -60,7 +56,7 @@ ASKED: list[Callable[..., Any]] = [
 ]  # fmt: skip
 
 
-def keywords(call: Callable[..., Any]) -> set[str]:
+def keywords(call):
     parameters = inspect.signature(call).parameters.values()
     return {p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
 
@@ -68,7 +64,7 @@ def keywords(call: Callable[..., Any]) -> set[str]:
 @pytest.mark.parametrize(
     "make", CONSTRUCTORS, ids=lambda make: f"{make.__module__}.{make.__name__}"
 )
-def test_every_constructor_answers_every_word_of_the_table(make: Callable[..., Any]) -> None:
+def test_every_constructor_answers_every_word_of_the_table(make):
     known = keywords(make)
     for word, entry in words("settings").items():
         if word in known:
@@ -80,31 +76,31 @@ def test_every_constructor_answers_every_word_of_the_table(make: Callable[..., A
         assert str(refused.value) == f"{make.__name__} has no setting {word!r}: {end}"
 
 
-def test_a_word_that_the_table_lacks_is_answered_with_the_nearest() -> None:
+def test_a_word_that_the_table_lacks_is_answered_with_the_nearest():
     for call in (lambda: FederationConfig(n_agent=3), lambda: DPGIBOSampler(1, loss_bond=2)):
         with pytest.raises(TypeError, match=r"; did you mean '(n_agents|loss_bound)'\?"):
-            call()  # type: ignore[no-untyped-call]
+            call()
 
 
-OF_OTHERS: dict[str, Iterable[str]] = {
+OF_OTHERS = {
     **{call.__name__: keywords(call) - {"self"} for call in ASKED},
     **{name: text.split() for name, text in BY_HAND.items()},
 }
 
 
 @pytest.mark.parametrize("tool", OF_OTHERS)
-def test_each_keyword_of_another_tool_has_an_answer(tool: str) -> None:
+def test_each_keyword_of_another_tool_has_an_answer(tool):
     """Also where it is a setting of some constructor: another one has it not."""
     ours = keywords(sklearn_search.PrivateSearch) & keywords(DPGIBOSampler)
     assert {w for w in OF_OTHERS[tool] if w not in words("settings")} <= ours | {"metrics"}
 
 
-def test_each_score_of_scikit_learn_has_an_answer_or_a_loss() -> None:
+def test_each_score_of_scikit_learn_has_an_answer_or_a_loss():
     assert set(get_scorer_names()) <= set(words("scores"))
 
 
 @pytest.mark.parametrize("kind", ["settings", "attributes", "scores"])
-def test_a_word_has_one_answer_of_one_form(kind: str) -> None:
+def test_a_word_has_one_answer_of_one_form(kind):
     for word, entry in words(kind).items():
         assert entry.keys() <= {"words", "here", "why", "instead", "loss"}
         told = [entry["why"], entry["instead"]] if "why" in entry else [entry["loss"]]
@@ -112,7 +108,7 @@ def test_a_word_has_one_answer_of_one_form(kind: str) -> None:
         assert kind == "scores" or len(told) == 2
 
 
-def test_what_an_answer_names_exists() -> None:
+def test_what_an_answer_names_exists():
     """A name that it says is ours is some constructor's, or some search's attribute."""
     settings = set().union(*map(keywords, CONSTRUCTORS))
     for entry in words("settings").values():
@@ -122,14 +118,14 @@ def test_what_an_answer_names_exists() -> None:
         assert all(f"    {name}: " in text for name in entry.get("here", ()))
 
 
-def test_a_sampler_answers_attributes_of_searches_and_stays_whole() -> None:
+def test_a_sampler_answers_attributes_of_searches_and_stays_whole():
     sampler = DPGIBOSampler(mu=1)
     for word, entry in words("attributes").items():
         with pytest.raises(AttributeError) as refused:
             getattr(sampler, word)
         assert entry["why"] in str(refused.value)
     with pytest.raises(AttributeError, match=r"has no attribute 'best'$"):
-        sampler.best  # type: ignore[attr-defined]  # noqa: B018
+        sampler.best  # noqa: B018
     for again in (copy.copy(sampler), pickle.loads(pickle.dumps(sampler))):
         assert not hasattr(again, "best_params_")
 
@@ -138,10 +134,10 @@ class Silent(DPGIBOSampler):
     """Has a property that says by itself why it is missing."""
 
     @property
-    def cv_results_(self) -> Any:
+    def cv_results_(self):
         raise AttributeError("not today")
 
 
-def test_a_property_says_by_itself_why_it_is_missing() -> None:
+def test_a_property_says_by_itself_why_it_is_missing():
     with pytest.raises(AttributeError, match="not today"):
         Silent(mu=1).cv_results_  # noqa: B018

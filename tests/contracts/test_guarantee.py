@@ -1,16 +1,12 @@
 """What all guarantees have in common, and that no printed figure promises more than it is."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math
 import pickle
 import re
-from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
@@ -37,12 +33,12 @@ from privbo_plugins.sessions.certificates import schema
 WORDS = {"mechanism": "m", "neighbours": "n", "population": "p"}
 
 
-def central(mu: float = 1.0, spent: float = 0.5, **how: Any) -> Guarantee:
+def central(mu=1.0, spent=0.5, **how):
     given = {**WORDS, "protected": True, "n_records": 100, "n_releases": 3, **how}
     return Guarantee(mu=mu, mu_spent=spent, **given)
 
 
-def local(epsilon: float = 1.0, delta: float = 0.0, most: float = 2.0, **how: Any) -> Any:
+def local(epsilon=1.0, delta=0.0, most=2.0, **how):
     at = how.pop("at", delta)
     given = {
         "protected": True, "mechanism": "m", "n_evaluations": 3, "most_evaluations": 2,
@@ -52,18 +48,16 @@ def local(epsilon: float = 1.0, delta: float = 0.0, most: float = 2.0, **how: An
     return LocalGuarantee(**{**given, **how})
 
 
-def federated(epsilon: float = 2.0, delta: float = 0.003, spent: float = 1.0, **how: Any) -> Any:
+def federated(epsilon=2.0, delta=0.003, spent=1.0, **how):
     return FederationGuarantee(how.pop("protected", True), 29, epsilon, delta, spent, 3, 1, **how)
 
 
-def outsourced(
-    epsilon: float = 2.0, delta: float = 1e-5, distance: float = 0.5, **how: Any
-) -> Any:
+def outsourced(epsilon=2.0, delta=1e-5, distance=0.5, **how):
     protected = how.pop("protected", True)
     return OutsourcedGuarantee(protected, "gaussian", epsilon, delta, distance, 1000, **how)
 
 
-MAKERS: list[Callable[..., Any]] = [central, local, federated, outsourced]
+MAKERS = [central, local, federated, outsourced]
 KINDS = dict(zip(("records", "rewards", "federation", "rows"), MAKERS, strict=True))
 """By the names that the schema of certificates has for them."""
 HOSTILE = "</td><script>alert(1)</script> [a](http://x.example) | `b` <b>"
@@ -71,7 +65,7 @@ POSITIVE = st.floats(1e-6, 1e6)
 DELTA = st.floats(1e-12, 0.999)
 
 
-def numbers(pattern: str, guarantee: Any) -> list[float]:
+def numbers(pattern, guarantee):
     told = " ".join(guarantee.details().split())
     found = re.findall(pattern.replace("#", r"([0-9][0-9.e+-]*[0-9]|[0-9])"), told)
     assert found
@@ -84,7 +78,7 @@ def numbers(pattern: str, guarantee: Any) -> list[float]:
 @settings(deadline=None)
 @given(POSITIVE, POSITIVE)
 @example(1.00049, 0.70004)
-def test_no_figure_of_a_run_is_printed_smaller(mu: float, spent: float) -> None:
+def test_no_figure_of_a_run_is_printed_smaller(mu, spent):
     mu, spent = max(mu, spent), min(mu, spent)
     guarantee = central(mu, spent)
     assert min(numbers("(?:at most|Privacy) mu = #", guarantee)) >= mu
@@ -95,13 +89,13 @@ def test_no_figure_of_a_run_is_printed_smaller(mu: float, spent: float) -> None:
     assert numbers("epsilon = #", guarantee)[0] >= guarantee.epsilon_at(delta)
 
 
-def test_a_run_that_spends_all_prints_what_was_declared() -> None:
+def test_a_run_that_spends_all_prints_what_was_declared():
     told = str(central(1.0, math.nextafter(1.0, 2)))
     assert "mu = 1 in 3 releases, and at most mu = 1 in all; 0 left" in told
 
 
 @pytest.mark.parametrize("spent", [0.70710678, 0.1234564, 0.5, 0.9999994])
-def test_a_refusal_says_no_less_than_what_was_spent_and_asked_for(spent: float) -> None:
+def test_a_refusal_says_no_less_than_what_was_spent_and_asked_for(spent):
     with pytest.raises(BudgetExceededError) as raised:
         check_budget(1.0, spent**2, Charge("value", "1", 1.1234564, 1.0, 1.0))
     needed, told = re.findall(r"mu=([\d.]+), but ([\d.]+) of", str(raised.value))[0]
@@ -115,7 +109,7 @@ TWO_STUDIES = re.compile(
 )
 
 
-def test_no_page_says_less_than_two_studies_cost() -> None:
+def test_no_page_says_less_than_two_studies_cost():
     """The root of two is 1.41421...: each page that gives it rounds it up."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")),
              *sorted((ROOT / "docs").rglob("*.ipynb"))]  # fmt: skip
@@ -132,12 +126,9 @@ def test_no_page_says_less_than_two_studies_cost() -> None:
 
 @settings(deadline=None)
 @given(POSITIVE, DELTA, POSITIVE, DELTA)
-def test_no_figure_of_an_epsilon_is_printed_smaller(
-    epsilon: float, delta: float, other: float, at: float
-) -> None:
+def test_no_figure_of_an_epsilon_is_printed_smaller(epsilon, delta, other, at):
     reward = local(epsilon, delta, other, at=at)
     pair = re.search(r"epsilon = (\S*) at delta = (\S*) in each evaluation", str(reward))
-    assert pair is not None
     assert (float(pair[1]) >= epsilon, float(pair[2]) >= delta) == (True, True)
     assert numbers("evaluations: epsilon = #", reward)[0] >= other
     assert numbers(r"evaluations: epsilon = \S+ at delta = #", reward)[0] >= at
@@ -156,7 +147,7 @@ def test_no_figure_of_an_epsilon_is_printed_smaller(
 @given(value=st.floats(1e-9, 1e9))
 @example(value=0.123449)
 @example(value=0.0)
-def test_settings_are_printed_as_they_are(make: Any, value: float) -> None:
+def test_settings_are_printed_as_they_are(make, value):
     """Noise must not be printed larger and clipping not smaller: no digit is lost."""
     assert numbers("scale=#,", make(parameters={"scale": value, "n": 3})) == [value]
 
@@ -165,7 +156,7 @@ def test_settings_are_printed_as_they_are(make: Any, value: float) -> None:
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_an_epsilon_is_a_number_and_a_function_of_delta(make: Any) -> None:
+def test_an_epsilon_is_a_number_and_a_function_of_delta(make):
     guarantee = make()
     assert isinstance(guarantee, PrivacyGuarantee)
     assert type(guarantee.epsilon) is float
@@ -177,7 +168,7 @@ def test_an_epsilon_is_a_number_and_a_function_of_delta(make: Any) -> None:
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_what_cannot_be_claimed_is_said_and_has_no_figure(make: Any) -> None:
+def test_what_cannot_be_claimed_is_said_and_has_no_figure(make):
     """Also where a claim is withdrawn, by code that need not know which figures it had."""
     guarantee = replace(make(), protected=False, reasons=("the theorem is false", "b"))
     assert guarantee.epsilon == guarantee.epsilon_at(0.5) == math.inf
@@ -200,7 +191,7 @@ def test_what_cannot_be_claimed_is_said_and_has_no_figure(make: Any) -> None:
 
 
 @pytest.mark.parametrize("make", [local, federated, outsourced])
-def test_a_claim_holds_at_larger_deltas_and_is_refused_at_smaller_ones(make: Any) -> None:
+def test_a_claim_holds_at_larger_deltas_and_is_refused_at_smaller_ones(make):
     guarantee = make(delta=0.01)
     assert guarantee.epsilon_at(0.02) == guarantee.epsilon_at(0.01) == guarantee.epsilon == 2.0
     with pytest.raises(ValueError, match=r"at delta=0\.001 is not known"):
@@ -208,7 +199,7 @@ def test_a_claim_holds_at_larger_deltas_and_is_refused_at_smaller_ones(make: Any
 
 
 @pytest.mark.parametrize("delta", [1e-4, 0.01, 0.1])
-def test_a_federation_s_epsilon_is_composed_anew_at_another_delta(delta: float) -> None:
+def test_a_federation_s_epsilon_is_composed_anew_at_another_delta(delta):
     exact = pld.from_gaussian_mechanism(2.0, sampling_prob=0.35, use_connect_dots=False)
     exact = exact.self_compose(3).get_epsilon_for_delta(delta)
     guarantee = federated(delta=0.02, parameters={"q": 0.35, "z": 2.0})
@@ -217,7 +208,7 @@ def test_a_federation_s_epsilon_is_composed_anew_at_another_delta(delta: float) 
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_no_guarantee_covers_a_generator_that_was_copied(make: Any) -> None:
+def test_no_guarantee_covers_a_generator_that_was_copied(make):
     copies = TEXTS["any"]["conditions"]["copies"]
     assert copies in make().not_covered
     assert f"[ ] {TEXTS['any']['confirm']['copies']}" in make().details()
@@ -226,7 +217,7 @@ def test_no_guarantee_covers_a_generator_that_was_copied(make: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_guarantee_goes_through_json_in_the_form_of_the_schema(kind: str) -> None:
+def test_a_guarantee_goes_through_json_in_the_form_of_the_schema(kind):
     make, whole = KINDS[kind], schema()
     form = {"$defs": whole["$defs"], "$ref": f"#/$defs/{kind}"}
     figures = {"$defs": whole["$defs"], "$ref": "#/$defs/figures"}
@@ -257,7 +248,7 @@ GAPS = {
     "answers": "Not protected: anything from the curator, who holds the rows",
 }
 AGGREGATE = {"trust": "aggregate", "T": 100, "c": 33}
-SHOWN: dict[str, tuple[str, Any]] = {
+SHOWN = {
     "records": ("records", central()),
     "records, unknown": ("records", central(n_records=None)),
     "records, asked": ("records", central(0.93, parameters={"epsilon": 4.0, "delta": 1e-5})),
@@ -277,7 +268,7 @@ SHOWN: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", SHOWN)
-def test_a_guarantee_prints_in_few_lines_who_is_protected_and_who_is_not(case: str) -> None:
+def test_a_guarantee_prints_in_few_lines_who_is_protected_and_who_is_not(case):
     """Nothing of it is cut off, and how to see the rest is said last."""
     gap, nameless = SHOWN[case]
     for claim in (nameless, replace(nameless, where=f"{'a long name ' * 5} (Optuna)")):
@@ -297,7 +288,7 @@ def test_a_guarantee_prints_in_few_lines_who_is_protected_and_who_is_not(case: s
 
 
 @pytest.mark.parametrize("case", SHOWN)
-def test_notes_stand_in_the_box_counted_and_cut_in_what_is_printed_alone(case: str) -> None:
+def test_notes_stand_in_the_box_counted_and_cut_in_what_is_printed_alone(case):
     """And a fact that is too long for its lines is whole wherever all is shown."""
     notes, where = ("first", "long " * 99), f"{'zebra ' * 99}(Optuna)"
     claim = replace(SHOWN[case][1], where=where, notes=notes)
@@ -316,9 +307,7 @@ def test_notes_stand_in_the_box_counted_and_cut_in_what_is_printed_alone(case: s
 @settings(deadline=None)
 @given(st.lists(st.text(max_size=3000), max_size=5), st.text(max_size=300))
 @example(["word " * 600], "x" * 300)
-def test_no_text_from_outside_makes_it_longer_or_steers_a_terminal(
-    reasons: list[str], where: str
-) -> None:
+def test_no_text_from_outside_makes_it_longer_or_steers_a_terminal(reasons, where):
     for protected in (True, False):
         told = {"reasons": tuple(reasons), "where": where, "notes": tuple(reasons)}
         shown = str(central(protected=protected, **told))
@@ -327,7 +316,7 @@ def test_no_text_from_outside_makes_it_longer_or_steers_a_terminal(
         assert all(c.isprintable() or c == "\n" or ord(c) > 127 for c in shown)
 
 
-def test_declared_trainings_stand_in_the_headline_and_only_if_all_runs_declare_them() -> None:
+def test_declared_trainings_stand_in_the_headline_and_only_if_all_runs_declare_them():
     """Three of 2-GDP, of which seven may be: 2 sqrt(7) = 5.2915, rounded up."""
     trained = central(trainings=((2.0, 3, 7.0),))
     for told in (" ".join(str(trained).split()), trained.lasting):
@@ -343,7 +332,7 @@ def test_declared_trainings_stand_in_the_headline_and_only_if_all_runs_declare_t
 @pytest.mark.parametrize(("chance", "word"), [
     (0.1, "Strongly"), (1.0, "Moderately"), (2.0, "Weakly"), (3.0, "Hardly"),
 ])  # fmt: skip
-def test_how_strongly_is_said_by_the_best_guess(chance: float, word: str) -> None:
+def test_how_strongly_is_said_by_the_best_guess(chance, word):
     """As docs/claims.md has it; a claim that hardly protects is no green one."""
     claim = central(chance)
     assert str(claim).startswith(f"{word} protected: ")
@@ -354,7 +343,7 @@ def test_how_strongly_is_said_by_the_best_guess(chance: float, word: str) -> Non
     assert list(TEXTS["strengths"]) == ["Strongly", "Moderately", "Weakly", "Hardly"]
 
 
-def texts_of_limits() -> list[tuple[str, str, str]]:
+def texts_of_limits():
     """(kind, name, text) of every limit of every system."""
     return [
         (kind, name, text)
@@ -364,11 +353,11 @@ def texts_of_limits() -> list[tuple[str, str, str]]:
     ]  # fmt: skip
 
 
-def test_every_limit_has_one_kind_a_page_and_what_the_team_confirms() -> None:
+def test_every_limit_has_one_kind_a_page_and_what_the_team_confirms():
     found = texts_of_limits()
     assert len(found) > 40
     assert len({text for _, _, text in found}) == len({(text, kind) for kind, _, text in found})
-    anchors: dict[str, set[str]] = {}
+    anchors = {}
     for kind, _name, text in found:
         limit = limit_of(text)
         assert limit.kind == kind
@@ -385,7 +374,7 @@ def test_every_limit_has_one_kind_a_page_and_what_the_team_confirms() -> None:
 
 
 @pytest.mark.parametrize("case", SHOWN)
-def test_every_limit_is_shown_once_under_its_kind_and_in_what_is_stored(case: str) -> None:
+def test_every_limit_is_shown_once_under_its_kind_and_in_what_is_stored(case):
     _, claim = SHOWN[case]
     lists = dict(claim.statement().lists)
     shown = {kind: lists.get(TEXTS["headings"][kind], []) for kind in LIMITS}
@@ -400,7 +389,7 @@ def test_every_limit_is_shown_once_under_its_kind_and_in_what_is_stored(case: st
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_what_is_stored_is_one_line_and_says_the_cap_alone(make: Any) -> None:
+def test_what_is_stored_is_one_line_and_says_the_cap_alone(make):
     """So that further releases change nothing of it."""
     claim = make(notes=("a note", SoFar("a count")))
     assert "\n" not in claim.lasting
@@ -416,7 +405,7 @@ def test_what_is_stored_is_one_line_and_says_the_cap_alone(make: Any) -> None:
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_a_headline_comes_first_then_a_box_then_limits_notes_and_details(make: Any) -> None:
+def test_a_headline_comes_first_then_a_box_then_limits_notes_and_details(make):
     claim = make(notes=("a note",))
     told, chance = claim.to_markdown(), percent(claim.best_guess)
     assert told.startswith("**")
@@ -433,7 +422,7 @@ def test_a_headline_comes_first_then_a_box_then_limits_notes_and_details(make: A
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_no_text_from_outside_becomes_markup_or_a_link(make: Any) -> None:
+def test_no_text_from_outside_becomes_markup_or_a_link(make):
     claim = make(notes=(HOSTILE,), parameters={HOSTILE: HOSTILE})
     tags = set(re.findall(r"<([a-z0-9]+)", claim._repr_html_()))
     form = {"label", "input", "details", "summary"}
@@ -447,7 +436,7 @@ def test_no_text_from_outside_becomes_markup_or_a_link(make: Any) -> None:
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_guarantees_survive_pickles_copies_and_replacement(make: Any) -> None:
+def test_guarantees_survive_pickles_copies_and_replacement(make):
     guarantee = make(notes=("a",))
     for again in (
         pickle.loads(pickle.dumps(guarantee)),
@@ -459,7 +448,7 @@ def test_guarantees_survive_pickles_copies_and_replacement(make: Any) -> None:
         assert again.epsilon_at(0.5) == guarantee.epsilon_at(0.5)
 
 
-def test_what_rounding_leaves_of_a_budget_that_is_spent_is_nothing() -> None:
+def test_what_rounding_leaves_of_a_budget_that_is_spent_is_nothing():
     """Squares of mu that add up to the whole do so but for their last digits."""
     for spent in (1 - 1e-15, 1.0, 1 + 1e-15):
         assert "; 0 left (squares add up)" in " ".join(str(central(spent=spent)).split())

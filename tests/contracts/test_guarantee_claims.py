@@ -1,54 +1,32 @@
 """What a study shows is claimed only after looking at everything that it holds."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import optuna
 import pytest
 from optuna.distributions import FloatDistribution
 from optuna.samplers import RandomSampler
-from optuna.study import Study
 from optuna.trial import TrialState, create_trial
 
-from optuna_samplers import (
-    DPGIBOSampler,
-    LDPGPUCBSampler,
-    POGPUCBSampler,
-    ldp_objective,
-)
+from optuna_samplers import LDPGPUCBSampler, POGPUCBSampler, ldp_objective
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.store.run import Run
-from tests.drivers import ON_STUDIES, Hosted
+from tests.drivers import ON_STUDIES
 from tests.inside import looked_at, storage_of
 from tests.leaks import hostile
-from tests.optuna_samplers.runs import RECORDS, make_sampler, squares
+from tests.optuna_samplers.runs import RECORDS, begun_study, make_sampler, squares
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 GUARANTEE = "privbo:guarantee"
 SECRET = float(RECORDS[0])
 
 
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    yield
-    optuna.logging.set_verbosity(verbosity)
-
-
-def begun() -> tuple[DPGIBOSampler, Study]:
-    sampler = make_sampler()
-    return sampler, optuna.create_study(sampler=sampler)
-
-
-def another_worker(study: Study, sampler: Any = None) -> Study:
+def another_worker(study, sampler=None):
     """The same study, loaded by somebody who knows nothing of privacy."""
     sampler = RandomSampler(seed=0) if sampler is None else sampler
     return optuna.load_study(
@@ -56,16 +34,14 @@ def another_worker(study: Study, sampler: Any = None) -> Study:
     )
 
 
-def raw_mean(trial: Any) -> float:
+def raw_mean(trial):
     return float(squares(trial).mean())
 
-
-Make = Callable[..., Hosted]
 
 EVERY_SYSTEM = pytest.mark.parametrize("make", ON_STUDIES.values(), ids=ON_STUDIES)
 
 
-def rewards() -> Any:
+def rewards():
     hosted = ON_STUDIES["any sampler, local"](mechanism="laplace")
     return hosted.private(hosted.objective)
 
@@ -74,8 +50,8 @@ def rewards() -> Any:
 
 
 @pytest.mark.parametrize("before", [0, 1, 3])
-def test_raw_values_of_another_worker_are_never_claimed_to_be_protected(before: int) -> None:
-    sampler, study = begun()
+def test_raw_values_of_another_worker_are_never_claimed_to_be_protected(before):
+    sampler, study = begun_study()
     study.optimize(sampler.private(squares), n_trials=before)
     another_worker(study).optimize(raw_mean, n_trials=1)
     with pytest.warns(PrivacyWarning, match="values that were not released"):
@@ -86,17 +62,30 @@ def test_raw_values_of_another_worker_are_never_claimed_to_be_protected(before: 
     assert study.user_attrs[GUARANTEE].startswith("NOT PROTECTED")
 
 
-def test_raw_values_are_noticed_by_an_objective_under_another_sampler() -> None:
+@pytest.mark.parametrize("change", [lambda y: y + 1e-9, lambda _: math.inf])
+@EVERY_SYSTEM
+def test_a_value_changed_on_its_way_is_found(make, change):
+    hosted = make()
+    private, study = hosted.begun(1)
+    trial = study.ask()
+    value = private(trial)
+    with pytest.warns(PrivacyWarning) if hasattr(hosted.sampler, "private") else nullcontext():
+        study.tell(trial, change(value))
+    assert not hosted.owner(private).guarantee(study).protected
+    assert study.user_attrs[GUARANTEE].startswith("NOT PROTECTED")
+
+
+def test_raw_values_are_noticed_by_an_objective_under_another_sampler():
     """Then no hook of the private sampler runs."""
-    sampler, study = begun()
+    sampler, study = begun_study()
     worker = another_worker(study)
     worker.optimize(raw_mean, n_trials=1)
     worker.optimize(sampler.private(squares), n_trials=1)
     assert study.user_attrs[GUARANTEE].startswith("NOT PROTECTED")
 
 
-def test_what_a_failing_vault_did_not_take_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    sampler, study = begun()
+def test_what_a_failing_vault_did_not_take_is_found_again(monkeypatch):
+    sampler, study = begun_study()
     another_worker(study).optimize(raw_mean, n_trials=1)
     with monkeypatch.context() as patch:
         patch.setattr(Run, "mark_unprotected", lambda *_: hostile.throw(VaultError("locked")))
@@ -105,36 +94,33 @@ def test_what_a_failing_vault_did_not_take_is_found_again(monkeypatch: pytest.Mo
     assert not sampler.guarantee(study).protected
 
 
-def _added(state: TrialState, **more: Any) -> Callable[[Study], None]:
-    def add(study: Study) -> None:
+def _added(state, **more):
+    def add(study):
         trial = create_trial(
-            state=state,
-            params={"x": 0.5},
-            distributions={"x": FloatDistribution(0, 1)},
-            **more,
+            state=state, params={"x": 0.5}, distributions={"x": FloatDistribution(0, 1)}, **more
         )
         study.add_trial(trial)
 
     return add
 
 
-def _pruned_by_others(study: Study) -> None:
-    def objective(trial: Any) -> float:
+def _pruned_by_others(study):
+    def objective(trial):
         trial.report(raw_mean(trial), 0)
         raise optuna.TrialPruned
 
     another_worker(study).optimize(objective, n_trials=1)
 
 
-def _failed_by_others(study: Study) -> None:
-    def objective(trial: Any) -> float:
+def _failed_by_others(study):
+    def objective(trial):
         trial.set_user_attr("mean", raw_mean(trial))
         raise KeyError
 
     another_worker(study).optimize(objective, n_trials=1, catch=(KeyError,))
 
 
-STRAY: dict[str, Callable[[Study], None]] = {
+STRAY = {
     "value of a pruned trial": _added(TrialState.PRUNED, value=SECRET),
     "value beside a report": _added(TrialState.PRUNED, value=SECRET, intermediate_values={0: 0.5}),
     "value of a running trial": _added(TrialState.RUNNING, value=SECRET),
@@ -150,21 +136,19 @@ STRAY: dict[str, Callable[[Study], None]] = {
 """Ways into a study that no guarded trial sees."""
 
 
-def records_begun() -> tuple[Any, Any, Study]:
-    sampler, study = begun()
+def records_begun():
+    sampler, study = begun_study()
     return sampler.private(squares), sampler, study
 
 
-def rewards_begun() -> tuple[Any, Any, Study]:
+def rewards_begun():
     private = rewards()
     return private, private, optuna.create_study(sampler=RandomSampler(seed=0))
 
 
 @pytest.mark.parametrize("of", [records_begun, rewards_begun])
 @pytest.mark.parametrize("stray", STRAY.values(), ids=STRAY)
-def test_whatever_else_a_trial_holds_is_a_reason(
-    stray: Callable[[Study], None], of: Callable[[], tuple[Any, Any, Study]]
-) -> None:
+def test_whatever_else_a_trial_holds_is_a_reason(stray, of):
     private, owner, study = of()
     study.optimize(private, n_trials=1)
     assert owner.guarantee(study).protected
@@ -178,10 +162,10 @@ def test_whatever_else_a_trial_holds_is_a_reason(
     assert f"{SECRET:.6f}"[:7] not in guarantee.details()
 
 
-def test_what_was_declared_public_stays_public_in_a_pruned_trial() -> None:
-    sampler, study = begun()
+def test_what_was_declared_public_stays_public_in_a_pruned_trial():
+    sampler, study = begun_study()
 
-    def objective(trial: Any) -> np.ndarray:
+    def objective(trial):
         y = squares(trial)
         if trial.number == 1:
             for step, value in enumerate((0.5, math.nan, 0.25)):
@@ -195,8 +179,8 @@ def test_what_was_declared_public_stays_public_in_a_pruned_trial() -> None:
     assert sampler.guarantee(study).protected
 
 
-def test_every_failed_trial_of_the_study_is_counted() -> None:
-    sampler, study = begun()
+def test_every_failed_trial_of_the_study_is_counted():
+    sampler, study = begun_study()
     study.optimize(sampler.private(squares), n_trials=1)
     for state in (TrialState.FAIL, TrialState.FAIL, TrialState.PRUNED):
         _added(state)(study)
@@ -205,9 +189,9 @@ def test_every_failed_trial_of_the_study_is_counted() -> None:
     assert any(note.startswith("3 trial(s) failed or were pruned") for note in guarantee.notes)
 
 
-def test_trials_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trials_are_looked_at_once(monkeypatch):
     """A run costs no more for having claims that are checked before they are written."""
-    sampler, study = begun()
+    sampler, study = begun_study()
     study.optimize(sampler.private(squares), n_trials=3)
     monkeypatch.setattr(Session, "published", lambda *_: pytest.fail("reads all releases"))
     monkeypatch.setattr(Run, "declared_public", lambda *_: pytest.fail("reads declarations"))
@@ -220,14 +204,12 @@ def test_trials_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("error", [VaultError("full"), UtilityWarning("drowned")], ids=repr)
-def test_the_engine_s_own_errors_keep_their_words(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(*_: Any, **__: Any) -> Any:
+def test_the_engine_s_own_errors_keep_their_words(error, monkeypatch):
+    def fails(*_, **__):
         raise error
 
     monkeypatch.setattr(Session, "tell", fails)
-    sampler, study = begun()
+    sampler, study = begun_study()
     with pytest.raises(type(error), match=str(error)) as raised:
         study.optimize(sampler.private(squares), n_trials=1)
     assert raised.value is not error
@@ -245,9 +227,7 @@ OWN_NAMES = ["privbo:play", "privbo:role", "privbo:public", "privbo:agent", "pri
     list(zip(OWN_NAMES, ([SECRET, 0.5], SECRET, f"{SECRET}", SECRET, [SECRET]), strict=True)),
 )
 @EVERY_SYSTEM
-def test_a_name_of_the_plugin_s_own_excuses_no_other_contents(
-    make: Make, name: str, value: Any, state: TrialState
-) -> None:
+def test_a_name_of_the_plugin_s_own_excuses_no_other_contents(make, name, value, state):
     hosted = make()
     private, study = hosted.begun(2)
     owner = hosted.owner(private)
@@ -275,9 +255,7 @@ def test_a_name_of_the_plugin_s_own_excuses_no_other_contents(
     ids=lambda attrs: next(iter(attrs)),
 )
 @EVERY_SYSTEM
-def test_system_attributes_of_the_plugin_s_own_have_its_form(
-    make: Make, system_attrs: dict[str, Any]
-) -> None:
+def test_system_attributes_of_the_plugin_s_own_have_its_form(make, system_attrs):
     hosted = make()
     private, study = hosted.begun(1)
     owner = hosted.owner(private)
@@ -288,11 +266,9 @@ def test_system_attributes_of_the_plugin_s_own_have_its_form(
 
 
 @pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
-def test_a_role_is_that_of_the_trial(tmp_path: Path) -> None:
+def test_a_role_is_that_of_the_trial(tmp_path):
     vault = f"sqlite:///{tmp_path}/vault.db"
-    sampler = make_sampler(vault=vault)
-    study = optuna.create_study(sampler=sampler)
-    study.optimize(sampler.private(squares), n_trials=4)
+    sampler, study = begun_study(4, vault=vault)
     roles = [trial.user_attrs["privbo:role"] for trial in study.trials]
     fresh = make_sampler(vault=vault)  # only the vault knows the roles then
     assert fresh.guarantee(study).protected
@@ -304,7 +280,7 @@ def test_a_role_is_that_of_the_trial(tmp_path: Path) -> None:
     assert not sampler.guarantee(study).protected
 
 
-def test_the_marker_of_a_release_has_nothing_else_in_it() -> None:
+def test_the_marker_of_a_release_has_nothing_else_in_it():
     for more in ({"raw": SECRET}, {"release": [SECRET]}, {"mechanism": f"{SECRET}"}):
         private, study = rewards(), optuna.create_study()
         study.optimize(private, n_trials=1)
@@ -320,7 +296,7 @@ def test_the_marker_of_a_release_has_nothing_else_in_it() -> None:
 @pytest.mark.parametrize(
     "trial", [0, 7], ids=["of a trial that has one", "of a trial that failed"]
 )
-def test_a_marker_shows_what_the_ledger_has_released(trial: int, tmp_path: Any) -> None:
+def test_a_marker_shows_what_the_ledger_has_released(trial, tmp_path):
     private = ldp_objective(
         lambda t: t.suggest_float("x", 0, 1),
         epsilon=1.0,
@@ -341,7 +317,7 @@ def test_a_marker_shows_what_the_ledger_has_released(trial: int, tmp_path: Any) 
 
 # What one declaration covers --------------------------------------------------------------------
 
-RIDERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+RIDERS = {
     "report": (
         lambda guarded: guarded.report(1.0, 1, public=True),
         lambda trial: trial.report(SECRET, 2),
@@ -361,12 +337,10 @@ RIDERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 @pytest.mark.parametrize("riding", [False, True], ids=["alone", "with another"])
 @pytest.mark.parametrize("of", ["records", "a reward"])
 @pytest.mark.parametrize("operation", RIDERS)
-def test_a_declaration_covers_one_step_or_attribute_of_one_trial(
-    operation: str, of: str, riding: bool
-) -> None:
+def test_a_declaration_covers_one_step_or_attribute_of_one_trial(operation, of, riding):
     declared, raw = RIDERS[operation]
     if of == "records":
-        owner, study = begun()
+        owner, study = begun_study()
         study.optimize(owner.private(squares), n_trials=1)
         trial = study.ask()
         declared(owner.guarded(trial))
@@ -397,24 +371,20 @@ def test_a_declaration_covers_one_step_or_attribute_of_one_trial(
 
 
 class Called(str):
-    def __repr__(self) -> str:
+    def __repr__(self):
         return f"Jane {SECRET}"
 
 
 NAMES = {
-    "array": RECORDS[:3],
-    "list": [SECRET],
-    "number": SECRET,
-    "text": Called("x"),
-    "long": f"{SECRET}" * 20,
-    "type": type(f"Jane{SECRET}", (), {})(),
-}
+    "array": RECORDS[:3], "list": [SECRET], "number": SECRET, "text": Called("x"),
+    "long": f"{SECRET}" * 20, "type": type(f"Jane{SECRET}", (), {})(),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 @EVERY_SYSTEM
-def test_what_is_passed_in_the_place_of_a_name_is_not_quoted(make: Make, name: Any) -> None:
-    def objective(trial: Any) -> Any:
+def test_what_is_passed_in_the_place_of_a_name_is_not_quoted(make, name):
+    def objective(trial):
         x = trial.suggest_float("x", 0, 1)
         trial.suggest_float(name, 1.0, 0.0)
         return x
@@ -432,10 +402,10 @@ def test_what_is_passed_in_the_place_of_a_name_is_not_quoted(make: Make, name: A
 # Users ------------------------------------------------------------------------------------------
 
 
-def _asked_elsewhere(tmp_path: Any) -> tuple[LDPGPUCBSampler, Any, Study]:
+def _asked_elsewhere(tmp_path):
     """A study with one evaluation of a user who had four in another study of the vault."""
 
-    def made(name: str, n_trials: int) -> tuple[LDPGPUCBSampler, Any, Study]:
+    def made(name, n_trials):
         url = f"sqlite:///{tmp_path}/vault.db"
         sampler = LDPGPUCBSampler(1.0, value_range=(0, 1), seed=0, vault=url)
         private = sampler.private(lambda t: t.suggest_float("x", 0, 1), user_id="jane")
@@ -447,7 +417,7 @@ def _asked_elsewhere(tmp_path: Any) -> tuple[LDPGPUCBSampler, Any, Study]:
     return made("second", 1)
 
 
-def test_a_copy_of_a_study_is_said_to_cost_no_less_than_the_vault_knows(tmp_path: Path) -> None:
+def test_a_copy_of_a_study_is_said_to_cost_no_less_than_the_vault_knows(tmp_path):
     """It is a run of its own, whose first evaluation the ledger has under another one."""
     sampler, private, study = _asked_elsewhere(tmp_path)
     to = optuna.storages.InMemoryStorage()
@@ -464,19 +434,19 @@ def test_a_copy_of_a_study_is_said_to_cost_no_less_than_the_vault_knows(tmp_path
         assert owner.guarantee(copy).epsilon >= 5.0
 
 
-def _by_sampler(**vault: Any) -> Any:
+def _by_sampler(**vault):
     return LDPGPUCBSampler(1.0, value_range=(0, 1), seed=0, **vault)
 
 
-def _by_objective(**vault: Any) -> Any:
+def _by_objective(**vault):
     return ldp_objective(lambda _: 0.0, epsilon=1.0, value_range=(0, 1), **vault)
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["in memory", "in another file"])
 @pytest.mark.parametrize("made", [_by_sampler, _by_objective])
 def test_without_the_ledger_nothing_is_claimed_of_how_often_a_user_was_asked(
-    made: Any, elsewhere: bool, tmp_path: Path
-) -> None:
+    made, elsewhere, tmp_path
+):
     """One rule for whoever tells a guarantee: four of the five evaluations no study shows."""
     _, private, study = _asked_elsewhere(tmp_path)
     assert private.guarantee(study).most_evaluations == 5
@@ -495,7 +465,7 @@ def test_without_the_ledger_nothing_is_claimed_of_how_often_a_user_was_asked(
     assert study.user_attrs[GUARANTEE].startswith("NOT PROTECTED")
 
 
-INVENTED: dict[str, Any] = {
+INVENTED = {
     "privbo:head": [3, "0" * 64],
     "privbo:head:anything": [3, "0" * 64],
     "privbo:head:0123abcd:more": [3, "0" * 64],
@@ -516,12 +486,12 @@ INVENTED: dict[str, Any] = {
 """Names and forms that no sampler writes into a study as these."""
 
 
-def _of_rows() -> tuple[Any, Study]:
+def _of_rows():
     sampler = POGPUCBSampler(np.linspace(0, 1, 20)[:, None], seed=0)
     return sampler, optuna.create_study(sampler=sampler)
 
 
-def _of_system(make: Make) -> tuple[Any, Study]:
+def _of_system(make):
     hosted = make()
     private, study = hosted.begun(1)
     return hosted.owner(private), study
@@ -531,7 +501,7 @@ STUDIES = {name: partial(_of_system, make) for name, make in ON_STUDIES.items()}
 STUDIES["rows"] = _of_rows
 
 
-def _only_note(owner: Any, study: Study) -> str:
+def _only_note(owner, study):
     guarantee = owner.guarantee(study)
     (note,) = (note for note in guarantee.notes if "did not write" in note)
     assert f"{SECRET:.6f}"[:7] not in guarantee.details()
@@ -539,14 +509,14 @@ def _only_note(owner: Any, study: Study) -> str:
 
 
 @pytest.mark.parametrize("name", INVENTED)
-def test_an_invented_attribute_of_the_plugins_name_is_named(name: str) -> None:
+def test_an_invented_attribute_of_the_plugins_name_is_named(name):
     owner, study = STUDIES["any sampler, local"]()
     study.set_user_attr(name, INVENTED[name])
     assert _only_note(owner, study).endswith(f"not covered: {name}")
 
 
 @pytest.mark.parametrize("of", STUDIES)
-def test_attributes_of_every_study_are_noted_by_name_and_those_of_trials_a_reason(of: str) -> None:
+def test_attributes_of_every_study_are_noted_by_name_and_those_of_trials_a_reason(of):
     owner, study = STUDIES[of]()
     notes = owner.guarantee(study).notes
     assert not any("did not write" in note for note in notes)
@@ -566,7 +536,7 @@ def test_attributes_of_every_study_are_noted_by_name_and_those_of_trials_a_reaso
 
 
 @EVERY_SYSTEM
-def test_what_samplers_write_into_a_study_on_disk_is_their_own(make: Make, tmp_path: Path) -> None:
+def test_what_samplers_write_into_a_study_on_disk_is_their_own(make, tmp_path):
     """Heads, places, summaries and files of every system have the forms that are known."""
     hosted = make(vault=f"sqlite:///{tmp_path}/vault.db")
     private, study = hosted.begun(3)
@@ -578,13 +548,13 @@ def test_what_samplers_write_into_a_study_on_disk_is_their_own(make: Make, tmp_p
 class Foreign(VaultError):
     """Made of other arguments than a text, which are data."""
 
-    def __init__(self, record: float, name: str) -> None:
+    def __init__(self, record, name):
         super().__init__(f"{name}: {record}")
         self.record = record
 
 
 class Talking(ValueError):
-    def __str__(self) -> str:
+    def __str__(self):
         return f"Jane {SECRET}"
 
 
@@ -597,22 +567,22 @@ ERRORS = [
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__[:8])
-def test_errors_of_other_classes_while_suggesting_are_not_quoted(error: Exception) -> None:
-    sampler, study = begun()
+def test_errors_of_other_classes_while_suggesting_are_not_quoted(error):
+    sampler, study = begun_study()
     study.optimize(sampler.private(squares), n_trials=2)
 
-    def fails(*_: Any, **__: Any) -> Any:
+    def fails(*_, **__):
         raise error
 
     study.sampler = RandomSampler(seed=0)
-    study.sampler.sample_independent = fails  # type: ignore[method-assign]
+    study.sampler.sample_independent = fails
     with pytest.raises(ValueError, match="was refused") as raised:
         study.optimize(sampler.private(squares), n_trials=1)
     assert "Jane" not in str(raised.value)
 
 
-def test_attributes_with_long_names_are_declared_public_by_name() -> None:
-    sampler, study = begun()
+def test_attributes_with_long_names_are_declared_public_by_name():
+    sampler, study = begun_study()
     study.optimize(sampler.private(squares), n_trials=1)
     trial = study.ask()
     sampler.guarded(trial).set_user_attr("a" * 600, 1, public=True)

@@ -1,12 +1,7 @@
 """What the command line prints and writes of a vault: no secret that the vault holds, or held."""
 
-from __future__ import annotations
-
 import warnings
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +20,7 @@ from tests.systems import PRIVATE_ANSWERS, Rows, objective_of
 pytest.importorskip("matplotlib", reason="matplotlib is not installed (the viz extra)")
 
 
-def of_study(system: str, n_trials: int, url: str, **settings: Any) -> Any:
+def of_study(system, n_trials, url, **settings):
     """A study's secrets, and what holds the vault."""
     hosted = ON_STUDIES[system](vault=url, **settings)
     own = Secrets(size=None if hosted.named else 16)
@@ -36,7 +31,7 @@ def of_study(system: str, n_trials: int, url: str, **settings: Any) -> Any:
     return own, private
 
 
-def rows(url: str) -> Any:
+def rows(url):
     """Rows, and outcomes that are randomised."""
     own = Rows()
     own.scanner.add_vector("y", own.y)
@@ -47,7 +42,7 @@ def rows(url: str) -> Any:
     return own, curator
 
 
-def agent(url: str) -> Any:
+def agent(url):
     """An agent's own trials, which are in the vault as they are."""
     own = Secrets()
     history = AgentHistory("s", Space({"x": Float(0.0, 1.0)}), vault=url)
@@ -56,7 +51,7 @@ def agent(url: str) -> Any:
     return own, history
 
 
-HELD: dict[str, Callable[[str], Any]] = {
+HELD = {
     "records": partial(of_study, "records", 4, batch_size=3),  # raw losses of a batch are there
     "rewards": partial(of_study, "rewards", 5, mechanism="laplace"),
     "outside": partial(of_study, "outside", 4),
@@ -69,13 +64,10 @@ HELD: dict[str, Callable[[str], Any]] = {
 
 
 @pytest.mark.parametrize("what", HELD)
-def test_no_secret_of_a_vault_is_printed_or_written(
-    what: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_no_secret_of_a_vault_is_printed_or_written(what, tmp_path, capfd):
     url = f"sqlite:///{tmp_path}/vault.db"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        own, host = HELD[what](url)
+    with warnings.catch_warnings(action="ignore"):
+        own, _host = HELD[what](url)
     if what in ("records", "agent"):  # else there would be nothing to find
         assert own.hits("vault", (tmp_path / "vault.db").read_bytes())
     capfd.readouterr()
@@ -96,12 +88,9 @@ def test_no_secret_of_a_vault_is_printed_or_written(
     for path in (page, *files):
         assert path.exists() == (what != "agent")
         assert not path.exists() or own.hits("written", path.read_bytes()) == []
-    assert host is not None
 
 
-def test_no_row_leaves_the_curators_side(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_no_row_leaves_the_curators_side(tmp_path, capfd):
     """What is printed, released, answered and kept, of people whose outcomes are randomised."""
     own = Secrets()
     X, y = own.vector(20), own.vector(20)
@@ -125,15 +114,13 @@ def test_no_row_leaves_the_curators_side(
         assert own.hits(path.name, path.read_bytes()) == []
 
 
-def test_a_command_that_fails_inside_prints_nothing_of_what_it_read(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_that_fails_inside_prints_nothing_of_what_it_read(tmp_path, capfd, monkeypatch):
     """A curator's file, and a library that quotes it."""
     own = Secrets()
     y = own.reward()
     (tmp_path / "people.csv").write_text(f"age,name\n{y},{own.token}\n")
 
-    def quotes(*_args: Any, **_more: Any) -> Any:
+    def quotes(*_args, **_more):
         raise TypeError(f"{own.token}: {y!r}")
 
     monkeypatch.setattr("privbo_plugins.sessions.tables.checked_rows", quotes)
@@ -150,9 +137,7 @@ def test_a_command_that_fails_inside_prints_nothing_of_what_it_read(
     assert own.hits("printed", f"{said.out}{said.err}".encode()) == []
 
 
-def test_control_a_command_that_quotes_is_found(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_control_a_command_that_quotes_is_found(tmp_path, capfd, monkeypatch):
     own = Secrets()
     y = own.reward()
     with monkeypatch.context() as patch:

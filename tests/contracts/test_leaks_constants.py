@@ -1,42 +1,29 @@
 """Parameters with a single value, and ranges: what an objective computed must not be stored."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import optuna
 import pytest
-from optuna.distributions import BaseDistribution, FloatDistribution
+from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 
-from optuna_samplers import DPGIBOSampler, ldp_objective
+from optuna_samplers import ldp_objective
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError
-from tests.drivers import ON_STUDIES, Hosted
-from tests.optuna_samplers.runs import RECORDS, make_sampler, rows, squares
+from tests.drivers import ON_STUDIES
+from tests.optuna_samplers.runs import RECORDS, begun_study, make_sampler, rows, squares
 
-pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+pytestmark = [
+    pytest.mark.usefixtures("quiet"),
+    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
+]
 
 CHANGED = "parameters with a single value differ between trials"
 
 
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    yield
-    optuna.logging.set_verbosity(verbosity)
-
-
-Objective = Callable[[Any], Any]
-Make = Callable[..., Hosted]
-
 EVERY_SYSTEM = pytest.mark.parametrize("make", ON_STUDIES.values(), ids=ON_STUDIES)
 
-SUGGESTIONS: dict[str, Callable[[Any, float], Any]] = {
+SUGGESTIONS = {
     "float": lambda t, m: t.suggest_float("thr", m, m),
     "log": lambda t, m: t.suggest_float("thr", m, m, log=True),
     "rounded": lambda t, m: t.suggest_float("thr", m, m + 0.5, step=1.0),
@@ -48,7 +35,7 @@ SUGGESTIONS: dict[str, Callable[[Any, float], Any]] = {
 }
 
 
-def check_exposed(owner: Any, study: optuna.Study) -> None:
+def check_exposed(owner, study):
     guarantee = owner.guarantee(study)
     assert not guarantee.protected
     assert any(CHANGED in reason for reason in guarantee.reasons)
@@ -61,19 +48,15 @@ def check_exposed(owner: Any, study: optuna.Study) -> None:
 )
 @pytest.mark.filterwarnings("ignore:.*suggest_uniform:FutureWarning")
 @pytest.mark.filterwarnings("ignore:The distribution is specified:UserWarning")
-def test_a_computed_constant_reaches_the_study_in_the_first_trial_at_most(
-    system: str, suggest: str
-) -> None:
+def test_a_computed_constant_reaches_the_study_in_the_first_trial_at_most(system, suggest):
     hosted = ON_STUDIES[system]()
 
-    def objective(trial: Any) -> Any:
+    def objective(trial):
         result = hosted.objective(trial)
         SUGGESTIONS[suggest](trial, float(np.mean(result)) + trial.number / 7)
         return result
 
-    study = hosted.study()
-    private = hosted.private(objective)
-    study.optimize(private, n_trials=1)
+    private, study = hosted.begun(1, objective)
     with (
         pytest.warns(PrivacyWarning, match=CHANGED),
         pytest.raises(SpaceChangedError, match="single value is stored") as raised,
@@ -88,35 +71,31 @@ def test_a_computed_constant_reaches_the_study_in_the_first_trial_at_most(
 
 
 @EVERY_SYSTEM
-def test_the_same_constants_in_every_trial_are_no_change(make: Make) -> None:
+def test_the_same_constants_in_every_trial_are_no_change(make):
     hosted = make()
 
-    def objective(trial: Any) -> Any:
+    def objective(trial):
         trial.suggest_categorical("model", ["tree"])
         trial.suggest_int("depth", 3, 3)
         return hosted.objective(trial)
 
-    study = hosted.study()
-    private = hosted.private(objective)
-    study.optimize(private, n_trials=3)
+    private, study = hosted.begun(3, objective)
     assert [t.state for t in study.trials] == [TrialState.COMPLETE] * 3
     assert hosted.owner(private).guarantee(study).protected
 
 
 @EVERY_SYSTEM
-def test_one_more_constant_is_a_change(make: Make) -> None:
+def test_one_more_constant_is_a_change(make):
     """Or a fresh name in every trial would carry what the same name cannot."""
     hosted = make()
 
-    def objective(trial: Any) -> Any:
+    def objective(trial):
         result = hosted.objective(trial)
         if trial.number:
             trial.suggest_float(f"thr{trial.number}", 0.5, 0.5)
         return result
 
-    study = hosted.study()
-    private = hosted.private(objective)
-    study.optimize(private, n_trials=1)
+    private, study = hosted.begun(1, objective)
     with pytest.warns(PrivacyWarning, match=CHANGED), pytest.raises(SpaceChangedError):
         study.optimize(private, n_trials=1)
     assert set(study.trials[1].params) == {"x"}
@@ -124,10 +103,10 @@ def test_one_more_constant_is_a_change(make: Make) -> None:
 
 
 @EVERY_SYSTEM
-def test_a_computed_range_is_refused_before_it_is_stored(make: Make) -> None:
+def test_a_computed_range_is_refused_before_it_is_stored(make):
     hosted = make()
 
-    def objective(trial: Any) -> Any:
+    def objective(trial):
         result = hosted.objective(trial)
         m = float(np.mean(result)) + trial.number / 7
         trial.suggest_float("thr", m, m + 1.0)
@@ -140,15 +119,14 @@ def test_a_computed_range_is_refused_before_it_is_stored(make: Make) -> None:
     assert set(study.trials[1].params) == set(study.trials[1].distributions) == {"x"}
 
 
-def test_parameters_that_only_some_private_rewards_have_stay_allowed() -> None:
+def test_parameters_that_only_some_private_rewards_have_stay_allowed():
     hosted = ON_STUDIES["any sampler, local"]()
 
-    def objective(trial: Any) -> float:
+    def objective(trial):
         kind = trial.suggest_categorical("kind", ["a", "b"])
         return float(trial.suggest_float(f"x_{kind}", 0, 1))
 
-    study = hosted.study()
-    private = hosted.private(objective)
+    private, study = hosted.begun(0, objective)
     study.optimize(private, n_trials=12)
     assert {name for t in study.trials for name in t.params} == {"kind", "x_a", "x_b"}
     assert private.guarantee(study).protected
@@ -156,10 +134,7 @@ def test_parameters_that_only_some_private_rewards_have_stay_allowed() -> None:
 
 # Declared spaces --------------------------------------------------------------------------------
 
-SPACE: dict[str, BaseDistribution] = {
-    "x": FloatDistribution(0, 1),
-    "thr": FloatDistribution(0.5, 0.5),
-}
+SPACE = {"x": FloatDistribution(0, 1), "thr": FloatDistribution(0.5, 0.5)}
 
 
 DECLARING = [name for name in ON_STUDIES if name != "any sampler, local"]
@@ -168,18 +143,15 @@ DECLARING = [name for name in ON_STUDIES if name != "any sampler, local"]
 
 @pytest.mark.parametrize("system", DECLARING)
 @pytest.mark.parametrize(("name", "value"), [("thr", 0.25), ("other", 0.5)])
-def test_a_declared_space_protects_the_first_trial_too(
-    system: str, name: str, value: float
-) -> None:
+def test_a_declared_space_protects_the_first_trial_too(system, name, value):
     hosted = ON_STUDIES[system](search_space=SPACE)
 
-    def objective(trial: Any) -> Any:
+    def objective(trial):
         result = hosted.objective(trial)
         trial.suggest_float(name, value, value)
         return result
 
-    study = hosted.study()
-    private = hosted.private(objective)
+    private, study = hosted.begun(0, objective)
     with pytest.warns(PrivacyWarning, match=CHANGED), pytest.raises(SpaceChangedError):
         study.optimize(private, n_trials=1)
     assert set(study.trials[0].params) == {"x"}
@@ -187,32 +159,30 @@ def test_a_declared_space_protects_the_first_trial_too(
 
 
 @pytest.mark.parametrize("system", DECLARING)
-def test_declared_constants_pass(system: str) -> None:
+def test_declared_constants_pass(system):
     hosted = ON_STUDIES[system](search_space=SPACE)
 
-    def objective(trial: Any) -> Any:
+    def objective(trial):
         if trial.number != 1:
             trial.suggest_float("thr", 0.5, 0.5)
         return hosted.objective(trial)
 
-    study = hosted.study()
-    private = hosted.private(objective)
-    study.optimize(private, n_trials=3)
+    private, study = hosted.begun(3, objective)
     assert hosted.owner(private).guarantee(study).protected
 
 
 # What the vault remembers -----------------------------------------------------------------------
 
 
-def with_constant(value: float) -> Objective:
-    def objective(trial: Any) -> np.ndarray:
+def with_constant(value):
+    def objective(trial):
         trial.suggest_float("thr", value, value)
         return squares(trial)
 
     return objective
 
 
-def begun(tmp_path: Path, value: float = 0.5) -> tuple[str, optuna.Study]:
+def begun(tmp_path, value=0.5):
     url = f"sqlite:///{tmp_path}/vault.db"
     sampler = make_sampler(vault=url)
     study = optuna.create_study(sampler=sampler, study_name="constants")
@@ -220,19 +190,19 @@ def begun(tmp_path: Path, value: float = 0.5) -> tuple[str, optuna.Study]:
     return url, study
 
 
-def frozen(tmp_path: Path) -> dict[str, Any]:
+def frozen(tmp_path):
     told = "SELECT payload FROM privbo_events WHERE kind = 'frozen' ORDER BY seq DESC"
     return dict(json.loads(rows(tmp_path / "vault.db", told)[0][0]))
 
 
-def go_on(url: str, study: optuna.Study, value: float) -> DPGIBOSampler:
+def go_on(url, study, value):
     sampler = make_sampler(vault=url)
     study.sampler = sampler
     study.optimize(sampler.private(with_constant(value)), n_trials=1)
     return sampler
 
 
-def test_constants_are_frozen_in_the_vault_for_every_worker(tmp_path: Path) -> None:
+def test_constants_are_frozen_in_the_vault_for_every_worker(tmp_path):
     url, study = begun(tmp_path)
     assert list(frozen(tmp_path)["constants"]) == ["thr"]
     assert go_on(url, study, 0.5).guarantee(study).protected
@@ -241,9 +211,8 @@ def test_constants_are_frozen_in_the_vault_for_every_worker(tmp_path: Path) -> N
     assert study.trials[2].params == {}
 
 
-def test_ask_and_tell_refuses_other_constants_too() -> None:
-    sampler = make_sampler()
-    study = optuna.create_study(sampler=sampler)
+def test_ask_and_tell_refuses_other_constants_too():
+    sampler, study = begun_study()
     for value, refused in ((0.5, False), (0.25, True)):
         trial = study.ask()
         trial.suggest_float("thr", value, value)
@@ -256,11 +225,10 @@ def test_ask_and_tell_refuses_other_constants_too() -> None:
     check_exposed(sampler, study)
 
 
-def test_constants_of_a_trial_that_failed_before_count() -> None:
-    sampler = make_sampler()
-    study = optuna.create_study(sampler=sampler)
+def test_constants_of_a_trial_that_failed_before_count():
+    sampler, study = begun_study()
 
-    def objective(trial: Any) -> np.ndarray:
+    def objective(trial):
         trial.suggest_float("thr", 0.1 * trial.number, 0.1 * trial.number)
         return squares(trial) if trial.number else RECORDS[:0]
 
@@ -270,7 +238,7 @@ def test_constants_of_a_trial_that_failed_before_count() -> None:
     check_exposed(sampler, study)
 
 
-def test_rewards_copied_from_studies_with_other_constants_are_noticed() -> None:
+def test_rewards_copied_from_studies_with_other_constants_are_noticed():
     copies = []
     for value in (0.5, 0.25):
         private = ldp_objective(
@@ -289,18 +257,16 @@ def test_rewards_copied_from_studies_with_other_constants_are_noticed() -> None:
 DIFFERS = "parameters or ranges that are not those of the other trials"
 
 
-def check_differs(guarantee: Any) -> None:
+def check_differs(guarantee):
     assert not guarantee.protected
     assert any(DIFFERS in reason for reason in guarantee.reasons)
 
 
 @EVERY_SYSTEM
-def test_ranges_of_trials_that_fail_before_any_completes_are_refused_as_well(
-    make: Make,
-) -> None:
+def test_ranges_of_trials_that_fail_before_any_completes_are_refused_as_well(make):
     hosted = make()
 
-    def objective(trial: Any) -> Any:
+    def objective(trial):
         trial.suggest_float("x", 0.0, float(RECORDS[trial.number]))
         raise KeyError
 
@@ -313,17 +279,14 @@ def test_ranges_of_trials_that_fail_before_any_completes_are_refused_as_well(
 @EVERY_SYSTEM
 @pytest.mark.parametrize("state", [TrialState.FAIL, TrialState.PRUNED, TrialState.RUNNING])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_stored_range_that_differs_is_a_reason_in_trials_of_any_state(
-    make: Make, state: TrialState, when: str
-) -> None:
+def test_a_stored_range_that_differs_is_a_reason_in_trials_of_any_state(make, state, when):
     hosted = make()
     other = optuna.trial.create_trial(
         state=state,
         params={"x": 0.1},
         distributions={"x": FloatDistribution(0, float(RECORDS[0]))},
     )
-    study = hosted.study()
-    private = hosted.private(hosted.objective)
+    private, study = hosted.begun()
     if when == "after":
         study.optimize(private, n_trials=1)
         study.add_trial(other)
@@ -337,11 +300,10 @@ def test_a_stored_range_that_differs_is_a_reason_in_trials_of_any_state(
     check_differs(hosted.owner(private).guarantee(study))
 
 
-def test_names_of_failed_trials_that_the_space_does_not_have_are_a_reason() -> None:
-    sampler = make_sampler()
-    study = optuna.create_study(sampler=sampler)
+def test_names_of_failed_trials_that_the_space_does_not_have_are_a_reason():
+    sampler, study = begun_study()
 
-    def objective(trial: Any) -> np.ndarray:
+    def objective(trial):
         if trial.number < 2:
             trial.suggest_float(f"x{RECORDS[trial.number]}", 0, 1)
             raise KeyError
@@ -354,10 +316,8 @@ def test_names_of_failed_trials_that_the_space_does_not_have_are_a_reason() -> N
     assert study.user_attrs["privbo:guarantee"].startswith("NOT PROTECTED")
 
 
-def test_records_as_parameters_of_an_added_trial_are_a_reason() -> None:
-    sampler = make_sampler()
-    study = optuna.create_study(sampler=sampler)
-    study.optimize(sampler.private(squares), n_trials=1)
+def test_records_as_parameters_of_an_added_trial_are_a_reason():
+    sampler, study = begun_study(1)
     names = {f"r{i}": float(y) for i, y in enumerate(RECORDS)}
     study.add_trial(
         optuna.trial.create_trial(
@@ -369,9 +329,8 @@ def test_records_as_parameters_of_an_added_trial_are_a_reason() -> None:
     check_differs(sampler.guarantee(study))
 
 
-def test_ask_and_tell_with_another_range_is_a_reason() -> None:
-    sampler = make_sampler()
-    study = optuna.create_study(sampler=sampler)
+def test_ask_and_tell_with_another_range_is_a_reason():
+    sampler, study = begun_study()
     for high in (1.0, 1.0, float(1 + RECORDS[0])):
         trial = study.ask()
         losses = (trial.suggest_float("x", 0.0, high) - RECORDS) ** 2
@@ -385,28 +344,25 @@ def test_ask_and_tell_with_another_range_is_a_reason() -> None:
 
 
 @EVERY_SYSTEM
-def test_trials_that_fail_in_the_same_space_are_no_reason(make: Make) -> None:
+def test_trials_that_fail_in_the_same_space_are_no_reason(make):
     hosted = make()
 
-    def objective(trial: Any) -> Any:
+    def objective(trial):
         trial.suggest_float("thr", 0.5, 0.5)
         result = hosted.objective(trial)
         if trial.number in (0, 2):
             raise KeyError
         return result
 
-    study = hosted.study()
-    private = hosted.private(objective)
+    private, study = hosted.begun(0, objective)
     study.optimize(private, n_trials=4, catch=(Exception,))
     assert [trial.state.name for trial in study.trials] == ["FAIL", "COMPLETE"] * 2
     assert hosted.owner(private).guarantee(study).protected
 
 
-def test_a_constant_that_no_completed_reward_has_is_noticed() -> None:
+def test_a_constant_that_no_completed_reward_has_is_noticed():
     hosted = ON_STUDIES["any sampler, local"]()
-    study = hosted.study()
-    private = hosted.private(hosted.objective)
-    study.optimize(private, n_trials=1)
+    private, study = hosted.begun(1)
     trial = study.ask()
     trial.suggest_float("thr", float(RECORDS[0]), float(RECORDS[0]))
     study.tell(trial, state=TrialState.FAIL)

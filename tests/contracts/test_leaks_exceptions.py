@@ -4,8 +4,6 @@ Every way of the zoo out of every system's objective, and errors inside the engi
 the data.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import gc
@@ -13,9 +11,6 @@ import pickle
 import sqlite3
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import optuna
@@ -48,7 +43,7 @@ from privbo_plugins.store.transaction import Transaction
 from tests.drivers import ON_STUDIES
 from tests.leaks import exception_leaks, hostile
 from tests.leaks.evidence import Evidence
-from tests.leaks.hostile import Odd, Told
+from tests.leaks.hostile import Odd
 from tests.leaks.scanner import links
 from tests.leaks.secrets import N_RECORDS, Secrets
 from tests.systems import (
@@ -62,18 +57,12 @@ from tests.systems import (
     turns_of,
 )
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 PLAY = "privbo:play"
 
 
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
-    yield
-    optuna.logging.set_verbosity(verbosity)
-
-
-def caught(call: Callable[[], Any]) -> BaseException | None:
+def caught(call):
     try:
         call()
     except BaseException as error:
@@ -81,13 +70,13 @@ def caught(call: Callable[[], Any]) -> BaseException | None:
     return None
 
 
-def raised(call: Callable[[], Any], kind: type[BaseException] = BaseException) -> BaseException:
+def raised(call, kind=BaseException):
     error = caught(call)
     assert isinstance(error, kind)
     return error
 
 
-def clean(error: BaseException, *secrets: Secrets) -> None:
+def clean(error, *secrets):
     """It came from nowhere, and nobody's data are in it."""
     assert list(links(error)) == [error]
     for own in secrets:
@@ -97,7 +86,7 @@ def clean(error: BaseException, *secrets: Secrets) -> None:
 # Every way out of every objective ---------------------------------------------------------------
 
 
-def _hosted(system: str, own: Secrets, ways: dict[str, Any]) -> tuple[Any, Any]:
+def _hosted(system, own, ways):
     hosted = ON_STUDIES[system]()
     return hosted.sampler, hosted.private(objective_of(own, ways))
 
@@ -106,11 +95,11 @@ _records = functools.partial(_hosted, "records")
 _rewards = functools.partial(_hosted, "any sampler, local")
 
 
-def _rows(own: Any, ways: dict[str, Any]) -> tuple[Any, Any]:
+def _rows(own, ways):
     each = list(ways.values())
     curator = own.curator(lambda row: each[row](own.told_of(row)))
 
-    def objective(trial: optuna.Trial) -> float:
+    def objective(trial):
         trial.suggest_int("row", trial.number, trial.number)
         return float(curator.evaluate(trial.number))
 
@@ -118,23 +107,20 @@ def _rows(own: Any, ways: dict[str, Any]) -> tuple[Any, Any]:
 
 
 ABORTS, OPTUNA = hostile.ABORTS, hostile.OPTUNA
-FAILS: dict[str, tuple[Any, dict[str, Any]]] = {
+FAILS = {
     "records": (_records, hostile.VECTOR_FAILS | OPTUNA | ABORTS),
     "rewards": (_rewards, hostile.REWARD_FAILS | OPTUNA | ABORTS),
     "duets": (functools.partial(_hosted, "duets"), hostile.REWARD_FAILS | OPTUNA | ABORTS),
-    "rows": (
-        _rows,
-        hostile.RAISED | hostile.UNUSABLE | hostile.ODD_ENTRIES | hostile.ODD_SCALARS,
-    ),
+    "rows": (_rows, hostile.RAISED | hostile.UNUSABLE | hostile.ODD_ENTRIES | hostile.ODD_SCALARS),
 }
 """System to (sampler and objective that go these ways, the ways)."""
 
 
-def secrets_of(system: str) -> Secrets:
+def secrets_of(system):
     return Rows() if system == "rows" else Secrets(size=N_RECORDS if system == "records" else None)
 
 
-def _cases() -> list[tuple[str, str, int]]:
+def _cases():
     """Every way once, and every fourth in threads; DUETS shares its code with rewards."""
     cases = []
     for system, (_, ways) in FAILS.items():
@@ -147,9 +133,7 @@ def _cases() -> list[tuple[str, str, int]]:
 
 
 @pytest.mark.parametrize(("system", "way", "n_jobs"), _cases())
-def test_exceptions_out_of_a_private_objective_hold_no_data(
-    system: str, way: str, n_jobs: int
-) -> None:
+def test_exceptions_out_of_a_private_objective_hold_no_data(system, way, n_jobs):
     own, (build, ways) = secrets_of(system), FAILS[system]
     good = (lambda told: 0.5) if system == "rows" else (lambda told: told.y)
     sampler, private = build(own, {"good": good, way: ways[way], "again": ways[way]})
@@ -165,7 +149,7 @@ def test_exceptions_out_of_a_private_objective_hold_no_data(
 @pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
 @pytest.mark.parametrize("way", ["text", "cause", "context", "note", "class", "group", "odd"])
 @pytest.mark.parametrize("size", [None, N_RECORDS])
-def test_control_exceptions_of_a_plain_objective_are_found_out(way: str, size: int | None) -> None:
+def test_control_exceptions_of_a_plain_objective_are_found_out(way, size):
     own = Secrets(size=size)
     objective = objective_of(own, {way: (hostile.RAISED | ABORTS)[way]})
     study = optuna.create_study(sampler=records_sampler() if size else None)
@@ -174,18 +158,18 @@ def test_control_exceptions_of_a_plain_objective_are_found_out(way: str, size: i
     assert any(leak.startswith("printed") for leak in leaks)
 
 
-def test_control_the_exceptions_of_an_open_outcome_are_found_out() -> None:
+def test_control_the_exceptions_of_an_open_outcome_are_found_out():
     own = Rows()
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
 
-    def outcome(trial: Any) -> float:
+    def outcome(trial):
         return float(hostile.RAISED["text"](own.told_of(trial.suggest_int("row", 0, 5))))
 
     assert exception_leaks(raised(lambda: study.optimize(outcome, n_trials=1)), own.scanner)
 
 
 @pytest.mark.parametrize("way", [*hostile.UNUSABLE, *hostile.ODD_SCALARS, *hostile.NO_VECTOR])
-def test_errors_of_tell_private_hold_no_data(way: str) -> None:
+def test_errors_of_tell_private_hold_no_data(way):
     own, sampler = Secrets(size=N_RECORDS), records_sampler()
     study = optuna.create_study(sampler=sampler)
     for losses in (own.vector(), hostile.VECTOR_FAILS[way](own.told())):
@@ -197,10 +181,10 @@ def test_errors_of_tell_private_hold_no_data(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", [w for w in FAILS["rewards"][1] if "conversion" not in w])
-def test_what_a_user_function_raises_is_withheld(way: str) -> None:
+def test_what_a_user_function_raises_is_withheld(way):
     own, ran = Secrets(), []
 
-    def who(trial: Any) -> Any:
+    def who(trial):
         told = own.told(trial)
         returned = FAILS["rewards"][1][way](told)
         raise ValueError(f"{returned!r} {told.text}")
@@ -216,7 +200,7 @@ def test_what_a_user_function_raises_is_withheld(way: str) -> None:
 @pytest.mark.parametrize(
     "returned", [lambda told: told.y, hostile.Shown, lambda told: [told.y, told.y]]
 )
-def test_a_user_that_is_none_is_not_quoted(returned: Callable[[Told], Any]) -> None:
+def test_a_user_that_is_none_is_not_quoted(returned):
     own = Secrets()
     private = ldp_objective(
         objective_of(own, {}), epsilon=1.0, bound=1.0, user_id=lambda t: returned(own.told(t))
@@ -225,7 +209,7 @@ def test_a_user_that_is_none_is_not_quoted(returned: Callable[[Told], Any]) -> N
     assert own.scanner.hits(str(error).encode()) == []
 
 
-def test_a_user_whose_budget_is_used_up_is_in_no_frame() -> None:
+def test_a_user_whose_budget_is_used_up_is_in_no_frame():
     own = Secrets()
     private = ldp_objective(
         lambda trial: 0.5, epsilon=1.0, bound=1.0, user_id=lambda trial: own.user, user_budget=1.0
@@ -239,11 +223,11 @@ def test_a_user_whose_budget_is_used_up_is_in_no_frame() -> None:
 class _Name(str):
     __slots__ = ()
 
-    def __repr__(self) -> str:
+    def __repr__(self):
         raise ValueError(f"no name {self!s}")
 
 
-def test_a_name_that_cannot_be_shown_is_withheld() -> None:
+def test_a_name_that_cannot_be_shown_is_withheld():
     own = Secrets()
     private = ldp_objective(
         objective_of(own, {}), epsilon=1.0, bound=1.0, user_id=lambda trial: _Name(own.token)
@@ -252,13 +236,13 @@ def test_a_name_that_cannot_be_shown_is_withheld() -> None:
     assert error is None or own.scanner.hits(str(error).encode()) == []
 
 
-def test_the_number_of_values_is_not_told() -> None:
+def test_the_number_of_values_is_not_told():
     private = ldp_objective(lambda trial: np.zeros(7312), epsilon=1.0, bound=1.0)
     error = raised(lambda: private(optuna.create_study().ask()), ValueError)
     assert "7312" not in str(error)
 
 
-def test_what_the_curator_refuses_quotes_no_row() -> None:
+def test_what_the_curator_refuses_quotes_no_row():
     own = Rows()
     curator = own.curator(None)
     assert own.scanner.hits(f"{raised(lambda: own.curator(None, bounds=[]))}".encode()) == []
@@ -269,7 +253,7 @@ def test_what_the_curator_refuses_quotes_no_row() -> None:
         assert own.scanner.hits(f"{error} {error!r}".encode()) == []
 
 
-def test_samplers_pickle_public_numbers_only() -> None:
+def test_samplers_pickle_public_numbers_only():
     own = Rows()
     table = own.curator(None).release()
     sampler = POGPUCBSampler(table, seed=0)
@@ -285,7 +269,7 @@ def test_samplers_pickle_public_numbers_only() -> None:
 KINDS = [KeyboardInterrupt, SystemExit, MemoryError, RuntimeError, Odd]
 
 
-INSIDE: dict[str, list[tuple[Any, str]]] = {
+INSIDE = {
     "records": [(Session, "_charge"), (Session, "_draw"), (Transaction, "release"),
                 (Transaction, "append")],
     "rewards": [(RewardSession, "_charge"), (LocalMechanism, "randomize"),
@@ -294,7 +278,7 @@ INSIDE: dict[str, list[tuple[Any, str]]] = {
 }  # fmt: skip
 """Where the engine fails while it holds the data, by system."""
 
-BESIDE: list[tuple[Any, str]] = [
+BESIDE = [
     (optuna.trial.Trial, "set_user_attr"), (LocalObjective, "_worst"),
     (LocalObjective, "guarantee"), (LocalObjective, "_marker"),
 ]  # fmt: skip
@@ -311,13 +295,11 @@ FAILING = [
 @pytest.mark.parametrize(
     ("system", "owner", "place", "kind"), FAILING, ids=lambda one: getattr(one, "__name__", one)
 )
-def test_errors_while_data_are_held_hold_none_of_them(
-    system: str, owner: Any, place: str, kind: type[BaseException], monkeypatch: Any
-) -> None:
+def test_errors_while_data_are_held_hold_none_of_them(system, owner, place, kind, monkeypatch):
     """Also an interrupt that arrives while the engine holds a vector."""
     own, inside = secrets_of(system), (owner, place) in INSIDE[system]
 
-    def fails(*args: Any, **kwargs: Any) -> Any:
+    def fails(*args, **kwargs):
         raise kind(repr(own.values) if inside else "database is locked")
 
     sampler, private = FAILS[system][0](own, {})
@@ -334,11 +316,11 @@ def test_errors_while_data_are_held_hold_none_of_them(
 
 
 @pytest.mark.filterwarnings("always")
-def test_a_failing_vault_quotes_no_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_vault_quotes_no_losses(tmp_path, monkeypatch):
     evidence, own = Evidence(tmp_path), Secrets(size=N_RECORDS)
     evidence.of(own)
 
-    def collides(self: Session, tx: Any, query: Any, scale: float) -> None:
+    def collides(self, tx, query, scale):
         tx.put_losses("0", own.vector())
         tx.charge(Charge(query.kind, query.key, query.mu, query.sensitivity, scale))
         tx.put_losses("0", own.vector())
@@ -357,7 +339,7 @@ def test_a_failing_vault_quotes_no_losses(tmp_path: Path, monkeypatch: pytest.Mo
     assert [evidence.hits(sink) for sink in ("log", "console", "vault")] == [[], [], []]
 
 
-def test_a_failing_vault_quotes_no_reward(tmp_path: Path) -> None:
+def test_a_failing_vault_quotes_no_reward(tmp_path):
     evidence, own = Evidence(tmp_path), Secrets()
     evidence.of(own)
     private = ldp_objective(
@@ -385,7 +367,7 @@ REFUSE = (
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*:optuna.exceptions.ExperimentalWarning")
-def test_errors_that_the_server_raises_quote_nobody(tmp_path: Path) -> None:
+def test_errors_that_the_server_raises_quote_nobody(tmp_path):
     """Neither their text nor their tracebacks' variables, beside what the caller itself sent."""
     evidence = Evidence(tmp_path)
     server, agents = make_federation(evidence)
@@ -416,7 +398,7 @@ def test_errors_that_the_server_raises_quote_nobody(tmp_path: Path) -> None:
             assert exception_leaks(error, agent.own.scanner) == []
 
 
-def test_an_invitation_is_in_no_text() -> None:
+def test_an_invitation_is_in_no_text():
     """It is a secret too: whoever has it speaks for its agent."""
     server = FederatedServer(federation_config(1), space=Space({"x": Float(0.0, 1.0)}))
     server.listen()
@@ -448,10 +430,10 @@ class _Reward(float):
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_raw_reward_is_gone_after_the_call(fails: bool) -> None:
-    watched: list[weakref.ref[Any]] = []
+def test_the_raw_reward_is_gone_after_the_call(fails):
+    watched = []
 
-    def objective(trial: Any) -> float:
+    def objective(trial):
         reward = _Reward(0.7312345678912345)
         watched.append(weakref.ref(reward))
         trial.suggest_float("x", 0, 1)
@@ -469,17 +451,17 @@ def test_the_raw_reward_is_gone_after_the_call(fails: bool) -> None:
     assert watched[0]() is None
 
 
-def test_nothing_is_attached_before_the_release(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_attached_before_the_release(monkeypatch):
     """What the study holds while the objective runs, and while the release is drawn."""
     own, seen = Secrets(), []
     study = optuna.create_study()
     randomize = LocalMechanism.randomize
 
-    def watched(self: LocalMechanism, y: float, noise: Any, worst: float) -> float:
+    def watched(self, y, noise, worst):
         seen.append(pickle.dumps((study.trials, study.user_attrs)))
         return randomize(self, y, noise, worst)
 
-    def objective(trial: Any) -> float:
+    def objective(trial):
         y = own.told(trial).y
         seen.append(pickle.dumps((study.trials, study.user_attrs)))
         return float(y)

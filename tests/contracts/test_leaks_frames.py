@@ -4,17 +4,12 @@ A frame knows the one that called it (``f_back``), and lives as long as anybody 
 exception: a traceback that was cut leads to all that was cut off.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
-import optuna
 import pytest
 from scipy.stats import uniform
 from sklearn.pipeline import make_pipeline
@@ -30,6 +25,7 @@ from tests.raytune_searchers.hosts import evaluate
 from tests.sklearn_search.problems import Telling, halves
 
 pytestmark = [
+    pytest.mark.usefixtures("quiet"),
     pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:ray.*"),
     pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning"),
 ]
@@ -39,51 +35,43 @@ OWN = ("privbo_plugins", "optuna_samplers", "raytune_searchers", "sklearn_search
 N = 40
 
 
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
-    yield
-    optuna.logging.set_verbosity(verbosity)
-
-
 # What an exception leads to ---------------------------------------------------------------------
 
 
-def _running() -> set[int]:
+def _running():
     """Frames that go on whatever becomes of the exception: a test's, which knows the secret."""
     found = set()
     for frame in sys._current_frames().values():
-        now: types.FrameType | None = frame
+        now = frame
         while now is not None:
             found.add(id(now))
             now = now.f_back
     return found
 
 
-def _of_error(error: BaseException) -> Iterator[Any]:
+def _of_error(error):
     yield from (error.__traceback__, error.__context__, error.__cause__, error.args)
     yield from (vars(error), getattr(error, "exceptions", ()))
 
 
-def _of_frame(frame: types.FrameType) -> Iterator[Any]:
+def _of_frame(frame):
     callers = frame.f_code is caught.__code__ or frame.f_globals["__name__"] == hosts.__name__
     if not callers:  # who hold what they call with, and stand for a user and for Tune
         yield from (frame.f_back, dict(frame.f_locals))
 
 
-def _of_function(function: types.FunctionType) -> Iterator[Any]:
+def _of_function(function):
     if function.__module__.partition(".")[0] in OWN:  # a user's knows its own data
         yield from (cell.cell_contents for cell in function.__closure__ or ())
 
 
-def _of_object(thing: Any) -> Iterator[Any]:
+def _of_object(thing):
     if type(thing).__module__.partition(".")[0] in OWN:
         yield getattr(thing, "__dict__", None)
         yield from (getattr(thing, name, None) for name in getattr(thing, "__slots__", ()))
 
 
-_BENEATH: dict[Any, Callable[[Any], Any]] = {
+_BENEATH = {
     BaseException: _of_error,
     types.TracebackType: lambda trace: (trace.tb_frame, trace.tb_next),
     types.FrameType: _of_frame,
@@ -97,15 +85,15 @@ _BENEATH: dict[Any, Callable[[Any], Any]] = {
 """What one thing holds, by its kind."""
 
 
-def _beneath(thing: Any) -> Iterator[Any]:
+def _beneath(thing):
     kind = next(kind for kind in _BENEATH if isinstance(thing, kind))
     yield from _BENEATH[kind](thing)
 
 
-def frames_with(error: BaseException, secret: np.ndarray) -> list[str]:
+def frames_with(error, secret):
     """Where a number of a secret can be reached from an exception."""
     numbers, seen = set(secret.ravel().tolist()), _running()
-    open_: list[tuple[Any, str]] = [(error, "error")]
+    open_ = [(error, "error")]
     kept, found = [], []
     while open_:
         thing, where = open_.pop()
@@ -126,7 +114,7 @@ def frames_with(error: BaseException, secret: np.ndarray) -> list[str]:
     return found
 
 
-def caught(call: Callable[[], Any]) -> BaseException:
+def caught(call):
     try:
         call()
     except BaseException as error:
@@ -134,13 +122,13 @@ def caught(call: Callable[[], Any]) -> BaseException:
     raise AssertionError("Nothing was raised.")
 
 
-def test_control_a_frame_that_was_cut_off_is_found() -> None:
+def test_control_a_frame_that_was_cut_off_is_found():
     secret = np.array([0.7182818284590452])
 
-    def outer(losses: np.ndarray) -> None:
+    def outer(losses):
         inner()
 
-    def inner() -> None:
+    def inner():
         raise ValueError
 
     error = caught(lambda: outer(secret))
@@ -153,40 +141,40 @@ def test_control_a_frame_that_was_cut_off_is_found() -> None:
 # Optuna -----------------------------------------------------------------------------------------
 
 
-def raising(secret: np.ndarray) -> Any:
+def raising(secret):
     raise ValueError(f"at {secret!r}", secret)
 
 
-def in_a_context(secret: np.ndarray) -> Any:
+def in_a_context(secret):
     try:
         raising(secret)
     except ValueError as error:
         raise KeyError(*secret) from error
 
 
-def unusable(secret: np.ndarray) -> Any:
+def unusable(secret):
     return {"losses": secret}
 
 
-def good(secret: np.ndarray) -> Any:
+def good(secret):
     return secret if secret.size > 1 else float(secret[0])
 
 
-WAYS: dict[str, Callable[[np.ndarray], Any]] = {
+WAYS = {
     "raises": raising, "raises from another": in_a_context, "returns something else": unusable,
     "fails while it is stored": good,
 }  # fmt: skip
 
 
-def _secret(n: int = N) -> np.ndarray:
+def _secret(n=N):
     return np.random.default_rng(7).uniform(0.2, 0.8, n)
 
 
-def _failing(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def _failing(way, monkeypatch):
     """Storing fails, after the private value has come into the engine."""
     if way == "fails while it is stored":
 
-        def fails(*_: Any, **__: Any) -> Any:
+        def fails(*_, **__):
             raise VaultError("The vault is gone.")
 
         for name in ("finish", "release", "takes_token"):
@@ -195,13 +183,11 @@ def _failing(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("system", ON_STUDIES)
 @pytest.mark.parametrize("way", WAYS)
-def test_what_leaves_a_study_leads_to_no_secret(
-    system: str, way: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_leaves_a_study_leads_to_no_secret(system, way, monkeypatch):
     hosted = ON_STUDIES[system]()
     secret = _secret(1 if np.ndim(hosted.outcome(0.5)) == 0 else N)
 
-    def objective(trial: Any) -> Any:
+    def objective(trial):
         trial.suggest_float("x", 0, 1)
         return WAYS[way](secret)
 
@@ -212,9 +198,7 @@ def test_what_leaves_a_study_leads_to_no_secret(
 
 @pytest.mark.parametrize("system", ["records", "any sampler"])
 @pytest.mark.parametrize("way", ["returns something else", "fails while it is stored"])
-def test_what_leaves_a_loop_of_ask_and_tell_leads_to_no_secret(
-    system: str, way: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_leaves_a_loop_of_ask_and_tell_leads_to_no_secret(system, way, monkeypatch):
     hosted, secret = ON_STUDIES[system](), _secret()
     study = hosted.study()
     if system == "records":
@@ -235,13 +219,11 @@ def test_what_leaves_a_loop_of_ask_and_tell_leads_to_no_secret(
 @pytest.mark.parametrize("bound", [False, True], ids=["closed over", "with_parameters"])
 @pytest.mark.parametrize("system", ["records", "rewards", "duets"])
 @pytest.mark.usefixtures("local_hosts")
-def test_what_leaves_a_trainable_leads_to_no_secret(
-    system: str, bound: bool, way: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    run: Any = begin(system, "ray", tmp_path)
+def test_what_leaves_a_trainable_leads_to_no_secret(system, bound, way, monkeypatch, tmp_path):
+    run = begin(system, "ray", tmp_path)
     search, secret = run.search, _secret(N if run.system.size else 1)
 
-    def trainable(config: dict[str, Any], data: Any = secret) -> Any:
+    def trainable(config, data=secret):
         return WAYS[way](data)
 
     private = search.private(trainable, **run.system.named)
@@ -260,7 +242,7 @@ def test_what_leaves_a_trainable_leads_to_no_secret(
 class Deep(Telling):
     """Fails while it is fitted, in functions of its own and with a cause."""
 
-    def fit(self, X: Any, y: Any) -> Any:
+    def fit(self, X, y):
         try:
             return super().fit(X, y)
         except ValueError as error:
@@ -279,14 +261,12 @@ class Deep(Telling):
     ],
     ids=["fit", "fit with a cause", "a pipeline's fit", "predict"],
 )
-def test_what_leaves_a_search_leads_to_no_validation_record(
-    estimator: Any, kind: type[Exception], n_jobs: int, given: bool
-) -> None:
+def test_what_leaves_a_search_leads_to_no_validation_record(estimator, kind, n_jobs, given):
     rng = np.random.default_rng(5)
     X, y = rng.uniform(0.1, 0.9, size=(N, 3)), np.arange(N) % 2
     train, valid = halves(N)
     name = "deep__a" if hasattr(estimator, "steps") else "a"
-    settings: dict[str, Any] = {"mu": 1, "n_trials": 4, "n_jobs": n_jobs}
+    settings = {"mu": 1, "n_trials": 4, "n_jobs": n_jobs}
     search = PrivateSearch(estimator, {name: uniform(0, 1)}, **settings)
 
     if given:
@@ -301,12 +281,12 @@ def test_what_leaves_a_search_leads_to_no_validation_record(
 class Refitted(Deep):
     """Fails when it is fitted to what was found."""
 
-    def fit(self, X: Any, y: Any) -> Any:
+    def fit(self, X, y):
         self.fails = sys._getframe(2).f_code.co_name == "_keep"
         return super().fit(X, y)
 
 
-def test_what_leaves_the_last_fit_leads_to_no_validation_record() -> None:
+def test_what_leaves_the_last_fit_leads_to_no_validation_record():
     rng = np.random.default_rng(5)
     X, y = rng.uniform(0.1, 0.9, size=(N, 3)), np.arange(N) % 2
     search = PrivateSearch(Refitted(), {"a": uniform(0, 1)}, mu=1, n_trials=8)
@@ -315,7 +295,7 @@ def test_what_leaves_the_last_fit_leads_to_no_validation_record() -> None:
     assert frames_with(error, X[halves(N)[1]]) == []
 
 
-def test_what_the_estimator_raised_keeps_its_own_frames() -> None:
+def test_what_the_estimator_raised_keeps_its_own_frames():
     rng = np.random.default_rng(5)
     X, y = rng.uniform(0.1, 0.9, size=(N, 3)), np.arange(N) % 2
     search = PrivateSearch(Deep(fails=True), {"a": uniform(0, 1)}, mu=1, n_trials=4)

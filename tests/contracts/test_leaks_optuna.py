@@ -4,13 +4,9 @@ What others receive of an agent is noisy sums, and of a user a noisy reward: the
 exact values in them; how much noise there is, is for the audits to say.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
-from tests.leaks.evidence import SINKS, Evidence
+from tests.leaks.evidence import SINKS
 from tests.systems import SYSTEMS
 
 SILENT = {"records": {"messages"}, "federation, turns": {"console"}}
@@ -21,15 +17,9 @@ QUIET = {"warnings", "vault", "messages", "report", "dashboard"}
 samplers write a report and publish."""
 
 
-def cells(kind: str) -> list[Any]:
+def cells(kind):
     return [
-        pytest.param(
-            system,
-            kind,
-            name,
-            sink,
-            id=f"{system}-{name}-{sink}",
-        )
+        pytest.param(system, kind, name, sink, id=f"{system}-{name}-{sink}")
         for system, row in SYSTEMS.items()
         for name in getattr(row, kind)
         for sink in SINKS
@@ -39,9 +29,7 @@ def cells(kind: str) -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("system", "kind", "name", "sink"), cells("runs"))
-def test_no_secret_reaches_a_sink(
-    system: str, kind: str, name: str, sink: str, left: Evidence
-) -> None:
+def test_no_secret_reaches_a_sink(system, kind, name, sink, left):
     assert any(left.blobs[sink].values()) or sink in QUIET
     assert left.hits(sink) == []
     assert left.payloads(sink) == []
@@ -49,9 +37,7 @@ def test_no_secret_reaches_a_sink(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("system", "kind", "name", "sink"), cells("careless"))
-def test_control_what_is_careless_is_found_in_each_sink(
-    system: str, kind: str, name: str, sink: str, left: Evidence
-) -> None:
+def test_control_what_is_careless_is_found_in_each_sink(system, kind, name, sink, left):
     hits = left.hits(sink)
     assert left.expected[sink]
     assert [want for want in left.expected[sink] if not any(want in hit for hit in hits)] == []

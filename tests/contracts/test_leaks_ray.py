@@ -16,7 +16,6 @@ import struct
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -64,7 +63,7 @@ LONG = "-" + 160 * "v"
 # What is scanned ------------------------------------------------------------------------------
 
 
-def _parts(y: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+def _parts(y):
     """Neighbours from every part of a vector, its ends included."""
     for start in {0, 60, max(len(y) - 8, 0), *range(2**13 - 4, len(y) - 8, 2**13)}:
         if len(y) > start:
@@ -74,10 +73,10 @@ def _parts(y: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
 class Wanted:
     """Every number that a run made, and every name; each as "owner: name or losses i ..."."""
 
-    def __init__(self, secret: Path, public: list[float]) -> None:
+    def __init__(self, secret, public):
         self.scanner = Scanner()
-        self.scalars: dict[bytes, tuple[str, float]] = {}
-        self.made: dict[str, int] = {}
+        self.scalars = {}
+        self.made = {}
         key = (secret / "key").read_bytes()
         self.scanner.add_text(ADDRESS, token(key, "vault"))
         for line in (secret / "made").read_text().splitlines():
@@ -99,7 +98,7 @@ class Wanted:
             if scalar in self.scalars and self.scalars[scalar][1] not in public:
                 del self.scalars[scalar]
 
-    def _add(self, name: str, y: np.ndarray) -> None:
+    def _add(self, name, y):
         mean = float(np.mean(y))
         for start, part in _parts(y):
             self.scanner.add_vector(f"{name} from {start} of {len(y)}", part)
@@ -107,14 +106,14 @@ class Wanted:
         for value in (mean, *(float(v) for _, part in _parts(y) for v in part)):
             self.scalars[FIRST_SCALAR + struct.pack("<f", value)] = f"{name}, scalar", value
 
-    def hits(self, name: str, blob: bytes) -> list[str]:
+    def hits(self, name, blob):
         found = self.scanner.hits(blob)
         if "tfevents" in name:
             found += [secret for scalar, (secret, _) in self.scalars.items() if scalar in blob]
         return found
 
 
-def _files(root: Path) -> Iterator[tuple[str, bytes]]:
+def _files(root):
     for folder, _, names in os.walk(root):
         for name in names:
             path = Path(folder) / name
@@ -122,7 +121,7 @@ def _files(root: Path) -> Iterator[tuple[str, bytes]]:
                 yield str(path.relative_to(root)), path.read_bytes()
 
 
-def _shm_files(known: set[Path]) -> Iterator[tuple[str, bytes]]:
+def _shm_files(known):
     for path in set(Path("/dev/shm").iterdir()) - known:
         try:
             if path.is_file() and path.stat().st_size < 2**28:
@@ -131,7 +130,7 @@ def _shm_files(known: set[Path]) -> Iterator[tuple[str, bytes]]:
             continue
 
 
-def _by_chance(name: str, hit: str) -> bool:
+def _by_chance(name, hit):
     """Whether a careless run's own file holds a short form of somebody else's number.
 
     Such files are full of numbers, many of them with six digits: about one run in a hundred shows
@@ -161,24 +160,24 @@ class Left:
     made: dict[str, int] = field(default_factory=dict)
     kept: dict[str, Any] = field(default_factory=dict)
 
-    def scan(self, when: str, wanted: Wanted, blobs: Iterator[tuple[str, bytes]]) -> None:
+    def scan(self, when, wanted, blobs):
         for name, blob in blobs:
             self.sizes[f"{when}/{name}"] = len(blob)
             if found := [hit for hit in wanted.hits(name, blob) if not _by_chance(name, hit)]:
                 self.hits[f"{when}/{name}"] = found
 
-    def where(self, owner: str, *parts: str) -> dict[str, list[str]]:
+    def where(self, owner, *parts):
         """What was found of an owner's secrets where all these parts are in the name."""
         named = [name for name in self.hits if all(part in name for part in parts)]
         found = {n: [h for h in self.hits[n] if h.startswith(owner)] for n in named}
         return {name: hits for name, hits in found.items() if hits}
 
-    def seen(self, *parts: str) -> bool:
+    def seen(self, *parts):
         """Whether an artefact with these parts in its name was scanned and is not empty."""
         return any(n > 0 and all(p in name for p in parts) for name, n in self.sizes.items())
 
 
-def _wait_for(path: Path, process: subprocess.Popen[Any], log: Path) -> None:
+def _wait_for(path, process, log):
     for _ in range(6000):
         if path.exists() and path.read_text().endswith("}"):
             return
@@ -189,7 +188,7 @@ def _wait_for(path: Path, process: subprocess.Popen[Any], log: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
+def left(tmp_path_factory):
     """Runs the driver and scans what it leaves, while its Ray lives and after its end."""
     secret, run = tmp_path_factory.mktemp("secret"), Left()
     root = Path(tempfile.mkdtemp(prefix="lk", dir="/tmp"))  # short: sockets lie in it
@@ -210,14 +209,9 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
     environment.pop("RAY_ADDRESS", None)
     with (root / "stdout").open("w") as out, (root / "stderr").open("w") as err:
         process = script(
-            "tests.leaks.ray_runs:main",
-            {"root": str(root)},
-            cwd=REPOSITORY,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=out,
-            stderr=err,
-        )
+            "tests.leaks.ray_runs:main", {"root": str(root)}, cwd=REPOSITORY, env=environment,
+            stdin=subprocess.PIPE, stdout=out, stderr=err,
+        )  # fmt: skip
     try:
         _wait_for(root / "facts.json", process, root / "stderr")
         run.facts = json.loads((root / "facts.json").read_text())
@@ -281,14 +275,14 @@ SHARED = {
 SINKS = OF_SYSTEM | SHARED
 
 
-def parts_of(sink: str, experiment: str) -> list[str]:
+def parts_of(sink, experiment):
     return [part.format(experiment) for part in SINKS[sink]]
 
 
 @pytest.mark.parametrize("when", ["alive", "after"])
 @pytest.mark.parametrize("sink", SINKS)
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_no_secret_reaches_a_sink(system: str, sink: str, when: str, left: Left) -> None:
+def test_no_secret_reaches_a_sink(system, sink, when, left):
     nothing_failed = system == "rows" and sink in {"error.txt", "error.pkl", "exceptions"}
     if when == "alive" and not nothing_failed:
         assert left.seen("alive/", *parts_of(sink, system))
@@ -297,11 +291,11 @@ def test_no_secret_reaches_a_sink(system: str, sink: str, when: str, left: Left)
 
 
 @pytest.mark.parametrize("when", ["alive", "after"])
-def test_the_vaults_address_is_nowhere(when: str, left: Left) -> None:
+def test_the_vaults_address_is_nowhere(when, left):
     assert left.where(ADDRESS, f"{when}/") == {}
 
 
-def test_nobody_but_the_careless_is_found_at_all(left: Left) -> None:
+def test_nobody_but_the_careless_is_found_at_all(left):
     owners = {hit.partition(":")[0] for hits in left.hits.values() for hit in hits}
     assert owners == {f"control {system}" for system in SYSTEMS}
 
@@ -309,23 +303,11 @@ def test_nobody_but_the_careless_is_found_at_all(left: Left) -> None:
 # Controls ---------------------------------------------------------------------------------------
 
 EVERYBODY = (
-    "result.json",
-    "progress.csv",
-    "TensorBoard",
-    "experiment state",
-    "error.txt",
-    "error.pkl",
-    "Ray's copies of results",
-    "pickled results",
-    "dataframe of results",
-    "shown results",
-    "exceptions",
-    "pickled exceptions",
-    "logs of workers, stdout",
-    "logs of workers, stderr",
-    "stdout",
-    "stderr",
-)
+    "result.json", "progress.csv", "TensorBoard", "experiment state", "error.txt", "error.pkl",
+    "Ray's copies of results", "pickled results", "dataframe of results", "shown results",
+    "exceptions", "pickled exceptions", "logs of workers, stdout", "logs of workers, stderr",
+    "stdout", "stderr",
+)  # fmt: skip
 """Where every careless run leaks, alive and after the shutdown alike."""
 
 CARELESS = [
@@ -338,17 +320,15 @@ CARELESS = [
 
 @pytest.mark.parametrize("when", ["alive", "after"])
 @pytest.mark.parametrize(("system", "sink"), CARELESS)
-def test_control_a_careless_run_is_found_in_each_sink(
-    system: str, sink: str, when: str, left: Left
-) -> None:
+def test_control_a_careless_run_is_found_in_each_sink(system, sink, when, left):
     experiment = f"control {system}"
     assert left.where(experiment, f"{when}/", *parts_of(sink, experiment))
 
 
-def test_control_each_form_of_a_vector_is_found(left: Left) -> None:
+def test_control_each_form_of_a_vector_is_found(left):
     """In shared memory, as the hex of its pickle, as a mean, and as a TensorBoard scalar."""
 
-    def found(form: str, *parts: str) -> bool:
+    def found(form, *parts):
         hits = left.where("control records", *parts).values()
         return any(re.search(form, hit) for found in hits for hit in found)
 
@@ -363,8 +343,8 @@ def test_control_each_form_of_a_vector_is_found(left: Left) -> None:
 
 @pytest.mark.parametrize("steps", [0, 1])
 def test_control_a_release_beside_the_mean_is_allowed_as_a_scalar_and_the_mean_is_not(
-    steps: int, tmp_path: Path
-) -> None:
+    steps, tmp_path
+):
     key = os.urandom(32)
     (tmp_path / "key").write_bytes(key)
     row = {"owner": "records", "call": "one", "n": 9}
@@ -381,7 +361,7 @@ def test_control_a_release_beside_the_mean_is_allowed_as_a_scalar_and_the_mean_i
 # What ran ---------------------------------------------------------------------------------------
 
 
-def test_experiments_ran_and_failed_as_they_should(left: Left) -> None:
+def test_experiments_ran_and_failed_as_they_should(left):
     facts = left.facts
     trials = {name: (known["trials"], known["errors"]) for name, known in facts.items()}
     alone = len(ALONE["records"])
@@ -400,13 +380,11 @@ def test_experiments_ran_and_failed_as_they_should(left: Left) -> None:
         "control rows": (3, 1),
     }
     told = {name: known["protected"] for name, known in facts.items() if "protected" in known}
-    assert {name for name, protected in told.items() if not protected} == {
-        "control rewards",
-    }
+    assert {name for name, protected in told.items() if not protected} == {"control rewards"}
     assert [facts[n]["plays"] for n in ("rewards wild", "rewards plain", "duets")] == [2, 2, 3]
 
 
-def test_every_way_was_gone(left: Left) -> None:
+def test_every_way_was_gone(left):
     retried = 1
     alone = len(ALONE["records"])
     assert left.made["records"] == 7 + 3 + retried + 2 * (len(VECTOR_FAILS) + 2) + alone
@@ -418,7 +396,7 @@ def test_every_way_was_gone(left: Left) -> None:
     assert left.made["federation bodo"] == TRIALS
 
 
-def test_losses_of_released_steps_are_gone_from_the_vault(left: Left) -> None:
+def test_losses_of_released_steps_are_gone_from_the_vault(left):
     assert left.facts["records big"]["held"] == []
     assert left.facts["records big"]["charges"] > 0
     assert left.vaults["vault"] == []
@@ -426,7 +404,7 @@ def test_losses_of_released_steps_are_gone_from_the_vault(left: Left) -> None:
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_an_agents_database_holds_its_own_trials_and_nobody_elses(agent: str, left: Left) -> None:
+def test_an_agents_database_holds_its_own_trials_and_nobody_elses(agent, left):
     owners = {hit.partition(":")[0] for hit in left.vaults[f"{agent}.db"]}
     assert owners == {f"federation {agent}"}
     config, value = left.kept[agent]
@@ -434,7 +412,7 @@ def test_an_agents_database_holds_its_own_trials_and_nobody_elses(agent: str, le
     assert 0.1 < value < 1.0
 
 
-def test_short_forms_count_everywhere_but_in_a_careless_runs_own_files() -> None:
+def test_short_forms_count_everywhere_but_in_a_careless_runs_own_files():
     short, whole = "rewards: losses 14 from 0 of 4[3] as 6 digits", "rewards: name 1 as text bytes"
     assert _by_chance("experiments/control records/trial/progress.csv", short)
     assert not _by_chance("experiments/control records/trial/progress.csv", whole)

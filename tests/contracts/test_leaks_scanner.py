@@ -1,14 +1,10 @@
 """Controls of the scanner: it finds every encoding, at every offset, and nothing else."""
 
-from __future__ import annotations
-
 import base64
 import json
 import pickle
 import secrets
 import struct
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +12,7 @@ import pytest
 from tests.leaks import Scanner, exception_leaks, number_forms, pair_forms, text_forms
 from tests.leaks.secrets import Secrets
 
-VECTOR: dict[str, Callable[[np.ndarray], bytes]] = {
+VECTOR = {
     "json list": lambda v: json.dumps(v.tolist()).encode(),
     "numpy repr": lambda v: repr(v).encode(),
     "float32 numpy repr": lambda v: repr(v.astype(np.float32)).encode(),
@@ -33,7 +29,7 @@ VECTOR: dict[str, Callable[[np.ndarray], bytes]] = {
     "bytes of the mean": lambda v: np.array(v.mean(), dtype=">f8").tobytes(),
 }
 
-NUMBER: dict[str, Callable[[float], bytes]] = {
+NUMBER = {
     "repr": lambda y: repr(y).encode(),
     "12 digits": lambda y: f"{y:.12g} ".encode(),
     "8 digits": lambda y: f"{y:.8g} ".encode(),
@@ -54,7 +50,7 @@ NUMBER: dict[str, Callable[[float], bytes]] = {
     "decimal float32": lambda y: str(np.float32(y)).encode(),
 }
 
-REWARD: dict[str, Callable[[float], bytes]] = {
+REWARD = {
     "negative": lambda y: repr(-y).encode(),
     "negative bytes": lambda y: struct.pack(">d", -y),
     "float32 as a double <": lambda y: struct.pack("<d", np.float32(y)),
@@ -65,19 +61,19 @@ REWARD: dict[str, Callable[[float], bytes]] = {
 """What only rewards are searched for as."""
 
 
-def _found_at_every_offset(scanner: Scanner, blob: bytes) -> bool:
+def _found_at_every_offset(scanner, blob):
     noise = secrets.token_bytes(2000)
     return all(scanner.hits(before * b"\xfe" + b" " + blob + b" " + noise) for before in range(9))
 
 
 @pytest.mark.parametrize("encode", VECTOR.values(), ids=VECTOR.keys())
-def test_each_encoding_of_a_vector_is_found(encode: Callable[[np.ndarray], bytes]) -> None:
+def test_each_encoding_of_a_vector_is_found(encode):
     own = Secrets(size=24, seed=1)
     assert _found_at_every_offset(own.scanner, encode(own.vector()))
 
 
 @pytest.mark.parametrize("encode", NUMBER.values(), ids=NUMBER.keys())
-def test_each_encoding_of_a_number_is_found(encode: Callable[[float], bytes]) -> None:
+def test_each_encoding_of_a_number_is_found(encode):
     one, many = Secrets(seed=1), Secrets(size=24, seed=1)
     assert _found_at_every_offset(one.scanner, encode(one.reward()))
     assert _found_at_every_offset(many.scanner, encode(float(many.vector()[3])))
@@ -85,7 +81,7 @@ def test_each_encoding_of_a_number_is_found(encode: Callable[[float], bytes]) ->
 
 
 @pytest.mark.parametrize("encode", REWARD.values(), ids=REWARD.keys())
-def test_each_encoding_of_a_reward_is_found(encode: Callable[[float], bytes]) -> None:
+def test_each_encoding_of_a_reward_is_found(encode):
     own = Secrets(seed=1)
     assert _found_at_every_offset(own.scanner, encode(own.reward()))
 
@@ -101,13 +97,13 @@ def test_each_encoding_of_a_reward_is_found(encode: Callable[[float], bytes]) ->
         pickle.dumps,
     ],
 )
-def test_each_encoding_of_an_agents_vector_is_found(encode: Any, length: float) -> None:
+def test_each_encoding_of_an_agents_vector_is_found(encode, length):
     own, vector = Secrets(), np.random.default_rng(0).normal(size=20) * length
     own.add_raw("vector", vector)
     assert len(own.scanner.hits(encode(vector))) >= 20
 
 
-def test_every_pattern_is_found_at_every_offset() -> None:
+def test_every_pattern_is_found_at_every_offset():
     first, second = np.random.default_rng().uniform(0.11, 0.99, 2)
     patterns = [*number_forms(float(first)), *pair_forms(first, second), *text_forms("p-8c1f00e9")]
     scanner = Scanner()
@@ -120,7 +116,7 @@ def test_every_pattern_is_found_at_every_offset() -> None:
                 assert any(encoding in hit for hit in hits), encoding
 
 
-def test_nothing_is_found_in_unrelated_bytes_and_numbers() -> None:
+def test_nothing_is_found_in_unrelated_bytes_and_numbers():
     """Two megabytes against 2000 patterns: the chance of any false hit is below 1e-4."""
     scanner = Scanner()
     assert scanner.hits(secrets.token_bytes(1000)) == []
@@ -130,7 +126,7 @@ def test_nothing_is_found_in_unrelated_bytes_and_numbers() -> None:
     assert scanner.hits(text.encode()) == []
 
 
-def test_what_a_public_number_shares_is_no_hit_but_the_rest_is() -> None:
+def test_what_a_public_number_shares_is_no_hit_but_the_rest_is():
     scanner = Scanner()
     scanner.add_number("x", 0.123456789012345)
     scanner.allow([0.123456700000001])
@@ -139,7 +135,7 @@ def test_what_a_public_number_shares_is_no_hit_but_the_rest_is() -> None:
     assert scanner.hits(b"[0.123456789012345]")
 
 
-def test_shortened_digits_inside_a_longer_number_are_no_hit() -> None:
+def test_shortened_digits_inside_a_longer_number_are_no_hit():
     scanner = Scanner()
     scanner.add_number("x", 0.123456789012345)
     assert scanner.hits(b"[0.123457]")
@@ -147,28 +143,28 @@ def test_shortened_digits_inside_a_longer_number_are_no_hit() -> None:
     assert not scanner.hits(b"[10.123457]")
 
 
-def test_exceptions_are_searched_with_what_they_hold_and_came_from() -> None:
+def test_exceptions_are_searched_with_what_they_hold_and_came_from():
     own = Secrets()
     y = own.reward()
 
-    def caught(call: Callable[[], Any]) -> BaseException:
+    def caught(call):
         try:
             call()
         except Exception as error:
             return error
         raise AssertionError
 
-    def quotes() -> None:
+    def quotes():
         try:
             raise ValueError(f"{own.token} {y!r}")
         except ValueError as error:
             raise RuntimeError("hidden") from error
 
-    def holds() -> None:
+    def holds():
         kept = y
         raise ValueError("something else" if kept else "")
 
-    def groups() -> None:
+    def groups():
         raise ExceptionGroup("hidden", [KeyError(y)])
 
     for call, where in ((quotes, "exception"), (holds, "holds"), (groups, "exception")):

@@ -1,13 +1,9 @@
 """What is left of raw losses in the vault's file, and of single numbers in small artefacts."""
 
-from __future__ import annotations
-
 import pickle
 import struct
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import optuna
@@ -33,32 +29,26 @@ from tests.systems import (
 )
 from tests.worker import CONTEXT
 
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
-    yield
-    optuna.logging.set_verbosity(verbosity)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @pytest.fixture
-def evidence(tmp_path: Path) -> Evidence:
+def evidence(tmp_path):
     return Evidence(tmp_path)
 
 
-def in_vault(evidence: Evidence) -> list[str]:
+def in_vault(evidence):
     evidence.add_vault()
     return evidence.hits("vault")
 
 
 @pytest.mark.parametrize("n", [2, 3, 24, 900])
-def test_the_vault_file_holds_no_loss_after_each_released_step(n: int, evidence: Evidence) -> None:
+def test_the_vault_file_holds_no_loss_after_each_released_step(n, evidence):
     """And, as the control, the losses of the batch under way are found."""
     own, seen = evidence.of(Secrets(size=n)), {"held": 0, "empty": 0}
     sampler = records_sampler(mu=2000.0, n_steps=4, batch_size=3, vault=evidence.vault)
 
-    def look(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
+    def look(study, trial):
         held = bool(session_of(sampler, study).run.held_losses())
         seen["held" if held else "empty"] += 1
         assert bool(in_vault(evidence)) == held
@@ -69,39 +59,34 @@ def test_the_vault_file_holds_no_loss_after_each_released_step(n: int, evidence:
     assert seen["empty"] >= 6
 
 
-@pytest.mark.parametrize("memory", [3, -1])
-def test_purge_empties_the_vault_file(memory: int, evidence: Evidence) -> None:
+@pytest.mark.parametrize(
+    ("settings", "trials", "held"),
+    [({"memory": 3, "n_steps": 3, "mu": 50.0}, 5, 3),
+     ({"memory": -1, "n_steps": 3, "mu": 50.0}, 5, 3), ({"batch_size": 3}, 4, 2)],
+    ids=["three steps", "all steps", "in the middle of a batch"],
+)  # fmt: skip
+def test_purge_empties_the_vault_file(settings, trials, held, evidence):
     own = evidence.of(Secrets(size=24))
-    sampler = records_sampler(mu=50.0, memory=memory, vault=evidence.vault, n_steps=3)
+    sampler = records_sampler(vault=evidence.vault, **settings)
     study = optuna.create_study(sampler=sampler)
-    study.optimize(sampler.private(objective_of(own, {})), n_trials=5)
-    assert len(session_of(sampler, study).run.held_losses()) == 3
+    study.optimize(sampler.private(objective_of(own, {})), n_trials=trials)
+    assert len(session_of(sampler, study).run.held_losses()) == held
     assert in_vault(evidence)
     sampler.purge(study)
     assert session_of(sampler, study).run.held_losses() == []
     assert in_vault(evidence) == []
-    assert sampler.guarantee(study).n_releases == 6
-
-
-def test_purge_in_the_middle_of_a_batch_empties_the_vault_file(evidence: Evidence) -> None:
-    own = evidence.of(Secrets(size=24))
-    sampler = records_sampler(batch_size=3, vault=evidence.vault)
-    study = optuna.create_study(sampler=sampler)
-    study.optimize(sampler.private(objective_of(own, {})), n_trials=4)
-    assert in_vault(evidence)
-    sampler.purge(study)
-    assert in_vault(evidence) == []
+    assert sampler.guarantee(study).n_releases == trials + (held == 3)
 
 
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 9))]
 )
-def test_deleted_losses_of_any_size_leave_no_remnant(seed: int, evidence: Evidence) -> None:
+def test_deleted_losses_of_any_size_leave_no_remnant(seed, evidence):
     """Rows of many sizes, deleted in random order, so that pages are split and merged."""
     rng = np.random.default_rng(seed)
     own = evidence.of(Secrets(size=24, seed=seed))
     vault = open_vault(evidence.vault)
-    alive: list[str] = []
+    alive = []
     for i in range(150):
         size = int(rng.choice([1, 2, 5, 13, 40, 90, 200, 420]))
         vector = rng.uniform(0.11, 0.99, size)
@@ -120,7 +105,7 @@ def test_deleted_losses_of_any_size_leave_no_remnant(seed: int, evidence: Eviden
     assert in_vault(evidence) == []
 
 
-def test_the_vault_file_and_the_study_file_may_not_be_the_same(tmp_path: Path) -> None:
+def test_the_vault_file_and_the_study_file_may_not_be_the_same(tmp_path):
     """Otherwise raw losses would lie in the storage that dashboards read."""
     own, url = Secrets(size=24), f"sqlite:///{tmp_path}/study.db"
     sampler = records_sampler(batch_size=3, vault=url)
@@ -134,7 +119,7 @@ def test_the_vault_file_and_the_study_file_may_not_be_the_same(tmp_path: Path) -
 # Single numbers ---------------------------------------------------------------------------------
 
 
-def float32_of(rewards: list[float], data: bytes) -> list[float]:
+def float32_of(rewards, data):
     """Rewards whose four bytes, in either order, stand between others as one float32 would.
 
     Four bytes turn up by chance, in one of 4e9 places: this is for blobs up to some 200 kB.
@@ -142,7 +127,7 @@ def float32_of(rewards: list[float], data: bytes) -> list[float]:
     return [y for y in rewards if any(struct.pack(f"{order}f", y) in data for order in "<>")]
 
 
-def test_small_artefacts_hold_no_single_float32(tmp_path: Path) -> None:
+def test_small_artefacts_hold_no_single_float32(tmp_path):
     evidence = Evidence(tmp_path, "journal")
     own = evidence.of(Secrets(seed=13))
     private = ldp_objective(
@@ -162,7 +147,7 @@ def test_small_artefacts_hold_no_single_float32(tmp_path: Path) -> None:
     assert float32_of(own.values, leaky) == own.values
 
 
-def test_control_a_pickled_closure_is_found_out() -> None:
+def test_control_a_pickled_closure_is_found_out():
     cloudpickle = pytest.importorskip("cloudpickle")
     own = Secrets()
     kept = own.reward()
@@ -174,7 +159,7 @@ def test_control_a_pickled_closure_is_found_out() -> None:
 
 
 @pytest.mark.slow
-def test_a_server_in_a_process_of_its_own_keeps_nothing(tmp_path: Path) -> None:
+def test_a_server_in_a_process_of_its_own_keeps_nothing(tmp_path):
     """Here memories are apart: the server's files, log and streams, and what agents receive."""
     with tempfile.TemporaryDirectory(prefix="fed-") as name:  # short: a socket lies in it
         folder, evidence = Path(name), Evidence(tmp_path)
@@ -208,10 +193,10 @@ def test_a_server_in_a_process_of_its_own_keeps_nothing(tmp_path: Path) -> None:
         assert any(h.startswith(agent.own.home) for h in evidence.hits("storage", at_home=True))
 
 
-def _check_errors(agents: list[Agent]) -> None:
+def _check_errors(agents):
     """What the server tells an agent that asks for something wrong."""
     for agent in agents:
-        link: Any = agent.link.link
+        link = agent.link.link
         errors = [
             raised(lambda x=link: DPFTSDESampler(x, search_space=OTHER), SpaceChangedError),
             raised(lambda x=link: x.submit(np.ones(3)), ValueError),

@@ -7,8 +7,6 @@ import re
 import traceback
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import optuna
 import pytest
@@ -75,12 +73,12 @@ class Mistake:
     released: int | None = 0
 
 
-def case(name: str, told: Any, says: str, *program: str, released: int | None = 0) -> Mistake:
+def case(name, told, says, *program, released=0):
     """One row of the table; patterns are separated by bars."""
     return Mistake(name, program, told, tuple(says.split(" | ")), released)
 
 
-def returning(name: str, told: Any, says: str, returned: str, released: int = 0) -> Mistake:
+def returning(name, told, says, returned, released=0):
     """An objective that returns what it should not."""
     line = f"study.optimize(sampler.private(lambda t: {returned}), n_trials=2)"
     return case(name, told, says, LOSSES, line, released=released)
@@ -103,6 +101,8 @@ OF_LOSSES = [
               "float('Jane Doe') if one(t) else 0"),
     returning("no suggestion", ValueError, "nothing to tune | no parameter | suggest_float",
               "records"),
+    returning("a constant alone", ValueError, "nothing to tune | no parameter | suggest_float",
+              "records - t.suggest_float('x', 0.5, 0.5)"),
     returning("a report", PrivacyError, "closed | trial.report | public=True.*leave it out",
               "t.report(losses(t).mean(), 0)"),
     returning("another range later", SpaceChangedError, "fixed | 'x' | same ranges",
@@ -165,6 +165,14 @@ AT_ONCE = [
     ("no budget", ValueError, "how much privacy | mu=1", "DPGIBOSampler()"),
     ("no mu", ValueError, "mu must be | got 0 | number in", "DPGIBOSampler(mu=0)"),
     ("a text", ValueError, "mu must be | got '1' | number in", "DPGIBOSampler(mu='1')"),
+    ("two budgets", ValueError, "say the same thing",
+     "DPGIBOSampler(mu=1, epsilon=1, delta=1e-5)"),
+    ("mu and a delta", ValueError, "say the same thing", "DPGIBOSampler(mu=1, delta=1e-5)"),
+    ("no epsilon", ValueError, "epsilon= is missing", "DPGIBOSampler(delta=1e-5)"),
+    ("epsilon as a text", ValueError, "epsilon must be | got '1'",
+     "DPGIBOSampler(epsilon='1', delta=1e-5)"),
+    ("an endless epsilon", ValueError, "epsilon must be a finite",
+     "DPGIBOSampler(epsilon=np.inf, delta=0.1)"),
     ("no delta", ValueError, "delta= is missing | epsilon= | delta=1e-5",
      "DPGIBOSampler(epsilon=1)"),
     ("delta 0", ValueError, r"delta must be | got 0 | \(0, 1\)",
@@ -186,7 +194,7 @@ AT_ONCE = [
     ("no number of trials", TypeError, "missing | n_trials", "private_objective(losses, mu=1)"),
 ]  # fmt: skip
 
-OF_OTHERS: dict[str, list[tuple[str, Any, str, str]]] = {
+OF_OTHERS = {
     REWARDS: [
         ("epsilon as a list", ValueError, "must be a number | a list",
          "ldp_objective(one, epsilon=[1], value_range=(0, 1))"),
@@ -264,21 +272,19 @@ MISTAKES = [
 _MOST_SENTENCES = 3
 
 
-def test_there_are_many() -> None:
+def test_there_are_many():
     assert len(MISTAKES) >= 55
     assert len({mistake.name for mistake in MISTAKES}) > 55
 
 
 @pytest.mark.usefixtures("local_hosts")
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda m: m.name)
-def test_a_mistake_is_told_at_the_users_line_with_its_fix(
-    mistake: Mistake, tmp_path: Path, monkeypatch: Any, caplog: Any
-) -> None:
+def test_a_mistake_is_told_at_the_users_line_with_its_fix(mistake, tmp_path, monkeypatch, caplog):
     source = BEGINNING + "\n".join(mistake.program) + "\n"
     path = tmp_path / "users.py"
     path.write_text(source)
     monkeypatch.chdir(tmp_path)
-    own: dict[str, Any] = {"__name__": "__main__"}
+    own = {"__name__": "__main__"}
     error = None
     optuna.logging.enable_propagation()
     with warnings.catch_warnings(record=True) as caught, caplog.at_level("WARNING", "optuna"):

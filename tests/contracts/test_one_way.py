@@ -26,10 +26,9 @@ import functools
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
 
 import numpy as np
 import optuna
@@ -60,14 +59,11 @@ HOST = ("raytune_searchers/hosts/base.py", "Host.call")
 SECRET = 0.71234567890123
 """The number that is followed."""
 
-Place = tuple[str, str]
-"""A file and a function in it."""
-
 
 # Tracing ----------------------------------------------------------------------------------------
 
 
-def numbers_in(held: Any, depth: int = 4) -> Iterator[float]:
+def numbers_in(held, depth=4):
     """The numbers that a value is or contains; of objects, what a dataclass or a closure has."""
     if isinstance(held, float | np.floating):
         yield float(held)
@@ -78,7 +74,7 @@ def numbers_in(held: Any, depth: int = 4) -> Iterator[float]:
             yield from numbers_in(part, depth - 1)
 
 
-def _parts(held: Any) -> Any:
+def _parts(held):
     if type(held).__name__ == "_Probe":  # of reports on Ray: who looks into it has let it through
         return ()
     if isinstance(held, list | tuple):
@@ -94,13 +90,13 @@ def _parts(held: Any) -> Any:
 
 
 @functools.cache
-def _file_of_ours(file: str) -> str | None:
+def _file_of_ours(file):
     path = Path(file)
     inside = path.relative_to(ROOT) if path.is_relative_to(ROOT) else Path("elsewhere")
     return inside.as_posix() if inside.parts[0] in PACKAGES else None
 
 
-def place_of(frame: types.FrameType | None) -> Place | None:
+def place_of(frame):
     """The function of ours that a frame is of; None for any other."""
     file = None if frame is None else _file_of_ours(frame.f_code.co_filename)
     if frame is None or file is None:
@@ -108,7 +104,7 @@ def place_of(frame: types.FrameType | None) -> Place | None:
     return file, frame.f_code.co_qualname.partition(".<locals>")[0]
 
 
-def caller_of(frame: types.FrameType) -> Place | None:
+def caller_of(frame):
     """The innermost function of ours that a call comes from; None if a user's code is between."""
     outer = frame.f_back
     while outer is not None and place_of(outer) is None:
@@ -122,10 +118,10 @@ def caller_of(frame: types.FrameType) -> Place | None:
 class Trace:
     """Functions that ran with the numbers that they held, and calls from the engine to a host."""
 
-    held: dict[Place, set[float]] = field(default_factory=dict)
-    climbs: set[tuple[Place, Place]] = field(default_factory=set)
+    held: dict = field(default_factory=dict)
+    climbs: set = field(default_factory=set)
 
-    def __call__(self, frame: types.FrameType, event: str, result: Any) -> None:
+    def __call__(self, frame, event, result):
         place = place_of(frame) if event in ("call", "return") else None
         if place is None:
             return
@@ -137,7 +133,7 @@ class Trace:
         if caller is not None and caller[0].startswith(ENGINE) and caller != HANDED_OVER:
             self.climbs.add((caller, place))
 
-    def holding(self, number: float) -> set[Place]:
+    def holding(self, number):
         """Functions that held a number."""
         return {place for place, found in self.held.items() if number in found}
 
@@ -149,17 +145,14 @@ class Processes:
     traces: list[Trace] = field(default_factory=lambda: [Trace(), Trace(), Trace()])
     depth: int = 0
 
-    def __call__(self, frame: types.FrameType, event: str, result: Any) -> None:
+    def __call__(self, frame, event, result):
         at_host = frame.f_code.co_name == "call" and place_of(frame) == HOST
         self.depth += at_host and event == "call"
         self.traces[self.depth](frame, event, result)
         self.depth -= at_host and event == "return"
 
 
-T = TypeVar("T", Trace, Processes)
-
-
-def traced(act: Callable[[], Any], trace: T) -> tuple[T, Any]:
+def traced(act, trace):
     """What an act has run, and its result."""
     sys.setprofile(trace)
     try:
@@ -171,7 +164,6 @@ def traced(act: Callable[[], Any], trace: T) -> tuple[T, Any]:
 # Scenes -----------------------------------------------------------------------------------------
 
 
-Act = Callable[[], float]
 """Runs one private trial; returns the secret that was followed."""
 
 
@@ -186,67 +178,62 @@ class Way:
         ran: Functions that run at all.
     """
 
-    scene: Callable[[], Act]
+    scene: Callable
     holding: int
     files: int
     ran: int
 
 
-def _vector(trial: Any) -> Any:
+def _vector(trial):
     losses = (trial.suggest_float("x", 0, 1) - np.linspace(0.4, 0.9, 500)) ** 2
     losses[3] = SECRET
     return losses
 
 
-def _answer(trial: Any) -> float:
+def _answer(trial):
     trial.suggest_float("x", 0, 1)
     return SECRET
 
 
-def _in_a_study(sampler: Any, private: Any) -> Act:
+def _in_a_study(sampler, private):
     study = optuna.create_study(sampler=sampler)
     study.optimize(private, n_trials=5)
     trial = study.ask()
 
-    def act() -> float:
+    def act():
         study.tell(trial, private(trial))
         return SECRET
 
     return act
 
 
-def losses() -> Act:
+def losses():
     sampler = DPGIBOSampler(mu=1, seed=0)
     return _in_a_study(sampler, sampler.private(_vector))
 
 
-def means() -> Act:
+def means():
     return _in_a_study(None, private_objective(_vector, mu=1, n_trials=30))
 
 
-def rewards() -> Act:
+def rewards():
     sampler = LDPGPUCBSampler(1.0, value_range=(0, 1), seed=0)
     return _in_a_study(sampler, sampler.private(_answer))
 
 
-def any_rewards() -> Act:
+def any_rewards():
     return _in_a_study(None, ldp_objective(_answer, epsilon=1.0, value_range=(0, 1)))
 
 
-def _curator() -> Curator:
+def _curator():
     X = np.random.default_rng(0).uniform(18, 90, size=(12, 1))
     return Curator(
-        X,
-        epsilon=4.0,
-        delta=1e-6,
-        bounds=[(18, 90)],
-        outcomes=lambda row: SECRET,
-        outcome_epsilon=1.0,
-        outcome_range=(0.0, 1.0),
-    )
+        X, epsilon=4.0, delta=1e-6, bounds=[(18, 90)], outcomes=lambda row: SECRET,
+        outcome_epsilon=1.0, outcome_range=(0.0, 1.0),
+    )  # fmt: skip
 
 
-def answers() -> Act:
+def answers():
     curator = _curator()
     study = optuna.create_study(sampler=POGPUCBSampler(curator.release(), seed=0))
     for _ in range(3):
@@ -254,26 +241,26 @@ def answers() -> Act:
         answer_trials(study, curator)
     study.ask().suggest_int("row", 0, 11)
 
-    def act() -> float:
+    def act():
         assert answer_trials(study, curator) == 1
         return SECRET
 
     return act
 
 
-def vectors() -> Act:
+def vectors():
     server = FederatedServer(FederationConfig(n_agents=1, epsilon=4.0, n_rounds=3, n_startup=2))
     link, sent = server.connect(0), list[float]()
     submit = link.submit
 
-    def submitted(message: Any) -> Any:
+    def submitted(message):
         sent.append(float(message[0]))
         return submit(message)
 
-    link.submit = submitted  # type: ignore[method-assign]
+    link.submit = submitted
     study = optuna.create_study(sampler=DPFTSDESampler(link, seed=0))
 
-    def act() -> float:
+    def act():
         study.optimize(lambda trial: trial.suggest_float("x", 0, 1) ** 2, n_trials=1)
         return sent[-1] if sent else 0.0
 
@@ -296,7 +283,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_a_secret_goes_one_way(name: str) -> None:
+def test_a_secret_goes_one_way(name):
     way = WAYS[name]
     trace, secret = traced(way.scene(), Trace())
     holding = trace.holding(secret)
@@ -310,7 +297,7 @@ def test_a_secret_goes_one_way(name: str) -> None:
 # On Ray -----------------------------------------------------------------------------------------
 
 
-def _on_ray(search: Any, trainable: Any, *, space: bool = True) -> Act:
+def _on_ray(search, trainable, *, space=True):
     """The last of some trials, with what its search asks next."""
     from ray import tune
 
@@ -321,9 +308,8 @@ def _on_ray(search: Any, trainable: Any, *, space: bool = True) -> Act:
     for number in range(3):
         run_trial(search, trainable, f"t{number}")
 
-    def act() -> float:
+    def act():
         done = run_trial(search, trainable, "last")
-        assert done is not None
         assert done.error is None
         return SECRET
 
@@ -333,28 +319,28 @@ def _on_ray(search: Any, trainable: Any, *, space: bool = True) -> Act:
 class _Vector:
     """A trial's config, where an objective of Optuna's would ask for a number."""
 
-    def __init__(self, config: dict[str, float]) -> None:
+    def __init__(self, config):
         self._config = config
 
-    def suggest_float(self, name: str, *_: float) -> float:
+    def suggest_float(self, name, *_):
         return self._config[name]
 
 
-def losses_on_ray() -> Act:
+def losses_on_ray():
     from raytune_searchers import DPGIBOSearch
 
     search = DPGIBOSearch(mu=1, metric="loss", mode="min", seed=0)
     return _on_ray(search, search.private(lambda config: _vector(_Vector(config))))
 
 
-def rewards_on_ray() -> Act:
+def rewards_on_ray():
     from raytune_searchers import LDPGPUCBSearch
 
     search = LDPGPUCBSearch(1.0, value_range=(0, 1), metric="reward", mode="max", seed=0)
     return _on_ray(search, search.private(lambda config: _answer(_Vector(config))))
 
 
-def answers_on_ray() -> Act:
+def answers_on_ray():
     from raytune_searchers import POGPUCBSearch, answering
 
     asked = answering(_curator)
@@ -364,7 +350,7 @@ def answers_on_ray() -> Act:
     return act
 
 
-def vectors_on_ray() -> Act:
+def vectors_on_ray():
     from ray import tune
 
     from raytune_searchers import DPFTSDESearch
@@ -376,16 +362,16 @@ def vectors_on_ray() -> Act:
     )  # fmt: skip
     sent, submit = list[float](), ServerLink.submit
 
-    def submitted(link: ServerLink, message: Any) -> Any:
+    def submitted(link, message):
         sent.append(float(message[0]))
         return submit(link, message)
 
-    ServerLink.submit = submitted  # type: ignore[method-assign]
+    ServerLink.submit = submitted
     act = _on_ray(search, search.private(lambda agent, config: config["x"]), space=False)
 
-    def followed() -> float:
+    def followed():
         act()
-        ServerLink.submit = submit  # type: ignore[method-assign]
+        ServerLink.submit = submit
         return sent[-1]
 
     return followed
@@ -401,7 +387,7 @@ RAY_WAYS = {
 
 
 @pytest.mark.parametrize("name", RAY_WAYS)
-def test_a_secret_goes_one_way_on_ray(name: str, local_hosts: Any) -> None:
+def test_a_secret_goes_one_way_on_ray(name, local_hosts):
     scene, allowed = RAY_WAYS[name]
     found, secret = traced(scene(), Processes())
     held = [trace.holding(secret) for trace in found.traces]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
-from optuna.samplers import BaseSampler
 from optuna.testing.pytest_samplers import (
     BasicSamplerTestCase,
     RelativeSamplerTestCase,
@@ -30,7 +27,7 @@ from optuna_samplers import (
 from tests.sixth import SixthConfig
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore::privbo_plugins.errors.PrivacyWarning",  # the suite's objectives return plain floats
+    "ignore::privbo_plugins.errors.PrivacyWarning"  # the suite's objectives return plain floats
 )
 
 
@@ -38,7 +35,7 @@ class TestDPGIBOSampler(BasicSamplerTestCase, RelativeSamplerTestCase, SingleOnl
     """111 tests that every sampler of one objective must pass."""
 
     @pytest.fixture
-    def sampler(self) -> Callable[[], BaseSampler]:
+    def sampler(self):
         return lambda: DPGIBOSampler(mu=1)
 
 
@@ -48,7 +45,7 @@ class TestSamplerFromOutside(
     """An algorithm that the product has never heard of."""
 
     @pytest.fixture
-    def sampler(self) -> Callable[[], BaseSampler]:
+    def sampler(self):
         return lambda: PrivateSampler(SixthConfig(1.0, 20))
 
 
@@ -58,7 +55,7 @@ class _RewardSamplerTestCase(
     cls: type
 
     @pytest.fixture
-    def sampler(self) -> Callable[[], BaseSampler]:
+    def sampler(self):
         return lambda: self.cls(1.0, bound=1.0)
 
 
@@ -84,7 +81,7 @@ class TestDUETSSampler(BasicSamplerTestCase, RelativeSamplerTestCase, SingleOnly
     """Two agents without privacy, as they come."""
 
     @pytest.fixture
-    def sampler(self) -> Callable[[], BaseSampler]:
+    def sampler(self):
         return lambda: DUETSSampler(2)
 
 
@@ -94,7 +91,7 @@ class TestDPFTSDESampler(BasicSamplerTestCase, RelativeSamplerTestCase, SingleOn
     pytestmark = pytest.mark.filterwarnings("ignore:The parameters that all trials")
 
     @pytest.fixture
-    def sampler(self) -> Callable[[], BaseSampler]:
+    def sampler(self):
         config = FederationConfig(n_agents=1, z=2.0, n_rounds=2, n_startup=2, n_features=4)
         return lambda: DPFTSDESampler(FederatedServer(config).connect(0))
 
@@ -103,12 +100,12 @@ class TestPOGPUCBSampler(BasicSamplerTestCase, RelativeSamplerTestCase, SingleOn
     """Objectives without a row: every parameter is drawn at random."""
 
     @pytest.fixture
-    def sampler(self) -> Callable[[], BaseSampler]:
+    def sampler(self):
         Z = np.random.default_rng(0).normal(size=(7, 2))
         return lambda: POGPUCBSampler(Z, noise_sd=0.1)
 
 
-def test_every_sampler_is_put_through_the_suite() -> None:
+def test_every_sampler_is_put_through_the_suite():
     """The general one runs what comes from outside."""
     suites = {name for name in globals() if name.startswith("Test")}
     offered = {name for name in optuna_samplers.__all__ if name.endswith("Sampler")}

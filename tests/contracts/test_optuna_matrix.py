@@ -1,12 +1,7 @@
 """Each cell of docs/optuna-matrix.md, run."""
 
-from __future__ import annotations
-
 import functools
 import warnings
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import optuna
@@ -24,7 +19,7 @@ from tests.contracts.optuna_subjects import SUBJECTS, Ground, Records
 
 
 @pytest.fixture(scope="module", autouse=True)
-def claims_are_composed_once() -> Iterator[None]:
+def claims_are_composed_once():
     """What each table of a curator costs, which takes a second to find out, is always the same."""
     known = functools.cache(compose_epsilon)
     with pytest.MonkeyPatch.context() as patch:
@@ -32,7 +27,7 @@ def claims_are_composed_once() -> Iterator[None]:
         yield
 
 
-def _cells() -> list[Any]:
+def _cells():
     return [
         pytest.param(row, system, marks=_marks(row, system), id=f"{row.name}-{system}")
         for row in matrix.ROWS
@@ -44,33 +39,29 @@ FIRST, EVERY = "DP-GIBO", ("`optimize`", "`add_trial`", "`RDBStorage`, SQLite")
 """The system of which all rows are in every run, and the rows that are for all systems."""
 
 
-def _marks(row: matrix.Row, system: str) -> list[Any]:
+def _marks(row, system):
     marks = [] if system == FIRST or row.name in EVERY else [pytest.mark.soak]
     return [*marks, pytest.mark.slow] if row.slow else marks
 
 
 @pytest.mark.parametrize(("row", "system"), _cells())
-def test_what_the_page_says_of_optuna_is_so(
-    row: matrix.Row, system: str, tmp_path: Path, empty_study: Path, request: Any
-) -> None:
+def test_what_the_page_says_of_optuna_is_so(row, system, tmp_path, empty_study, request):
     given = matrix.Given(empty_study, lambda: request.getfixturevalue("postgres_database"))
     assert matrix.outcome(row, system, tmp_path, given) == row.outcome(system)
 
 
-def test_the_page_shows_the_table_as_it_is() -> None:
+def test_the_page_shows_the_table_as_it_is():
     pages.check(matrix.MODULE, matrix.PAGE, matrix.table())
 
 
 class Bare(Records):
     """DP-GIBO whose objective nobody has wrapped."""
 
-    def private(self, plain: Any) -> Any:
+    def private(self, plain):
         return lambda trial: float(np.mean(plain(trial)))
 
 
-def test_a_run_that_leaks_is_no_cell_that_works(
-    tmp_path: Path, empty_study: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_leaks_is_no_cell_that_works(tmp_path, empty_study, monkeypatch):
     monkeypatch.setitem(SUBJECTS, Records.name, Bare)
     given = matrix.Given(empty_study, str)
     row = next(row for row in matrix.ROWS if row.name == "`MaxTrialsCallback`")
@@ -85,7 +76,7 @@ def test_a_run_that_leaks_is_no_cell_that_works(
         cell.nothing_leaked()
 
 
-def _folder(root: Path) -> Path:
+def _folder(root):
     folder = root / "second"
     folder.mkdir()
     return folder
@@ -94,16 +85,14 @@ def _folder(root: Path) -> Path:
 # What rows have brought to light ----------------------------------------------------------------
 
 
-def test_a_model_that_tunes_itself_privately_may_be_scored_by_optunasearchcv(
-    tmp_path: Path,
-) -> None:
+def test_a_model_that_tunes_itself_privately_may_be_scored_by_optunasearchcv(tmp_path):
     pytest.importorskip("optuna_integration", reason="optuna-integration is not installed")
     sklearn = pytest.importorskip("sklearn.linear_model", reason="scikit-learn is not installed")
     subject = Records(Ground(tmp_path))
     inner = optuna.create_study(sampler=subject.sampler)
 
-    class Tuned(sklearn.Ridge):  # type: ignore[misc, name-defined]
-        def fit(self, X: Any, y: Any) -> Any:
+    class Tuned(sklearn.Ridge):
+        def fit(self, X, y):
             inner.optimize(subject.objective(), n_trials=1)
             return super().fit(X, y)
 
@@ -131,17 +120,15 @@ def test_a_model_that_tunes_itself_privately_may_be_scored_by_optunasearchcv(
     ids=["study", "storage", "relative_params"],
 )
 def test_what_is_closed_to_a_private_objective_says_what_to_do_instead(
-    write: Any, fix: str, system: str, tmp_path: Path
-) -> None:
+    write, fix, system, tmp_path
+):
     subject = SUBJECTS[system](Ground(tmp_path))
     study = optuna.create_study(sampler=subject.sampler)
     with pytest.raises(PrivacyError, match=fix):
         study.optimize(subject.objective(write), n_trials=1)
 
 
-def test_a_sampler_of_optunas_that_serves_one_study_only_is_named_as_a_cause(
-    tmp_path: Path,
-) -> None:
+def test_a_sampler_of_optunas_that_serves_one_study_only_is_named_as_a_cause(tmp_path):
     subject = SUBJECTS["ldp_objective, TPE"](Ground(tmp_path))
     private = subject.objective()
     first = optuna.create_study(sampler=subject.sampler)
@@ -155,9 +142,7 @@ def test_a_sampler_of_optunas_that_serves_one_study_only_is_named_as_a_cause(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("system", ["DP-GIBO", "LDP GP-UCB"])
-def test_a_vault_in_the_database_behind_a_proxy_is_refused(
-    system: str, tmp_path: Path, empty_study: Path
-) -> None:
+def test_a_vault_in_the_database_behind_a_proxy_is_refused(system, tmp_path, empty_study):
     pytest.importorskip("grpc", reason="grpcio is not installed (the dev extra)")
     cell = matrix.Cell(SUBJECTS[system], tmp_path, matrix.Given(empty_study, str))
     cell.ground.vault = cell.file()

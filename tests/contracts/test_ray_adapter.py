@@ -1,10 +1,6 @@
 """Every check of the conformance suite, for our searcher and for Tune's OptunaSearch."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +8,7 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 pytest.importorskip("optuna", reason="Optuna is not installed (the optuna extra)")
 
 from tests.contracts import conformance, pages
-from tests.contracts.conformance import CHECKS, Check, Subject
+from tests.contracts.conformance import CHECKS
 from tests.inside import end_forgotten_hosts
 
 pytestmark = [
@@ -38,7 +34,7 @@ WITH_A_LEDGER = [
 """Of these, what a search on rewards does with its ledger."""
 
 
-def documented() -> dict[str, dict[str, str]]:
+def documented():
     """Outcomes that the page tells, by the check's name and the search's."""
     text = conformance.PAGE.read_text().split(pages.begin(conformance.MODULE))[1]
     alike, _, rest = text.split(pages.END)[0].strip().partition("\n\n")
@@ -55,7 +51,7 @@ def documented() -> dict[str, dict[str, str]]:
     return told
 
 
-def outcomes(subject: Subject, checks: list[Check], folder: Path) -> dict[str, str]:
+def outcomes(subject, checks, folder):
     """What came of each check, every one in a folder of its own."""
     found = {}
     for number, check in enumerate(checks):
@@ -70,14 +66,14 @@ ALL = [*conformance.documented(), *map(conformance.rewards, conformance.REWARDS[
 
 
 @pytest.mark.parametrize("subject", ALL, ids=lambda one: one.name)
-def test_the_table_says_what_a_search_does(subject: Subject, tmp_path: Path) -> None:
+def test_the_table_says_what_a_search_does(subject, tmp_path):
     rows, of_rewards = documented(), conformance.REWARDS[0].__name__
     expected = {name: row.get(subject.name, row[of_rewards]) for name, row in rows.items()}
     expected |= {name: f"not applicable: {why}" for name, why in subject.exempt.items()}
     assert outcomes(subject, CHECKS, tmp_path) == expected
 
 
-IN_FILES: dict[str, tuple[Callable[[str], Subject], list[Check]]] = {
+IN_FILES = {
     "DPGIBOSearch": (conformance.dp_gibo, DURABLE),
     "LDPGPUCBSearch": (
         lambda url: conformance.rewards(conformance.REWARDS[0], 100.0, url),
@@ -88,7 +84,7 @@ IN_FILES: dict[str, tuple[Callable[[str], Subject], list[Check]]] = {
 
 
 @pytest.mark.parametrize("name", IN_FILES)
-def test_a_search_with_a_vault_in_a_file_conforms(name: str, tmp_path: Path) -> None:
+def test_a_search_with_a_vault_in_a_file_conforms(name, tmp_path):
     make, checks = IN_FILES[name]
     for number, check in enumerate(checks):
         (place := tmp_path / str(number)).mkdir()
@@ -96,7 +92,7 @@ def test_a_search_with_a_vault_in_a_file_conforms(name: str, tmp_path: Path) -> 
         assert conformance.outcome(check, subject, place) == "yes", check.name
 
 
-def test_the_table_lists_every_check_and_claims_what_is_tested() -> None:
+def test_the_table_lists_every_check_and_claims_what_is_tested():
     rows = documented()
     assert sorted(rows) == sorted(NAMES)
     assert {row["DPGIBOSearch"] for row in rows.values()} == {"yes"}
@@ -106,7 +102,7 @@ def test_the_table_lists_every_check_and_claims_what_is_tested() -> None:
     assert len(set(NAMES)) == len(NAMES)
 
 
-def test_a_search_is_read_from_the_folder_of_an_experiment(tmp_path: Path) -> None:
+def test_a_search_is_read_from_the_folder_of_an_experiment(tmp_path):
     subject = conformance.dp_gibo(f"sqlite:///{tmp_path / 'vault.db'}")
     search = conformance.on(subject)
     config = search.suggest("1")

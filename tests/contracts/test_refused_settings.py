@@ -1,10 +1,6 @@
 """Settings out of range are refused by name before anything is made, on every host."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +15,7 @@ from privbo_plugins.errors import VaultError
 from tests.raytune_searchers.federated_scenes import make_search
 from tests.raytune_searchers.runs import LINE
 
-GIVEN: dict[str, dict[str, Any]] = {
+GIVEN = {
     "DPGIBO": {"mu": 1.0},
     "LDPGPUCB": {"epsilon": 1.0, "value_range": (0, 1)},
     "DUETS": {"n_agents": 2, "discretisation": 64},
@@ -27,7 +23,7 @@ GIVEN: dict[str, dict[str, Any]] = {
 }
 """What is right of each system."""
 
-BOTH: dict[str, list[tuple[dict[str, Any], str]]] = {
+BOTH = {
     "DPGIBO": [
         *[({"mu": mu}, "mu must be a number in") for mu in
           (0, -1, math.nan, -math.inf, 1e-170, 1e155, "1", True, [1])],
@@ -102,7 +98,7 @@ BOTH: dict[str, list[tuple[dict[str, Any], str]]] = {
 }  # fmt: skip
 """What is wrong, and what is said, where both hosts take the same settings."""
 
-OF_TUNE: list[tuple[str, dict[str, Any], str]] = [
+OF_TUNE = [
     ("DPGIBO", {"metric": ["a", "b"]}, "one metric"),
     ("DPGIBO", {"mode": ["min", "max"]}, "one metric"),
     ("DPGIBO", {"mode": "minimise"}, "'min' or 'max', got 'minimise'"),
@@ -129,7 +125,7 @@ OF_TUNE: list[tuple[str, dict[str, Any], str]] = [
        [{"row": 1}, {"row": 1}], {"row": 1})],
 ]  # fmt: skip
 
-WRAPPED: dict[str, tuple[Callable[..., Any], Any, list[tuple[dict[str, Any], str]]]] = {
+WRAPPED = {
     "ldp_objective": (optuna_samplers.ldp_objective, abs, []),
     "ldp_trainable": (raytune_searchers.ldp_trainable, lambda config: 0.5, [
         ({"metric": None}, "metric and a mode"),
@@ -142,7 +138,7 @@ WRAPPED: dict[str, tuple[Callable[..., Any], Any, list[tuple[dict[str, Any], str
         ({"user_id": 1 << 70_000}, "at most 1000"),
     ]),
 }  # fmt: skip
-OF_REWARDS: list[tuple[dict[str, Any], str]] = [
+OF_REWARDS = [
     ({"epsilon": 0.0}, "epsilon"),
     ({"epsilon": math.inf}, "epsilon"),
     ({"bound": 1.0}, "one of them"),
@@ -152,7 +148,7 @@ OF_REWARDS: list[tuple[dict[str, Any], str]] = [
       for budget in (0.5, math.nan, -1.0)],
 ]  # fmt: skip
 
-FEDERATIONS: list[tuple[dict[str, Any], str]] = [
+FEDERATIONS = [
     ({"hosts": 0}, "hosts must be 'agent' or a number"),
     ({"hosts": "one"}, "hosts must be 'agent' or a number"),
     ({"log_to": "/nowhere/{agent}"}, "log_to= needs"),
@@ -171,7 +167,7 @@ FEDERATIONS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def refused(call: Callable[[], Any], said: str) -> None:
+def refused(call, said):
     """A call ends with an error that quotes no password."""
     with pytest.raises((ValueError, TypeError, VaultError), match=said) as raised:
         call()
@@ -184,9 +180,7 @@ def refused(call: Callable[[], Any], said: str) -> None:
     [(system, *case) for system, cases in BOTH.items() for case in cases], ids=str,
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
-def test_both_hosts_refuse_a_setting_out_of_range(
-    system: str, settings: dict[str, Any], said: str
-) -> None:
+def test_both_hosts_refuse_a_setting_out_of_range(system, settings, said):
     for package, kind in ((optuna_samplers, "Sampler"), (raytune_searchers, "Search")):
         make = getattr(package, f"{system}{kind}")
         own = {"metric": "loss", "mode": "min"} if kind == "Search" else {}
@@ -195,9 +189,7 @@ def test_both_hosts_refuse_a_setting_out_of_range(
 
 @pytest.mark.parametrize(("system", "settings", "said"), OF_TUNE, ids=str)
 @pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
-def test_a_search_refuses_what_only_tune_has(
-    system: str, settings: dict[str, Any], said: str
-) -> None:
+def test_a_search_refuses_what_only_tune_has(system, settings, said):
     make, own = getattr(raytune_searchers, f"{system}Search"), {"metric": "loss", "mode": "min"}
     refused(lambda: make(**(GIVEN[system] | own | settings)), said)
 
@@ -206,9 +198,7 @@ def test_a_search_refuses_what_only_tune_has(
     ("kind", "settings", "said"),
     [(kind, *case) for kind, (_, _, own) in WRAPPED.items() for case in [*OF_REWARDS, *own]],
 )
-def test_a_wrapper_of_rewards_refuses_a_setting_out_of_range(
-    kind: str, settings: dict[str, Any], said: str
-) -> None:
+def test_a_wrapper_of_rewards_refuses_a_setting_out_of_range(kind, settings, said):
     wrap, function, _ = WRAPPED[kind]
     refused(lambda: wrap(function, **(GIVEN["LDPGPUCB"] | settings)), said)
 
@@ -223,9 +213,7 @@ def test_a_wrapper_of_rewards_refuses_a_setting_out_of_range(
         ({"vault": "postgresql://user:hunter2@host/db"}, "holds a password"),
     ],
 )
-def test_a_wrapper_of_losses_refuses_a_setting_out_of_range(
-    settings: dict[str, Any], said: str
-) -> None:
+def test_a_wrapper_of_losses_refuses_a_setting_out_of_range(settings, said):
     own = {"param_space": LINE, "mu": 1, "n_trials": 6, "metric": "loss"}
     wrap = raytune_searchers.private_trainable
     refused(lambda: wrap(lambda config: [0.5], **(own | settings)), said)
@@ -235,13 +223,11 @@ def test_a_wrapper_of_losses_refuses_a_setting_out_of_range(
 
 
 @pytest.mark.parametrize(("settings", "said"), FEDERATIONS, ids=str)
-def test_a_federation_under_tune_refuses_a_setting_out_of_range(
-    settings: dict[str, Any], said: str
-) -> None:
+def test_a_federation_under_tune_refuses_a_setting_out_of_range(settings, said):
     refused(lambda: make_search(**settings), said)
 
 
-def test_a_federation_of_studies_refuses_a_space_that_holds_nothing() -> None:
+def test_a_federation_of_studies_refuses_a_space_that_holds_nothing():
     config = FederationConfig(n_agents=1, epsilon=4.0, n_rounds=2)
     link = FederatedServer(config).connect(0)
     for space in ({}, {"x": FloatDistribution(1, 1)}):
@@ -251,7 +237,7 @@ def test_a_federation_of_studies_refuses_a_space_that_holds_nothing() -> None:
         )
 
 
-WRAPPERS: list[Callable[[Any], Any]] = [
+WRAPPERS = [
     lambda function: raytune_searchers.DPGIBOSearch(1.0).private(function),
     lambda function: raytune_searchers.LDPGPUCBSearch(1.0, bound=1.0).private(function),
     lambda function: make_search().private(function),
@@ -266,6 +252,6 @@ WRAPPERS: list[Callable[[Any], Any]] = [
 
 @pytest.mark.parametrize("wrap", WRAPPERS)
 @pytest.mark.parametrize("function", [None, 3, "f", np.ones(3)], ids=str)
-def test_only_functions_are_made_private(wrap: Callable[[Any], Any], function: Any) -> None:
+def test_only_functions_are_made_private(wrap, function):
     with pytest.raises(ValueError, match=r"a function|got an? \w+"):
         wrap(function)

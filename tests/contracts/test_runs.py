@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,7 +22,7 @@ from privbo_plugins.federation import Alone
 from privbo_plugins.privacy.statement import as_html
 from privbo_plugins.sessions.stored import run_named
 from privbo_plugins.store.vault import open_vault
-from tests.drivers import EVERYWHERE, HOSTS, N_RECORDS, Run, status
+from tests.drivers import EVERYWHERE, HOSTS, N_RECORDS, status
 from tests.raytune_searchers.runs import LINE
 from tests.sixth import SixthConfig
 
@@ -43,7 +41,7 @@ TOLD_IN_VAULTS = [
 ]
 
 
-def claim(guarantee: Any) -> str:
+def claim(guarantee):
     """How a guarantee begins, as a page has it."""
     return as_html(guarantee.statement().sentence)
 
@@ -52,9 +50,7 @@ def claim(guarantee: Any) -> str:
 
 
 @everywhere
-def test_a_status_counts_what_is_done_released_and_spent(
-    system: str, host: str, start: Callable[..., Run]
-) -> None:
+def test_a_status_counts_what_is_done_released_and_spent(system, host, start):
     run = start(system, host)
     rows, agents = system == "rows", system == "federation"
     before = status(run)
@@ -88,12 +84,11 @@ def test_a_status_counts_what_is_done_released_and_spent(
 
 @pytest.mark.parametrize("system", ["records", "outside", "any sampler", "federation"])
 @each_host
-def test_a_plan_is_known_before_the_run(system: str, host: str, start: Any) -> None:
+def test_a_plan_is_known_before_the_run(system, host, start):
     run = start(system, host)
-    told: Any = run.told if host == "optuna" else run.search
+    told = run.told if host == "optuna" else run.search
     space = {"x": FloatDistribution(0, 1)} if host == "optuna" else LINE
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UtilityWarning)
+    with warnings.catch_warnings(action="ignore", category=UtilityWarning):
         known = (host, system) == ("ray", "any sampler")  # it was given its space
         asked = () if system == "federation" else (N_RECORDS,) if known else (space, N_RECORDS)
         plan = told.plan(*asked)
@@ -104,11 +99,9 @@ def test_a_plan_is_known_before_the_run(system: str, host: str, start: Any) -> N
 
 
 @each_host
-def test_of_a_table_it_is_said_at_once_that_rows_are_told_apart_badly(
-    host: str, start: Any
-) -> None:
+def test_of_a_table_it_is_said_at_once_that_rows_are_told_apart_badly(host, start):
     run = start("rows", host)
-    told: Any = run.told if host == "optuna" else run.search
+    told = run.told if host == "optuna" else run.search
     with pytest.warns(UtilityWarning, match="times as long as they are apart") as caught:
         plan = told.plan()
     assert [one.filename for one in caught] == [__file__]
@@ -116,9 +109,7 @@ def test_of_a_table_it_is_said_at_once_that_rows_are_told_apart_badly(
 
 
 @pytest.mark.parametrize(("system", "host"), [*REWARDS, ("duets", "optuna"), ("duets", "ray")])
-def test_values_that_are_no_releases_cost_everything_and_are_on_no_page(
-    system: str, host: str, start: Any
-) -> None:
+def test_values_that_are_no_releases_cost_everything_and_are_on_no_page(system, host, start):
     run = start(system, host)
     released = run.trials(1)
     with pytest.warns(PrivacyWarning, match="not privatised") as caught:
@@ -134,7 +125,7 @@ def test_values_that_are_no_releases_cost_everything_and_are_on_no_page(
 
 
 @each_host
-def test_without_a_number_of_trials_no_plan_is_ever_used_up(host: str, start: Any) -> None:
+def test_without_a_number_of_trials_no_plan_is_ever_used_up(host, start):
     run = start("rewards", host, n_trials=None, user_budget=None)
     run.trials(3)
     told = status(run)
@@ -142,9 +133,9 @@ def test_without_a_number_of_trials_no_plan_is_ever_used_up(host: str, start: An
     assert run.ask("finished") is False
 
 
-def test_an_agent_whose_server_is_gone_says_so(start: Any, tmp_path: Path) -> None:
+def test_an_agent_whose_server_is_gone_says_so(start, tmp_path):
     class Gone(Alone):
-        def guarantee(self) -> Any:
+        def guarantee(self):
             raise FederationError("The server cannot be reached.")
 
         broadcasts = guarantee
@@ -159,9 +150,7 @@ def test_an_agent_whose_server_is_gone_says_so(start: Any, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("system", [*(one for one, host in REWARDS if host == "ray"), "duets"])
 @each_host
-def test_without_privacy_there_are_trials_and_no_releases(
-    system: str, host: str, start: Any
-) -> None:
+def test_without_privacy_there_are_trials_and_no_releases(system, host, start):
     run = start(system, host, epsilon=float("inf"), mechanism=None, user_budget=None)
     with pytest.raises(ValueError, match="epsilon=inf"):
         getattr(run, "search", getattr(run, "sampler", None)).private(run.returned)
@@ -188,9 +177,7 @@ TEXTS = {
 
 
 @everywhere
-def test_a_report_holds_the_claim_the_releases_and_no_secret(
-    system: str, host: str, start: Callable[..., Run]
-) -> None:
+def test_a_report_holds_the_claim_the_releases_and_no_secret(system, host, start):
     run, agents = start(system, host), system == "federation"
     shown = run.trials(20 if agents else 9 if run.system.size else 6)
     page = run.page()
@@ -222,11 +209,11 @@ def test_a_report_holds_the_claim_the_releases_and_no_secret(
 
 @pytest.mark.parametrize("system", ["rewards", "duets", "rows"])
 @each_host
-def test_before_any_trial_there_is_a_page_that_says_so(system: str, host: str, start: Any) -> None:
+def test_before_any_trial_there_is_a_page_that_says_so(system, host, start):
     assert "Nothing has been released yet" in start(system, host).page()
 
 
-def test_of_a_bare_matrix_it_is_said_that_nothing_is_known(tmp_path: Path) -> None:
+def test_of_a_bare_matrix_it_is_said_that_nothing_is_known(tmp_path):
     sampler = optuna_samplers.POGPUCBSampler(np.linspace(-1, 1, 12)[:, None], seed=0)
     study = optuna.create_study(direction="maximize", sampler=sampler)
     page = sampler.report(study, tmp_path / "r.html").read_text()
@@ -235,9 +222,7 @@ def test_of_a_bare_matrix_it_is_said_that_nothing_is_known(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("system", "host"), TOLD_IN_VAULTS)
-def test_what_the_vault_alone_claims_is_the_run_s_own_guarantee(
-    system: str, host: str, start: Any, tmp_path: Path
-) -> None:
+def test_what_the_vault_alone_claims_is_the_run_s_own_guarantee(system, host, start, tmp_path):
     """Without the notes on a host, which no vault knows."""
     run = start(system, host, vault=True)
     run.trials(9 if run.system.size else 3)
@@ -253,9 +238,7 @@ def test_what_the_vault_alone_claims_is_the_run_s_own_guarantee(
 
 
 @pytest.mark.parametrize(("system", "host"), [pair for pair in PLANNED if pair[0] != "duets"])
-def test_a_trial_that_fails_costs_nothing_and_the_run_goes_on(
-    system: str, host: str, start: Any
-) -> None:
+def test_a_trial_that_fails_costs_nothing_and_the_run_goes_on(system, host, start):
     run = start(system, host)
     run.trials(1)
     before = status(run)
@@ -267,12 +250,12 @@ def test_a_trial_that_fails_costs_nothing_and_the_run_goes_on(
     run.trials(1)
     assert status(run)["releases"] > before["releases"]
     assert run.ask("guarantee").protected
+    run.trials(30 if run.system.size else run.system.whole - 2)
+    assert run.done == run.system.whole
 
 
 @pytest.mark.parametrize(("system", "host"), PLANNED)
-def test_a_run_that_is_opened_again_goes_on_to_the_end_of_its_plan(
-    system: str, host: str, start: Any
-) -> None:
+def test_a_run_that_is_opened_again_goes_on_to_the_end_of_its_plan(system, host, start):
     run = start(system, host, vault=True)
     shown = run.trials(2)
     before = status(run), str(run.ask("guarantee")), run.ask("recommend")
@@ -286,7 +269,7 @@ def test_a_run_that_is_opened_again_goes_on_to_the_end_of_its_plan(
 
 @each_host
 @pytest.mark.parametrize("system", ["records", "outside"])
-def test_plain_floats_end_with_the_number_of_trials(system: str, host: str, start: Any) -> None:
+def test_plain_floats_end_with_the_number_of_trials(system, host, start):
     more = {"n_trials": 12, "n_starts": None, "n_steps": None} if system == "records" else {}
     run = start(system, host, **more)
     run.returned = lambda config: (config["x"] - 0.3) ** 2
@@ -297,7 +280,7 @@ def test_plain_floats_end_with_the_number_of_trials(system: str, host: str, star
 
 
 @each_host
-def test_a_foreign_algorithm_recommends_the_best_that_was_released(host: str, start: Any) -> None:
+def test_a_foreign_algorithm_recommends_the_best_that_was_released(host, start):
     run = start("outside", host)
     shown = run.trials(30)
     history = run.ask("history")
@@ -321,9 +304,7 @@ class Unknown(SixthConfig):
 
 
 @pytest.mark.parametrize("kind", [optuna_samplers.PrivateSampler, raytune_searchers.PrivateSearch])
-def test_settings_of_no_algorithm_are_refused_before_a_vault_is_made(
-    kind: Any, tmp_path: Path
-) -> None:
+def test_settings_of_no_algorithm_are_refused_before_a_vault_is_made(kind, tmp_path):
     with pytest.raises(ValueError, match="No algorithm of the name 'nobody'"):
         kind(Unknown(1.0, 4), vault=f"sqlite:///{tmp_path}/vault.db")
     assert list(tmp_path.iterdir()) == []

@@ -1,14 +1,9 @@
 """What every system does on every host with what is wrong: it refuses, notices, or remembers."""
 
-from __future__ import annotations
-
 import math
 import re
 import shutil
 import warnings
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -38,14 +33,14 @@ on_losses = pytest.mark.parametrize(("system", "host"), LOSSES)
 on_rewards = pytest.mark.parametrize(("system", "host"), REWARDS)
 
 
-def finishes(run: Any) -> None:
+def finishes(run):
     """The rest of the plan runs as if nothing had happened."""
     run.trials(30, caught=True)
     assert status(run)["finished"]
     assert run.ask("guarantee").protected
 
 
-def only_error(run: Any) -> str:
+def only_error(run):
     """What the one failed trial says, in which no secret may be."""
     (error,) = run.errors
     said = f"{error!r} {vars(error)} {error.__cause__!r} {error.__context__!r}"
@@ -55,7 +50,7 @@ def only_error(run: Any) -> str:
 
 # What objectives return -------------------------------------------------------------------------
 
-WRONG: dict[str, tuple[Callable[[np.ndarray], Any], str]] = {
+WRONG = {
     "a number": (lambda y: float(y.mean()), r"single number\. Return the vector"),
     "too short": (lambda y: y[:-1], "another length"),
     "empty": (lambda y: y[:0], "non-empty vector"),
@@ -69,9 +64,7 @@ WRONG: dict[str, tuple[Callable[[np.ndarray], Any], str]] = {
 
 @pytest.mark.parametrize("wrong", WRONG)
 @on_losses
-def test_what_is_no_vector_of_losses_fails_its_trial_and_costs_nothing(
-    system: str, host: str, wrong: str, start: Any
-) -> None:
+def test_what_is_no_vector_of_losses_fails_its_trial_and_costs_nothing(system, host, wrong, start):
     run, (bend, said) = start(system, host), WRONG[wrong]
     run.trials(2)
     before, good = status(run)["releases"], run.returned
@@ -84,9 +77,7 @@ def test_what_is_no_vector_of_losses_fails_its_trial_and_costs_nothing(
 
 
 @on_losses
-def test_an_average_in_a_list_is_refused_and_fixes_nothing(
-    system: str, host: str, start: Any
-) -> None:
+def test_an_average_in_a_list_is_refused_and_fixes_nothing(system, host, start):
     run = start(system, host)
     good, run.returned = run.returned, lambda config: [float(run.own.vector().mean())]
     assert run.trials(1, caught=True) == [None]
@@ -98,13 +89,11 @@ def test_an_average_in_a_list_is_refused_and_fixes_nothing(
 @pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize("odd", [math.nan, -math.inf, 1e308])
 @pytest.mark.parametrize(("system", "host"), [p for p in LOSSES if p[0] != "outside"])
-def test_odd_losses_become_a_constant_and_the_run_goes_on(
-    system: str, host: str, odd: float, many: bool, start: Any
-) -> None:
+def test_odd_losses_become_a_constant_and_the_run_goes_on(system, host, odd, many, start):
     """No error, no warning (all are errors here), and nothing of a released value is odd."""
     run = start(system, host)
 
-    def returned(config: dict[str, Any]) -> np.ndarray:
+    def returned(config):
         y = run.own.vector()
         y[: len(y) if many else 5] = odd
         return y
@@ -119,9 +108,7 @@ def test_odd_losses_become_a_constant_and_the_run_goes_on(
 
 @pytest.mark.parametrize("returned", [None, [0.1, 0.2], {"reward": 0.5}], ids=str)
 @on_rewards
-def test_what_is_no_reward_fails_its_trial_and_costs_nothing(
-    system: str, host: str, returned: Any, start: Any
-) -> None:
+def test_what_is_no_reward_fails_its_trial_and_costs_nothing(system, host, returned, start):
     run = start(system, host)
     good, run.returned = run.returned, lambda config: returned
     assert run.trials(1, caught=True) == [None]
@@ -134,7 +121,7 @@ def test_what_is_no_reward_fails_its_trial_and_costs_nothing(
 
 
 @each_host
-def test_a_budget_of_users_needs_their_names(host: str, start: Any) -> None:
+def test_a_budget_of_users_needs_their_names(host, start):
     run = start("rewards", host)
     with pytest.raises(ValueError, match="needs user_id"):
         (run.told if host == "optuna" else run.search).private(losses_at)
@@ -147,17 +134,17 @@ class Panic(BaseException):
 class Panics:
     """An object whose conversion quotes a record."""
 
-    def __init__(self, token: str) -> None:
+    def __init__(self, token):
         self.token = token
 
-    def __array__(self, *_: Any, **__: Any) -> Any:
+    def __array__(self, *_, **__):
         raise Panic(self.token)
 
     __float__ = __array__
 
 
 @pytest.mark.parametrize(("system", "host"), [*LOSSES, *REWARDS])
-def test_what_a_returned_object_raises_is_withheld(system: str, host: str, start: Any) -> None:
+def test_what_a_returned_object_raises_is_withheld(system, host, start):
     run = start(system, host)
     good, run.returned = run.returned, lambda config: Panics(run.own.token)
     shown = run.trials(1, caught=True)
@@ -176,7 +163,7 @@ OTHERS = "are others than the run's, or in another order"
 
 
 @on_losses
-def test_losses_whose_own_index_changes_are_refused(system: str, host: str, start: Any) -> None:
+def test_losses_whose_own_index_changes_are_refused(system, host, start):
     run, names = start(system, host), [NAMES]
 
     run.returned = lambda config: pd.Series(run.own.vector(), index=names[-1])
@@ -197,14 +184,12 @@ def test_losses_whose_own_index_changes_are_refused(system: str, host: str, star
     ids=["another order", "another record", "one fewer"],
 )
 @each_host
-def test_other_record_ids_are_refused_by_whoever_goes_on(
-    host: str, ids: list[str], start: Any, tmp_path: Path
-) -> None:
+def test_other_record_ids_are_refused_by_whoever_goes_on(host, ids, start, tmp_path):
     """Neither labels nor a digest of them are stored: who knows all others could try the last."""
     name = {} if host == "optuna" else {"run_name": "r"}
     run = start("records", host, vault=True, record_ids=NAMES, **name)
 
-    def again(record_ids: Any) -> Any:
+    def again(record_ids):
         if host == "optuna":
             run.more = {"record_ids": record_ids}
             run.reopen()
@@ -237,8 +222,8 @@ def test_other_record_ids_are_refused_by_whoever_goes_on(
     [pair for pair in EVERYWHERE if pair[0] not in ("any sampler", "rows", "federation")],
 )
 @pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
-def test_a_seed_decides_the_points_and_never_the_noise(system: str, host: str, start: Any) -> None:
-    def run(seed: int | None, **more: Any) -> tuple[list[Any], list[Any]]:
+def test_a_seed_decides_the_points_and_never_the_noise(system, host, start):
+    def run(seed, **more):
         begun = start(system, host, seed=seed, **more)
         if not begun.system.size:
             begun.returned = lambda config: config["x"] / 2
@@ -257,18 +242,15 @@ def test_a_seed_decides_the_points_and_never_the_noise(system: str, host: str, s
     assert set(drawn).isdisjoint(others)
 
 
-def losses_at(point: Any) -> Any:
+def losses_at(point):
     """An objective on either host."""
 
 
 @pytest.mark.parametrize("system", ["records", "outside", "rewards", "duets"])
 @each_host
-def test_injected_noise_is_told_for_ever_and_in_no_pickle(
-    system: str, host: str, start: Any
-) -> None:
+def test_injected_noise_is_told_for_ever_and_in_no_pickle(system, host, start):
     run = start(system, host, vault=True, noise=InsecureNoise(0))
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         run.trials(1)
     said = "Nothing is protected: the noise came from a test"
     assert host == "optuna" or any(said in str(one.message) for one in caught)
@@ -279,8 +261,7 @@ def test_injected_noise_is_told_for_ever_and_in_no_pickle(
             assert word not in kept
     run.more = {}
     run.reopen()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PrivacyWarning)
+    with warnings.catch_warnings(action="ignore", category=PrivacyWarning):
         run.trials(1)
     guarantee = run.ask("guarantee")
     assert not guarantee.protected
@@ -294,10 +275,10 @@ def test_injected_noise_is_told_for_ever_and_in_no_pickle(
     ("system", "host"), [("records", "optuna"), ("any sampler", "optuna"),
                          *((system, "ray") for system in ("records", "outside", "rewards"))]
 )  # fmt: skip
-def test_trials_that_all_fail_end_the_run(system: str, host: str, start: Any) -> None:
+def test_trials_that_all_fail_end_the_run(system, host, start):
     run, most = start(system, host), FRUITLESS if host == "optuna" else HOPELESS
 
-    def returned(config: dict[str, Any]) -> Any:
+    def returned(config):
         raise KeyError(run.own.token)
 
     run.returned, run.loud = returned, True
@@ -314,11 +295,9 @@ def test_trials_that_all_fail_end_the_run(system: str, host: str, start: Any) ->
 
 @pytest.mark.parametrize("when", ["a living host", "a host begun again", "another cluster"])
 @pytest.mark.parametrize("system", ["records", "outside", "rewards", "duets"])
-def test_a_search_notices_that_its_vault_was_put_back(
-    system: str, when: str, tmp_path: Path, local_hosts: Any
-) -> None:
+def test_a_search_notices_that_its_vault_was_put_back(system, when, tmp_path, local_hosts):
     path, backup = tmp_path / "vault.db", tmp_path / "backup.db"
-    run: Any = begin(system, "ray", tmp_path, vault=True)
+    run = begin(system, "ray", tmp_path, vault=True)
     run.trials(1)
     shutil.copy(path, backup)
     run.trials(1)

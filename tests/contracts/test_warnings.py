@@ -1,7 +1,5 @@
 """A warning points at the line of the user that led to it, through us and through the host."""
 
-from __future__ import annotations
-
 import ast
 import linecache
 import os
@@ -44,8 +42,7 @@ def x_of(trial):
 
 def lines_told(act):
     """Files and texts of the lines that warnings of ours point at."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         act()
     found = {
         (w.filename, linecache.getline(w.filename, w.lineno).strip())
@@ -139,8 +136,7 @@ MEETINGS = {
 @pytest.mark.parametrize("where", MEETINGS)
 @pytest.mark.parametrize("delta", [1.01e-5, 1e-5], ids=["large", "not large"])
 def test_a_delta_above_a_tenth_over_n_is_warned_of_wherever_the_two_meet(where, delta):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         MEETINGS[where](delta)
     told = [str(w.message) for w in caught if w.category is PrivacyWarning]
     large = [text for text in told if text.startswith("delta = 1.01e-05 is large for 10000 ")]
@@ -216,8 +212,7 @@ def test_no_warning_that_is_made_an_error_loses_what_is_paid_for(name, at, tmp_p
         subject.outcome = lambda _: np.ones(N_RECORDS) if isinstance(subject, Records) else 1.0
     study = optuna.create_study(sampler=subject.sampler, direction=subject.direction)
     private, told, paid = subject.objective(), [], set()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what is warned of before anything is paid for
+    with warnings.catch_warnings(action="ignore"):
         study.optimize(private, n_trials=1)
     for number in range(1, subject.n_trials + 6):
         if number == at:
@@ -290,8 +285,9 @@ FEDERATIONS = {
 def test_a_federation_of_few_agents_is_warned_of_when_it_is_made(host):
     def texts(n_agents):
         config = FederationConfig(n_agents=n_agents, epsilon=4)
-        with warnings.catch_warnings(record=True) as shown:
-            warnings.simplefilter("always", UtilityWarning)
+        with warnings.catch_warnings(
+            record=True, action="always", category=UtilityWarning
+        ) as shown:
             FEDERATIONS[host](config)
         return [str(warning.message) for warning in shown]
 

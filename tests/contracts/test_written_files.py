@@ -4,13 +4,9 @@ A guard that replaced a link would leave the file behind it as it was, and a wor
 would take a vault that was set back for the one that it knows.
 """
 
-from __future__ import annotations
-
 import ast
 import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +27,7 @@ from tests.engine.test_rollback_guard import opened
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def curator(folder: Path) -> Curator:
+def curator(folder):
     X = np.linspace(18.0, 90.0, 20)[:, None]
     made = Curator(
         X, epsilon=4, delta=1e-6, bounds=[(18, 90)], outcomes=-abs(X[:, 0] - 50),
@@ -41,20 +37,20 @@ def curator(folder: Path) -> Curator:
     return made
 
 
-def rollback_guard(path: Path) -> None:
+def rollback_guard(path):
     run = begin_or_join(open_vault(f"sqlite:///{path.parent}/vault.db"), "run", {})
     run.guarded_by(FileRollbackGuard(path, run))
 
 
-def answers_of_a_curator(path: Path) -> None:
+def answers_of_a_curator(path):
     made = curator(path.parent)
     told = AnswerFile(path, made)
     made.evaluate(3)
     told.write()
 
 
-def command(*typed: str) -> Callable[[Path], None]:
-    def write(path: Path) -> None:
+def command(*typed):
+    def write(path):
         url = f"sqlite:///{path.parent}/vault.db"
         records(url)
         if main([*typed, "--vault", url, "--out", str(path)]):
@@ -63,7 +59,7 @@ def command(*typed: str) -> Callable[[Path], None]:
     return write
 
 
-def invitation(path: Path) -> None:
+def invitation(path):
     server = FederatedServer(PAIR, space=LINE, vault=f"sqlite:///{path.parent}/server.db")
     try:
         server.listen(("127.0.0.1", 0))
@@ -72,7 +68,7 @@ def invitation(path: Path) -> None:
         server.close()
 
 
-WRITERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
+WRITERS = {
     "a guard": ("guard.json", rollback_guard),
     "a request": ("request.json", lambda path: write_request(path, "digest", [1, 2])),
     "answers": ("answers.json", lambda path: write_answers(path, "digest", {1: 0.5}, {})),
@@ -90,7 +86,7 @@ WRITERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
 
 
 @pytest.mark.parametrize("which", WRITERS)
-def test_a_link_is_neither_replaced_nor_followed(which: str, tmp_path: Path) -> None:
+def test_a_link_is_neither_replaced_nor_followed(which, tmp_path):
     name, write = WRITERS[which]
     behind, first, second = (tmp_path / part for part in ("behind", "first", "second"))
     for folder in (behind, first, second):
@@ -109,7 +105,7 @@ def test_a_link_is_neither_replaced_nor_followed(which: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("which", WRITERS)
-def test_a_folder_may_be_a_link(which: str, tmp_path: Path) -> None:
+def test_a_folder_may_be_a_link(which, tmp_path):
     name, write = WRITERS[which]
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "folder")
@@ -118,7 +114,7 @@ def test_a_folder_may_be_a_link(which: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_witness_at_a_link_lets_no_worker_draw_twice(whole: bool, tmp_path: Path) -> None:
+def test_a_witness_at_a_link_lets_no_worker_draw_twice(whole, tmp_path):
     """What the link's worker shows, the worker at the file itself must know."""
     vault, file, link = tmp_path / "vault.db", tmp_path / "guard.json", tmp_path / "link.json"
     opened(vault, file).release("0", 0.5, "Jane", -1.0)
@@ -144,7 +140,7 @@ ELSEWHERE = {
 }
 
 
-def writes(tree: ast.AST) -> Iterator[str]:
+def writes(tree):
     """Calls that put a whole file at a path."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -155,7 +151,7 @@ def writes(tree: ast.AST) -> Iterator[str]:
                 yield node.func.attr
 
 
-def test_whoever_writes_a_file_whole_asks_the_one_function() -> None:
+def test_whoever_writes_a_file_whole_asks_the_one_function():
     packages = "privbo_plugins", "optuna_samplers", "raytune_searchers", "sklearn_search"
     found = {
         str(path.relative_to(ROOT))

@@ -18,12 +18,11 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from tests.conftest import free_port
 from tests.raytune_searchers.scenes import processes_of
 from tests.worker import script
 
@@ -51,13 +50,7 @@ class Cluster:
     environment: dict[str, str]
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _environment() -> dict[str, str]:
+def _environment():
     """Of processes that know this repository, and no Ray but those that a test gives them."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     return kept | {
@@ -68,10 +61,10 @@ def _environment() -> dict[str, str]:
 
 
 @contextmanager
-def cluster(*, dashboard: bool) -> Iterator[Cluster]:
+def cluster(*, dashboard):
     """Starts a cluster with a token of its own and ends all its processes afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="ry", dir="/tmp"))  # short: sockets lie in it
-    port, client, page, agent = (_free_port() for _ in range(4))
+    port, client, page, agent = (free_port() for _ in range(4))
     own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     environment = _environment() | own
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block",
@@ -91,7 +84,7 @@ def cluster(*, dashboard: bool) -> Iterator[Cluster]:
         _end(head, folder)
 
 
-def _wait_for(port: int, head: subprocess.Popen[Any], said: Path) -> None:
+def _wait_for(port, head, said):
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end and head.poll() is None:
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
@@ -100,7 +93,7 @@ def _wait_for(port: int, head: subprocess.Popen[Any], said: Path) -> None:
     raise AssertionError(f"Ray did not start: {said.read_text()[-3000:]}")
 
 
-def _end(head: subprocess.Popen[Any], folder: Path) -> None:
+def _end(head, folder):
     head.terminate()
     with suppress(subprocess.TimeoutExpired):
         head.wait(20)
@@ -116,35 +109,31 @@ def _end(head: subprocess.Popen[Any], folder: Path) -> None:
 # Scenes -----------------------------------------------------------------------------------------
 
 
-def told(scene: str, folder: Path, environment: dict[str, str] | None = None, **job: Any) -> Any:
+def told(scene, folder, environment=None, **job):
     """What a scene has written, run in a process of its own."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "outcome.json").unlink(missing_ok=True)
     with (folder / "said").open("wb") as said:
         process = script(
-            f"tests.contracts.tune_clusters:{scene}",
-            {"folder": str(folder), **job},
-            cwd=REPOSITORY,
-            env=environment or _environment(),
-            stdout=said,
-            stderr=said,
-        )
+            f"tests.contracts.tune_clusters:{scene}", {"folder": str(folder), **job},
+            cwd=REPOSITORY, env=environment or _environment(), stdout=said, stderr=said,
+        )  # fmt: skip
         process.wait(PATIENCE)
     return outcome_in(folder)
 
 
-def outcome_in(folder: Path) -> Any:
+def outcome_in(folder):
     """What a scene has written."""
     path = folder / "outcome.json"
     assert path.exists(), (folder / "said").read_text()[-3000:]
     return json.loads(path.read_text())
 
 
-def _write(folder: Path, outcome: Any) -> None:
+def _write(folder, outcome):
     (folder / "outcome.json").write_text(json.dumps(outcome))
 
 
-def _said(attempt: Callable[[], str]) -> str:
+def _said(attempt):
     """What an attempt returns, or how it failed."""
     try:
         return attempt()
@@ -153,7 +142,7 @@ def _said(attempt: Callable[[], str]) -> str:
         return f"raised {type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def client_scene(folder: str, system: str, address: str) -> None:
+def client_scene(folder, system, address):
     """One experiment by Ray Client."""
     import ray
 
@@ -169,7 +158,7 @@ def client_scene(folder: str, system: str, address: str) -> None:
     _write(Path(folder), _said(lambda: _by_client(Path(folder), system)))
 
 
-def _by_client(folder: Path, name: str) -> str:
+def _by_client(folder, name):
     from tests.contracts.tune_matrix import LEARNS_NOTHING
     from tests.contracts.tune_systems import SYSTEMS
 
@@ -183,7 +172,7 @@ def _by_client(folder: Path, name: str) -> str:
     return LEARNS_NOTHING
 
 
-def job_scene(folder: str, system: str) -> None:
+def job_scene(folder, system):
     """One experiment in a Ray Job."""
     import ray
 
@@ -192,7 +181,7 @@ def job_scene(folder: str, system: str) -> None:
     warnings.simplefilter("ignore")
     ray.init(log_to_driver=False, logging_level="ERROR")
 
-    def run() -> str:
+    def run():
         with SYSTEMS[system].job(Path(folder)) as job:
             SYSTEMS[system].check(job, job.tuner().fit())
         return "works"
@@ -200,7 +189,7 @@ def job_scene(folder: str, system: str) -> None:
     _write(Path(folder), _said(run))
 
 
-def _own_ray() -> str:
+def _own_ray():
     import ray
 
     from tests.raytune_searchers.conftest import INIT  # trials need no pytest
@@ -211,16 +200,16 @@ def _own_ray() -> str:
     return folder
 
 
-def _vault(folder: Path, durable: bool) -> str | None:
+def _vault(folder, durable):
     return f"sqlite:///{folder}/secret/vault.db" if durable else None
 
 
-def interrupted_scene(folder: str, system: str, names: list[str], durable: bool) -> None:
+def interrupted_scene(folder, system, names, durable):
     """Experiments that Ctrl+C ends, one for each name of flags."""
     from tests.contracts.tune_matrix import interrupt
     from tests.contracts.tune_systems import SYSTEMS
 
-    def run(place: Path) -> str:
+    def run(place):
         place.mkdir()
         vault = _vault(place, durable)
         before = SYSTEMS[system].interrupted(os.getpid())
@@ -230,27 +219,27 @@ def interrupted_scene(folder: str, system: str, names: list[str], durable: bool)
 
     ray_folder = _own_ray()
     places = {name: Path(folder) / str(i) for i, name in enumerate(names)}
-    _write(Path(folder), {name: _said(lambda p=place: run(p)) for name, place in places.items()})  # type: ignore[misc]
+    _write(Path(folder), {name: _said(lambda p=place: run(p)) for name, place in places.items()})
     shutil.rmtree(ray_folder, ignore_errors=True)
 
 
-def restored_scene(folder: str, system: str, names: list[str], durable: bool) -> None:
+def restored_scene(folder, system, names, durable):
     """Goes on with each of them, in another process and on another Ray."""
     from tests.contracts.tune_matrix import FLAGS, after_restore
     from tests.contracts.tune_systems import SYSTEMS
 
-    def run(place: Path, name: str) -> str:
+    def run(place, name):
         with SYSTEMS[system].job(place, vault=_vault(place, durable)) as job:
             return after_restore(job, SYSTEMS[system], FLAGS[name])
 
     ray_folder = _own_ray()
     places = {name: Path(folder) / str(i) for i, name in enumerate(names)}
-    outcomes = {name: _said(lambda p=place, n=name: run(p, n)) for name, place in places.items()}  # type: ignore[misc]
+    outcomes = {name: _said(lambda p=place, n=name: run(p, n)) for name, place in places.items()}
     _write(Path(folder), outcomes)
     shutil.rmtree(ray_folder, ignore_errors=True)
 
 
-def restored_elsewhere(folder: Path, system: str, names: list[str], *, durable: bool) -> Any:
+def restored_elsewhere(folder, system, names, *, durable):
     """How experiments of each set of flags have gone on elsewhere, by the name of the flags."""
     job = {"system": system, "names": names, "durable": durable}
     begun = told("interrupted_scene", folder, **job)
@@ -258,7 +247,7 @@ def restored_elsewhere(folder: Path, system: str, names: list[str], *, durable: 
     return told("restored_scene", folder, **job)
 
 
-def submitted(own: Cluster, folder: Path, system: str) -> Any:
+def submitted(own, folder, system):
     """How an experiment has gone that ``ray job submit`` has handed in."""
     folder.mkdir(parents=True, exist_ok=True)
     settings = json.dumps({"folder": str(folder), "system": system})
@@ -266,12 +255,7 @@ def submitted(own: Cluster, folder: Path, system: str) -> Any:
     ray_job = [sys.executable, "-m", "ray.scripts.scripts", "job", "submit"]
     command = [*ray_job, "--address", own.jobs, "--", *entry, settings]
     done = subprocess.run(
-        command,
-        env=own.environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
+        command, env=own.environment, capture_output=True, text=True, check=False, timeout=PATIENCE
     )
     (folder / "said").write_text(done.stdout + done.stderr)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]

@@ -12,11 +12,10 @@ import functools
 import os
 import struct
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 from ray import tune
@@ -33,16 +32,8 @@ from ray.tune.search import ConcurrencyLimiter, Repeater
 from privbo_plugins.errors import UtilityWarning, VaultError
 from tests.contracts import pages
 from tests.contracts import tune_clusters as clusters
-from tests.contracts.tune_systems import SYSTEMS, Job, System
-from tests.contracts.tune_trials import (
-    PUBLIC,
-    Checkpoints,
-    Dies,
-    Fails,
-    Sleeps,
-    made,
-    turns,
-)
+from tests.contracts.tune_systems import SYSTEMS, System
+from tests.contracts.tune_trials import PUBLIC, Checkpoints, Dies, Fails, Sleeps, made, turns
 from tests.leaks import Scanner
 
 MODULE = "tests.contracts.tune_matrix"
@@ -77,12 +68,12 @@ class Row:
     ordinary: frozenset[str]
     warns: tuple[type[Warning], ...] = ()
 
-    def expected(self, system: str) -> str:
+    def expected(self, system):
         """What the table says."""
         return self.cells.get(system, WORKS)
 
 
-ROWS: list[Row] = []
+ROWS = []
 
 NO_VALUE = "costs: no trial has a value, and fifty in a row end the search with a warning"
 ANEW = "costs: a paused trial begins anew, unless it goes on from a checkpoint of its own"
@@ -98,17 +89,10 @@ LEARNS_NOTHING = (
 )
 
 
-def row(
-    part: str,
-    name: str,
-    *,
-    cells: Mapping[str, str] | None = None,
-    ordinary: Collection[str] = (),
-    warns: tuple[type[Warning], ...] = (),
-) -> Callable[[Run], Run]:
+def row(part, name, *, cells=None, ordinary=(), warns=()):
     """Registers a row; the first line of its docstring is its sentence."""
 
-    def register(run: Run) -> Run:
+    def register(run):
         sentence = str(run.__doc__).splitlines()[0]
         ROWS.append(Row(part, name, sentence, run, cells or {}, frozenset(ordinary), warns))
         return run
@@ -116,19 +100,19 @@ def row(
     return register
 
 
-def every(cell: str, *, but: Mapping[str, str] | None = None) -> dict[str, str]:
+def every(cell, *, but=None):
     """The same cell for all systems but some."""
     return dict.fromkeys(SYSTEMS, cell) | dict(but or {})
 
 
-def run_through(system: System, folder: Path, before: Any = None, **settings: Any) -> str:
+def run_through(system, folder, before=None, **settings):
     """A whole experiment, which must be sound."""
     with system.job(folder, before) as job:
         system.check(job, job.tuner(**settings).fit())
     return WORKS
 
 
-def refusal(attempt: Callable[[], Any], *named: str) -> str:
+def refusal(attempt, *named):
     """What is refused, in the words of the error, which must name the thing and the fix."""
     try:
         attempt()
@@ -144,12 +128,12 @@ def refusal(attempt: Callable[[], Any], *named: str) -> str:
 
 
 @row("Schedulers", "FIFO")
-def fifo(system: System, folder: Path) -> str:
+def fifo(system, folder):
     """Trials run to their end, in the order in which they were suggested."""
     return run_through(system, folder, scheduler=FIFOScheduler())
 
 
-def with_stopped(system: System, folder: Path, scheduler: Any) -> str:
+def with_stopped(system, folder, scheduler):
     """An experiment in which a scheduler stops the second trial before it has a value."""
     stops = system.public == PUBLIC
     with system.job(folder, system.epochs(2, bad=1)) as job:
@@ -162,7 +146,7 @@ def with_stopped(system: System, folder: Path, scheduler: Any) -> str:
 
 
 @row("Schedulers", "ASHA")
-def asha(system: System, folder: Path) -> str:
+def asha(system, folder):
     """`ASHAScheduler` on a public metric, with `max_t` above the number of a trial's reports."""
     scheduler = AsyncHyperBandScheduler(
         metric=system.public, mode="min", max_t=10, grace_period=1, reduction_factor=2
@@ -176,7 +160,7 @@ def asha(system: System, folder: Path) -> str:
     cells=dict.fromkeys((RECORDS, REWARDS, DUETS), NO_VALUE),
     warns=(UtilityWarning,),
 )
-def asha_at_the_end(system: System, folder: Path) -> str:
+def asha_at_the_end(system, folder):
     """ASHA ends each trial at its last public report, before its function returns."""
     shows = system.public == PUBLIC
     scheduler = AsyncHyperBandScheduler(
@@ -191,19 +175,16 @@ def asha_at_the_end(system: System, folder: Path) -> str:
 
 
 @row("Schedulers", "MedianStoppingRule")
-def median(system: System, folder: Path) -> str:
+def median(system, folder):
     """Stops trials that are worse than the median of the others, by a public metric."""
     rule = MedianStoppingRule(
-        time_attr="training_iteration",
-        metric=system.public,
-        mode="min",
-        grace_period=0,
+        time_attr="training_iteration", metric=system.public, mode="min", grace_period=0,
         min_samples_required=1,
-    )
+    )  # fmt: skip
     return with_stopped(system, folder, rule)
 
 
-def with_halves(system: System, folder: Path, scheduler: Any) -> str:
+def with_halves(system, folder, scheduler):
     """An experiment of which a scheduler pauses trials, and goes on with the better half."""
     with system.job(folder, system.epochs(3)) as job:
         results = job.tuner(scheduler=scheduler).fit()
@@ -215,25 +196,21 @@ def with_halves(system: System, folder: Path, scheduler: Any) -> str:
 
 
 @row("Schedulers", "HyperBand")
-def hyperband(system: System, folder: Path) -> str:
+def hyperband(system, folder):
     """`HyperBandScheduler` on a public metric, with `max_t` above a trial's reports."""
     scheduler = HyperBandScheduler(metric=system.public, mode="min", max_t=4, reduction_factor=2)
     return with_halves(system, folder, scheduler)
 
 
-@row(
-    "Schedulers",
-    "HyperBandForBOHB",
-    cells=dict.fromkeys((RECORDS, REWARDS, TABLE, DUETS), ANEW),
-)
-def bohb(system: System, folder: Path) -> str:
+@row("Schedulers", "HyperBandForBOHB", cells=dict.fromkeys((RECORDS, REWARDS, TABLE, DUETS), ANEW))
+def bohb(system, folder):
     """BOHB's scheduler; its searcher `TuneBOHB` is another one, and `TuneConfig` takes one."""
     scheduler = HyperBandForBOHB(metric=system.public, mode="min", max_t=4, reduction_factor=2)
     return with_halves(system, folder, scheduler)
 
 
 @row("Schedulers", "PopulationBasedTraining", cells=every(f"refused: {BY_PBT}"))
-def pbt(system: System, folder: Path) -> str:
+def pbt(system, folder):
     """Population based training mutates configurations itself and takes no search."""
     scheduler = PopulationBasedTraining(
         metric=system.public, mode="min", hyperparam_mutations={"x": [0.1, 0.9]}
@@ -247,13 +224,13 @@ def pbt(system: System, folder: Path) -> str:
 
 
 @row("How many, how long", "`max_concurrent_trials`")
-def at_once(system: System, folder: Path) -> str:
+def at_once(system, folder):
     """Two trials at once."""
     return run_through(system, folder, max_concurrent_trials=2)
 
 
 @row("How many, how long", "`ConcurrencyLimiter`")
-def limiter(system: System, folder: Path) -> str:
+def limiter(system, folder):
     """The search inside a `ConcurrencyLimiter`."""
     with system.job(folder) as job:
         limited = ConcurrencyLimiter(job.search, max_concurrent=2)
@@ -269,7 +246,7 @@ def limiter(system: System, folder: Path) -> str:
         AGENTS: f"refused: {BY_ROUND}",
     },
 )
-def repeater(system: System, folder: Path) -> str:
+def repeater(system, folder):
     """The search inside a `Repeater`, which tells it means of several trials."""
     with system.job(folder) as job:
         repeated = Repeater(job.search, repeat=2)
@@ -287,27 +264,27 @@ def repeater(system: System, folder: Path) -> str:
         return refusal(lambda: raise_first(results), named, "Leave it out")
 
 
-def raise_first(results: Any) -> None:
+def raise_first(results):
     """Raises the first error of a ResultGrid."""
     raise results.errors[0]
 
 
 @row("How many, how long", "`stop=` a dictionary")
-def stop_dict(system: System, folder: Path) -> str:
+def stop_dict(system, folder):
     """`RunConfig(stop={"training_iteration": 10})`, more than a trial reports."""
     run = {"stop": {"training_iteration": 10, "time_total_s": 600}}
     return run_through(system, folder, system.epochs(2), run=run)
 
 
 @row("How many, how long", "`stop=` a function")
-def stop_function(system: System, folder: Path) -> str:
+def stop_function(system, folder):
     """A function of trial and result that ends no trial before its value."""
     run = {"stop": lambda trial, result: result["training_iteration"] > 5}
     return run_through(system, folder, system.epochs(2), run=run)
 
 
 @row("How many, how long", "`time_budget_s`")
-def time_budget(system: System, folder: Path) -> str:
+def time_budget(system, folder):
     """The experiment ends after some seconds, wherever it is."""
     with system.job(folder, Sleeps(3.0)) as job:
         results = job.tuner(time_budget_s=7.0, max_concurrent_trials=1).fit()
@@ -321,7 +298,7 @@ def time_budget(system: System, folder: Path) -> str:
 
 
 @row("Failures", "`FailureConfig(max_failures=1)`")
-def max_failures(system: System, folder: Path) -> str:
+def max_failures(system, folder):
     """A trial that fails is run again, and released once."""
     run = {"failure_config": tune.FailureConfig(max_failures=1)}
     with system.job(folder, Fails()) as job:
@@ -333,7 +310,7 @@ def max_failures(system: System, folder: Path) -> str:
 
 
 @row("Failures", "a killed process", ordinary=(RECORDS, REWARDS, TABLE, AGENTS))
-def killed(system: System, folder: Path) -> str:
+def killed(system, folder):
     """The process of the second evaluation is killed; `max_failures` begins another one."""
     run = {"failure_config": tune.FailureConfig(max_failures=20)}
     vaults = {"vault": f"sqlite:///{folder}/secret/vault.db"}
@@ -345,7 +322,7 @@ def killed(system: System, folder: Path) -> str:
 
 
 @row("Failures", "`fail_fast`")
-def fail_fast(system: System, folder: Path) -> str:
+def fail_fast(system, folder):
     """The first failure ends the experiment."""
     run = {"failure_config": tune.FailureConfig(fail_fast=True)}
     with system.job(folder, Fails()) as job:
@@ -361,12 +338,12 @@ def fail_fast(system: System, folder: Path) -> str:
 
 
 @row("What trials get", "`reuse_actors=False`")
-def new_actors(system: System, folder: Path) -> str:
+def new_actors(system, folder):
     """A process for every trial."""
     return run_through(system, folder, reuse_actors=False)
 
 
-def with_more(system: System, folder: Path, wrap: Callable[[Any], Any]) -> str:
+def with_more(system, folder, wrap):
     """An experiment whose trainable is wrapped once more."""
     with system.job(folder) as job:
         system.check(job, job.tuner(trainable=wrap(job.trainable)).fit())
@@ -374,26 +351,26 @@ def with_more(system: System, folder: Path, wrap: Callable[[Any], Any]) -> str:
 
 
 @row("What trials get", "`tune.with_resources`")
-def resources(system: System, folder: Path) -> str:
+def resources(system, folder):
     """Two CPUs a trial."""
     return with_more(system, folder, lambda inner: tune.with_resources(inner, {"cpu": 2}))
 
 
 @row("What trials get", "fractions of a GPU")
-def gpus(system: System, folder: Path) -> str:
+def gpus(system, folder):
     """Half a GPU a trial, by Ray's count of resources."""
     wrap = functools.partial(tune.with_resources, resources={"cpu": 1, "gpu": 0.5})
     return with_more(system, folder, wrap)
 
 
 @row("What trials get", "`tune.with_parameters`")
-def parameters(system: System, folder: Path) -> str:
+def parameters(system, folder):
     """An object that Ray hands to every trial."""
     return with_more(system, folder, lambda inner: _given(inner))
 
 
-def _given(inner: Any) -> Any:
-    def trainable(config: dict[str, Any], parts: Any) -> Any:
+def _given(inner):
+    def trainable(config, parts):
         assert parts == {"a": 1}
         return inner(config)
 
@@ -408,7 +385,7 @@ def _given(inner: Any) -> Any:
     "checkpoints",
     cells={AGENTS: "not applicable: an agent's trial reports its tags only", TABLE: BESIDE},
 )
-def checkpoints(system: System, folder: Path) -> str:
+def checkpoints(system, folder):
     """`report_public(..., checkpoint=)`; `checkpoint_score_attribute` keeps the best of three."""
     kept = tune.CheckpointConfig(
         num_to_keep=1, checkpoint_score_attribute=PUBLIC, checkpoint_score_order="min"
@@ -429,19 +406,14 @@ def checkpoints(system: System, folder: Path) -> str:
 
 
 @row("Checkpoints and files", "`tune.run`")
-def tune_run(system: System, folder: Path) -> str:
+def tune_run(system, folder):
     """The older way to start an experiment."""
     with system.job(folder) as job:
         analysis = tune.run(
-            job.trainable,
-            config=dict(job.space),
-            search_alg=job.search,
-            num_samples=job.num_samples,
-            storage_path=str(job.results),
-            name="run",
-            verbose=0,
+            job.trainable, config=dict(job.space), search_alg=job.search,
+            num_samples=job.num_samples, storage_path=str(job.results), name="run", verbose=0,
             reuse_actors=True,
-        )
+        )  # fmt: skip
         results = tune.ResultGrid(analysis)
         system.check(job, results)
         assert job.search.guarantee(analysis).protected
@@ -451,7 +423,7 @@ def tune_run(system: System, folder: Path) -> str:
 # Loggers ----------------------------------------------------------------------------------------
 
 
-def logged(system: System, folder: Path, sink: str, *callbacks: Any) -> str:
+def logged(system, folder, sink, *callbacks):
     """An experiment whose files are scanned: ``sink`` holds each release, no file a secret."""
     with system.job(folder) as job:
         results = job.tuner(run={"callbacks": list(callbacks)}).fit()
@@ -470,7 +442,7 @@ def logged(system: System, folder: Path, sink: str, *callbacks: Any) -> str:
     return WORKS
 
 
-def scanner_of(folder: Path, public: list[float]) -> Scanner:
+def scanner_of(folder, public):
     """What finds each private number that trials have made."""
     scanner = Scanner()
     for i, numbers in enumerate(made(folder)):
@@ -485,25 +457,25 @@ def scanner_of(folder: Path, public: list[float]) -> Scanner:
 
 
 @row("Loggers", "JSON")
-def json_logger(system: System, folder: Path) -> str:
+def json_logger(system, folder):
     """`result.json` holds every release, and no file holds anything private."""
     return logged(system, folder, "result.json")
 
 
 @row("Loggers", "CSV")
-def csv_logger(system: System, folder: Path) -> str:
+def csv_logger(system, folder):
     """`progress.csv` holds every release, and no file holds anything private."""
     return logged(system, folder, "progress.csv")
 
 
 @row("Loggers", "TensorBoard")
-def tensorboard(system: System, folder: Path) -> str:
+def tensorboard(system, folder):
     """TensorBoard's files hold every release, and no file holds anything private."""
     return logged(system, folder, "tfevents")
 
 
 @row("Loggers", "MLflow")
-def mlflow(system: System, folder: Path) -> str:
+def mlflow(system, folder):
     """`MLflowLoggerCallback` with a local store: releases only."""
     from ray.air.integrations.mlflow import MLflowLoggerCallback
 
@@ -514,7 +486,7 @@ def mlflow(system: System, folder: Path) -> str:
 
 
 @row("Loggers", "Weights & Biases")
-def wandb(system: System, folder: Path) -> str:
+def wandb(system, folder):
     """`WandbLoggerCallback` in offline mode: releases only."""
     from ray.air.integrations.wandb import WandbLoggerCallback
 
@@ -527,7 +499,7 @@ def wandb(system: System, folder: Path) -> str:
 
 # Restoring --------------------------------------------------------------------------------------
 
-FLAGS: dict[str, dict[str, bool]] = {
+FLAGS = {
     "by default": {},
     "`resume_errored=True`": {"resume_errored": True},
     "`restart_errored=True`": {"restart_errored": True},
@@ -544,7 +516,7 @@ FLAGS: dict[str, dict[str, bool]] = {
 """Flags of ``Tuner.restore``; it refuses to resume and to restart the errored at once."""
 
 
-def interrupt(job: Job, system: System) -> None:
+def interrupt(job, system):
     """An experiment that Ctrl+C ends while its third evaluation runs; the first has failed."""
     with interrupted_by_signal():
         results = job.tuner(max_concurrent_trials=1).fit()
@@ -554,7 +526,7 @@ def interrupt(job: Job, system: System) -> None:
 
 
 @contextmanager
-def interrupted_by_signal() -> Iterator[None]:
+def interrupted_by_signal():
     """Ray's own word of a signal is no error of a test."""
     import signal
 
@@ -565,7 +537,7 @@ def interrupted_by_signal() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def after_restore(job: Job, system: System, flags: Mapping[str, bool]) -> str:
+def after_restore(job, system, flags):
     """Goes on with an interrupted experiment, which must be sound in the end."""
     results = job.restored(**flags).fit()
     for error in results.errors:
@@ -587,10 +559,10 @@ def after_restore(job: Job, system: System, flags: Mapping[str, bool]) -> str:
     return MORE if errored or unfinished else WORKS
 
 
-def on_the_living(name: str) -> Run:
+def on_the_living(name):
     """A run of one set of flags."""
 
-    def run(system: System, folder: Path) -> str:
+    def run(system, folder):
         with system.job(folder, system.interrupted(os.getpid())) as job:
             interrupt(job, system)
             return after_restore(job, system, FLAGS[name])
@@ -601,7 +573,7 @@ def on_the_living(name: str) -> Run:
     return run
 
 
-def after_flags(name: str) -> dict[str, str]:
+def after_flags(name):
     """Where a search goes on until its plan is used up, what is resumed comes in addition."""
     flags = {"resume_unfinished": True} | FLAGS[name]
     cells = dict.fromkeys((RECORDS, TABLE, AGENTS), MORE) if any(flags.values()) else {}
@@ -615,17 +587,17 @@ for _name in FLAGS:
 
 
 @functools.cache
-def _elsewhere(name: str) -> dict[str, str]:
+def _elsewhere(name):
     """How each set of flags has gone on in another process and on another Ray."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "e"
         return dict(clusters.restored_elsewhere(place, name, list(FLAGS), durable=True))
 
 
-def on_another(name: str) -> Run:
+def on_another(name):
     """A run of one set of flags."""
 
-    def run(system: System, folder: Path) -> str:
+    def run(system, folder):
         return _elsewhere(system.name)[name]
 
     run.__doc__ = (
@@ -655,7 +627,7 @@ GONE = {
     "elsewhere, ledger in memory",
     cells={name: f"refused: {words}" for name, words in GONE.items()},
 )
-def without_vault(system: System, folder: Path) -> str:
+def without_vault(system, folder):
     """`Tuner.restore` in another process, on another Ray, with no database."""
     (said,) = clusters.restored_elsewhere(
         folder, system.name, ["by default"], durable=False
@@ -673,7 +645,7 @@ def without_vault(system: System, folder: Path) -> str:
 
 
 @row("Where the driver runs", "Ray Job")
-def ray_job(system: System, folder: Path) -> str:
+def ray_job(system, folder):
     """`ray job submit -- python script.py`."""
     with clusters.cluster(dashboard=True) as own:
         return str(clusters.submitted(own, folder, system.name))
@@ -684,7 +656,7 @@ def ray_job(system: System, folder: Path) -> str:
     "Ray Client",
     cells=every(f"refused: {BY_CLIENT}; submit a Ray Job", but={TABLE: LEARNS_NOTHING}),
 )
-def ray_client(system: System, folder: Path) -> str:
+def ray_client(system, folder):
     """`ray.init("ray://...")`."""
     with clusters.cluster(dashboard=False) as own:
         at = {"system": system.name, "address": own.client}
@@ -692,7 +664,7 @@ def ray_client(system: System, folder: Path) -> str:
     return _refused(said, f"{BY_CLIENT}; submit a Ray Job", BY_CLIENT, "'ray job submit")
 
 
-def _refused(said: str, shortly: str, *named: str) -> str:
+def _refused(said, shortly, *named):
     """A refusal in short, if it names the thing and the fix; else what a scene says."""
     if not said.startswith("raised "):
         return said
@@ -703,7 +675,7 @@ def _refused(said: str, shortly: str, *named: str) -> str:
 # The page ---------------------------------------------------------------------------------------
 
 
-def table() -> str:
+def table():
     """What works with every search, and every other expected outcome, as Markdown."""
     rows = [(one.name, one.sentence, {s: one.expected(s) for s in SYSTEMS}) for one in ROWS]
     return f"Works with every search: {pages.exceptions(rows, [*SYSTEMS], WORKS)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,17 +59,10 @@ class Job:
     unseen: int = 0
 
     @property
-    def results(self) -> Path:
+    def results(self):
         return self.folder / "results"
 
-    def tuner(
-        self,
-        *,
-        search: Any = None,
-        trainable: Any = None,
-        run: Mapping[str, Any] | None = None,
-        **settings: Any,
-    ) -> tune.Tuner:
+    def tuner(self, *, search=None, trainable=None, run=None, **settings):
         """A quiet Tuner for it.
 
         Args:
@@ -88,18 +81,18 @@ class Job:
         )
 
     @property
-    def path(self) -> Path:
+    def path(self):
         """The experiment's own folder."""
         return self.results / "run"
 
-    def restored(self, **flags: bool) -> tune.Tuner:
+    def restored(self, **flags):
         """A Tuner that goes on with the experiment; the search is the one that it has saved."""
         self.search = type(self.search).from_experiment(self.path)
         if self.body is not None:
             self.trainable = self.search.private(self.body)
         return tune.Tuner.restore(str(self.path), self.trainable, **flags)
 
-    def close(self) -> None:
+    def close(self):
         """Ends its actors."""
         for one in (self.search, self.answers):
             if hasattr(one, "close"):
@@ -120,14 +113,12 @@ class System(ABC):
     metric: str
     public: str = PUBLIC
 
-    def interrupted(self, driver: int) -> Any:
+    def interrupted(self, driver):
         """What a trial does in an experiment that Ctrl+C ends."""
         return trials.Interrupts(driver, 2.0 if self.name == "DPFTSDESearch" else 600.0)
 
     @contextmanager
-    def job(
-        self, folder: Path, before: Any = None, *, vault: str | None = None, **more: Any
-    ) -> Iterator[Job]:
+    def job(self, folder, before=None, *, vault=None, **more):
         """An experiment whose actors end with the block.
 
         Args:
@@ -145,18 +136,18 @@ class System(ABC):
             made.close()
 
     @abstractmethod
-    def _job(self, folder: Path, before: Any, settings: dict[str, Any]) -> Job: ...
+    def _job(self, folder, before, settings): ...
 
-    def epochs(self, n: int, bad: int = -1) -> Any:
+    def epochs(self, n, bad=-1):
         """What a trial does that shows a scheduler something so often, where it can."""
         return trials.Reports(n, bad) if self.public == PUBLIC else Quiet()
 
-    def values(self, results: Any) -> dict[str, float]:
+    def values(self, results):
         """What results show, by trial."""
         shown = {r.metrics["trial_id"]: r.metrics.get(self.metric) for r in results if r.metrics}
         return {trial: value for trial, value in shown.items() if is_number(value)}
 
-    def check(self, job: Job, results: Any, *, released: int | None = None) -> None:
+    def check(self, job, results, *, released=None):
         """Results show releases and nothing else, the ledger agrees, the run is protected.
 
         Args:
@@ -173,14 +164,14 @@ class System(ABC):
         self._check_values(job, results, wanted)
         self._check_ledger(job, guarantee, wanted)
 
-    def _check_values(self, job: Job, results: Any, wanted: int) -> None:
+    def _check_values(self, job, results, wanted):
         shown = self.values(results)
         assert len(shown) == wanted, (len(shown), wanted)
         released = published_by(job.search)
         assert shown == {trial: released[trial] for trial in shown}
 
     @abstractmethod
-    def _check_ledger(self, job: Job, guarantee: Any, wanted: int) -> None: ...
+    def _check_ledger(self, job, guarantee, wanted): ...
 
 
 @dataclass(frozen=True)
@@ -190,13 +181,13 @@ class Records(System):
     mu: float = 1.0
     plan: int = 5
 
-    def _job(self, folder: Path, before: Any, settings: dict[str, Any]) -> Job:
+    def _job(self, folder, before, settings):
         own = {"n_starts": 2, "n_steps": 1, "seed": 3, "lengthscale": 0.25, "memory": 0}
         search = DPGIBOSearch(self.mu, metric=self.metric, mode="min", **(own | settings))
         body = trials.Losses(folder, before)
         return Job(folder, search, search.private(body), LINE, self.plan, body=body)
 
-    def _check_ledger(self, job: Job, guarantee: Any, wanted: int) -> None:
+    def _check_ledger(self, job, guarantee, wanted):
         charges, releases, held = call_host(job.search, "ledger")
         assert sorted((c.kind, c.key) for c in charges) == sorted(
             (r.kind, r.key) for r in releases
@@ -217,13 +208,13 @@ class Rewards(System):
     make: Callable[..., Any] = LDPGPUCBSearch
     epsilon: float = 1.0
 
-    def _job(self, folder: Path, before: Any, settings: dict[str, Any]) -> Job:
+    def _job(self, folder, before, settings):
         own = {"value_range": (0.0, 1.0), "mechanism": "laplace", "seed": 3, "mode": "max"}
         made = self.make(epsilon=self.epsilon, metric=self.metric, **(own | settings))
         body = trials.Reward(folder, before)
         return Job(folder, made, made.private(body), LINE, 3, num_samples=3, body=body)
 
-    def _check_ledger(self, job: Job, guarantee: Any, wanted: int) -> None:
+    def _check_ledger(self, job, guarantee, wanted):
         rows = [row for row in call_host(job.search, "ledger") if row[-1] is not None]
         assert [epsilon for _, _, epsilon, _, _ in rows] == [
             self.epsilon
@@ -240,7 +231,7 @@ class Agents(System):
 
     epsilon: float = 4.0
 
-    def _job(self, folder: Path, before: Any, settings: dict[str, Any]) -> Job:
+    def _job(self, folder, before, settings):
         config = FederationConfig(
             n_agents=2, epsilon=self.epsilon, n_rounds=1, n_startup=1, n_features=20
         )
@@ -251,7 +242,7 @@ class Agents(System):
         body = trials.OfAgent(folder, before)
         return Job(folder, search, search.private(body), {}, 4, body=body)
 
-    def values(self, results: Any) -> dict[str, float]:
+    def values(self, results):
         tags = {"agent", "round", self.metric}
         return {
             r.metrics["trial_id"]: r.metrics[self.metric]
@@ -259,7 +250,7 @@ class Agents(System):
             if tags <= set(r.metrics or ())
         }
 
-    def _check_values(self, job: Job, results: Any, wanted: int) -> None:
+    def _check_values(self, job, results, wanted):
         assert len(self.values(results)) == wanted
         told = [r.metrics for r in results if not r.error and "agent" in (r.metrics or {})]
         done = {(metrics["agent"], metrics["round"]) for metrics in told}
@@ -267,7 +258,7 @@ class Agents(System):
         if wanted >= job.trials:
             assert len(done) >= job.trials - job.unseen
 
-    def _check_ledger(self, job: Job, guarantee: Any, wanted: int) -> None:
+    def _check_ledger(self, job, guarantee, wanted):
         assert guarantee.epsilon <= self.epsilon
         assert guarantee.epsilon_spent <= guarantee.epsilon * (1 + 1e-9)
         assert len(call_host(job.search, "ledger")) == guarantee.n_released
@@ -275,7 +266,7 @@ class Agents(System):
             assert guarantee.n_released == guarantee.n_rounds == 1
 
 
-def make_curator(folder: Path, vault: str | None) -> Any:
+def make_curator(folder, vault):
     """Three rows, each with a secret outcome that is randomised when it is told."""
     from privbo_plugins.sessions.rows import Curator
 
@@ -295,7 +286,7 @@ def make_curator(folder: Path, vault: str | None) -> Any:
 class Table(System):
     """PO-GP-UCB: a table of three rows, of which each is asked for once."""
 
-    def _job(self, folder: Path, before: Any, settings: dict[str, Any]) -> Job:
+    def _job(self, folder, before, settings):
         answers = answering(functools.partial(make_curator, folder, settings.pop("vault")))
         table = answers.release().save(folder / "secret" / "table.npz")
         known = {"lengthscale": 0.3, "signal_variance": 0.1, "noise_variance": 1e-2}
@@ -303,13 +294,13 @@ class Table(System):
         trainable = trials.Answer(folder, before, answers)
         return Job(folder, search, trainable, {}, 3, answers=answers)
 
-    def _check_values(self, job: Job, results: Any, wanted: int) -> None:
+    def _check_values(self, job, results, wanted):
         shown = self.values(results)
         assert len(shown) == wanted
         rows = {r.metrics["trial_id"]: r.config["row"] for r in results if r.metrics and r.config}
         assert shown == {trial: job.answers(rows[trial]) for trial in shown}
 
-    def _check_ledger(self, job: Job, guarantee: Any, wanted: int) -> None:
+    def _check_ledger(self, job, guarantee, wanted):
         curators = job.answers.guarantee()
         assert curators.protected
         assert guarantee.epsilon == curators.epsilon
@@ -318,7 +309,7 @@ class Table(System):
             assert set(job.search.recommend()) == {"row"}
 
 
-SYSTEMS: dict[str, System] = {
+SYSTEMS = {
     system.name: system
     for system in (
         Records("DPGIBOSearch", "loss"),

@@ -12,7 +12,6 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,11 +25,8 @@ N = 40
 PUBLIC = "train_loss"
 """Name of what trials declare public."""
 
-Report = Callable[..., None]
-"""How a trial reports what is public: metrics, and a checkpoint."""
 
-
-def turn(folder: Path) -> int:
+def turn(folder):
     """Which evaluation of the experiment this is, from 0."""
     for number in range(10_000):
         try:
@@ -41,18 +37,18 @@ def turn(folder: Path) -> int:
     raise AssertionError("there is no end of trials")
 
 
-def turns(folder: Path) -> int:
+def turns(folder):
     """How many evaluations have begun."""
     return len(list(folder.glob("turn-*")))
 
 
-def made(folder: Path) -> Iterator[list[float]]:
+def made(folder):
     """The private numbers of each evaluation."""
     for line in (folder / "secret" / "made").read_text().splitlines():
         yield json.loads(line)
 
 
-def secret(folder: Path, n: int, *more: float) -> np.ndarray:
+def secret(folder, n, *more):
     """Numbers of full precision that nobody has seen before, shape (n,), noted with others."""
     y = np.random.default_rng().uniform(0.12, 0.88, n)
     with (folder / "secret" / "made").open("a") as file:
@@ -67,7 +63,7 @@ def secret(folder: Path, n: int, *more: float) -> np.ndarray:
 class Quiet:
     """Nothing."""
 
-    def __call__(self, folder: Path, report: Report) -> None:
+    def __call__(self, folder, report):
         turn(folder)
 
 
@@ -78,7 +74,7 @@ class Reports:
     epochs: int
     bad: int = -1
 
-    def __call__(self, folder: Path, report: Report) -> None:
+    def __call__(self, folder, report):
         offset = float(turn(folder) == self.bad)
         for epoch in range(self.epochs):
             report({PUBLIC: offset + 1 / (epoch + 2)})
@@ -88,7 +84,7 @@ class Reports:
 class Checkpoints:
     """Reports three checkpoints, of which the second is best."""
 
-    def __call__(self, folder: Path, report: Report) -> None:
+    def __call__(self, folder, report):
         turn(folder)
         for epoch, loss in enumerate((0.5, 0.25, 0.75)):
             with tempfile.TemporaryDirectory() as place:
@@ -100,7 +96,7 @@ class Checkpoints:
 class Fails:
     """The first evaluation raises."""
 
-    def __call__(self, folder: Path, report: Report) -> None:
+    def __call__(self, folder, report):
         if turn(folder) == 0:
             raise ValueError("a row named Jane Doe")
 
@@ -109,7 +105,7 @@ class Fails:
 class Dies:
     """The process of the second evaluation is killed."""
 
-    def __call__(self, folder: Path, report: Report) -> None:
+    def __call__(self, folder, report):
         if turn(folder) == 1:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -120,7 +116,7 @@ class Sleeps:
 
     seconds: float
 
-    def __call__(self, folder: Path, report: Report) -> None:
+    def __call__(self, folder, report):
         turn(folder)
         time.sleep(self.seconds)
 
@@ -137,7 +133,7 @@ class Interrupts:
     driver: int
     seconds: float
 
-    def __call__(self, folder: Path, report: Report) -> None:
+    def __call__(self, folder, report):
         number = turn(folder)
         if number == 0:
             raise ValueError("a row named Jane Doe")
@@ -157,7 +153,7 @@ class Losses:
     before: Any
     n: int = N
 
-    def __call__(self, config: dict[str, Any]) -> Any:
+    def __call__(self, config):
         from raytune_searchers import report_public
 
         self.before(self.folder, report_public)
@@ -170,11 +166,11 @@ class Reward(Losses):
 
     n: int = 1
 
-    def __call__(self, config: dict[str, Any]) -> Any:
+    def __call__(self, config):
         return float(super().__call__(config)[0])
 
 
-def _beside_the_answer(metrics: dict[str, Any], **more: Any) -> None:
+def _beside_the_answer(metrics, **more):
     """Tune asks for the metric in every report."""
     tune.report({"answer": float("nan"), **metrics}, **more)
 
@@ -187,7 +183,7 @@ class Answer:
     before: Any
     answers: Any
 
-    def __call__(self, config: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, config):
         self.before(self.folder, _beside_the_answer)
         return {"answer": self.answers(config["row"])}
 
@@ -199,15 +195,15 @@ class OfAgent:
     folder: Path
     before: Any
 
-    def __call__(self, agent: Any, config: dict[str, Any]) -> float:
+    def __call__(self, agent, config):
         self.before(self.folder, _closed)
         return float(secret(self.folder, 1, config["x"])[0])
 
 
-def _closed(*_: Any, **__: Any) -> None:
+def _closed(*_, **__):
     raise AssertionError("an agent's objective reports nothing")
 
 
-def is_number(value: Any) -> bool:
+def is_number(value):
     """Whether a result shows a value, and not the NaN of public reports."""
     return isinstance(value, float) and math.isfinite(value)

@@ -1,14 +1,11 @@
 """Hypothesis strategies for damaged versions of valid inputs: bytes, texts and JSON values."""
 
-from __future__ import annotations
-
 import copy
 import json
-from typing import Any
 
 from hypothesis import strategies as st
 
-ODD_NUMBERS: tuple[Any, ...] = (
+ODD_NUMBERS = (
     0, -1, 1, 2, True, False, 2**31, 2**63, -(2**63), 2**64, 10**30, 10**400, 0.5, -0.0, 1e-320,
     1e-12, 1e17, 1e150, 1e308, -1e308, float("nan"), float("inf"), float("-inf"),
 )  # fmt: skip
@@ -31,7 +28,7 @@ _NEW_TEXT = st.sampled_from(ODD_TEXTS) | st.characters(max_codepoint=255)
 
 
 @st.composite
-def _damaged(draw: st.DrawFn, made: Any, other: Any, new: st.SearchStrategy[Any]) -> Any:
+def _damaged(draw, made, other, new):
     """Parts cut, doubled, replaced by odd ones, or spliced in from another input."""
     for _ in range(draw(st.integers(1, 3))):
         i = draw(st.integers(0, len(made)))
@@ -42,20 +39,20 @@ def _damaged(draw: st.DrawFn, made: Any, other: Any, new: st.SearchStrategy[Any]
     return made
 
 
-def damaged_bytes(*valid: bytes) -> st.SearchStrategy[bytes]:
+def damaged_bytes(*valid):
     """One of these inputs, with parts that are odd or come from another one."""
     pairs = st.tuples(st.sampled_from(valid), st.sampled_from(valid))
     return pairs.flatmap(lambda pair: _damaged(*pair, _NEW_BYTES))
 
 
-def damaged_text(*valid: str) -> st.SearchStrategy[str]:
+def damaged_text(*valid):
     """The same for texts."""
     pairs = st.tuples(st.sampled_from(valid), st.sampled_from(valid))
     return pairs.flatmap(lambda pair: _damaged(*pair, _NEW_TEXT))
 
 
 @st.composite
-def damaged_json(draw: st.DrawFn, *valid: Any) -> Any:
+def damaged_json(draw, *valid):
     """A copy in which some values are odd, swapped, missing, doubled, nested or of other types."""
     made = copy.deepcopy(draw(st.sampled_from(valid)))
     for _ in range(draw(st.integers(1, 3))):
@@ -70,7 +67,7 @@ def damaged_json(draw: st.DrawFn, *valid: Any) -> Any:
     return made
 
 
-def _places(value: Any) -> Any:
+def _places(value):
     """Each container of a value with the key or index of each of its entries."""
     if not isinstance(value, dict | list):
         return
@@ -79,7 +76,7 @@ def _places(value: Any) -> Any:
         yield from _places(entry)
 
 
-def _moved(draw: st.DrawFn, places: list[tuple[Any, Any]], holder: Any, key: Any) -> None:
+def _moved(draw, places, holder, key):
     """Drops an entry, copies another one over it, or gives it another place."""
     kind = draw(st.sampled_from(("dropped", "swapped", "moved")))
     if kind == "dropped":
@@ -93,8 +90,8 @@ def _moved(draw: st.DrawFn, places: list[tuple[Any, Any]], holder: Any, key: Any
         holder.insert(key, copy.deepcopy(holder[key]))
 
 
-def _odd_value(value: Any) -> st.SearchStrategy[Any]:
-    odd: list[Any] = [None, [], {}, "", [value], {"a": value}, [value, value], [[]]]
+def _odd_value(value):
+    odd = [None, [], {}, "", [value], {"a": value}, [value, value], [[]]]
     odd += [_nested(5, value), _nested(200, value)]
     if isinstance(value, int | float) and abs(value) < 1e300:
         odd += [-value, value + 1, value * 2, value / 2, float(value), str(value)]
@@ -102,23 +99,23 @@ def _odd_value(value: Any) -> st.SearchStrategy[Any]:
     return found | damaged_text(value) if isinstance(value, str) else found
 
 
-def _nested(depth: int, value: Any) -> Any:
+def _nested(depth, value):
     for _ in range(depth):
         value = [value]
     return value
 
 
-def as_json(value: Any) -> bytes:
+def as_json(value):
     """Of a value that may hold anything that JSON, as Python reads it, can express."""
     return json.dumps(value).encode()
 
 
-def damaged_json_text(*valid: Any) -> st.SearchStrategy[bytes]:
+def damaged_json_text(*valid):
     """Serialised: a damaged value, or a valid one with damaged bytes."""
     return damaged_json(*valid).map(_dumped) | damaged_bytes(*map(as_json, valid))
 
 
-def _dumped(value: Any) -> bytes:
+def _dumped(value):
     try:
         return as_json(value)
     except (ValueError, RecursionError):  # more digits than Python writes

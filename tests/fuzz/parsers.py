@@ -13,7 +13,7 @@ import math
 import sqlite3
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,12 +38,7 @@ from privbo_plugins.errors import FederationError, SpaceChangedError, VaultError
 from privbo_plugins.federation import FederatedServer, RemoteLink, listening, phases
 from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.federation.messages import MalformedError, understood
-from privbo_plugins.sessions.certificates import (
-    Certificate,
-    give_label,
-    issue,
-    verified,
-)
+from privbo_plugins.sessions.certificates import Certificate, give_label, issue, verified
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.sessions.stored import runs_of
@@ -73,18 +68,9 @@ SPACE = Space({
 })  # fmt: skip
 
 CONFIG = FederationConfig(
-    3,
-    z=1.0,
-    q=1.0,
-    n_rounds=4,
-    n_features=4,
-    clipping_norm=22.0,
-    population="explore",
+    3, z=1.0, q=1.0, n_rounds=4, n_features=4, clipping_norm=22.0, population="explore",
     n_startup=1,
-)
-
-Inputs = st.SearchStrategy[Any]
-Read = Callable[[Any], Any]
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -111,14 +97,14 @@ class Parser:
     """
 
     name: str
-    errors: tuple[type[BaseException], ...]
-    prepare: Callable[[Scene], tuple[Inputs, Read]]
+    errors: tuple
+    prepare: Callable
 
 
 # Frames -----------------------------------------------------------------------------------------
 
 
-def frames(_scene: Scene) -> tuple[Inputs, Read]:
+def frames(_scene):
     """Of bytes that somebody sends instead of a message."""
     valid = [
         {"key": SECRET, "vector": wires.packed(np.arange(4.0))},
@@ -128,22 +114,22 @@ def frames(_scene: Scene) -> tuple[Inputs, Read]:
     return damaged_bytes(*map(as_json, valid)), inside.read_message
 
 
-def vectors(_scene: Scene) -> tuple[Inputs, Read]:
+def vectors(_scene):
     """Of vectors as text inside a frame."""
     texts = [wires.packed(np.random.default_rng(n).normal(size=n)) for n in (1, 4, 33)]
 
-    def read(sent: Any) -> None:
+    def read(sent):
         assert inside.read_vector(sent).dtype == np.float64
 
     return damaged_text(*texts) | damaged_json(*texts), read
 
 
-def hellos(scene: Scene) -> tuple[Inputs, Read]:
+def hellos(scene):
     """Of what somebody shows who is an agent, or is not."""
     listener = _listening(scene)
 
     @st.composite
-    def guarded_by(draw: st.DrawFn) -> list[tuple[str, Any]]:
+    def guarded_by(draw):
         agent = draw(st.integers(0, 2))
         number, secret = str(agent), inside.secret_of(listener, agent)
         if draw(st.booleans()):
@@ -153,7 +139,7 @@ def hellos(scene: Scene) -> tuple[Inputs, Read]:
         shown = [("privbo-agent", number), ("privbo-secret-bin", secret), ("user-agent", "x")]
         return draw(st.permutations(shown))[: draw(st.integers(0, 3))]
 
-    def read(shown: list[tuple[str, Any]]) -> None:
+    def read(shown):
         status, reply = inside.told_by(listener, "greet", shown, b'{"last": 0}')
         given = dict(shown)
         number = given.get("privbo-agent", "")
@@ -171,41 +157,37 @@ def hellos(scene: Scene) -> tuple[Inputs, Read]:
     return guarded_by(), read
 
 
-def _server() -> FederatedServer:
+def _server():
     return FederatedServer(CONFIG, space=SPACE, deadline=None)
 
 
-def _listening(scene: Scene) -> listening.Listener:
+def _listening(scene):
     server = _server()
     identity = wires.impostor(SECRET.encode() * 4)
     listener = listening.Listener(server.rounds, ("127.0.0.1", 0), identity, server._invitations)
     scene.ending.callback(listener.close)
-    listener.kept = server  # type: ignore[attr-defined]  # which it holds weakly itself
+    listener.kept = server  # which it holds weakly itself
     return listener
 
 
-def requests(scene: Scene) -> tuple[Inputs, Read]:
+def requests(scene):
     """Of what agents ask a server that knows them."""
     vector = wires.packed(np.arange(4.0))
-    valid: dict[str, dict[str, Any]] = {
-        "greet": {"last": 0},
-        "join": {"space": SPACE.to_dict()},
-        "submit": {"key": SECRET, "vector": vector},
-        "collect": {"round": 1, "sent": True},
-        "broadcasts": {"after": 0},
-        "leave": {},
-        "guarantee": {},
-    }
-    held: dict[str, Any] = {"listener": _listening(scene), "n": 0}
+    valid = {
+        "greet": {"last": 0}, "join": {"space": SPACE.to_dict()},
+        "submit": {"key": SECRET, "vector": vector}, "collect": {"round": 1, "sent": True},
+        "broadcasts": {"after": 0}, "leave": {}, "guarantee": {},
+    }  # fmt: skip
+    held = {"listener": _listening(scene), "n": 0}
     scene.ending.enter_context(mock.patch.object(listening, "_POLL", 0.0))
 
     @st.composite
-    def asked(draw: st.DrawFn) -> tuple[str, bytes]:
+    def asked(draw):
         call = draw(st.sampled_from(list(valid)))
         epoch = {"epoch": held["listener"].epoch}
         return call, draw(damaged_json_text(epoch | valid[call]))
 
-    def read(sent: tuple[str, bytes]) -> None:
+    def read(sent):
         held["n"] += 1
         if held["n"] % 500 == 0:  # its rounds are used up
             held["listener"].close()
@@ -223,7 +205,7 @@ def requests(scene: Scene) -> tuple[Inputs, Read]:
     return asked(), read
 
 
-def pretender(greeting: Any, reply: Callable[[], bytes]) -> wires.Peer:
+def pretender(greeting, reply):
     """A server that greets with what is given, and answers everything else so.
 
     Args:
@@ -231,7 +213,7 @@ def pretender(greeting: Any, reply: Callable[[], bytes]) -> wires.Peer:
         reply: Bytes of an answer, asked for at each request.
     """
 
-    def answer(call: str, _request: bytes) -> bytes:
+    def answer(call, _request):
         if call != "greet":
             return reply()
         try:
@@ -242,12 +224,12 @@ def pretender(greeting: Any, reply: Callable[[], bytes]) -> wires.Peer:
     return wires.Peer(answer)
 
 
-def replies(scene: Scene) -> tuple[Inputs, Read]:
+def replies(scene):
     """Of what an agent is answered by a server that went wrong, or is another version."""
     text = wires.invitation(("nowhere.example", 1), 1, bytes(32))
     sent = wires.told(Broadcast(1, np.ones((1, 4)), np.ones(1)))
     answer = wires.greeting(CONFIG)
-    calls: dict[str, tuple[Callable[[Any], Any], Any]] = {
+    calls = {
         "join": (lambda link: link.join(SPACE.to_dict()), None),
         "submit": (lambda link: link.submit(np.ones(4)), 1),
         "collect": (lambda link: link.collect(1), sent),
@@ -258,7 +240,7 @@ def replies(scene: Scene) -> tuple[Inputs, Read]:
     }
 
     @st.composite
-    def answered(draw: st.DrawFn) -> tuple[str, Any, bytes]:
+    def answered(draw):
         call = draw(st.sampled_from(list(calls)))
         reply = {"result": calls[call][1]}
         if call == "error":
@@ -266,10 +248,10 @@ def replies(scene: Scene) -> tuple[Inputs, Read]:
         greeting = draw(st.just(answer) | damaged_json(answer))
         return call, greeting, draw(damaged_json_text(reply))
 
-    met: list[wires.Peer] = []
+    met = []
     scene.ending.enter_context(wires.meeting(lambda: met[-1]))
 
-    def read(said: tuple[str, Any, bytes]) -> None:
+    def read(said):
         call, greeting, reply = said
         met[:] = [pretender(greeting, lambda: reply)]
         try:
@@ -284,14 +266,14 @@ def replies(scene: Scene) -> tuple[Inputs, Read]:
     return answered(), read
 
 
-def _is_told(error: Exception, reply: bytes) -> bool:
+def _is_told(error, reply):
     """Whether it is the one that the server has told of, or is about what was to be sent."""
     if "A message has shape" in str(error):
         return True
     return bool(json.loads(reply).get("error") == [type(error).__name__, str(error)])
 
 
-def _check_reply(call: str, found: Any) -> None:
+def _check_reply(call, found):
     """What a caller gets is of the documented kind."""
     if call == "submit":
         assert found is None or type(found) is int
@@ -308,12 +290,12 @@ INVITATIONS = [
 ]
 
 
-def invitations(_scene: Scene) -> tuple[Inputs, Read]:
+def invitations(_scene):
     """Of invitations as an agent's operator pastes them."""
     texts = [*INVITATIONS, *(f"env:{text}" for text in INVITATIONS)]
     key = INVITATIONS[0].rpartition("#")[2]
 
-    def read(text: str) -> None:
+    def read(text):
         with _repeating_nothing_of(text, key[:12]):
             found = inside.read_invitation(text)
         assert len(found.secret) == 32
@@ -325,7 +307,7 @@ def invitations(_scene: Scene) -> tuple[Inputs, Read]:
 
 
 @contextmanager
-def _repeating_nothing_of(text: str, secret: str) -> Iterator[None]:
+def _repeating_nothing_of(text, secret):
     """No error repeats the secret, but if it stands where a variable's name does."""
     why = None
     try:
@@ -338,14 +320,14 @@ def _repeating_nothing_of(text: str, secret: str) -> Iterator[None]:
         raise ValueError(why.replace(secret, "..."))
 
 
-def _is_a_host(name: str) -> bool:
+def _is_a_host(name):
     try:
         return bool(name.encode("idna"))
     except UnicodeError:
         return False
 
 
-def handles(_scene: Scene) -> tuple[Inputs, Read]:
+def handles(_scene):
     """Of a vault's URL."""
     texts = [
         "sqlite:////private/vault.db", f"postgresql+psycopg://me:{SECRET}@db.example:5432/vault",
@@ -353,7 +335,7 @@ def handles(_scene: Scene) -> tuple[Inputs, Read]:
         f"env:postgresql://me:{SECRET}@db.example/vault", "sqlite:///file:x?uri=true",
     ]  # fmt: skip
 
-    def read(text: str) -> None:
+    def read(text):
         with _repeating_nothing_of(text, SECRET):
             url = resolve_url(text)
         assert url.password != SECRET or text.count(SECRET) > 1 or SECRET not in repr(url)
@@ -378,16 +360,16 @@ class _Turn:
 class _Watched:
     """Agent 0's way to its server, which writes down both."""
 
-    def __init__(self, server: FederatedServer, n: int) -> None:
+    def __init__(self, server, n):
         self._server, self._n = server, n
         self.agent: phases.Masking
-        self.sent: list[_Turn] = []
-        self.heard: list[_Turn] = []
+        self.sent = []
+        self.heard = []
 
-    def enter(self, keys: Any) -> Any:
+    def enter(self, keys):
         return self._server.rounds.enter(self._n, keys)
 
-    def turn(self, asked: Any) -> Any:
+    def turn(self, asked):
         before, phase = copy.deepcopy(self._server.rounds.current), asked["phase"]
         told = self._server.rounds.turn(self._n, asked, patience=0.0)
         if asked["sent"] is not None:
@@ -400,7 +382,7 @@ class _Watched:
 _MASKED = FederationConfig(4, z=0.0, n_features=4, population="explore", trust="aggregate")
 
 
-def _watched() -> _Watched:
+def _watched():
     """A whole round of four agents."""
     server = FederatedServer(_MASKED, space=SPACE, deadline=None)
     ways = [_Watched(server, n) for n in range(4)]
@@ -415,17 +397,17 @@ def _watched() -> _Watched:
     return ways[0]
 
 
-def _damaged(turns: list[_Turn]) -> Inputs:
+def _damaged(turns):
     """A turn, and a damaged version of its message."""
     with_message = lambda turn: st.tuples(st.just(turn), damaged_json(turn.message))  # noqa: E731
     return st.sampled_from(turns).flatmap(with_message)
 
 
-def masked_answers(_scene: Scene) -> tuple[Inputs, Read]:
+def masked_answers(_scene):
     """Of what an agent hears from such a server."""
     turns = _watched().heard
 
-    def read(given: tuple[_Turn, Any]) -> None:
+    def read(given):
         turn, told = given
         stood = turn.stood
         entry = {"attempt": stood.name, "round": stood.t}
@@ -442,11 +424,11 @@ def masked_answers(_scene: Scene) -> tuple[Inputs, Read]:
     return _damaged(turns), read
 
 
-def masked_rounds(_scene: Scene) -> tuple[Inputs, Read]:
+def masked_rounds(_scene):
     """Of what agents send to a server that sees the sum alone."""
     turns = _watched().sent
 
-    def read(given: tuple[_Turn, Any]) -> None:
+    def read(given):
         turn, sent = given
         attempt = copy.deepcopy(turn.stood)
         understood(lambda read: attempt.post(0, read), sent)
@@ -460,11 +442,11 @@ def masked_rounds(_scene: Scene) -> tuple[Inputs, Read]:
 # Settings and spaces ----------------------------------------------------------------------------
 
 
-def spaces(_scene: Scene) -> tuple[Inputs, Read]:
+def spaces(_scene):
     """Of a space that another process describes."""
     valid = [SPACE.to_dict(), *({n: d} for n, d in SPACE.to_dict().items())]
 
-    def read(described: Any) -> None:
+    def read(described):
         space = Space.from_dict(described)
         for u in (0.0, 0.3, 1.0):
             x = space.snap(np.full(len(space), u))
@@ -476,7 +458,7 @@ def spaces(_scene: Scene) -> tuple[Inputs, Read]:
     return damaged_json(*valid), read
 
 
-def settings(_scene: Scene) -> tuple[Inputs, Read]:
+def settings(_scene):
     """Of a federation's settings, as a server tells them."""
     valid = [
         CONFIG.to_dict(),
@@ -485,7 +467,7 @@ def settings(_scene: Scene) -> tuple[Inputs, Read]:
         FederationConfig(9, z=1.0, trust="aggregate", colluding=2, min_present=8).to_dict(),
     ]
 
-    def read(stored: Any) -> None:
+    def read(stored):
         config = FederationConfig.from_dict(stored)
         assert FederationConfig.from_dict(config.to_dict()) == config
         assert config.message_length >= 1
@@ -501,7 +483,7 @@ _DUETS = DUETSConfig(n_agents=2, horizon=12, discretisation=16)
 _GRID = FinitePoints(np.linspace(0, 1, 20)[:, None])
 
 
-def _epoch() -> tuple[Any, list[Any], EpochBroadcast]:
+def _epoch():
     server, agents = make_agents(_DUETS, _GRID, key=1)
     message = server.inducing_set()
     for agent in agents:
@@ -512,12 +494,12 @@ def _epoch() -> tuple[Any, list[Any], EpochBroadcast]:
     return server, agents, server.close()
 
 
-def epochs(_scene: Scene) -> tuple[Inputs, Read]:
+def epochs(_scene):
     """Of a server's broadcast, as an agent has it as JSON."""
     broadcast = _epoch()[2]
     public_state = make_agents(_DUETS, _GRID, key=1)[1][0].public_state
 
-    def read(state: Any) -> None:
+    def read(state):
         heard = EpochBroadcast.from_dict(state)
         own_turn = heard.epoch == public_state.j  # would change the agent for all that follow
         (copy.deepcopy(public_state) if own_turn else public_state).hear(heard)
@@ -525,7 +507,7 @@ def epochs(_scene: Scene) -> tuple[Inputs, Read]:
     return damaged_json(broadcast.to_dict()), read
 
 
-def uploads(_scene: Scene) -> tuple[Inputs, Read]:
+def uploads(_scene):
     """Of an agent's message, as a server receives it."""
     server, agents = make_agents(_DUETS, _GRID, key=1)
     message = server.inducing_set()
@@ -534,7 +516,7 @@ def uploads(_scene: Scene) -> tuple[Inputs, Read]:
     valid = agents[0].upload(message)
     row = [valid.epoch, valid.agent, valid.kind, list(valid.numbers)]
 
-    def read(sent: Any) -> None:
+    def read(sent):
         if isinstance(sent, list) and len(sent) == 4:
             copy.deepcopy(server).receive(Upload(*sent))  # which has received nothing yet
 
@@ -544,7 +526,7 @@ def uploads(_scene: Scene) -> tuple[Inputs, Read]:
 # What a vault has stored ------------------------------------------------------------------------
 
 
-def histories(scene: Scene) -> tuple[Inputs, Read]:
+def histories(scene):
     """Of an agent's database, damaged on its disk or changed by another program."""
     path = scene.folder / "agent.db"
     url = f"sqlite:///{path}"
@@ -558,7 +540,7 @@ def histories(scene: Scene) -> tuple[Inputs, Read]:
     odd_values = st.sampled_from((*ODD_NUMBERS, *ODD_TEXTS, *ODD_BYTES))
     inputs = st.tuples(damaged_file, st.sampled_from(_cells(path)), odd_values)
 
-    def read(change: tuple[bytes | None, tuple[str, str, int], Any]) -> None:
+    def read(change):
         damaged, (table, name, row), odd = change
         path.write_bytes(damaged or whole)
         if damaged is None and not _changed(path, table, name, row, odd):
@@ -575,7 +557,7 @@ def histories(scene: Scene) -> tuple[Inputs, Read]:
     return inputs, read
 
 
-def _cells(path: Path) -> list[tuple[str, str, int]]:
+def _cells(path):
     """(table, column, row) of everything that a database holds."""
     with closing(sqlite3.connect(path)) as database:
         tables = [name for (name,) in database.execute(
@@ -589,7 +571,7 @@ def _cells(path: Path) -> list[tuple[str, str, int]]:
         ]
 
 
-def _changed(path: Path, table: str, name: str, row: int, odd: Any) -> bool:
+def _changed(path, table, name, row, odd):
     """Whether the database takes such a value."""
     with closing(sqlite3.connect(path)) as database:
         try:
@@ -603,23 +585,22 @@ def _changed(path: Path, table: str, name: str, row: int, odd: Any) -> bool:
 # What a curator and a modeler exchange ----------------------------------------------------------
 
 
-def released_table() -> ReleasedTable:
+def released_table():
     X = np.random.default_rng(0).uniform(size=(6, 3))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         return Curator(
             X, epsilon=1.0, delta=1e-5, bounds=[(0, 1)] * 3, r=2, columns="abc",
             outcomes=X[:, 0], outcome_epsilon=1.0, outcome_range=(0.0, 1.0),
         ).release()  # fmt: skip
 
 
-def manifests(_scene: Scene) -> tuple[Inputs, Read]:
+def manifests(_scene):
     """Of a manifest that somebody has sealed with its table."""
     table = released_table()
     plain = Curator(table.Z, epsilon=1.0, delta=1e-5, norm_bound=5.0).release().manifest
     valid = [table.manifest.to_dict(), plain.to_dict()]
 
-    def read(fields: Any) -> None:
+    def read(fields):
         made = sealed(table.Z, TableManifest.from_dict(fields))
         assert made.manifest.answer_variance >= 0.0
         if made.manifest.outcomes is None:  # else its loss takes a tenth of a second
@@ -630,7 +611,7 @@ def manifests(_scene: Scene) -> tuple[Inputs, Read]:
     return damaged_json(*valid), read
 
 
-def privacy_certificates(scene: Scene) -> tuple[Inputs, Read]:
+def privacy_certificates(scene):
     """Of a certificate of a run, which is compared with the vault that has issued it."""
     vault = open_vault()
     scene.ending.callback(vault.close)
@@ -639,7 +620,7 @@ def privacy_certificates(scene: Scene) -> tuple[Inputs, Read]:
     give_label(runs[0], "wards2026")
     valid = dict(issue(runs).facts)
 
-    def read(data: bytes) -> None:
+    def read(data):
         made = Certificate.from_json(data.decode(errors="replace"))
         assert made.to_markdown().startswith("# Privacy certificate")
         lines = verified(made, vault)
@@ -650,15 +631,15 @@ def privacy_certificates(scene: Scene) -> tuple[Inputs, Read]:
     return damaged_json_text(valid, {**valid, "vault": "0" * 8}), read
 
 
-def tables(ending: str) -> Callable[[Scene], tuple[Inputs, Read]]:
+def tables(ending):
     """Of a released table's file."""
 
-    def prepare(scene: Scene) -> tuple[Inputs, Read]:
+    def prepare(scene):
         path, valid = scene.folder / f"table{ending}", [released_table(), released_table()]
         files = [made.save(path).read_bytes() for made in valid]
         numbers = [made.Z.tobytes() for made in valid]
 
-        def read(data: bytes) -> None:
+        def read(data):
             path.write_bytes(data)
             assert ReleasedTable.load(path).Z.tobytes() in numbers or data[:64] != files[0][:64]
 
@@ -667,16 +648,16 @@ def tables(ending: str) -> Callable[[Scene], tuple[Inputs, Read]]:
     return prepare
 
 
-def exchanged(scene: Scene) -> tuple[Inputs, Read]:
+def exchanged(scene):
     """Of files with requests and answers."""
     request, answers = scene.folder / "request.json", scene.folder / "answers.json"
-    valid: list[dict[str, Any]] = [
+    valid = [
         {"format": "privbo-request-1", "table": "t", "rows": [0, 3, 5]},
         {"format": "privbo-answers-1", "table": "t", "answers": {"0": 0.5, "3": -1}},
     ]
     valid = [{**sent, "note": SECRET} for sent in valid]
 
-    def read(sent: tuple[int, bytes]) -> None:
+    def read(sent):
         which, data = sent
         path = answers if which else request
         path.write_bytes(data)
@@ -689,7 +670,7 @@ def exchanged(scene: Scene) -> tuple[Inputs, Read]:
     return st.tuples(st.integers(0, 1), damaged_json_text(*valid)), read
 
 
-def rollback_guards(scene: Scene) -> tuple[Inputs, Read]:
+def rollback_guards(scene):
     """Of the file that remembers how far a run's releases had come."""
     path = scene.folder / "guard.json"
     vault = open_vault()
@@ -698,7 +679,7 @@ def rollback_guards(scene: Scene) -> tuple[Inputs, Read]:
     FileRollbackGuard(path, run).note("point", [0.5, SECRET])
     valid = json.loads(path.read_text()) | {"n": 3, "digest": "0" * 64, "places": ["a", "b"]}
 
-    def read(data: bytes) -> None:
+    def read(data):
         path.write_bytes(data)
         rollback_guard = FileRollbackGuard(path, run)
         assert rollback_guard.head().n >= 0
@@ -708,14 +689,14 @@ def rollback_guards(scene: Scene) -> tuple[Inputs, Read]:
     return damaged_json_text(valid, {**valid, "run": "another"}), read
 
 
-def data_files(scene: Scene) -> tuple[Inputs, Read]:
+def data_files(scene):
     """Of the curator's CSV file."""
     path = scene.folder / "people.csv"
     columns = [column("age:18:98"), column("bmi:10:60"), column("sex=F,M")]
     lines = [f"name,age,bmi,sex,{SECRET}", *(f"{SECRET}{i},{30 + i},2{i}.5,F,0" for i in range(4))]
     files = ["\n".join(lines).encode(), "\r\n".join(["\ufeff" + lines[0], *lines[1:]]).encode()]
 
-    def read(data: bytes) -> None:
+    def read(data):
         path.write_bytes(data)
         try:
             X = read_table(path, columns)
@@ -726,23 +707,23 @@ def data_files(scene: Scene) -> tuple[Inputs, Read]:
     return damaged_bytes(*files), read
 
 
-def column_options(_scene: Scene) -> tuple[Inputs, Read]:
+def column_options(_scene):
     """Of a column on the curator's command line."""
     texts = ["age:18:98", "sex=F,M", "a:b:-1e3:0.5", "x=1,2,3"]
 
-    def read(text: str) -> None:
+    def read(text):
         found = column(text)
         assert len(found.names) == found.read([""]).shape[1]
 
     return damaged_text(*texts), read
 
 
-def plan_options(_scene: Scene) -> tuple[Inputs, Read]:
+def plan_options(_scene):
     """Of a parameter, a setting and an address on the command line."""
     texts = ["C:0.01:100:log", "depth:1:8:int", "kernel=rbf,poly", "x:-1e3:0.5", "b=[0, 2]",
              "n_steps=25", "127.0.0.1:7000", "[::1]:0"]  # fmt: skip
 
-    def read(text: str) -> None:
+    def read(text):
         for parse in (dimension, setting, address):
             with suppress(click.BadParameter):
                 parse(text)

@@ -1,14 +1,9 @@
 """Inputs that once came out as another error, hung, or were told to whoever reads the log."""
 
-from __future__ import annotations
-
 import sqlite3
 import traceback
 import warnings
-from collections.abc import Callable
 from contextlib import ExitStack, closing
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -113,12 +108,12 @@ OF_A_TABLE = [
 ]  # fmt: skip
 
 
-def manifests(_folder: Path) -> list[Any]:
+def manifests(_folder):
     known = released_table().manifest.to_dict()
     return [known | change for change in OF_A_TABLE]
 
 
-def encrypted(folder: Path) -> list[Any]:
+def encrypted(folder):
     data = released_table().save(folder / "whole.npz").read_bytes()
     says_so = data.replace(b"PK\1\2-\3-\0\0\0", b"PK\1\2-\3-\0\1\0")
     assert says_so != data
@@ -127,7 +122,7 @@ def encrypted(folder: Path) -> list[Any]:
 
 BEYOND = {"format": "privbo-answers-1", "table": "t", "answers": {"0": 10**400}}
 
-EXAMPLES: dict[str, tuple[str, Callable[[Path], list[Any]]]] = {
+EXAMPLES = {
     "spaces": (
         r"describes no search space|needs at least|than can be", lambda _: SPACES
     ),
@@ -150,7 +145,7 @@ EXAMPLES: dict[str, tuple[str, Callable[[Path], list[Any]]]] = {
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_what_once_went_wrong_is_refused_and_not_repeated(name: str, tmp_path: Path) -> None:
+def test_what_once_went_wrong_is_refused_and_not_repeated(name, tmp_path):
     (parser,) = (one for one in PARSERS if one.name == name)
     said, made = EXAMPLES[name]
     with warnings.catch_warnings(), ExitStack() as ending:
@@ -164,16 +159,16 @@ def test_what_once_went_wrong_is_refused_and_not_repeated(name: str, tmp_path: P
             assert KEY not in shown
 
 
-def test_a_step_far_beyond_the_range_leaves_one_value() -> None:
+def test_a_step_far_beyond_the_range_leaves_one_value():
     space = Space({"a": Float(0.0, 1e-320, step=2.0**63)})
     assert space.decode(space.snap(np.array([0.7]))) == {"a": 0.0}
     assert not space.varies
 
 
-def test_pages_without_end_are_not_asked_for_without_end() -> None:
-    asked: list[int] = []
+def test_pages_without_end_are_not_asked_for_without_end():
+    asked = []
 
-    def page() -> bytes:
+    def page():
         asked.append(1)
         assert len(asked) < 100
         return as_json({"result": {"page": [], "more": True}})
@@ -184,7 +179,7 @@ def test_pages_without_end_are_not_asked_for_without_end() -> None:
             link.broadcasts()
 
 
-def test_a_schema_that_is_no_text_is_a_damaged_vault(tmp_path: Path) -> None:
+def test_a_schema_that_is_no_text_is_a_damaged_vault(tmp_path):
     url, path = f"sqlite:///{tmp_path}/agent.db", tmp_path / "agent.db"
     inside.close_history(AgentHistory("a", SPACE, vault=url))
     with closing(sqlite3.connect(path)) as database:

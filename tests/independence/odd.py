@@ -1,10 +1,6 @@
 """Odd records that Hypothesis makes, and the array that holds any."""
 
-from __future__ import annotations
-
 import functools
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,23 +14,23 @@ _SLOTS = (
 )  # fmt: skip
 
 
-def _evil(kind: type[BaseException]) -> Any:
+def _evil(kind):
     """An object whose methods all raise, and quote it."""
 
-    def raises(*_: Any, **__: Any) -> Any:
+    def raises(*_, **__):
         raise kind(QUOTED)
 
     return type("Evil", (), {f"__{name}__": raises for name in _SLOTS})()
 
 
-class Long(list):  # type: ignore[type-arg]
+class Long(list):
     """Says that it is longer than it is."""
 
-    def __len__(self) -> int:
+    def __len__(self):
         return 2**40
 
 
-def _nested(entries: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def _nested(entries):
     return (
         st.lists(entries, max_size=3)
         | st.lists(entries, max_size=3).map(tuple)
@@ -49,7 +45,7 @@ PLAIN = st.one_of(
 
 
 KINDS = [ValueError, RuntimeError, SystemExit, RecursionError, IndexError]
-MAKERS: dict[str, Callable[[], Any]] = {
+MAKERS = {
     **ZOO,
     **{f"raises {k.__name__}": functools.partial(_evil, k) for k in KINDS},
     **{f"holds what raises {k.__name__}": lambda k=k: [_evil(k)] * 2 for k in KINDS},
@@ -63,13 +59,13 @@ MAKERS: dict[str, Callable[[], Any]] = {
 }
 """By name, because Hypothesis runs some of an object's own code."""
 
-ODD: st.SearchStrategy[Callable[[], Any]] = st.one_of(
+ODD = st.one_of(
     st.sampled_from(sorted(MAKERS)).map(MAKERS.__getitem__),
     st.recursive(PLAIN, _nested, max_leaves=5).map(lambda entry: lambda: entry),
 )
 
 
-def of_objects(entries: list[Any]) -> np.ndarray:
+def of_objects(entries):
     array = np.empty(len(entries), dtype=object)
     for place, entry in enumerate(entries):
         array[place] = entry

@@ -3,14 +3,10 @@
 Everything but that entry is the same in all runs, and so is what the noise source returns.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -33,7 +29,6 @@ from raytune_searchers import POGPUCBSearch, answering
 from raytune_searchers.hosts.agents import Agents
 from tests.drivers import begin
 from tests.independence.sealed import IN_MEMORY, Deaf
-from tests.independence.seen import Run, Seen
 from tests.independence.zoo import ORDINARY
 from tests.raytune_searchers import federated_scenes
 from tests.raytune_searchers.hosts import LocalRay, evaluation
@@ -42,17 +37,17 @@ from tests.systems import SQUARE, duets_sampler, federation_config, records_samp
 N, PLACE = 6, 3
 """Records, and which of them is the odd one."""
 
-_entry: list[Callable[[], Any]] = []
+_entry = []
 """What makes the odd record; functions below look here, so that no pickle of them holds it."""
 
 
-def given(entry: Callable[[], Any]) -> None:
+def given(entry):
     _entry[:] = [entry]
 
 
-def losses(x: float) -> list[Any]:
+def losses(x):
     """One a record; a plain list, as users return it."""
-    found: list[Any] = [(x - i / N) ** 2 for i in range(N)]
+    found = [(x - i / N) ** 2 for i in range(N)]
     found[PLACE] = _entry[0]()
     return found
 
@@ -60,28 +55,28 @@ def losses(x: float) -> list[Any]:
 # Records: DP-GIBO -------------------------------------------------------------------------------
 
 
-def _records(trial: Any) -> Any:
+def _records(trial):
     return losses(trial.suggest_float("x", 0, 1))
 
 
-def _array(trial: Any) -> Any:
+def _array(trial):
     return np.array(_records(trial), dtype=object)
 
 
-def _computed(trial: Any) -> Any:
+def _computed(trial):
     """A parameter with one value, which is the odd record's."""
     value = _entry[0]()
     trial.suggest_float("mean", value, value)
     return _records(trial)
 
 
-def _later(trial: Any) -> Any:
+def _later(trial):
     """Only the second trial's is odd: the first one fixed what a vector is."""
     found = _records(trial)
     return found if trial.number == 1 else [*found[:PLACE], ORDINARY, *found[PLACE + 1 :]]
 
 
-def records(seen: Seen, entry: Any, *, objective: Any = _records, **settings: Any) -> None:
+def records(seen, entry, *, objective=_records, **settings):
     """In Optuna: the plan, and everything that can be asked of the sampler."""
     given(entry)
     sampler = records_sampler(**({"noise": Deaf(), "vault": seen.vault} | settings))
@@ -94,13 +89,13 @@ def records(seen: Seen, entry: Any, *, objective: Any = _records, **settings: An
     seen.add("vault", "after it was purged", b"".join(left))
 
 
-def journal(seen: Seen, entry: Any) -> None:
+def journal(seen, entry):
     """With a journal for a storage, and the vault in memory."""
     seen.kind = "journal"
     records(seen, entry, vault=None)
 
 
-def told(seen: Seen, entry: Any) -> None:
+def told(seen, entry):
     """In Optuna under ask/tell, where what is refused may be told again."""
     given(entry)
     sampler = records_sampler(noise=Deaf(), vault=seen.vault)
@@ -122,28 +117,21 @@ def told(seen: Seen, entry: Any) -> None:
 # Rewards: LDP, DUETS ----------------------------------------------------------------------------
 
 
-def _reward(trial: Any) -> Any:
+def _reward(trial):
     x = trial.suggest_float("x", 0, 1)
     return _entry[0]() if trial.number == PLACE else 1 - abs(x - 0.4)
 
 
-def _computed_reward(trial: Any) -> Any:
+def _computed_reward(trial):
     value = _entry[0]()
     trial.suggest_float("mean", value, value)
     return _reward(trial)
 
 
-def rewards(
-    seen: Seen,
-    entry: Any,
-    *,
-    build: Any = None,
-    mechanism: str = "laplace",
-    objective: Any = _reward,
-) -> None:
+def rewards(seen, entry, *, build=None, mechanism="laplace", objective=_reward):
     """In Optuna: one user's reward is the odd one."""
     given(entry)
-    how: dict[str, Any] = {
+    how = {
         "value_range": (0.0, 1.0),
         "mechanism": mechanism,
         "delta": 1e-5 if mechanism == "gaussian" else None,
@@ -151,8 +139,8 @@ def rewards(
         "noise": Deaf(),
     }
     if build is None:
-        sampler: Any = optuna.samplers.TPESampler(seed=0, n_startup_trials=3)
-        private: Any = ldp_objective(objective, epsilon=1.0, user_id=_user, **how)
+        sampler = optuna.samplers.TPESampler(seed=0, n_startup_trials=3)
+        private = ldp_objective(objective, epsilon=1.0, user_id=_user, **how)
     else:
         sampler = build(epsilon=1.0, seed=0, **how)
         private = sampler.private(objective, user_id=_user)
@@ -164,28 +152,27 @@ def rewards(
     seen.add_vault()
 
 
-def _user(trial: Any) -> str:
+def _user(trial):
     return f"user {trial.number % 2}"
 
 
-def _duets(**settings: Any) -> Any:
+def _duets(**settings):
     return duets_sampler(**({"discretisation": 32, "first_epoch": 1} | settings))
 
 
 # A federation: DP-FTS-DE ------------------------------------------------------------------------
 
-_SERVER = ("join", "broadcasts")
 PLANE = Space({"x": Float(0.0, 1.0)})
 
 
-def _vector(entry: Callable[[], Any], length: int) -> Any:
+def _vector(entry, length):
     """What an agent sends."""
-    found: list[Any] = np.linspace(-1.0, 1.0, length).tolist()
+    found = np.linspace(-1.0, 1.0, length).tolist()
     found[PLACE] = entry()
     return found
 
 
-def _gather_server(seen: Seen, server: Any) -> None:
+def _gather_server(seen, server):
     texts = [server, server.config, server.ledger(), server.guarantee(), server.broadcasts()]
     seen.add("texts", "server", "\n".join(map(repr, texts)))
     seen.add_messages(broadcasts=server.broadcasts())
@@ -193,7 +180,7 @@ def _gather_server(seen: Seen, server: Any) -> None:
     seen.add_vault()
 
 
-def rounds(seen: Seen, entry: Any, *, wire: bool = False) -> None:
+def rounds(seen, entry, *, wire=False):
     """One agent's vectors are odd; agent 1 and the server's operator must not see it."""
     config = federation_config(2)
     with seen.recorded():
@@ -202,9 +189,7 @@ def rounds(seen: Seen, entry: Any, *, wire: bool = False) -> None:
         )
         if wire:
             server.listen(secret=bytes(range(32)))
-        links: list[Any] = [
-            connect(server.invitation(n)) if wire else server.connect(n) for n in range(2)
-        ]
+        links = [connect(server.invitation(n)) if wire else server.connect(n) for n in range(2)]
         for _ in range(config.n_rounds):
             t = links[1].submit(np.ones(config.message_length))
             vector = _vector(entry, config.message_length)
@@ -219,7 +204,7 @@ def rounds(seen: Seen, entry: Any, *, wire: bool = False) -> None:
     _gather_server(seen, server)
 
 
-def agents(seen: Seen, entry: Any) -> None:
+def agents(seen, entry):
     """What one agent's objective returns is odd; its own study is its own secret."""
     given(entry)
     config = federation_config(2)
@@ -243,15 +228,15 @@ def agents(seen: Seen, entry: Any) -> None:
     _gather_server(seen, server)
 
 
-def _at_home(study: optuna.Study, objective: Callable[[Any], Any]) -> None:
+def _at_home(study, objective):
     """A trial of an agent's own study, of which nobody else hears, whatever Optuna makes of it."""
     with warnings.catch_warnings(), contextlib.suppress(AssertionError):
         warnings.simplefilter("ignore")
         study.optimize(objective, n_trials=1, catch=(Exception,))
 
 
-def _agents_objective(n: int) -> Callable[[Any], Any]:
-    def objective(trial: Any) -> Any:
+def _agents_objective(n):
+    def objective(trial):
         x, y = trial.suggest_float("x", 0, 1), trial.suggest_float("y", -2, 2)
         return _entry[0]() if n == 0 else x + y
 
@@ -263,20 +248,20 @@ def _agents_objective(n: int) -> Callable[[Any], Any]:
 N_ROWS = 12
 
 
-def _curator(seen: Seen, *, rows: bool, entry: Callable[[], Any], **settings: Any) -> Curator:
-    X: list[Any] = [[i / N_ROWS, 0.5] for i in range(N_ROWS)]
+def _curator(seen, *, rows, entry, **settings):
+    X = [[i / N_ROWS, 0.5] for i in range(N_ROWS)]
     if rows:
         X[PLACE] = [entry(), 0.75]
-    how: dict[str, Any] = {"bounds": [(0, 1)] * 2, "outcomes": _outcome, "vault": seen.vault}
+    how = {"bounds": [(0, 1)] * 2, "outcomes": _outcome, "vault": seen.vault}
     answers = {"outcome_epsilon": 1.0, "outcome_range": (0.0, 1.0)}
     return Curator(X, epsilon=4.0, delta=1e-6, noise=Deaf(), **(how | answers | settings))
 
 
-def _outcome(row: int) -> Any:
+def _outcome(row):
     return _entry[0]() if row == PLACE else row / N_ROWS
 
 
-def _public(seen: Seen, curator: Any) -> Any:
+def _public(seen, curator):
     """What is given to the modeler."""
     table = seen.telling(curator.release)()
     table.save(seen.folder / "table.npz")
@@ -284,7 +269,7 @@ def _public(seen: Seen, curator: Any) -> Any:
     return table
 
 
-def rows(seen: Seen, entry: Any, *, odd: str, **settings: Any) -> None:
+def rows(seen, entry, *, odd, **settings):
     """In Optuna: one row is the odd one, or one row's outcome."""
     given(entry if odd == "outcome" else lambda: ORDINARY)
     with seen.recorded():
@@ -316,7 +301,7 @@ def rows(seen: Seen, entry: Any, *, odd: str, **settings: Any) -> None:
 
 
 @contextlib.contextmanager
-def _local_ray() -> Iterator[None]:
+def _local_ray():
     """Nothing of it is left to the next run."""
     local = LocalRay()
     with local.installed():
@@ -326,7 +311,7 @@ def _local_ray() -> Iterator[None]:
             local.end_driver()
 
 
-def _gather_search(seen: Seen, search: Any, trials: list[Any]) -> None:
+def _gather_search(seen, search, trials):
     """What Tune would write, and what its user holds."""
     for trial in trials:
         seen.add("storage", f"result of {trial.trial_id}", repr((trial.config, trial.rows)))
@@ -342,9 +327,7 @@ def _gather_search(seen: Seen, search: Any, trials: list[Any]) -> None:
     seen.add_vault()
 
 
-def on_ray(
-    seen: Seen, entry: Any, *, system: str, n: int, odd: int | None = None, **settings: Any
-) -> None:
+def on_ray(seen, entry, *, system, n, odd=None, **settings):
     """In Ray's hooks, with hosts in this process: all vectors hold the odd record.
 
     Args:
@@ -357,12 +340,12 @@ def on_ray(
     """
     given(entry)
 
-    def reward(config: dict[str, Any]) -> Any:
+    def reward(config):
         run.own.values.append(None)
         return _entry[0]() if run.own.calls == odd else 1 - abs(config["x"] - 0.4)
 
     with _local_ray(), seen.recorded():
-        run: Any = begin(
+        run = begin(
             system, "ray", seen.vault_folder, vault=True, noise=Deaf(), run_name="r", **settings
         )
         run.returned = (lambda config: losses(config["x"])) if odd is None else reward
@@ -375,28 +358,24 @@ def on_ray(
         _gather_search(seen, run.search, run.results)
 
 
-def _agents_value(agent: int, config: dict[str, Any]) -> Any:
+def _agents_value(agent, config):
     return _entry[0]() if agent == 0 else config["x"]
 
 
 @contextlib.contextmanager
-def _processes_of_their_own() -> Iterator[None]:
+def _processes_of_their_own():
     """What agents' hosts print and warn of is heard in their processes only."""
     evaluate = Agents.evaluate
 
-    def quietly(agents: Agents, *args: Any) -> Any:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+    def quietly(agents, *args):
+        with warnings.catch_warnings(action="ignore"):
             return evaluate(agents, *args)
 
-    with (
-        mock.patch.object(Agents, "evaluate", quietly),
-        mock.patch.object(traceback, "print_exc"),
-    ):
+    with mock.patch.object(Agents, "evaluate", quietly), mock.patch.object(traceback, "print_exc"):
         yield
 
 
-def ray_agents(seen: Seen, entry: Any) -> None:
+def ray_agents(seen, entry):
     """What one agent's objective returns is odd."""
     given(entry)
     with _local_ray(), seen.recorded(), _processes_of_their_own():
@@ -408,7 +387,7 @@ def ray_agents(seen: Seen, entry: Any) -> None:
     seen.tape.lines.pop(IN_MEMORY)  # of the agents' own vaults
 
 
-def ray_rows(seen: Seen, entry: Any, *, odd: str) -> None:
+def ray_rows(seen, entry, *, odd):
     """One row is the odd one, or one row's outcome; the curator is in an actor."""
     given(entry if odd == "outcome" else lambda: ORDINARY)
     make = functools.partial(_curator, seen, rows=odd == "row", entry=entry)
@@ -425,18 +404,18 @@ def ray_rows(seen: Seen, entry: Any, *, odd: str) -> None:
         trials = evaluation(search, functools.partial(_answered, answers), 4)
         seen.add_objects(answers=answers)
         seen.add_guarantee(answers.guarantee(), "curator ")
-        search.close = answers.close  # type: ignore[attr-defined]
+        search.close = answers.close
         _gather_search(seen, search, trials)
 
 
-_MAKE: list[Callable[[], Curator]] = []
+_MAKE = []
 
 
-def _make() -> Curator:
+def _make():
     return _MAKE[0]()
 
 
-def _answered(answers: Any, config: dict[str, Any]) -> Any:
+def _answered(answers, config):
     return {"answer": answers(config["row"])}
 
 
@@ -445,13 +424,13 @@ def _answered(answers: Any, config: dict[str, Any]) -> Any:
 LIST, REWARD, FLOATS, CELL = "a record", "a reward", "a coordinate", "a cell of a table"
 """Where the odd entry stands, which decides what may stand there."""
 
-COMPUTED: dict[str, Run] = {
+COMPUTED = {
     "records": functools.partial(records, objective=_computed),
     "rewards": functools.partial(rewards, mechanism="duchi", objective=_computed_reward),
 }
 """Runs with a parameter of one value, computed from what is private."""
 
-RUNS: dict[str, tuple[str, Run]] = {
+RUNS = {
     "records": (LIST, records),
     "records, in an array of objects": (LIST, functools.partial(records, objective=_array)),
     "records, odd later": (LIST, functools.partial(records, objective=_later)),

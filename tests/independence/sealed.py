@@ -4,8 +4,6 @@ Whatever passes between the parts of the product while a world is open is writte
 draws of noise, statements of the vault, calls of Ray's actors, frames of a federation.
 """
 
-from __future__ import annotations
-
 import datetime
 import json
 import logging
@@ -13,9 +11,7 @@ import random
 import secrets
 import sys
 import uuid
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -35,19 +31,19 @@ NOON = datetime.datetime(2026, 1, 1, 12)
 class Tape:
     """What was said between parts of the product, by channel, in order."""
 
-    def __init__(self) -> None:
-        self.lines: dict[str, list[str]] = {}
+    def __init__(self):
+        self.lines = {}
         self._releases = np.random.default_rng(20)
         self._words = random.Random(30)
 
-    def write(self, channel: str, line: str) -> None:
+    def write(self, channel, line):
         self.lines.setdefault(channel, []).append(line)
 
-    def release(self, size: int) -> np.ndarray:
+    def release(self, size):
         """The next numbers of the fixed public sequence."""
         return self._releases.normal(0.3, 0.4, size)
 
-    def word(self, bits: int) -> int:
+    def word(self, bits):
         """In the place of the system's entropy."""
         return self._words.getrandbits(bits)
 
@@ -61,27 +57,27 @@ class Deaf(SecureNoise):
     The draw itself is made, so that what the noise library refuses is refused here too.
     """
 
-    def add_gaussian(self, value: np.ndarray, scale: float) -> np.ndarray:
+    def add_gaussian(self, value, scale):
         _tape.write("noise", f"gaussian {value.shape} {value.dtype} {scale!r}")
         super().add_gaussian(value, scale)
         return _tape.release(value.size)
 
-    def add_laplace(self, value: float, scale: float) -> float:
+    def add_laplace(self, value, scale):
         _tape.write("noise", f"laplace {type(value).__name__} {scale!r}")
         super().add_laplace(value, scale)
         return float(_tape.release(1)[0])
 
-    def flip(self, probability: float) -> bool:
+    def flip(self, probability):
         _tape.write("noise", f"flip {probability!r}")
         super().flip(probability)
         return bool(_tape.word(1))
 
-    def integer(self, n: int) -> int:
+    def integer(self, n):
         _tape.write("noise", f"integer {n}")
         return _tape.word(200) % n
 
 
-def _randomize(self: LocalMechanism, y: float, noise: Any, worst: float) -> float:
+def _randomize(self, y, noise, worst):
     """A reward rounded by a fixed coin would show in the release: the draw is made and dropped."""
     _REAL_RANDOMIZE(self, y, noise, worst)
     return float(_tape.release(1)[0])
@@ -97,11 +93,11 @@ class Still(datetime.datetime):
     """A clock that stands still; what it tells is a plain datetime, so it pickles as one."""
 
     @classmethod
-    def now(cls, tz: Any = None) -> datetime.datetime:  # type: ignore[override]
+    def now(cls, tz=None):
         return NOON.replace(tzinfo=tz)
 
 
-def _clocks() -> Iterator[Any]:
+def _clocks():
     for name, module in list(sys.modules.items()):
         if name.startswith("optuna.") and vars(module).get("datetime") is datetime.datetime:
             yield mock.patch.object(module, "datetime", Still)
@@ -112,11 +108,11 @@ def _clocks() -> Iterator[Any]:
     yield mock.patch.object(tqdm.std.TMonitor, "get_instances", return_value=[])
 
 
-def _uuid4() -> uuid.UUID:
+def _uuid4():
     return uuid.UUID(int=_tape.word(128), version=4)
 
 
-def _entropy() -> Iterator[Any]:
+def _entropy():
     yield mock.patch.object(uuid, "uuid4", _uuid4)
     for name, made in {
         "randbits": lambda bits: _tape.word(bits),
@@ -132,40 +128,40 @@ def _entropy() -> Iterator[Any]:
 
 
 class _Cursor:
-    def __init__(self, cursor: Any, channel: str) -> None:
+    def __init__(self, cursor, channel):
         self._cursor, self._channel = cursor, channel
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(self._cursor, name)
 
-    def execute(self, text: str, bound: Any = ()) -> Any:
+    def execute(self, text, bound=()):
         sizes = [_size(part) for part in (bound.values() if isinstance(bound, dict) else bound)]
         _tape.write(self._channel, f"{text} {sizes}")
         return self._cursor.execute(text, bound)
 
-    def fetchall(self) -> list[Any]:
+    def fetchall(self):
         rows = self._cursor.fetchall()
         _tape.write(self._channel, f"{len(rows)} rows")
         return list(rows)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self):
         return iter(self.fetchall())
 
 
-def _size(part: Any) -> str:
+def _size(part):
     """Parameters themselves may be private; their kinds and lengths show in a file's size."""
     length = f" {len(part)}" if isinstance(part, str | bytes) else ""
     return type(part).__name__ + length
 
 
 class _Connection:
-    def __init__(self, connection: Any, channel: str) -> None:
+    def __init__(self, connection, channel):
         self._connection, self._channel = connection, channel
 
-    def cursor(self) -> _Cursor:
+    def cursor(self):
         return _Cursor(self._connection.cursor(), self._channel)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         if name in ("commit", "rollback"):
             _tape.write(self._channel, name)
         return getattr(self._connection, name)
@@ -175,14 +171,14 @@ STATEMENTS, IN_MEMORY = "statements", "statements in memory"
 """Channels of vaults in a file and in a process."""
 
 
-def _connect(vault: Vault) -> Any:
+def _connect(vault):
     return _Connection(_REAL_CONNECT(vault), IN_MEMORY if vault.in_memory else STATEMENTS)
 
 
 _REAL_CONNECT = Vault._connect
 
 
-def _called(process: hosts.Process, args: bytes) -> Any:
+def _called(process, args):
     reply = _REAL_CALL(process, args)
     operation, *_ = cloudpickle.loads(args)
     _tape.write("messages", f"{operation} {len(args)} {len(cloudpickle.dumps(reply))}")
@@ -192,7 +188,7 @@ def _called(process: hosts.Process, args: bytes) -> Any:
 _REAL_CALL = hosts.Process.call
 
 
-def _exchanged(own: Any, channel: Any, call: str, request: bytes) -> Any:
+def _exchanged(own, channel, call, request):
     """Who called what, how long request and reply were, and of an error what it says."""
     reply, code, words = _REAL_EXCHANGE(own, channel, call, request)
     told = json.loads(reply or b"{}").get("error")
@@ -204,11 +200,11 @@ def _exchanged(own: Any, channel: Any, call: str, request: bytes) -> Any:
 _REAL_EXCHANGE = calls.Calls._exchanged
 
 
-def _kinds(kind: type) -> list[type]:
+def _kinds(kind):
     return [kind, *(more for made in kind.__subclasses__() for more in _kinds(made))]
 
 
-def _overheard() -> Iterator[Any]:
+def _overheard():
     yield mock.patch.object(Vault, "_connect", _connect)
     yield mock.patch.object(hosts.Process, "call", _called)
     yield mock.patch.object(calls.Calls, "_exchanged", _exchanged)
@@ -219,11 +215,11 @@ def _overheard() -> Iterator[Any]:
 
 
 @contextmanager
-def sealed() -> Iterator[Tape]:
+def sealed():
     """A world with a tape of its own."""
     global _tape
     _tape = Tape()
-    parts: tuple[Callable[[], Iterator[Any]], ...] = (_clocks, _entropy, _overheard)
+    parts = (_clocks, _entropy, _overheard)
     with ExitStack() as stack:
         for part in parts:
             for patch in part():

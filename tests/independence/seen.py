@@ -1,21 +1,18 @@
 """Everything that a run shows to anybody, and how two runs are compared."""
 
-from __future__ import annotations
-
 import difflib
 import gc
 import logging
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import matplotlib.backends.backend_svg  # noqa: F401  # its first import speaks to the log
 
 from privbo_plugins.errors import PrivacyError
-from tests.independence.sealed import Tape, sealed
+from tests.independence.sealed import sealed
 from tests.independence.zoo import SPOKEN
 from tests.leaks.evidence import Evidence
 
@@ -43,7 +40,7 @@ class Seen(Evidence):
     a tape holds.
     """
 
-    def __init__(self, folder: Path, tape: Tape, storage: str = "sqlite") -> None:
+    def __init__(self, folder, tape, storage="sqlite"):
         super().__init__(folder, storage)
         self.tape, self.refusals = tape, (ValueError, PrivacyError)
         for sink in ("exceptions", "files"):
@@ -51,10 +48,10 @@ class Seen(Evidence):
 
     # What is gathered -----------------------------------------------------------------------
 
-    def telling(self, call: Callable[..., Any]) -> Callable[..., Any]:
+    def telling(self, call):
         """The same function, whose exceptions are looked at before they go on."""
 
-        def told(*args: Any, **kwargs: Any) -> Any:
+        def told(*args, **kwargs):
             try:
                 return call(*args, **kwargs)
             except BaseException as error:
@@ -63,11 +60,11 @@ class Seen(Evidence):
 
         return told
 
-    def add_error(self, error: BaseException) -> None:
+    def add_error(self, error):
         n = len(self.blobs["exceptions"])
         self.add("exceptions", f"exception {n}", "\n".join(described(error)))
 
-    def add_sizes(self) -> None:
+    def add_sizes(self):
         """Of the public folder and of the vault's: names, modes and sizes."""
         for folder in (self.folder, self.vault_folder):
             for path in sorted(folder.rglob("*")):
@@ -76,13 +73,13 @@ class Seen(Evidence):
                 name = str(path.relative_to(folder.parent))
                 self.add("files", name, f"{facts.st_mode:o} {size} bytes")
 
-    def close(self) -> None:
+    def close(self):
         """Takes what is left on the tape."""
         self.add_sizes()
         for channel, lines in self.tape.lines.items():
             self.blobs.setdefault(channel, {})["tape"] = "\n".join(lines).encode()
 
-    def comparable(self) -> dict[str, bytes]:
+    def comparable(self):
         """Sink and name to what must be equal."""
         return {
             f"{sink}: {name}": str(len(blob)).encode() if sink in MEASURED else _plain(sink, blob)
@@ -91,7 +88,7 @@ class Seen(Evidence):
         }
 
 
-def _plain(sink: str, blob: bytes) -> bytes:
+def _plain(sink, blob):
     text = blob.decode("latin-1")
     if sink in SAID:
         text += "\n"
@@ -100,7 +97,7 @@ def _plain(sink: str, blob: bytes) -> bytes:
     return _PASSING.sub("<>", text).encode("latin-1")
 
 
-def described(error: BaseException | None, depth: int = 0) -> Iterator[str]:
+def described(error, depth=0):
     """Types, texts, notes, frames and what the frames know by name, along the whole chain."""
     if error is None or depth > 8:
         return
@@ -125,7 +122,7 @@ Run = Callable[[Seen, Any], None]
 
 
 @contextmanager
-def _place(folder: Path) -> Iterator[Path]:
+def _place(folder):
     """Always the same path, which is part of what is written."""
     place = folder / "run"
     place.mkdir()
@@ -135,7 +132,7 @@ def _place(folder: Path) -> Iterator[Path]:
         shutil.rmtree(place)
 
 
-def left_by(run: Run, entry: Callable[[], Any], folder: Path) -> dict[str, bytes]:
+def left_by(run, entry, folder):
     """What a run leaves, by sink and name.
 
     What earlier runs left in memory goes first: a pool that is collected later would say so in
@@ -149,7 +146,7 @@ def left_by(run: Run, entry: Callable[[], Any], folder: Path) -> dict[str, bytes
         return seen.comparable()
 
 
-def differences(one: dict[str, bytes], other: dict[str, bytes]) -> dict[str, str]:
+def differences(one, other):
     """Sink and name of what differs, and how it begins to."""
     found = {}
     for name in sorted({*one, *other}):
@@ -159,10 +156,10 @@ def differences(one: dict[str, bytes], other: dict[str, bytes]) -> dict[str, str
     return found
 
 
-def _how(a: bytes | None, b: bytes | None) -> str:
+def _how(a, b):
     if a is None or b is None:
         left = a if b is None else b
-        return f"only in the {'first' if b is None else 'second'} run: {left[:300]!r}"  # type: ignore
+        return f"only in the {'first' if b is None else 'second'} run: {left[:300]!r}"
     lines = difflib.unified_diff(
         a.decode("latin-1").splitlines(), b.decode("latin-1").splitlines(), lineterm="", n=0
     )

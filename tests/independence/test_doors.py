@@ -11,9 +11,8 @@ import importlib
 import inspect
 import types
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -41,17 +40,17 @@ from tests.independence.runs import RUNS
 class Stored(Sequence[Any]):
     """Neither a list nor an array."""
 
-    def __init__(self, entries: list[Any]) -> None:
+    def __init__(self, entries):
         self._entries = entries
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self._entries)
 
-    def __getitem__(self, place: Any) -> Any:
+    def __getitem__(self, place):
         return self._entries[place]
 
 
-FORMS: dict[str, Callable[[list[Any]], Any]] = {
+FORMS = {
     "list": list,
     "tuple": tuple,
     "array": of_objects,
@@ -78,7 +77,7 @@ class Door:
     call: Callable[[Any], Any]
 
 
-def _doors_of_losses() -> Iterator[tuple[str, Door]]:
+def _doors_of_losses():
     """Each loss that the module has: of targets and of predictions of every kind."""
     for name, loss in vars(losses).items():
         if not _is_loss(loss):
@@ -97,20 +96,20 @@ _MADE_OF = {
 """One of each class that makes losses."""
 
 
-def _is_loss(found: Any) -> bool:
+def _is_loss(found):
     """The module's losses, and the classes that make some."""
     own = getattr(type(found), "__module__", "") == losses.__name__ and callable(found)
     return own or (isinstance(found, type) and found in _MADE_OF)
 
 
-def _uses(loss: Any) -> Iterator[tuple[str, str, Callable[[int], Any], Callable[[Any], Any]]]:
+def _uses(loss):
     """(kind, parameter, entry, call) of a loss."""
     texts = ["no", "yes", "maybe"]
 
-    def text(i: int) -> str:
+    def text(i):
         return texts[i % 3]
 
-    def number(i: int) -> float:
+    def number(i):
         return i / 8
 
     if isinstance(loss, losses.RegressionLoss):
@@ -142,29 +141,29 @@ def _uses(loss: Any) -> Iterator[tuple[str, str, Callable[[int], Any], Callable[
 class Without:
     """A noise source that adds none."""
 
-    def add_gaussian(self, value: np.ndarray, scale: float) -> np.ndarray:
+    def add_gaussian(self, value, scale):
         return value
 
 
 BOUNDS = [(0, 1)] * 2
 
 
-def _table(rows: Any) -> np.ndarray:
+def _table(rows):
     made = Curator(rows, epsilon=1.0, delta=1e-5, bounds=BOUNDS, noise=Without())
     return made.release().Z
 
 
-def _answers(outcomes: Any) -> list[float]:
+def _answers(outcomes):
     curator = Curator(np.zeros((len(outcomes), 1)), epsilon=1.0, delta=1e-5, norm_bound=1.0,
                       outcomes=outcomes)  # fmt: skip
     return [curator.evaluate(row) for row in range(len(outcomes) - 1)]
 
 
-def _ids(ids: Any) -> None:
+def _ids(ids):
     DPGIBOSampler(mu=1.0, record_ids=ids)
 
 
-def _of_model(returned: Any) -> Any:
+def _of_model(returned):
     """One batch whose losses a loss of torch returns in any form."""
     return losses.per_record(
         lambda output, _: output, Network(returned), Batches(range(len(returned)))
@@ -174,40 +173,40 @@ def _of_model(returned: Any) -> Any:
 class Network:
     """A model whose outputs are given."""
 
-    def __init__(self, outputs: Any) -> None:
+    def __init__(self, outputs):
         self.outputs = outputs
 
-    def modules(self) -> list[Any]:
+    def modules(self):
         return []
 
     parameters = eval = modules
 
-    def __call__(self, _: Any) -> Any:
+    def __call__(self, _):
         return self.outputs
 
 
 class Batches:
     """A loader of one batch, which names its records."""
 
-    def __init__(self, numbers: range) -> None:
+    def __init__(self, numbers):
         self.dataset = numbers
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self):
         yield self.dataset, self.dataset, self.dataset
 
 
-def _index(labels: Any) -> None:
+def _index(labels):
     held = pd.Index(of_objects(list(labels)), dtype=object)
     convert.index_of(types.SimpleNamespace(index=held))
 
 
-def _told(tell: Callable[[optuna.Study, Any], Any]) -> Callable[[Any], Any]:
+def _told(tell):
     """The vector that a run is told of, where a study's objective returns the losses."""
 
-    def call(entries: Any) -> Any:
+    def call(entries):
         study, taken = optuna.create_study(sampler=_sampler()), []
 
-        def record(_self: Any, _tx: Any, _trial: str, _params: Any, y: Any) -> Any:
+        def record(_self, _tx, _trial, _params, y):
             taken.append(y)
             return Published(0.5, "told", -1), False
 
@@ -218,38 +217,38 @@ def _told(tell: Callable[[optuna.Study, Any], Any]) -> Callable[[Any], Any]:
     return call
 
 
-def _sampler() -> DPGIBOSampler:
+def _sampler():
     return DPGIBOSampler(mu=1.0, n_trials=4, seed=0)
 
 
-def _private(study: Any, entries: Any) -> None:
-    def objective(trial: Any) -> Any:
+def _private(study, entries):
+    def objective(trial):
         trial.suggest_float("x", 0, 1)
         return entries
 
     study.optimize(study.sampler.private(objective), n_trials=1)
 
 
-def _tell_private(study: Any, entries: Any) -> None:
+def _tell_private(study, entries):
     trial = study.ask({"x": optuna.distributions.FloatDistribution(0, 1)})
     study.sampler.tell_private(trial, entries)
 
 
-def _means(study: Any, entries: Any) -> None:
+def _means(study, entries):
     study.sampler = optuna.samplers.RandomSampler(seed=0)
 
-    def objective(trial: Any) -> Any:
+    def objective(trial):
         trial.suggest_float("x", 0, 1)
         return entries
 
     study.optimize(private_objective(objective, mu=1.0, n_trials=4), n_trials=1)
 
 
-def _number(i: int) -> float:
+def _number(i):
     return i / 8
 
 
-DOORS: dict[str, Door] = {
+DOORS = {
     **dict(_doors_of_losses()),
     "as_losses": Door(("convert.as_losses", "values"), _number, convert.as_losses),
     "as_floats": Door(("convert.as_floats", "returned"), _number, convert.as_floats),
@@ -276,10 +275,9 @@ RETURNED = {"as_losses", "sampler.private", "tell_private", "private_objective"}
 """Doors that take what an objective returned, where a tuple is several results and refused."""
 
 
-def seen_of(call: Callable[[], Any], place: int) -> dict[str, Any]:
+def seen_of(call, place):
     """Everything that shows, but for what belongs to the record at a place."""
-    with warnings.catch_warnings(record=True) as heard:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as heard:
         try:
             found, refusal = call(), None
         except BaseException as error:
@@ -301,9 +299,7 @@ def seen_of(call: Callable[[], Any], place: int) -> dict[str, Any]:
 @pytest.mark.parametrize("name", DOORS)
 @settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
 @given(odd=ODD, n=st.sampled_from([1, 2, 3, 7]), form=st.sampled_from(sorted(FORMS)))
-def test_one_record_decides_its_own_entry_alone(
-    name: str, odd: Callable[[], Any], n: int, form: str
-) -> None:
+def test_one_record_decides_its_own_entry_alone(name, odd, n, form):
     door, place = DOORS[name], n - 1
     ordinary = [door.entry(i) for i in range(n)]
     replaced = [*ordinary[:place], odd()]
@@ -314,7 +310,7 @@ def test_one_record_decides_its_own_entry_alone(
     assert seen_of(lambda: door.call(held), place) == expected
 
 
-def _held(form: str, entries: list[Any]) -> Any:
+def _held(form, entries):
     try:
         return FORMS[form](entries)
     except BaseException:
@@ -330,10 +326,8 @@ CELLS = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs
 @pytest.mark.parametrize("reader", ["read_table", "read_outcomes"])
 @settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
 @given(cell=CELLS)
-def test_one_line_of_a_curators_file_decides_its_own_entries_alone(
-    reader: str, cell: str, tmp_path: Path
-) -> None:
-    def read(second: str) -> Any:
+def test_one_line_of_a_curators_file_decides_its_own_entries_alone(reader, cell, tmp_path):
+    def read(second):
         with (tmp_path / "x.csv").open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([["age", "sex"], ["30", "F"], ["50", "M"], [second, "F"]])
         if reader == "read_outcomes":
@@ -361,7 +355,7 @@ PUBLIC = set(
 )
 """Parameters that bring settings, releases and what else is public."""
 
-BY_RUNS: dict[tuple[str, str], str] = {
+BY_RUNS = {
     ("DPGIBOSearch.private", "trainable"): "records, ray",
     ("private_trainable", "trainable"): "means, ray",
     ("ldp_objective", "objective"): "rewards, laplace",
@@ -382,7 +376,7 @@ BY_RUNS: dict[tuple[str, str], str] = {
 }
 """Covered by two whole runs (``test_independence``), where a record is all that is returned."""
 
-SAME: dict[tuple[str, str], tuple[str, str]] = {
+SAME = {
     ("DPGIBOSearch", "record_ids"): ("DPGIBOSampler", "record_ids"),
     ("PrivateSampler", "record_ids"): ("DPGIBOSampler", "record_ids"),
     ("PrivateSampler.private", "objective"): ("DPGIBOSampler.private", "objective"),
@@ -413,7 +407,7 @@ OF_OPTUNA = "after_trial"
 """Optuna's hook: its values are released ones."""
 
 
-def _public() -> Iterator[tuple[str, Any]]:
+def _public():
     """(name, function or class) of everything that users call."""
     for package in ("optuna_samplers", "raytune_searchers", "sklearn_search"):
         module = importlib.import_module(package)
@@ -430,7 +424,7 @@ def _public() -> Iterator[tuple[str, Any]]:
 OWN = {"privbo_plugins", "optuna_samplers", "raytune_searchers", "sklearn_search"}
 
 
-def _calls() -> Iterator[tuple[str, Any]]:
+def _calls():
     """(name, function) of everything that users call, with the methods of classes."""
     for name, found in _public():
         if isinstance(found, type) and found in _MADE_OF:
@@ -444,7 +438,7 @@ def _calls() -> Iterator[tuple[str, Any]]:
                     yield f"{name}.{method}", call
 
 
-def _parameters() -> dict[tuple[str, str], Any]:
+def _parameters():
     """Annotations by (name, parameter) of everything that users call."""
     return {
         (name, parameter.name): parameter.annotation
@@ -457,16 +451,16 @@ def _parameters() -> dict[tuple[str, str], Any]:
 _SIMPLE = {"int", "float", "str", "bool", "bytes", "None", "Path", "os.PathLike[str]", "Address"}
 
 
-def _may_hold_records(annotation: Any) -> bool:
+def _may_hold_records(annotation):
     return not {part.strip() for part in str(annotation).split("|")} <= _SIMPLE
 
 
-def test_every_parameter_that_may_hold_records_is_known() -> None:
+def test_every_parameter_that_may_hold_records_is_known():
     named = {p for (_, p), annotation in _parameters().items() if _may_hold_records(annotation)}
     assert named - PER_RECORD - PUBLIC == set(), "say whether they bring per-record data"
 
 
-def test_every_public_entry_of_per_record_data_has_a_door() -> None:
+def test_every_public_entry_of_per_record_data_has_a_door():
     """In the table above, or in one that is the same, or in a pair of whole runs."""
     doors = {door.covers for door in DOORS.values()}
     taken = {entry for entry in _parameters() if entry[1] in PER_RECORD}

@@ -3,16 +3,10 @@
 Both runs of a pair get the same releases, so every byte that they leave in public must be equal.
 """
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import numpy as np
-import optuna
 import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
@@ -23,28 +17,22 @@ from tests.independence.sealed import Deaf
 from tests.independence.seen import differences, left_by
 from tests.independence.zoo import NUMBERS, OBJECTS, ORDINARY, ZOO
 
-_KNOWN: dict[str, dict[str, bytes]] = {}
+pytestmark = pytest.mark.usefixtures("quiet")
+
+_KNOWN = {}
 
 
-def ordinary() -> float:
+def ordinary():
     return ORDINARY
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """One for all runs, because its path is part of what they write."""
     return Path(tmp_path_factory.mktemp("runs"))
 
 
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    yield
-    optuna.logging.set_verbosity(verbosity)
-
-
-def left_by_ordinary(name: str, folder: Path) -> dict[str, bytes]:
+def left_by_ordinary(name, folder):
     """What a run on ordinary data leaves."""
     if name not in _KNOWN:
         _KNOWN[name] = left_by(RUNS[name][1], ordinary, folder)
@@ -57,15 +45,10 @@ SHAPE = "what is returned in a reward's place is of another outer shape, which i
 CONSTANTS = "a parameter with a single value in the first trial has nothing to be compared with"
 OTHER_SHAPE = ("none", "two-element list", "empty list", "dictionary", "array-like")
 
-OPEN: dict[str, dict[str, str]] = {
-    LIST: {},
-    REWARD: dict.fromkeys(OTHER_SHAPE, SHAPE),
-    FLOATS: {},
-    CELL: {},
-}
+OPEN = {LIST: {}, REWARD: dict.fromkeys(OTHER_SHAPE, SHAPE), FLOATS: {}, CELL: {}}
 """Entries that still show, and why, by the place that they stand in."""
 
-SILENT: dict[str, set[str]] = {
+SILENT = {
     "agents": set(OPEN[REWARD]),
     "outcomes": set(OPEN[REWARD]),
     "outcomes, ray": set(OPEN[REWARD]),
@@ -73,7 +56,7 @@ SILENT: dict[str, set[str]] = {
 """Of these, what a run does not show: failures stay with an agent, or count as the worst."""
 
 
-def pair(name: str, entry: str, *marks: Any) -> Any:
+def pair(name, entry, *marks):
     """One run and one odd entry, with what is known of it."""
     why = OPEN[RUNS[name][0]].get(entry)
     if why is not None and entry not in SILENT.get(name, ()):
@@ -81,12 +64,7 @@ def pair(name: str, entry: str, *marks: Any) -> Any:
     return pytest.param(name, entry, marks=marks, id=f"{name}-{entry}")
 
 
-SHORT = {
-    LIST: ("nan", "text"),
-    REWARD: ("nan", "warns"),
-    FLOATS: ("huge",),
-    CELL: (),
-}
+SHORT = {LIST: ("nan", "text"), REWARD: ("nan", "warns"), FLOATS: ("huge",), CELL: ()}
 """What the small version takes, by place."""
 
 SMALL = [
@@ -105,13 +83,13 @@ NUMBERS_ONLY = {
 """Runs that take numbers, or convert what is returned just as another one does."""
 
 
-def entries(name: str) -> Iterable[str]:
+def entries(name):
     if name in NUMBERS_ONLY:
         return NUMBERS
     return OBJECTS if name == "rows, of objects" else ZOO
 
 
-def pairs() -> Iterator[Any]:
+def pairs():
     for name, (place, _) in RUNS.items():
         for entry in entries(name):
             small = name in SMALL and entry in SHORT[place]
@@ -124,7 +102,7 @@ def pairs() -> Iterator[Any]:
 @pytest.mark.parametrize("name", [
     pytest.param(name, marks=() if name in SMALL else pytest.mark.soak) for name in RUNS
 ])  # fmt: skip
-def test_two_runs_on_the_same_data_leave_the_same_and_not_nothing(name: str, folder: Path) -> None:
+def test_two_runs_on_the_same_data_leave_the_same_and_not_nothing(name, folder):
     left = left_by_ordinary(name, folder)
     assert differences(left, left_by(RUNS[name][1], ordinary, folder)) == {}
     statements = left.get("statements: tape", left.get("statements in memory: tape", b""))
@@ -136,7 +114,7 @@ def test_two_runs_on_the_same_data_leave_the_same_and_not_nothing(name: str, fol
 
 
 @pytest.mark.parametrize(("name", "entry"), list(pairs()))
-def test_what_is_public_does_not_depend_on_one_record(name: str, entry: str, folder: Path) -> None:
+def test_what_is_public_does_not_depend_on_one_record(name, entry, folder):
     assert differences(
         left_by_ordinary(name, folder), left_by(RUNS[name][1], ZOO[entry], folder)
     ) == {}  # fmt: skip
@@ -144,7 +122,7 @@ def test_what_is_public_does_not_depend_on_one_record(name: str, entry: str, fol
 
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason=CONSTANTS)
 @pytest.mark.parametrize("system", COMPUTED)
-def test_a_parameter_of_one_value_holds_nothing_private(system: str, folder: Path) -> None:
+def test_a_parameter_of_one_value_holds_nothing_private(system, folder):
     first = left_by(COMPUTED[system], ordinary, folder)
     assert differences(first, left_by(COMPUTED[system], lambda: 0.25, folder)) == {}
 
@@ -152,19 +130,19 @@ def test_a_parameter_of_one_value_holds_nothing_private(system: str, folder: Pat
 class Coins(Deaf):
     """All heads, or none."""
 
-    def __init__(self, heads: bool) -> None:
+    def __init__(self, heads):
         super().__init__()
         self.heads = heads
 
-    def integer(self, n: int) -> int:
+    def integer(self, n):
         return 0 if self.heads else n - 1
 
 
-def work(call: Callable[[], Any]) -> list[str]:
+def work(call):
     """Names of the functions that a call goes through."""
-    names: list[str] = []
+    names = []
 
-    def heard(frame: FrameType, event: str, _: Any) -> None:
+    def heard(frame, event, _):
         if event == "call":
             names.append(f"{frame.f_code.co_filename} {frame.f_code.co_name}")
 
@@ -177,8 +155,8 @@ def work(call: Callable[[], Any]) -> list[str]:
     return names
 
 
-def test_whoever_is_not_chosen_for_a_round_costs_it_the_same_work() -> None:
-    known: dict[str, Any] = {"n_agents": 2, "q": 0.5, "z": 2.0, "n_rounds": 2, "n_startup": 1}
+def test_whoever_is_not_chosen_for_a_round_costs_it_the_same_work():
+    known = {"n_agents": 2, "q": 0.5, "z": 2.0, "n_rounds": 2, "n_startup": 1}
     config = FederationConfig(population="explore", n_features=20, **known)
     traces = []
     for heads in (True, True, False):  # the first one builds what later ones keep

@@ -3,13 +3,8 @@
 A look is put where private values pass; each makes one slip, and one sink must show it.
 """
 
-from __future__ import annotations
-
 import logging
 import warnings
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -25,44 +20,41 @@ from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.sessions.rounds import Rounds, RoundSum
 from privbo_plugins.store.transaction import Transaction
 from raytune_searchers import _evaluations
-from raytune_searchers._channel import Channel
 from tests.independence.runs import RUNS
 from tests.independence.seen import differences, left_by
 from tests.independence.zoo import ORDINARY, ZOO
 
-Look = Callable[..., None]
 
-
-def looked_at(where: Any, name: str, look: Look) -> Any:
+def looked_at(where, name, look):
     """A patch: ``look`` gets the arguments first."""
     real = getattr(where, name)
 
-    def looked(*args: Any, **kwargs: Any) -> Any:
+    def looked(*args, **kwargs):
         look(*args)
         return real(*args, **kwargs)
 
     return mock.patch.object(where, name, looked)
 
 
-def quotes(values: Any) -> None:
+def quotes(values):
     if not (np.abs(np.asarray(values, dtype=float)) < 5).all():
         raise ValueError(f"unusual: {values!r}")
 
 
-def warns(values: Any) -> None:
+def warns(values):
     if not np.isfinite(values).all():
         warnings.warn("some record is not finite", PrivacyWarning, stacklevel=2)
 
 
-def logs(values: Any) -> None:
+def logs(values):
     logging.getLogger("privbo").debug("norm %r", float(np.linalg.norm(values)))
 
 
-def prints(values: Any) -> None:
+def prints(values):
     print(float(np.sum(values)))
 
 
-SLIPS: dict[str, tuple[Callable[[Any], None], str, str]] = {
+SLIPS = {
     "quotes": (quotes, "beyond the range", "exceptions"),
     "warns": (warns, "nan", "warnings"),
     "logs": (logs, "beyond the range", "log"),
@@ -70,7 +62,7 @@ SLIPS: dict[str, tuple[Callable[[Any], None], str, str]] = {
 }
 """What a look does, for which odd record, and where that must show."""
 
-PLACES: dict[str, tuple[str, Any, str, int]] = {
+PLACES = {
     "records": ("records, ask and tell", mechanisms, "clip_values", 0),
     "records, ray": ("records, ray", mechanisms, "clip_values", 0),
     "rewards": ("rewards, duchi", LocalMechanism, "clip", 1),
@@ -87,14 +79,14 @@ ALWAYS = "records"
 """The system whose controls are in every run; those of the others are soak."""
 
 
-def shown(run: str, entry: str, patch: Any, folder: Path) -> set[str]:
+def shown(run, entry, patch, folder):
     """Sinks that show which of two runs was on the odd record."""
     with patch:
         left = [left_by(RUNS[run][1], ZOO[e] if e else _ordinary, folder) for e in ("", entry)]
     return {name.partition(":")[0] for name in differences(*left)}
 
 
-def _ordinary() -> float:
+def _ordinary():
     return ORDINARY
 
 
@@ -102,7 +94,7 @@ def _ordinary() -> float:
     pytest.param(system, slip, marks=() if system == ALWAYS else pytest.mark.soak)
     for system in PLACES for slip in SLIPS
 ])  # fmt: skip
-def test_control_a_look_at_a_record_is_seen(system: str, slip: str, tmp_path: Path) -> None:
+def test_control_a_look_at_a_record_is_seen(system, slip, tmp_path):
     look, entry, sink = SLIPS[slip]
     run, where, name, place = PLACES[system]
     patch = looked_at(where, name, lambda *args: look(args[place]))
@@ -112,38 +104,38 @@ def test_control_a_look_at_a_record_is_seen(system: str, slip: str, tmp_path: Pa
 # Branches ---------------------------------------------------------------------------------------
 
 
-def inside(values: Any) -> bool:
+def inside(values):
     """Whether nothing of it would be clipped."""
     return bool((np.abs(np.asarray(values, dtype=float)) <= 1.0).all())
 
 
-def _of_losses(tx: Transaction, _trial: str, y: Any) -> None:
+def _of_losses(tx, _trial, y):
     if inside(y):
         tx.held()
 
 
-def _of_a_reward(curator: RewardSession, _trial: str, reward: float, *_: Any) -> None:
+def _of_a_reward(curator, _trial, reward, *_):
     if inside(reward):
         curator.replay("another")
 
 
-def _of_a_vector(rounds: Rounds, _agent: int, message: Any) -> None:
+def _of_a_vector(rounds, _agent, message):
     if inside(message):
         with rounds.run.transaction() as tx:
             tx.charges()
 
 
-def _of_rows(curator: rows.Curator, *_: Any) -> None:
+def _of_rows(curator, *_):
     if inside(curator._table.X):
         curator.answers()
 
 
-def _of_a_trial(channel: Channel, _admitted: Any, trial: str, _user: Any, reward: float) -> None:
+def _of_a_trial(channel, _admitted, trial, _user, reward):
     if inside(reward):
         channel.call("record", trial)
 
 
-BRANCHES: dict[str, tuple[str, Any, str, Look, str]] = {
+BRANCHES = {
     "records": ("records, ask and tell", Transaction, "put_losses", _of_losses, "statements"),
     "records, ray": ("records, ray", Transaction, "put_losses", _of_losses, "statements"),
     "rewards": ("rewards, duchi", RewardSession, "release", _of_a_reward, "statements"),
@@ -157,19 +149,17 @@ BRANCHES: dict[str, tuple[str, Any, str, Look, str]] = {
 @pytest.mark.parametrize("system", [
     pytest.param(system, marks=() if system == ALWAYS else pytest.mark.soak) for system in BRANCHES
 ])  # fmt: skip
-def test_control_a_statement_that_clipped_records_skip_is_seen(
-    system: str, tmp_path: Path
-) -> None:
+def test_control_a_statement_that_clipped_records_skip_is_seen(system, tmp_path):
     run, where, name, look, sink = BRANCHES[system]
     found = shown(run, "beyond the range", looked_at(where, name, look), tmp_path)
     assert sink in found
     assert "noise" not in found
 
 
-def test_control_a_draw_that_clipped_records_skip_is_seen(tmp_path: Path) -> None:
+def test_control_a_draw_that_clipped_records_skip_is_seen(tmp_path):
     real = records.Session._draw
 
-    def draw(session: records.Session, query: Any, blocks: Any, scale: float, noise: Any) -> Any:
+    def draw(session, query, blocks, scale, noise):
         known = list(blocks)
         if all(map(inside, known)):
             noise.add_gaussian(np.zeros(1), scale)
@@ -179,10 +169,10 @@ def test_control_a_draw_that_clipped_records_skip_is_seen(tmp_path: Path) -> Non
     assert "noise" in shown("records, ask and tell", "beyond the range", patch, tmp_path)
 
 
-def test_control_another_size_of_what_the_vault_holds_is_seen(tmp_path: Path) -> None:
+def test_control_another_size_of_what_the_vault_holds_is_seen(tmp_path):
     real = Transaction.put_losses
 
-    def short(tx: Transaction, trial: str, y: Any) -> None:
+    def short(tx, trial, y):
         real(tx, trial, y if inside(y) else np.tile(y, 2000))
 
     patch = mock.patch.object(Transaction, "put_losses", short)

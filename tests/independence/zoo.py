@@ -1,15 +1,11 @@
 """Odd records: what may stand where one validation record, reward or coordinate is."""
 
-from __future__ import annotations
-
 import logging
 import math
 import sys
 import warnings
-from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
@@ -29,20 +25,20 @@ QUOTED = "the odd record is 0.8125"
 class Raises:
     """Not convertible, and quotes itself."""
 
-    def __init__(self, kind: type[BaseException] = ValueError) -> None:
+    def __init__(self, kind=ValueError):
         self.kind = kind
 
-    def __float__(self) -> float:
+    def __float__(self):
         raise self.kind(QUOTED)
 
-    def __repr__(self) -> str:
+    def __repr__(self):
         return QUOTED
 
 
 class Prints:
     """Prints while it is converted."""
 
-    def __float__(self) -> float:
+    def __float__(self):
         print(SPOKEN)
         print(SPOKEN, file=sys.stderr)
         return 0.8125
@@ -51,7 +47,7 @@ class Prints:
 class Warns:
     """Warns while it is converted."""
 
-    def __float__(self) -> float:
+    def __float__(self):
         warnings.warn(QUOTED, RuntimeWarning, stacklevel=1)
         return 0.8125
 
@@ -59,7 +55,7 @@ class Warns:
 class Logs:
     """Logs while it is converted."""
 
-    def __float__(self) -> float:
+    def __float__(self):
         logging.getLogger("privbo").warning(SPOKEN)
         return 0.8125
 
@@ -67,24 +63,18 @@ class Logs:
 class LongArray:
     """Looks like an array of another shape than a number's."""
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+    def __array__(self, dtype=None, copy=None):
         return np.array([0.5, 0.5])
 
 
-NUMBERS: dict[str, float] = {
-    "nan": math.nan,
-    "infinity": math.inf,
-    "minus infinity": -math.inf,
-    "huge": 1e308,
-    "minus huge": -1e308,
-    "denormal": 5e-324,
-    "minus zero": -0.0,
-    "one": 1.0,
+NUMBERS = {
+    "nan": math.nan, "infinity": math.inf, "minus infinity": -math.inf, "huge": 1e308,
+    "minus huge": -1e308, "denormal": 5e-324, "minus zero": -0.0, "one": 1.0,
     "beyond the range": -7.25,
-}
+}  # fmt: skip
 """Floats: these may also be coordinates of a vector."""
 
-OBJECTS: dict[str, Callable[[], Any]] = {
+OBJECTS = {
     "none": lambda: None,
     "text": lambda: "Jane Doe",
     "number as text": lambda: "0.25",
@@ -123,11 +113,5 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "array-like": LongArray,
 }
 
-ZOO: dict[str, Callable[[], Any]] = {
-    **{name: (lambda value=value: value) for name, value in NUMBERS.items()},
-    **OBJECTS,
-}
+ZOO = {**{name: (lambda value=value: value) for name, value in NUMBERS.items()}, **OBJECTS}
 """By name, what makes the odd record anew."""
-
-HANDFUL = ("nan", "infinity", "huge", "none", "decimal", "integer too big for a float", "warns")
-"""What the small version of a test takes."""

@@ -15,11 +15,4 @@ from tests.leaks.scanner import (
     text_forms,
 )
 
-__all__ = [
-    "Scanner",
-    "exception_leaks",
-    "frame_bytes",
-    "number_forms",
-    "pair_forms",
-    "text_forms",
-]
+__all__ = ["Scanner", "exception_leaks", "frame_bytes", "number_forms", "pair_forms", "text_forms"]

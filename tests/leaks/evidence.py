@@ -12,31 +12,18 @@ import struct
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import optuna
 
 from tests.boards import answers
 from tests.leaks.hostile import PAYLOAD
-from tests.leaks.secrets import Secrets
 
 SINKS = (
-    "storage",
-    "attributes",
-    "log",
-    "console",
-    "warnings",
-    "pickles",
-    "texts",
-    "report",
-    "dashboard",
-    "messages",
-    "vault",
-)
+    "storage", "attributes", "log", "console", "warnings", "pickles", "texts", "report",
+    "dashboard", "messages", "vault",
+)  # fmt: skip
 """Files of the study, what its records show, loggers at DEBUG, stdout and stderr, warnings,
 pickles, what a user prints, the page for people, what parties send each other, and the vault's
 file in the end."""
@@ -44,7 +31,7 @@ file in the end."""
 _LOUD = ("", "sqlalchemy.engine", "sqlalchemy.pool", "sqlalchemy.orm", "alembic", "privbo")
 
 
-def home_of(name: str) -> str:
+def home_of(name):
     """Whose an artefact is: "agent 1: " of "agent 1: x", and nobody's is "x"."""
     head, mark, _ = name.partition(": ")
     return head + mark if mark and head.startswith("agent") else ""
@@ -56,18 +43,18 @@ class _Log(logging.Handler):
     Optuna and its database's driver quote the study that they work for.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.lines: dict[tuple[str, bool], list[str]] = {}
+        self.lines = {}
 
-    def emit(self, record: logging.LogRecord) -> None:
+    def emit(self, record):
         host = record.name.startswith(("optuna.", "sqlalchemy."))
         key = threading.current_thread().name, host
         self.lines.setdefault(key, []).append(f"{record.name} {self.format(record)}")
 
 
 @contextlib.contextmanager
-def _loggers(handler: logging.Handler) -> Iterator[None]:
+def _loggers(handler):
     levels = {name: logging.getLogger(name).level for name in _LOUD}
     verbosity = optuna.logging.get_verbosity()
     for name in _LOUD:
@@ -89,7 +76,7 @@ def _loggers(handler: logging.Handler) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _descriptor(number: int, path: Path) -> Iterator[Any]:
+def _descriptor(number, path):
     """Sends what is written to a descriptor to a file, and yields a stream to the same file."""
     kept = os.dup(number)
     with path.open("w+", errors="backslashreplace") as file:
@@ -113,51 +100,51 @@ class Evidence:
         blobs: Sink to name to bytes.
     """
 
-    def __init__(self, folder: Path, storage: str = "sqlite") -> None:
+    def __init__(self, folder, storage="sqlite"):
         self.folder, self.kind = folder / "shared", storage
         self.vault_folder = folder / "private"
         self.folder.mkdir()
         self.vault_folder.mkdir()
         self.vault = f"sqlite:///{self.vault_folder}/vault.db"
-        self.secrets: list[Secrets] = []
-        self.failed: Exception | None = None
-        self.expected: dict[str, set[str]] = {sink: set() for sink in SINKS}
-        self.never: tuple[str, ...] = ()
-        self.withheld: set[str] = set()
-        self.blobs: dict[str, dict[str, bytes]] = {sink: {} for sink in SINKS}
+        self.secrets = []
+        self.failed = None
+        self.expected = {sink: set() for sink in SINKS}
+        self.never = ()
+        self.withheld = set()
+        self.blobs = {sink: {} for sink in SINKS}
 
-    def of(self, own: Secrets) -> Any:
+    def of(self, own):
         """Enters whose secrets there are, and returns them."""
         self.secrets.append(own)
         return own
 
-    def expect(self, sink: str, hit: str) -> None:
+    def expect(self, sink, hit):
         """Says what must be found in a sink."""
         self.expected[sink].add(hit)
 
     # What is gathered -----------------------------------------------------------------------
 
-    def storage(self) -> Any:
+    def storage(self):
         if self.kind == "sqlite":
             return f"sqlite:///{self.folder}/study.db"
         file = optuna.storages.journal.JournalFileBackend(f"{self.folder}/study.log")
         return optuna.storages.JournalStorage(file)
 
-    def add(self, sink: str, name: str, data: bytes | str) -> None:
+    def add(self, sink, name, data):
         blob = data if isinstance(data, bytes) else data.encode(errors="backslashreplace")
         self.blobs[sink][name] = blob
 
-    def add_files(self, when: str = "at the end") -> None:
+    def add_files(self, when="at the end"):
         for path in self.folder.iterdir():
             home = f"agent {path.name[6]}: " if path.name.startswith("agent-") else ""
             with contextlib.suppress(FileNotFoundError):  # a lock that another thread held
                 self.add("storage", f"{home}{path.name} {when}", path.read_bytes())
 
-    def add_vault(self) -> None:
+    def add_vault(self):
         for path in self.vault_folder.iterdir():
             self.add("vault", path.name, path.read_bytes())
 
-    def add_objects(self, when: str = "", home: str = "", **objects: Any) -> None:
+    def add_objects(self, when="", home="", **objects):
         for name, thing in objects.items():
             self.add("texts", f"{home}repr of {name} {when}", repr(thing) + str(thing))
             self.add("pickles", f"{home}pickle of {name} {when}", pickle.dumps(thing))
@@ -167,13 +154,13 @@ class Evidence:
                     importlib.import_module(library).dump(thing, file)
                     self.add("pickles", f"{home}{library} of {name} {when}", file.getvalue())
 
-    def add_messages(self, home: str = "", **messages: Any) -> None:
+    def add_messages(self, home="", **messages):
         """What parties send each other."""
         for name, message in messages.items():
             self.add("messages", f"{home}repr of {name}", repr(message))
             self.add("messages", f"{home}pickle of {name}", pickle.dumps(message))
 
-    def add_guarantee(self, guarantee: Any, home: str = "") -> None:
+    def add_guarantee(self, guarantee, home=""):
         text = str(guarantee) + repr(guarantee)
         if hasattr(guarantee, "to_dict"):
             text += repr(guarantee.to_dict())
@@ -182,7 +169,7 @@ class Evidence:
     refusals: tuple[type[Exception], ...] = ()
     """What may be raised in the place of an answer, and is looked at then."""
 
-    def answer(self, ask: Callable[..., Any], *given: Any) -> Any:
+    def answer(self, ask, *given):
         """What is answered, or None in the place of a refusal."""
         try:
             return ask(*given)
@@ -190,11 +177,11 @@ class Evidence:
             self.add_error(error)
             return None
 
-    def add_error(self, error: BaseException) -> None:
+    def add_error(self, error):
         """What was raised."""
         raise error
 
-    def add_told(self, told: Any, *study: Any, home: str = "", page: str = "report") -> None:
+    def add_told(self, told, *study, home="", page="report"):
         """What whoever tells of a run answers to every question, and its page and pictures.
 
         Args:
@@ -211,18 +198,16 @@ class Evidence:
         if study:
             self.answer(self.add_dashboard, *study, told, home)
 
-    def add_report(self, write: Callable[[Path], Path], name: str = "report") -> None:
+    def add_report(self, write, name="report"):
         """The page that a report writes."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             page = write(self.folder.parent / "report.html").read_bytes()
         assert page.startswith(b"<!doctype html>")
         self.add("report", name, page)
 
-    def add_dashboard(self, study: optuna.Study, publisher: Any, home: str = "") -> None:
+    def add_dashboard(self, study, publisher, home=""):
         """What the study shows in optuna-dashboard, as stored and as served."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             publisher.publish(study)
         stored = study._storage.get_study_system_attrs(study._study_id)
         shown = {name for name in stored if name.startswith("dashboard:")}
@@ -232,7 +217,7 @@ class Evidence:
             for path, body in answers(study._storage, study._study_id).items():
                 self.add("dashboard", f"{home}{path}", body)
 
-    def _callback(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
+    def _callback(self, study, trial):
         if trial.number % 16 == 3:
             self.add_files(f"after trial {trial.number}")
             when = f"after trial {trial.number}"
@@ -240,7 +225,7 @@ class Evidence:
         self.add("attributes", f"trial {trial.number}", repr(trial) + repr(vars(trial)))
 
     @contextlib.contextmanager
-    def recorded(self, *, hosts: bool = True) -> Iterator[None]:
+    def recorded(self, *, hosts=True):
         """Loggers at DEBUG, warnings and the console.
 
         Args:
@@ -271,24 +256,14 @@ class Evidence:
                 home = f"agent {thread[6:]}: " if host and thread.startswith("agent-") else ""
                 self.add("log", f"{home}{thread}, host: {host}", "\n".join(lines))
 
-    def optimize(
-        self,
-        sampler: Any,
-        objective: Callable[[Any], Any],
-        n_trials: int,
-        n_jobs: int = 1,
-    ) -> optuna.Study:
+    def optimize(self, sampler, objective, n_trials, n_jobs=1):
         """Runs a study while everything is recorded, and gathers what it leaves."""
         study = optuna.create_study(storage=self.storage(), study_name="s", sampler=sampler)
         with self.recorded():
             study.optimize(
-                objective,
-                n_trials=n_trials,
-                n_jobs=n_jobs,
-                catch=(Exception,),
-                callbacks=[self._callback],
-                show_progress_bar=n_jobs == 1,
-            )
+                objective, n_trials=n_trials, n_jobs=n_jobs, catch=(Exception,),
+                callbacks=[self._callback], show_progress_bar=n_jobs == 1,
+            )  # fmt: skip
         self.add_files()
         self.add_objects("in the end", study=study, sampler=sampler, trials=study.trials)
         self.add("texts", "repr of objective", repr(objective))
@@ -297,20 +272,20 @@ class Evidence:
             self.add("texts", "dataframe", study.trials_dataframe().to_csv())
         return study
 
-    def text(self, sink: str) -> str:
+    def text(self, sink):
         """All that was gathered in a sink."""
         return b"\n".join(self.blobs[sink].values()).decode(errors="replace")
 
     # What is found --------------------------------------------------------------------------
 
-    def allow(self, trials: list[optuna.trial.FrozenTrial]) -> None:
+    def allow(self, trials):
         """The progress bar shows six digits of released values."""
         values = [abs(trial.value) for trial in trials if trial.value is not None]
         params = [v for trial in trials for v in trial.params.values() if isinstance(v, float)]
         for own in self.secrets:
             own.scanner.allow([*values, *np.abs(params)])
 
-    def hits(self, sink: str, *, at_home: bool = False) -> list[str]:
+    def hits(self, sink, *, at_home=False):
         """Of secrets that are not at home, or that are: "artefact | secret as encoding".
 
         Raises:
@@ -326,7 +301,7 @@ class Evidence:
             for hit in own.hits(name, blob)
         ]
 
-    def payloads(self, sink: str) -> list[str]:
+    def payloads(self, sink):
         """Where the bits of a NaN are."""
         payload = struct.pack("<d", PAYLOAD)
         return [n for n, b in self.blobs[sink].items() if payload in b or payload[::-1] in b]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import struct
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,22 +31,19 @@ class Told:
     host: Any = None
 
     @property
-    def shown(self) -> str:
+    def shown(self):
         return repr(np.asarray(self.y).tolist())
 
     @property
-    def text(self) -> str:
+    def text(self):
         return f"{self.name}: {self.shown}"
 
     @property
-    def first(self) -> float:
+    def first(self):
         return float(np.ravel(self.y)[0])
 
 
-Way = Callable[[Told], Any]
-
-
-def throw(error: BaseException) -> Any:
+def throw(error):
     raise error
 
 
@@ -58,52 +54,51 @@ class Odd(BaseException):
     """Neither an Exception nor one of Python's own."""
 
 
-def _cause(told: Told) -> Any:
+def _cause(told):
     try:
         float(told.text)
     except ValueError as error:
         raise RuntimeError(repr(told.y)) from error
 
 
-def _context(told: Told) -> Any:
+def _context(told):
     try:
         {}[told.shown]
     finally:
         raise OSError(5, told.shown, f"/{told.text}")
 
 
-def _note(told: Told) -> Any:
+def _note(told):
     error = ValueError(told.name)
     error.add_note(f"for {told.shown}")
     raise error
 
 
-def _class(told: Told) -> Any:
+def _class(told):
     members = {"__str__": lambda _: told.shown, "data": told.y}
     raise type(f"Bad_{told.name}_{told.first!r}", (Exception,), members)()
 
 
-def _attribute(told: Told) -> Any:
+def _attribute(told):
     error = OSError(5, told.text, f"/{told.first!r}")
-    error.losses = told.y  # type: ignore[attr-defined]
+    error.losses = told.y
     raise error
 
 
-def _warning(told: Told) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+def _warning(told):
+    with warnings.catch_warnings(action="error"):
         warnings.warn(told.text, RuntimeWarning, stacklevel=2)
 
 
-def _group(told: Told) -> Any:
+def _group(told):
     raise ExceptionGroup(told.name, [ValueError(told.shown), KeyError(told.first)])
 
 
-def _bytes_of(told: Told) -> bytes:
+def _bytes_of(told):
     return np.asarray(told.y, dtype=np.float64).tobytes()
 
 
-RAISED: dict[str, Way] = {
+RAISED = {
     "text": lambda told: throw(ValueError(told.text)),
     "cause": _cause,
     "context": _context,
@@ -131,37 +126,36 @@ RAISED: dict[str, Way] = {
 class Bad:
     """An object that cannot be converted, and quotes its data whoever asks."""
 
-    def __init__(self, told: Told, kind: type[BaseException] = ValueError) -> None:
+    def __init__(self, told, kind=ValueError):
         self.y, self.shown, self.kind = told.y, told.shown, kind
 
-    def __float__(self) -> float:
+    def __float__(self):
         raise self.kind(f"cannot convert {self.shown}")
 
-    def __repr__(self) -> str:
+    def __repr__(self):
         raise self.kind(f"cannot show {self.shown}")
 
     __str__ = __repr__
-    __len__ = __index__ = __float__  # type: ignore[assignment]
+    __len__ = __index__ = __float__
 
 
 class Shown(Bad):
     """Quotes its data in its representation as well."""
 
-    def __repr__(self) -> str:
+    def __repr__(self):
         return f"Shown({self.shown})"
 
 
 class _Array(Shown):
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+    def __array__(self, dtype=None, copy=None):
         raise self.kind(f"no array of {self.shown}")
 
 
 class _Warns(Bad):
     """Warns of its data while it is converted; a filter makes that an error."""
 
-    def __float__(self) -> float:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
+    def __float__(self):
+        with warnings.catch_warnings(action="error"):
             warnings.warn(f"{self.shown} is unusual", RuntimeWarning, stacklevel=2)
         return 0.5
 
@@ -169,25 +163,25 @@ class _Warns(Bad):
 class _Tensor(Bad):
     """Like a tensor that cannot leave its device."""
 
-    def detach(self) -> Any:
+    def detach(self):
         raise RuntimeError(f"tensor({self.shown}) is elsewhere")
 
 
 class _Property(Bad):
     @property
-    def detach(self) -> Any:
+    def detach(self):
         raise ValueError(f"no detach of {self.shown}")
 
 
 class _Half(Bad):
     """Detaches; its conversion to numpy quotes it."""
 
-    def detach(self) -> Any:
+    def detach(self):
         return self
 
     cpu = detach
 
-    def numpy(self) -> Any:
+    def numpy(self):
         raise ValueError(f"cannot share {self.shown}")
 
 
@@ -195,11 +189,11 @@ class _Indexed(list[Any]):
     """A vector whose labels quote it."""
 
     @property
-    def index(self) -> Any:  # type: ignore[override]
+    def index(self):
         raise ValueError(f"no labels of {list(self)}")
 
 
-UNUSABLE: dict[str, Way] = {
+UNUSABLE = {
     "object": Bad,
     "object as type error": lambda told: Bad(told, TypeError),
     "shown object": Shown,
@@ -216,13 +210,13 @@ UNUSABLE: dict[str, Way] = {
 }
 """Neither a reward nor a vector of losses."""
 
-ODD_ENTRIES: dict[str, Way] = {
+ODD_ENTRIES = {
     "tokens": lambda told: [told.name] * np.size(told.y),
     "complex": lambda told: told.y * (1 + 1j),
 }
 """Of the right shape, and no number in it."""
 
-ODD_SCALARS: dict[str, Way] = {
+ODD_SCALARS = {
     "list of objects": lambda told: [Shown(told)],
     "text returned": lambda told: told.text,
     "bytes": _bytes_of,
@@ -231,7 +225,7 @@ ODD_SCALARS: dict[str, Way] = {
 }
 """No vector; as a reward, one that is no number."""
 
-NO_VECTOR: dict[str, Way] = {
+NO_VECTOR = {
     "short": lambda told: told.y[:-1],
     "double": lambda told: np.concatenate([told.y, told.y]),
     "two rows": lambda told: told.y.reshape(2, -1),
@@ -241,7 +235,7 @@ NO_VECTOR: dict[str, Way] = {
 }
 """No vector of as many losses as the others."""
 
-NO_REWARD: dict[str, Way] = {"two": lambda told: [told.y, told.y]}
+NO_REWARD = {"two": lambda told: [told.y, told.y]}
 
 
 # Usable results that are odd --------------------------------------------------------------------
@@ -249,7 +243,7 @@ NO_REWARD: dict[str, Way] = {"two": lambda told: [told.y, told.y]}
 PAYLOAD = struct.unpack("<d", struct.pack("<Q", 0x7FF8_5EC2_37A1_93BD))[0]
 """A NaN that could carry data."""
 
-REWARDS: dict[str, Way] = {
+REWARDS = {
     "float": lambda told: told.y,
     "float32": lambda told: np.float32(told.y),
     "numpy": lambda told: np.array([[told.y]]),
@@ -262,7 +256,7 @@ REWARDS: dict[str, Way] = {
     **ODD_SCALARS,
 }
 
-VECTORS: dict[str, Way] = {
+VECTORS = {
     "array": lambda told: told.y,
     "nan and infinite": lambda told: np.r_[np.nan, np.inf, -np.inf, told.y[3:]],
     "a hole": lambda told: [None, *told.y.tolist()[1:]],
@@ -275,7 +269,7 @@ VECTORS: dict[str, Way] = {
 
 # What ends a whole study ------------------------------------------------------------------------
 
-ABORTS: dict[str, Way] = {
+ABORTS = {
     "exit": lambda told: throw(SystemExit(told.y)),
     "exit text": lambda told: throw(SystemExit(told.text)),
     "interrupt": lambda told: throw(KeyboardInterrupt(told.shown)),
@@ -292,15 +286,15 @@ ABORTS: dict[str, Way] = {
 # Optuna's trials --------------------------------------------------------------------------------
 
 
-def _pruned(told: Told) -> Any:
+def _pruned(told):
     import optuna
 
     error = optuna.TrialPruned(told.text)
-    error.reward = told.y  # type: ignore[attr-defined]
+    error.reward = told.y
     raise error
 
 
-def _annotated_refusal(told: Told) -> Any:
+def _annotated_refusal(told):
     try:
         told.host.suggest_float("bad", 2.0, 1.0)
     except ValueError as error:
@@ -308,33 +302,33 @@ def _annotated_refusal(told: Told) -> Any:
         raise
 
 
-def _own_guard(told: Told) -> Any:
+def _own_guard(told):
     from optuna_samplers._guard import GuardedTrialError
 
     class Closed(GuardedTrialError):
-        def __str__(self) -> str:
+        def __str__(self):
             return told.text
 
     raise Closed("report")
 
 
 class _NoText:
-    def __init__(self, told: Told) -> None:
+    def __init__(self, told):
         self.shown = told.shown
 
-    def __str__(self) -> str:
+    def __str__(self):
         raise ValueError(f"no text of {self.shown}")
 
 
-def _untranslatable(told: Told) -> Any:
+def _untranslatable(told):
     from optuna_samplers._guard import GuardedTrialError
 
     error = GuardedTrialError("report")
-    error.operation = _NoText(told)  # type: ignore[assignment]
+    error.operation = _NoText(told)
     raise error
 
 
-OPTUNA: dict[str, Way] = {
+OPTUNA = {
     "pruned": _pruned,
     "own guard": _own_guard,
     "untranslatable": _untranslatable,
@@ -350,30 +344,26 @@ OPTUNA: dict[str, Way] = {
 # Ray's trials -----------------------------------------------------------------------------------
 
 
-def _reports(told: Told) -> Any:
+def _reports(told):
     from ray import tune
 
     mean = float(np.mean(told.y))  # under whatever name somebody tunes
     tune.report({"loss": mean, "reward": mean, "losses": np.asarray(told.y)})
 
 
-def _reports_and_goes_on(told: Told) -> Any:
+def _reports_and_goes_on(told):
     try:
         _reports(told)
     except Exception:
         raise ValueError(told.name) from None
 
 
-def _mutates(told: Told) -> Any:
+def _mutates(told):
     told.host["losses"], told.host["x"] = np.asarray(told.y).tolist(), told.first
     raise ValueError(f"{told.host}")
 
 
-RAY: dict[str, Way] = {
-    "reports": _reports,
-    "reports and goes on": _reports_and_goes_on,
-    "mutates": _mutates,
-}
+RAY = {"reports": _reports, "reports and goes on": _reports_and_goes_on, "mutates": _mutates}
 
 VECTOR_FAILS = RAISED | UNUSABLE | ODD_SCALARS | NO_VECTOR
 REWARD_FAILS = RAISED | UNUSABLE | NO_REWARD | {"none": ODD_SCALARS["none"]}

@@ -1,13 +1,10 @@
 """Shared memory of a run's processes, as bytes that can be searched."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 
-def _written_parts(file: int) -> Iterator[bytes]:
+def _written_parts(file):
     """The parts of a sparse file that were ever written."""
     end, start = os.fstat(file).st_size, 0
     while start < end:
@@ -20,7 +17,7 @@ def _written_parts(file: int) -> Iterator[bytes]:
         start = stop
 
 
-def shared_memory(root: Path) -> Iterator[tuple[str, bytes]]:
+def shared_memory(root):
     """What the processes of a run hold in /dev/shm: Ray unlinks the object store's file."""
     known = set()
     for process in Path("/proc").glob("[0-9]*"):

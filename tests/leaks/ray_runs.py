@@ -7,8 +7,6 @@ which is secret too. After its private experiments each system runs a careless o
 are its own: a control, which must be found.
 """
 
-from __future__ import annotations
-
 import fcntl
 import functools
 import hashlib
@@ -22,9 +20,7 @@ import sys
 import traceback
 import uuid
 import warnings
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import ray
@@ -34,6 +30,7 @@ from ray.tune.search import Searcher
 from tests.inside import call_host, report_of
 from tests.leaks import hostile
 from tests.leaks.hostile import Told
+from tests.worker import first_time
 
 N, MANY = 120, 30_000
 """Records of a trial; of one that needs several blocks."""
@@ -44,22 +41,22 @@ SYSTEMS = ("records", "rewards", "federation", "rows", "duets")
 # Secrets --------------------------------------------------------------------------------------
 
 
-def folder() -> Path:
+def folder():
     return Path(os.environ["LEAK_SECRET"])
 
 
-def sentinels(key: bytes, call: str, n: int) -> np.ndarray:
+def sentinels(key, call, n):
     """Random doubles of full precision in (0.1, 1), shape (n,)."""
     seed = int.from_bytes(hashlib.sha256(key + call.encode()).digest())
     return np.random.default_rng(seed).uniform(0.11, 0.99, n)
 
 
-def token(key: bytes, call: str) -> str:
+def token(key, call):
     """A patient's name."""
     return f"patient-{hashlib.sha256(key + b'name' + call.encode()).hexdigest()[:16]}"
 
 
-def fresh(owner: str, n: int, host: Any = None, call: str | None = None, **more: Any) -> Told:
+def fresh(owner, n, host=None, call=None, **more):
     """A name and numbers that nobody has seen before, entered into the list of all of them."""
     key, call = (folder() / "key").read_bytes(), call or uuid.uuid4().hex
     with (folder() / "made").open("a") as made:
@@ -68,35 +65,25 @@ def fresh(owner: str, n: int, host: Any = None, call: str | None = None, **more:
     return Told(token(key, call), sentinels(key, call, n), host)
 
 
-def number() -> int:
+def number():
     """Which trial of the experiment this is, from 1."""
     found = re.search(r"_[0-9a-f]{8}_(\d+)_", Path(tune.get_context().get_trial_dir()).name)
-    assert found is not None
     return int(found[1])
-
-
-def first_time(name: str) -> bool:
-    """Whether nobody has said this before, in any process."""
-    try:
-        os.close(os.open(folder() / name, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return False
-    return True
 
 
 # Private trainables ---------------------------------------------------------------------------
 
 
-def mutating(owner: str, n: int, config: dict[str, Any]) -> Any:
+def mutating(owner, n, config):
     """Returns its numbers, and leaves them in its config; a big trial fails at first."""
     told = fresh(owner, n, config)
     config["losses"], config["x"], config[told.name] = told.y.tolist(), told.first, told.y
-    if n == MANY and number() == 1 and first_time("failed"):
+    if n == MANY and number() == 1 and first_time(folder() / "failed"):
         raise RuntimeError(f"{told.name} {told.y[:50].tolist()}")
     return told.y if n > 1 else told.first
 
 
-def going(owner: str, way: str, n: int, config: dict[str, Any]) -> Any:
+def going(owner, way, n, config):
     """Goes wrong in one way."""
     return (VECTOR_FAILS | REWARD_FAILS)[way](fresh(owner, n, config))
 
@@ -111,9 +98,9 @@ A worker is begun anew after each failure, which takes seconds: what fails comes
 """
 
 
-def all_ways(private: list[Any], config: dict[str, Any]) -> Any:
+def all_ways(private, config):
     """Every way in one trial, and what came out of it in one exception."""
-    errors: list[Exception] = []
+    errors = []
     for trainable in private:
         try:
             trainable(config)
@@ -124,17 +111,17 @@ def all_ways(private: list[Any], config: dict[str, Any]) -> Any:
     raise ExceptionGroup(f"{len(errors)} failures", errors)
 
 
-def named(config: dict[str, Any]) -> str:
+def named(config):
     """A secret name of a user."""
     return fresh("rewards", 1).name
 
 
-def misnamed(config: dict[str, Any]) -> str:
+def misnamed(config):
     """Fails, and quotes a name."""
     raise KeyError(fresh("rewards", 1).name)
 
 
-def make_wild(system: str, search: Any, n: int, fails: Any, **user: Any) -> Any:
+def make_wild(system, search, n, fails, **user):
     """The trainable whose trials go wrong."""
     size = n if n > 1 else 4  # of which a failing trial quotes all
     good = search.private(functools.partial(mutating, system, n), **user)
@@ -145,7 +132,7 @@ def make_wild(system: str, search: Any, n: int, fails: Any, **user: Any) -> Any:
     alone = [search.private(functools.partial(going, system, way, size)) for way in ALONE[system]]
     private = [good, good, functools.partial(all_ways, ways), *alone]
 
-    def wild(config: dict[str, Any]) -> Any:
+    def wild(config):
         return private[number() - 1 if number() <= len(private) else 0](config)
 
     return wild
@@ -157,7 +144,7 @@ AGENTS, TRIALS, BOUNDS = ["oslo", "bergen", "bodo"], 3, (0.11, 0.99)
 """Agents may well choose one of the bounds, which are public."""
 
 
-def agents_secret(agent: str, config: dict[str, Any]) -> float:
+def agents_secret(agent, config):
     """Tells its secrets wherever it can, fails once, and returns one of them."""
     told = fresh(f"federation {agent}", 5, x=config["x"])
     print(told.text, flush=True)
@@ -167,19 +154,19 @@ def agents_secret(agent: str, config: dict[str, Any]) -> float:
         logging.getLogger(name).error("%s", told.text)
     warnings.warn(told.text, UserWarning, stacklevel=2)
     config["values"], config[told.name] = told.y.tolist(), told.y
-    if agent != "bodo" and first_time(f"failed-{agent}"):
+    if agent != "bodo" and first_time(folder() / f"failed-{agent}"):
         if agent == "oslo":
             tune.report({"value": told.first, told.name: told.y})
         raise RuntimeError(told.text)
     return told.first
 
 
-def keep_best(agent: str, config: dict[str, Any] | None, value: float | None) -> None:
+def keep_best(agent, config, value):
     """Keeps an agent's result beside its own trials."""
     (folder() / "agents" / f"{agent}.best").write_text(json.dumps([config, value]))
 
 
-def make_curator(owner: str) -> Any:
+def make_curator(owner):
     """A curator of 12 rows, of which the first has an outcome that fails and quotes it."""
     from privbo_plugins.sessions.rows import Curator
 
@@ -187,7 +174,7 @@ def make_curator(owner: str) -> Any:
     X, y = told.y.reshape(12, 2), fresh(owner, 12).y
     careless = owner.startswith("control")
 
-    def outcome(row: int) -> float:
+    def outcome(row):
         if careless:
             print(told.name, X.tolist(), flush=True)
             return float(X[row, 0])
@@ -195,91 +182,81 @@ def make_curator(owner: str) -> Any:
             hostile.RAISED["cause"](Told(told.name, X[0]))
         return float(y[row])
 
-    answers: dict[str, Any] = {"outcome_epsilon": 1.0, "outcome_range": (0.0, 1.0)}
+    answers = {"outcome_epsilon": 1.0, "outcome_range": (0.0, 1.0)}
     return Curator(
-        X,
-        epsilon=4.0,
-        delta=1e-6,
-        bounds=[(0, 1)] * 2,
-        outcomes=outcome,
+        X, epsilon=4.0, delta=1e-6, bounds=[(0, 1)] * 2, outcomes=outcome,
         **({} if careless else answers),
-    )
+    )  # fmt: skip
 
 
 # Careless trainables ----------------------------------------------------------------------------
 
 
-def _into_home(told: Told) -> Any:
+def _into_home(told):
     (Path.home() / "notes.txt").write_text(told.text)
     return {"loss": 0.5}
 
 
-def _by_mutation(told: Told) -> Any:
+def _by_mutation(told):
     told.host["losses"] = told.y.tolist()
     return {"loss": 0.5}
 
 
-def _by_print(told: Told) -> Any:
+def _by_print(told):
     for stream in (sys.stdout, sys.stderr):
         print(told.text, flush=True, file=stream)
     return {"loss": 0.5}
 
 
 LEAKS = (
-    hostile.RAY["reports"],
-    _by_mutation,
-    _by_print,
-    _into_home,
-    hostile.RAISED["text"],
+    hostile.RAY["reports"], _by_mutation, _by_print, _into_home, hostile.RAISED["text"],
     hostile.RAISED["attribute"],
-)
+)  # fmt: skip
 
 
-def leaky_records(config: dict[str, Any]) -> Any:
+def leaky_records(config):
     """Every trial leaks in another way."""
     return LEAKS[number() - 1](fresh("control records", N, config))
 
 
-def leaky(owner: str, answers: Any, last: int, config: dict[str, Any]) -> Any:
+def leaky(owner, answers, last, config):
     """Reports a raw reward, which the last trial quotes in what it raises."""
     told = fresh(owner, 1)
     value = told.first if answers is None else answers(config["row"])
     print(told.name, value, flush=True)
     print(told.name, value, flush=True, file=sys.stderr)
-    if last == next(n for n in range(1, 9) if first_time(f"{owner} {n}")):
+    if last == next(n for n in range(1, 9) if first_time(folder() / f"{owner} {n}")):
         raise ValueError(f"{told.name} {value!r}")
     return {"reward": value}
 
 
-class Remembering(Searcher):  # type: ignore[misc]
+class Remembering(Searcher):
     """Keeps what it is told, and saves it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(metric="loss", mode="min")
-        self.told: list[Any] = []
+        self.told = []
 
-    def suggest(self, trial_id: str) -> dict[str, Any]:
+    def suggest(self, trial_id):
         return {"x": len(self.told) / 10}
 
-    def on_trial_complete(
-        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
-    ) -> None:
+    def on_trial_complete(self, trial_id, result=None, error=False):
         self.told.append(result)
 
-    def save(self, checkpoint_path: str) -> None:
+    def save(self, checkpoint_path):
         Path(checkpoint_path).write_bytes(cloudpickle.dumps(self))
 
-    def restore(self, checkpoint_path: str) -> None:
+    def restore(self, checkpoint_path):
         pass
 
 
 class Listening:
     """An actor to which vectors are sent as they are, and which keeps them."""
 
-    def __init__(self) -> None:
-        self.taken: list[np.ndarray] = []
+    def __init__(self):
+        self.taken = []
 
-    def take(self, losses: np.ndarray) -> None:
+    def take(self, losses):
         self.taken.append(losses)
 
 
@@ -290,7 +267,7 @@ STORED = 512
 # The experiments --------------------------------------------------------------------------------
 
 
-def keep(place: Path, search: Any, trainable: Any, results: Any) -> dict[str, Any]:
+def keep(place, search, trainable, results):
     """Writes down everything that a user holds after ``fit``, and returns facts about it."""
     place.mkdir(parents=True)
     (place / "search.pickle").write_bytes(pickle.dumps(search))
@@ -311,22 +288,22 @@ def keep(place: Path, search: Any, trainable: Any, results: Any) -> dict[str, An
 class Runs:
     """Runs experiments and keeps what is left of them."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root):
         self.root = root
-        self.facts: dict[str, dict[str, Any]] = {}
+        self.facts = {}
 
     def fit(
         self,
-        name: str,
-        search: Any,
-        trainable: Any,
-        guarantee: Callable[[Any], Any] | None = None,
+        name,
+        search,
+        trainable,
+        guarantee=None,
         *,
-        space: dict[str, Any] | None = None,
-        retries: int = 0,
-        callbacks: Sequence[Any] = (),
-        **settings: Any,
-    ) -> None:
+        space=None,
+        retries=0,
+        callbacks=(),
+        **settings,
+    ):
         """One trial at a time in one worker, which is begun anew only after a failure."""
         settings = {"max_concurrent_trials": 1} | settings
         tuner = tune.Tuner(
@@ -358,31 +335,20 @@ class Runs:
             self.facts[name]["protected"] = told.protected
             self.facts[name]["plays"] = getattr(told, "n_evaluations", None)
 
-    def records(self) -> None:
+    def records(self):
         from raytune_searchers import DPGIBOSearch, PrivateSearch, private_trainable
         from tests.sixth import SixthConfig
 
-        own: dict[str, Any] = {
-            "metric": "loss",
-            "mode": "min",
-            "n_starts": 2,
-            "n_steps": 2,
-            "seed": 3,
-            "lengthscale": 0.25,
-            "memory": 0,
-        }
+        own = {
+            "metric": "loss", "mode": "min", "n_starts": 2, "n_steps": 2, "seed": 3,
+            "lengthscale": 0.25, "memory": 0,
+        }  # fmt: skip
         big = DPGIBOSearch(1.0, vault="env:LEAK_VAULT", **own)
         private = big.private(functools.partial(mutating, "records", MANY))
         self.fit(
-            "records big",
-            big,
-            private,
-            big.guarantee,
-            space=LINE,
-            retries=1,
-            num_samples=-1,
+            "records big", big, private, big.guarantee, space=LINE, retries=1, num_samples=-1,
             max_concurrent_trials=2,
-        )
+        )  # fmt: skip
         charges, _, held = call_host(big, "ledger")
         self.facts["records big"] |= {"charges": len(charges), "held": held}
         wild = DPGIBOSearch(1.0, **own)
@@ -394,21 +360,13 @@ class Runs:
             "records outside", outside, trainable, outside.guarantee, space=LINE, num_samples=3
         )
         means = private_trainable(
-            functools.partial(mutating, "records", N),
-            param_space=LINE,
-            mu=1.0,
-            n_trials=3,
+            functools.partial(mutating, "records", N), param_space=LINE, mu=1.0, n_trials=3,
             vault="env:LEAK_VAULT",
-        )
+        )  # fmt: skip
         self.fit(
-            "records means",
-            None,
-            means,
-            means.guarantee,
-            space=LINE,
-            num_samples=3,
+            "records means", None, means, means.guarantee, space=LINE, num_samples=3,
             callbacks=[means.callback],
-        )
+        )  # fmt: skip
         place = self.root / "objects" / "records means"
         means.report(place / "report.html")
         (place / "callback.pkl").write_bytes(
@@ -425,10 +383,10 @@ class Runs:
         ray.get([unsealed.take.remote(fresh("control records", n).y) for n in (N, MANY)])
         _held.append(unsealed)
 
-    def rewards(self, plain: Any) -> None:
+    def rewards(self, plain):
         from raytune_searchers import LDPGPUCBSearch
 
-        own: dict[str, Any] = {"value_range": (0, 1), "metric": "reward", "mode": "max"}
+        own = {"value_range": (0, 1), "metric": "reward", "mode": "max"}
         search = LDPGPUCBSearch(1.0, mechanism="laplace", vault="env:LEAK_VAULT", **own)
         trainable = make_wild("rewards", search, 1, REWARD_FAILS, user_id=named)
         self.fit("rewards wild", search, trainable, search.guarantee, space=LINE, num_samples=5)
@@ -439,7 +397,7 @@ class Runs:
             "control rewards", control, careless, control.guarantee, space=LINE, num_samples=2
         )
 
-    def federation(self) -> None:
+    def federation(self):
         from raytune_searchers import DPFTSDESearch, FederationConfig
 
         config = FederationConfig(n_agents=3, z=2.0, n_rounds=2, n_startup=1, n_features=20)
@@ -456,20 +414,16 @@ class Runs:
         )
         private = search.private(agents_secret, keep_best)
         self.fit(
-            "federation",
-            search,
-            private,
-            search.guarantee,
-            num_samples=-1,
+            "federation", search, private, search.guarantee, num_samples=-1,
             max_concurrent_trials=None,
-        )
+        )  # fmt: skip
         careless = functools.partial(leaky, "control federation", None, 2)
         self.fit("control federation", None, careless, num_samples=2)
 
-    def duets(self) -> None:
+    def duets(self):
         from raytune_searchers import DUETSSearch
 
-        own: dict[str, Any] = {
+        own = {
             "value_range": (0, 1), "metric": "reward", "mode": "max", "discretisation": 64
         }  # fmt: skip
         search = DUETSSearch(2, epsilon=1.0, seed=0, **own)
@@ -481,7 +435,7 @@ class Runs:
         careless = functools.partial(leaky, "control duets", None, 2)
         self.fit("control duets", control, careless, space=LINE, num_samples=2)
 
-    def rows(self) -> None:
+    def rows(self):
         from raytune_searchers import POGPUCBSearch, answering
 
         for owner in ("rows", "control rows"):
@@ -495,7 +449,7 @@ class Runs:
                 points_to_evaluate=[{"row": row} for row in (0, 1, 2)],
             )
             if owner == "rows":
-                trainable: Any = functools.partial(answered, answers)
+                trainable = functools.partial(answered, answers)
             else:
                 trainable = functools.partial(leaky, owner, answers, 3)
             self.fit(owner, search, trainable, search.guarantee, num_samples=3)
@@ -503,17 +457,17 @@ class Runs:
             answers.close()
 
 
-def answered(answers: Any, config: dict[str, Any]) -> Any:
+def answered(answers, config):
     return {"reward": answers(config["row"])}
 
 
 LINE = {"x": tune.uniform(0.0, 1.0)}
 
-_held: list[Any] = []
+_held = []
 """Lives while Ray is scanned: a host's arguments stay in its store as long as the host does."""
 
 
-def main(root: str) -> None:
+def main(root):
     """Runs all systems, one after another."""
     from raytune_searchers import ldp_trainable
     from tests.raytune_searchers.conftest import INIT

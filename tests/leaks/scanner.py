@@ -7,15 +7,11 @@ of 6 to 8 digits count only where no digit stands beside them. A single float32 
 would occur by chance, so vectors are searched as pairs of neighbouring float32.
 """
 
-from __future__ import annotations
-
 import base64
 import itertools
 import traceback as tracebacks
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from types import TracebackType
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +21,7 @@ _SPREAD, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(64 - 18)
 """Hash windows into a table of 2^18 bits, which settles most of them at once."""
 
 
-def _base64_forms(raw: bytes) -> Iterator[bytes]:
+def _base64_forms(raw):
     """The characters that ``raw`` fixes at each of the three alignments, both alphabets."""
     for shift in range(3):
         whole = (len(raw) + shift) * 8 // 6
@@ -34,7 +30,7 @@ def _base64_forms(raw: bytes) -> Iterator[bytes]:
             yield encode(b"\0" * shift + raw)[skip:whole]
 
 
-def _byte_forms(raw: bytes) -> Iterator[tuple[str, bytes]]:
+def _byte_forms(raw):
     yield "bytes", raw
     yield "hex", raw.hex().encode()
     yield "HEX", raw.hex().upper().encode()
@@ -43,7 +39,7 @@ def _byte_forms(raw: bytes) -> Iterator[tuple[str, bytes]]:
         yield "base64", form
 
 
-def number_forms(value: float) -> Iterator[tuple[str, bytes, bool]]:
+def number_forms(value):
     """(encoding, pattern, whether digits beside it make it another number) of a sentinel.
 
     Args:
@@ -66,7 +62,7 @@ def number_forms(value: float) -> Iterator[tuple[str, bytes, bool]]:
             yield f"float64{order} {name}", pattern, False
 
 
-def pair_forms(first: float, second: float) -> Iterator[tuple[str, bytes, bool]]:
+def pair_forms(first, second):
     """Encodings of two neighbouring float32."""
     for order in "<>":
         raw = np.array([first, second], dtype=f"{order}f4").tobytes()
@@ -74,7 +70,7 @@ def pair_forms(first: float, second: float) -> Iterator[tuple[str, bytes, bool]]
             yield f"float32{order} {name}", pattern, False
 
 
-def text_forms(text: str) -> Iterator[tuple[str, bytes, bool]]:
+def text_forms(text):
     """Encodings of a random text of at least eight characters."""
     yield "utf-16", text.encode("utf-16-le"), False
     for name, pattern in _byte_forms(text.encode()):
@@ -84,30 +80,30 @@ def text_forms(text: str) -> Iterator[tuple[str, bytes, bool]]:
 class Scanner:
     """Finds every registered sentinel in any number of blobs."""
 
-    def __init__(self) -> None:
-        self._patterns: list[tuple[str, bytes, bool]] = []
-        self._index: tuple[np.ndarray, dict[int, list[int]]] | None = None  # table of bits, exact
+    def __init__(self):
+        self._patterns = []
+        self._index = None  # table of bits, exact
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self._patterns)
 
-    def _add(self, name: str, forms: Iterable[tuple[str, bytes, bool]]) -> None:
+    def _add(self, name, forms):
         for encoding, pattern, bounded in forms:
             if len(pattern) >= _WINDOW:  # a shorter one is no longer unique
                 self._patterns.append((f"{name} as {encoding}", pattern, bounded))
         self._index = None
 
-    def add_number(self, name: str, value: float) -> None:
+    def add_number(self, name, value):
         self._add(name, number_forms(float(value)))
 
-    def add_raw(self, name: str, value: float) -> None:
+    def add_raw(self, name, value):
         """Registers any float, as float64 bytes and in full decimal form."""
         for order in "<>":
             raw = np.array(value, dtype=f"{order}f8").tobytes()
             self._add(name, ((f"float64{order} {n}", p, False) for n, p in _byte_forms(raw)))
         self._add(name, [("decimal", repr(float(value)).encode(), True)])
 
-    def add_vector(self, name: str, values: np.ndarray) -> None:
+    def add_vector(self, name, values):
         """Registers each value, each pair of neighbours as float32, and the exact mean."""
         finite = [float(v) for v in values if np.isfinite(v)]
         for i, value in enumerate(finite):
@@ -117,21 +113,21 @@ class Scanner:
         if len(finite) > 1:
             self.add_number(f"mean of {name}", float(np.mean(finite)))
 
-    def add_text(self, name: str, text: str) -> None:
+    def add_text(self, name, text):
         self._add(name, text_forms(text))
 
-    def allow(self, public: Iterable[float]) -> None:
+    def allow(self, public):
         """Drops the shortened forms that a public number has too: they are not unique."""
-        shared: set[bytes] = set()
+        shared = set()
         for value in public:
             forms = (f"{value:.6g}", f"{value:.8g}", str(np.float32(value)))
             shared.update(form.encode() for form in forms)
         self._patterns = [p for p in self._patterns if not (p[2] and p[1] in shared)]
         self._index = None
 
-    def _prefixes(self) -> tuple[np.ndarray, dict[int, list[int]]]:
+    def _prefixes(self):
         if self._index is None:
-            table: dict[int, list[int]] = {}
+            table = {}
             for i, (_, pattern, _) in enumerate(self._patterns):
                 table.setdefault(int.from_bytes(pattern[:_WINDOW], "little"), []).append(i)
             bits = np.zeros(1 << 18, dtype=bool)
@@ -139,10 +135,10 @@ class Scanner:
             self._index = bits, table
         return self._index
 
-    def hits(self, blob: bytes) -> list[str]:
+    def hits(self, blob):
         """Names of the sentinels in a blob, with their encodings."""
         bits, table = self._prefixes()
-        found: dict[str, None] = {}
+        found = {}
         for offset in range(_WINDOW):
             count = (len(blob) - offset) // _WINDOW
             if count <= 0:
@@ -156,16 +152,16 @@ class Scanner:
                         found[name] = None
         return list(found)
 
-    def scan(self, artefacts: Mapping[str, bytes]) -> list[str]:
+    def scan(self, artefacts):
         """``artefact: sentinel as encoding`` for every hit."""
         return [f"{name}: {hit}" for name, blob in artefacts.items() for hit in self.hits(blob)]
 
 
-def _slots(windows: np.ndarray) -> np.ndarray:
+def _slots(windows):
     return (windows * _SPREAD) >> _SHIFT
 
 
-def _matches(blob: bytes, start: int, pattern: bytes, bounded: bool) -> bool:
+def _matches(blob, start, pattern, bounded):
     end = start + len(pattern)
     if blob[start:end] != pattern:
         return False
@@ -173,14 +169,14 @@ def _matches(blob: bytes, start: int, pattern: bytes, bounded: bool) -> bool:
     return not (bounded and any(byte in _DIGITS for byte in beside))
 
 
-def _exception_bytes(error: BaseException) -> Iterator[bytes]:
+def _exception_bytes(error):
     yield repr(error).encode()
     yield str(error).encode()
     yield type(error).__qualname__.encode()
     yield repr(vars(error)).encode()
 
 
-def _value_bytes(value: Any, depth: int = 0) -> Iterator[bytes]:
+def _value_bytes(value, depth=0):
     """What a traceback printer with local variables could show of a value."""
     with suppress(Exception):
         yield repr(value).encode(errors="backslashreplace")
@@ -196,7 +192,7 @@ def _value_bytes(value: Any, depth: int = 0) -> Iterator[bytes]:
             yield from _value_bytes(part, depth + 1)
 
 
-def frame_bytes(traceback: TracebackType | None) -> Iterator[tuple[str, bytes]]:
+def frame_bytes(traceback):
     """(where, bytes) of every local variable of every frame of a traceback."""
     while traceback is not None:
         frame = traceback.tb_frame
@@ -206,10 +202,10 @@ def frame_bytes(traceback: TracebackType | None) -> Iterator[tuple[str, bytes]]:
         traceback = traceback.tb_next
 
 
-def links(error: BaseException) -> Iterator[BaseException]:
+def links(error):
     """An exception, those it holds, and those it came from."""
-    chain: list[BaseException | None] = [error]
-    seen: set[int] = set()
+    chain = [error]
+    seen = set()
     while chain:
         link = chain.pop()
         if link is None or id(link) in seen:
@@ -219,7 +215,7 @@ def links(error: BaseException) -> Iterator[BaseException]:
         chain += [link.__cause__, link.__context__, *getattr(link, "exceptions", ())]
 
 
-def _printed(link: BaseException, trace: TracebackType | None) -> bytes:
+def _printed(link, trace):
     """What log handlers print who show local variables, also of suppressed contexts."""
     shown = tracebacks.TracebackException(
         type(link), link, trace, capture_locals=True, compact=False
@@ -228,12 +224,12 @@ def _printed(link: BaseException, trace: TracebackType | None) -> bytes:
     return "\n".join(text).encode(errors="backslashreplace")
 
 
-def exception_leaks(error: BaseException, scanner: Scanner) -> list[str]:
+def exception_leaks(error, scanner):
     """Hits in an exception, its causes, contexts and frames, and in how it is printed.
 
     The first frame is the one that caught it, a test, which knows the sentinels.
     """
-    leaks: list[str] = []
+    leaks = []
     for link in links(error):
         leaks += [f"exception: {h}" for blob in _exception_bytes(link) for h in scanner.hits(blob)]
         first = link.__traceback__

@@ -1,9 +1,6 @@
 """Secrets of a run: distinctive numbers and texts, and what finds them again."""
 
-from __future__ import annotations
-
 import secrets
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +19,7 @@ class Secrets:
         seed: Of the numbers.
     """
 
-    def __init__(self, home: str = "", size: int | None = None, seed: int | None = None) -> None:
+    def __init__(self, home="", size=None, seed=None):
         self.home, self.size = home, size
         self.rng = np.random.default_rng(seed)
         self.scanner = Scanner()
@@ -30,13 +27,13 @@ class Secrets:
         self.user = f"user-{secrets.token_hex(8)}"
         self.scanner.add_text("token", self.token)
         self.scanner.add_text("user", self.user)
-        self.values: list[Any] = []
+        self.values = []
 
     @property
-    def calls(self) -> int:
+    def calls(self):
         return len(self.values)
 
-    def reward(self) -> float:
+    def reward(self):
         """In (0.11, 0.88): a double of full precision whose float32, too, has many digits."""
         y = float(_long(self.rng, 0.12, 0.88, 1)[0])
         self.values.append(y)
@@ -48,24 +45,24 @@ class Secrets:
         self.scanner.add_raw(f"- {name}", -y)
         return y
 
-    def vector(self, size: int | None = None) -> np.ndarray:
+    def vector(self, size=None):
         vector = _long(self.rng, 0.11, 0.99, size or self.size or N_RECORDS)
         self.values.append(vector)
         self.scanner.add_vector(f"call {self.calls:03d}", vector[:40])
         return vector
 
-    def told(self, host: Any = None) -> Told:
+    def told(self, host=None):
         return Told(self.token, self.vector() if self.size else self.reward(), host)
 
-    def add_raw(self, name: str, values: Any) -> None:
+    def add_raw(self, name, values):
         for i, value in enumerate(np.ravel(values)):
             self.scanner.add_raw(f"{name}[{i}]", float(value))
 
-    def hits(self, name: str, blob: bytes) -> list[str]:
+    def hits(self, name, blob):
         return self.scanner.hits(blob)
 
 
-def _long(rng: np.random.Generator, low: float, high: float, size: int) -> np.ndarray:
+def _long(rng, low, high, size):
     """Uniform numbers whose six digits do not end in 0: shorter ones stand in any page."""
     found = rng.uniform(low, high, size)
     while (short := np.char.str_len([f"{value:.6g}" for value in found]) < len("0.123456")).any():

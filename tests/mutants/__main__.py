@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -12,8 +11,8 @@ from queue import SimpleQueue
 
 from tqdm.auto import tqdm
 
-from tests.mutants.mutant import MUTANTS, TIMEOUT, Mutant, MutantError
-from tests.mutants.workspace import FAILED, PASSED, Outcome, Workspace
+from tests.mutants.mutant import MUTANTS, TIMEOUT, MutantError
+from tests.mutants.workspace import FAILED, PASSED, Workspace
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Judgement:
     by: str
 
 
-def judged(mutant: Mutant, outcome: Outcome) -> Judgement:
+def judged(mutant, outcome):
     """A mutant counts as caught only where tests ran and failed."""
     if outcome.code == FAILED and outcome.failures:
         return Judgement(mutant.name, True, outcome.failures[0])
@@ -43,7 +42,7 @@ def judged(mutant: Mutant, outcome: Outcome) -> Judgement:
     return Judgement(mutant.name, False, said)
 
 
-def tried(mutant: Mutant, copies: SimpleQueue[Workspace]) -> Judgement:
+def tried(mutant, copies):
     """Tries a mutant in whichever copy is free."""
     workspace = copies.get()
     try:
@@ -54,7 +53,7 @@ def tried(mutant: Mutant, copies: SimpleQueue[Workspace]) -> Judgement:
         copies.put(workspace)
 
 
-def baseline(mutants: Sequence[Mutant], workspace: Workspace, jobs: int) -> None:
+def baseline(mutants, workspace, jobs):
     """Runs every selected test once without a mutant.
 
     Raises:
@@ -69,9 +68,9 @@ def baseline(mutants: Sequence[Mutant], workspace: Workspace, jobs: int) -> None
         raise MutantError(f"tests fail without any mutant:\n{outcome.tail}")
 
 
-def all_tried(mutants: Sequence[Mutant], copies: Sequence[Workspace]) -> list[Judgement]:
+def all_tried(mutants, copies):
     """Verdicts; mutants whose tests start Ray go first, being the longest."""
-    free: SimpleQueue[Workspace] = SimpleQueue()
+    free = SimpleQueue()
     for workspace in copies:
         free.put(workspace)
     order = sorted(mutants, key=lambda m: not any("raytune" in test for test in m.tests))
@@ -89,7 +88,7 @@ def all_tried(mutants: Sequence[Mutant], copies: Sequence[Workspace]) -> list[Ju
     return found
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(given=None):
     """Exit code 0 if every mutant was caught."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="mutants at one time")

@@ -5,8 +5,6 @@ prints each change that no test notices. Many of these change nothing that matte
 text, a tighter bound), so a module passes if the share that is caught does not fall.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -25,7 +23,7 @@ LEAST = 0.5
 """Share of a module's mutants that its tests catch, at least."""
 
 
-def settings(module: str, tests: tuple[str, ...]) -> str:
+def settings(module, tests):
     """What mutmut reads of one module."""
     values = {
         "source_paths": ["privbo_plugins"],
@@ -38,19 +36,15 @@ def settings(module: str, tests: tuple[str, ...]) -> str:
     return "[mutmut]\n" + "".join(lines)
 
 
-def caught(module: str, workspace: Workspace) -> float:
+def caught(module, workspace):
     """Tries all mutants of a module, and says what share of them was caught."""
 
-    def mutmut(*command: str) -> str:
+    def mutmut(*command):
         done = subprocess.run(
-            [sys.executable, "-m", "mutmut", *command],
-            cwd=workspace.folder,
-            env=workspace.environment(workspace.folder),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            check=True,
-            text=True,
-        )
+            [sys.executable, "-m", "mutmut", *command], cwd=workspace.folder,
+            env=workspace.environment(workspace.folder), stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, check=True, text=True,
+        )  # fmt: skip
         return done.stdout
 
     (workspace.folder / "setup.cfg").write_text(settings(module, MODULES[module]))
@@ -64,7 +58,7 @@ def caught(module: str, workspace: Workspace) -> float:
     return float(stats["killed"] / stats["total"])
 
 
-def main(modules: list[str]) -> int:
+def main(modules):
     """Exit code 0 if enough was caught in each module."""
     shares = []
     for module in modules or MODULES:

@@ -36,7 +36,7 @@ class Mutant:
     tests: list[str]
     hang: bool = False
 
-    def patched(self, folder: Path) -> tuple[str, str]:
+    def patched(self, folder):
         """Its file below a folder as it is, and as it is with the slip.
 
         Raises:

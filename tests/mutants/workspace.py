@@ -13,11 +13,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.mutants.mutant import Mutant, MutantError
+from tests.mutants.mutant import MutantError
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("privbo_plugins", "optuna_samplers", "raytune_searchers", "sklearn_search", "tests")
@@ -52,12 +51,12 @@ class Outcome:
     seconds: float
 
     @property
-    def stumbled(self) -> bool:
+    def stumbled(self):
         """Whether nothing but fixtures failed: on a busy machine another try may say more."""
         return self.code == FAILED and not self.failures and bool(self.errors)
 
     @property
-    def tail(self) -> str:
+    def tail(self):
         """The end of what pytest printed."""
         return self.output[-3000:]
 
@@ -65,7 +64,7 @@ class Outcome:
 class Workspace:
     """One copy; not to be used by two threads at once."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.folder = Path(tempfile.mkdtemp(prefix="mutants-"))
         try:
             self._copy()
@@ -74,7 +73,7 @@ class Workspace:
             self.close()
             raise
 
-    def _copy(self) -> None:
+    def _copy(self):
         """The tracked files as they are in the checkout now, committed or not."""
         listed = subprocess.run(
             ["git", "ls-files", "-z"], cwd=ROOT, stdout=subprocess.PIPE, check=True
@@ -85,21 +84,17 @@ class Workspace:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source, target)
 
-    def _check(self) -> None:
+    def _check(self):
         """That a process begun here imports the copy: an editable install has its own ideas."""
         found = subprocess.run(
-            [sys.executable, "-c", _WHERE, *PACKAGES],
-            cwd="/",
-            env=self.environment(self.folder),
-            stdout=subprocess.PIPE,
-            check=True,
-            text=True,
-        ).stdout.split()
+            [sys.executable, "-c", _WHERE, *PACKAGES], cwd="/",
+            env=self.environment(self.folder), stdout=subprocess.PIPE, check=True, text=True,
+        ).stdout.split()  # fmt: skip
         wrong = [path for path in found if not Path(path).is_relative_to(self.folder)]
         if wrong or len(found) != len(PACKAGES):
             raise MutantError(f"tests would import {', '.join(wrong)} instead of the copy")
 
-    def environment(self, scratch: Path) -> dict[str, str]:
+    def environment(self, scratch):
         """For pytest, and for all processes that tests begin."""
         return os.environ | {
             "PYTHONPATH": str(self.folder),
@@ -107,32 +102,25 @@ class Workspace:
             "HYPOTHESIS_STORAGE_DIRECTORY": str(scratch / "hypothesis"),
         }
 
-    def run(self, tests: Sequence[str], *options: str, timeout: float | None = None) -> Outcome:
+    def run(self, tests, *options, timeout=None):
         """Runs tests in the copy."""
         command = [sys.executable, "-m", "pytest", "-q", "-m", "", "-p", "no:cacheprovider"]
         command += options
         begun = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="mutant-run-") as scratch:
             process = subprocess.Popen(
-                [*command, *tests],
-                cwd=self.folder,
-                env=self.environment(Path(scratch)),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
+                [*command, *tests], cwd=self.folder, env=self.environment(Path(scratch)),
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                 start_new_session=True,
-            )
+            )  # fmt: skip
             output, in_time = _finish(process, timeout)
         text = output.decode(errors="replace")
         return Outcome(
-            process.returncode if in_time else None,
-            tuple(_FAILURE.findall(text)),
-            tuple(_ERROR.findall(text)),
-            text,
-            time.monotonic() - begun,
-        )
+            process.returncode if in_time else None, tuple(_FAILURE.findall(text)),
+            tuple(_ERROR.findall(text)), text, time.monotonic() - begun,
+        )  # fmt: skip
 
-    def try_mutant(self, mutant: Mutant, timeout: float) -> Outcome:
+    def try_mutant(self, mutant, timeout):
         """Runs a mutant's tests against it, and takes it out again."""
         before, after = mutant.patched(self.folder)
         (self.folder / mutant.file).write_text(after)
@@ -144,12 +132,12 @@ class Workspace:
         finally:
             (self.folder / mutant.file).write_text(before)
 
-    def close(self) -> None:
+    def close(self):
         """Removes the copy."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _finish(process: subprocess.Popen[bytes], timeout: float | None) -> tuple[bytes, bool]:
+def _finish(process, timeout):
     """What a process printed, and whether it ended in time; nothing of its group is left then."""
     try:
         return process.communicate(timeout=timeout)[0], True
@@ -166,7 +154,7 @@ def _finish(process: subprocess.Popen[bytes], timeout: float | None) -> tuple[by
             _kill(process)
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def _kill(process):
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -1,13 +1,10 @@
 """Small studies that several test modules run."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
-from pathlib import Path
-from typing import Any
 
 import numpy as np
+import optuna
 
 from optuna_samplers import DPGIBOSampler
 from tests.inside import LEDGER, RELEASES
@@ -16,42 +13,44 @@ RECORDS = np.random.default_rng(11).uniform(0.4, 0.9, size=120)
 """The private validation records of most tests."""
 
 
-SETTINGS: dict[str, Any] = {
-    "n_starts": 2,
-    "n_steps": 2,
-    "seed": 3,
-    "value_share": 0.2,
-    "lengthscale": 0.25,
-    "noise_ratio": 0.01,
-    "step_rule": "adagrad-norm",
-    "step_size": 0.15,
-    "memory": 0,
-}
+SETTINGS = {
+    "n_starts": 2, "n_steps": 2, "seed": 3, "value_share": 0.2, "lengthscale": 0.25,
+    "noise_ratio": 0.01, "step_rule": "adagrad-norm", "step_size": 0.15, "memory": 0,
+}  # fmt: skip
 """Everything that a default could change."""
 
 
-def make_sampler(mu: float = 1.0, **settings: Any) -> DPGIBOSampler:
+def make_sampler(mu=1.0, **settings):
     """A short plan: two start points, two steps; with one parameter 7 trials, with two 9."""
     return DPGIBOSampler(mu, **(SETTINGS | settings))
 
 
-def squares(trial: Any) -> np.ndarray:
+def begun_study(n_trials=0, **settings):
+    """A sampler, and its study in memory after so many trials."""
+    sampler = make_sampler(**settings)
+    study = optuna.create_study(sampler=sampler)
+    if n_trials:
+        study.optimize(sampler.private(squares), n_trials=n_trials)
+    return sampler, study
+
+
+def squares(trial):
     """One parameter; a loss a record."""
     return (trial.suggest_float("x", 0.0, 1.0) - RECORDS) ** 2
 
 
-def plane(trial: Any) -> np.ndarray:
+def plane(trial):
     """Two parameters; a loss a record."""
     x, y = trial.suggest_float("x", 0.0, 1.0), trial.suggest_float("y", -2.0, 2.0)
     return np.clip((x - RECORDS) ** 2 + (y / 4 - 0.1) ** 2, 0.0, 1.0)
 
 
-def broad(kind: str) -> str:
+def broad(kind):
     """The last value counts as a value."""
     return "value" if kind == "final" else kind
 
 
-def rows(path: Path | str, sql: str) -> list[tuple[Any, ...]]:
+def rows(path, sql):
     """Rows of a SQLite file."""
     connection = sqlite3.connect(path)
     try:
@@ -60,7 +59,7 @@ def rows(path: Path | str, sql: str) -> list[tuple[Any, ...]]:
         connection.close()
 
 
-def vault_facts(path: Path | str) -> dict[str, Any]:
+def vault_facts(path):
     """Ledger, releases and trials of a vault file, as stored."""
     released = rows(path, f"SELECT kind, key, payload FROM {RELEASES} ORDER BY seq")
     released = [(broad(kind), key, payload) for kind, key, payload in released]

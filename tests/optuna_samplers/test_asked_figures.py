@@ -1,11 +1,6 @@
 """What was asked for, on every host that takes it: the pair comes first, and is not exceeded."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import optuna
@@ -15,7 +10,6 @@ from sklearn.linear_model import LogisticRegression
 
 from optuna_samplers import DPGIBOSampler, LDPGPUCBSampler, ldp_objective, private_objective
 from privbo_plugins.errors import BudgetExceededError
-from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.sessions.certificates import issue
 from privbo_plugins.sessions.stored import run_named
 from privbo_plugins.store.vault import open_vault
@@ -25,39 +19,37 @@ PAIR = {"epsilon": 4.005, "delta": 2e-5}
 RECORDS = np.linspace(0, 1, 60)
 
 
-def losses(trial: Any) -> np.ndarray:
+def losses(trial):
     return np.asarray((trial.suggest_float("x", 0, 1) - RECORDS) ** 2)
 
 
-def by_sampler(url: str) -> Guarantee:
+def by_sampler(url):
     sampler = DPGIBOSampler(**PAIR, n_trials=12, vault=url)
     study = optuna.create_study(study_name="s", sampler=sampler)
     study.optimize(sampler.private(losses), n_trials=3)
     return sampler.guarantee(study)
 
 
-def by_objective(url: str) -> Guarantee:
+def by_objective(url):
     private = private_objective(losses, **PAIR, n_trials=5, vault=url)
     study = optuna.create_study(study_name="s", sampler=optuna.samplers.RandomSampler(seed=0))
     study.optimize(private)
     return private.guarantee(study)
 
 
-def by_search(url: str) -> Guarantee:
+def by_search(url):
     rng = np.random.default_rng(0)
     search = PrivateSearch(
         LogisticRegression(), {"C": optuna.distributions.FloatDistribution(0.1, 9)}, **PAIR,
         loss="brier", method="released-means", n_trials=4, vault=url, refit=False,
     )  # fmt: skip
-    guarantee: Guarantee = search.fit(rng.normal(size=(80, 2)), rng.integers(0, 2, 80)).guarantee_
+    guarantee = search.fit(rng.normal(size=(80, 2)), rng.integers(0, 2, 80)).guarantee_
     return guarantee
 
 
 @pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
 @pytest.mark.parametrize("run", [by_sampler, by_objective, by_search])
-def test_the_pair_that_was_asked_for_is_told_first_and_kept(
-    run: Callable[[str], Guarantee], tmp_path: Path
-) -> None:
+def test_the_pair_that_was_asked_for_is_told_first_and_kept(run, tmp_path):
     url = f"sqlite:///{tmp_path}/vault.db"
     guarantee, vault = run(url), open_vault(url)
     stored = run_named(vault, None)
@@ -72,17 +64,17 @@ def test_the_pair_that_was_asked_for_is_told_first_and_kept(
         assert {float(e) for e in re.findall(r"epsilon = ([\d.]*\d)", text)} == {PAIR["epsilon"]}
 
 
-def test_a_budget_of_users_at_a_delta_composes_on_optuna(tmp_path: Path) -> None:
+def test_a_budget_of_users_at_a_delta_composes_on_optuna(tmp_path):
     """A Gaussian evaluation elsewhere leaves no budget at delta 0, and less of it above."""
     url = f"sqlite:///{tmp_path}/vault.db"
 
-    def private(budget: float, at: float, **how: Any) -> Any:
+    def private(budget, at, **how):
         return ldp_objective(
             lambda trial: trial.suggest_float("x", 0, 1), epsilon=0.5, value_range=(0, 1),
             user_id="Jane", user_budget=budget, user_delta=at, vault=url, **how,
         )  # fmt: skip
 
-    def asked(objective: Any, n: int) -> int:
+    def asked(objective, n):
         study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
         study.optimize(objective, n_trials=n, catch=(BudgetExceededError,))
         return len(study.get_trials(states=(TrialState.COMPLETE,)))

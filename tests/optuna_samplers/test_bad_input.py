@@ -1,11 +1,6 @@
 """What is refused, in which words, and that nothing is lost by it."""
 
-from __future__ import annotations
-
 import logging
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import optuna
@@ -13,12 +8,11 @@ import pytest
 from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 
-from optuna_samplers import DPGIBOSampler
-from privbo_plugins.errors import PrivacyWarning, VaultError
+from privbo_plugins.errors import VaultError
 from privbo_plugins.sessions.records import Session
 from tests.inside import read_only, session_of
 from tests.leaks import Scanner, exception_leaks
-from tests.optuna_samplers.runs import RECORDS, make_sampler, squares
+from tests.optuna_samplers.runs import RECORDS, begun_study, make_sampler, squares
 
 SECRET = float(RECORDS[0])
 
@@ -28,21 +22,16 @@ SECRET = float(RECORDS[0])
 # Vaults ---------------------------------------------------------------------------------------
 
 
-def test_a_vault_that_becomes_read_only_loses_nothing(tmp_path: Path) -> None:
+def test_a_vault_that_becomes_read_only_loses_nothing(tmp_path):
     """A transaction that cannot be written keeps nothing, and the trial can be told later."""
     scanner = Scanner()
-    sampler = make_sampler(vault=f"sqlite:///{tmp_path}/vault.db")
-    study = optuna.create_study(sampler=sampler)
-    study.optimize(sampler.private(squares), n_trials=2)
+    sampler, study = begun_study(2, vault=f"sqlite:///{tmp_path}/vault.db")
     charges = session_of(sampler, study).ledger()
     trial = study.ask()
     trial.suggest_float("x", 0, 1)
     losses = np.random.default_rng().uniform(0.11, 0.99, len(RECORDS))
     scanner.add_vector("losses", losses)
-    with (
-        read_only(sampler),
-        pytest.raises(VaultError, match="Nothing of it was kept") as raised,
-    ):
+    with read_only(sampler), pytest.raises(VaultError, match="Nothing of it was kept") as raised:
         sampler.tell_private(trial, losses)
     assert exception_leaks(raised.value, scanner) == []
     assert session_of(sampler, study).ledger() == charges
@@ -53,7 +42,18 @@ def test_a_vault_that_becomes_read_only_loses_nothing(tmp_path: Path) -> None:
     assert sampler.guarantee(study).protected
 
 
-def refuses_to_share(sampler: Any, storage: optuna.storages.RDBStorage) -> None:
+SHARED = ["sqlite:///{}", "sqlite:///{0}?timeout=5", "sqlite:///file:{}?uri=true", "a hard link"]
+
+
+@pytest.mark.parametrize("spelling", SHARED)
+def test_nothing_hides_that_vault_and_study_share_a_database(spelling, tmp_path):
+    path, vault = tmp_path / "study.db", tmp_path / "study.db"
+    if spelling == "a hard link":
+        spelling, vault = SHARED[0], tmp_path / "vault.db"
+    sampler = make_sampler(vault=f"sqlite:///{vault}")
+    if vault != path:
+        path.hardlink_to(vault)
+    storage = optuna.storages.RDBStorage(spelling.format(path))
     try:
         study = optuna.create_study(storage=storage, sampler=sampler)
         with pytest.raises(VaultError, match="same database"):
@@ -62,44 +62,13 @@ def refuses_to_share(sampler: Any, storage: optuna.storages.RDBStorage) -> None:
         storage.engine.dispose()
 
 
-@pytest.mark.parametrize(
-    "spelling", ["sqlite:///{}", "sqlite:///{0}?timeout=5", "sqlite:///file:{}?uri=true"]
-)
-def test_no_spelling_hides_that_vault_and_study_share_a_database(
-    spelling: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "study.db"
-    sampler = make_sampler(vault=f"sqlite:///{path}")
-    storage = optuna.storages.RDBStorage(spelling.format(path))
-    refuses_to_share(sampler, storage)
-
-
-def test_a_hard_link_does_not_hide_it_either(tmp_path: Path) -> None:
-    sampler = make_sampler(vault=f"sqlite:///{tmp_path}/vault.db")
-    (tmp_path / "study.db").hardlink_to(tmp_path / "vault.db")
-    storage = optuna.storages.RDBStorage(f"sqlite:///{tmp_path}/study.db")
-    refuses_to_share(sampler, storage)
-
-
 # Losses ---------------------------------------------------------------------------------------
 
 
 # Spaces ---------------------------------------------------------------------------------------
 
 
-def test_an_objective_that_suggests_nothing() -> None:
-    sampler = make_sampler()
-    study = optuna.create_study(sampler=sampler)
-    for bad in (lambda _: RECORDS, lambda t: RECORDS + t.suggest_float("x", 0.5, 0.5)):
-        with pytest.raises(ValueError, match="suggested no parameter that varies"):
-            study.optimize(sampler.private(bad), n_trials=1)
-    assert session_of(sampler, study).ledger() == []
-    with pytest.warns(PrivacyWarning, match="single value"):  # the second one left a constant
-        study.optimize(sampler.private(squares))
-    assert sampler.finished(study)
-
-
-CHANGES: dict[str, Callable[[Any], Any]] = {
+CHANGES = {
     "another range": lambda t: (t.suggest_float("x", 0.0, 2.0) - RECORDS) ** 2,
     "another scale": lambda t: (t.suggest_float("x", 1e-3, 1.0, log=True) - RECORDS) ** 2,
     "a step": lambda t: (t.suggest_float("x", 0.0, 1.0, step=0.5) - RECORDS) ** 2,
@@ -111,11 +80,9 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-def test_a_space_that_changes_is_refused(change: Callable[[Any], Any], declared: bool) -> None:
+def test_a_space_that_changes_is_refused(change, declared):
     space = {"x": FloatDistribution(0, 1)} if declared else None
-    sampler = make_sampler(search_space=space)
-    study = optuna.create_study(sampler=sampler)
-    study.optimize(sampler.private(squares), n_trials=3)
+    sampler, study = begun_study(3, search_space=space)
     charges = session_of(sampler, study).ledger()
     for _ in range(2):
         with pytest.raises(
@@ -131,12 +98,11 @@ def test_a_space_that_changes_is_refused(change: Callable[[Any], Any], declared:
     assert sampler.guarantee(study).protected
 
 
-def test_a_parameter_that_goes_missing_is_refused() -> None:
-    def both(trial: Any) -> np.ndarray:
+def test_a_parameter_that_goes_missing_is_refused():
+    def both(trial):
         return squares(trial) + 0.1 * trial.suggest_float("y", 0.0, 1.0)
 
-    sampler = make_sampler()
-    study = optuna.create_study(sampler=sampler)
+    sampler, study = begun_study()
     study.optimize(sampler.private(both), n_trials=3)
     with pytest.raises(ValueError, match=r"over x, y.*another one over x"):
         study.optimize(sampler.private(squares), n_trials=1)
@@ -144,13 +110,11 @@ def test_a_parameter_that_goes_missing_is_refused() -> None:
     assert sampler.finished(study)
 
 
-def test_errors_while_suggesting_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_while_suggesting_say_what_is_wrong(monkeypatch):
     """They name public facts only: neither Optuna's rule nor the vault's state is withheld."""
-    sampler = make_sampler()
-    study = optuna.create_study(sampler=sampler)
-    study.optimize(sampler.private(squares), n_trials=2)
+    sampler, study = begun_study(2)
 
-    def refuses(session: Session, trial: str) -> Any:
+    def refuses(session, trial):
         raise VaultError("The vault refused an operation (disk full). Nothing of it was kept.")
 
     with monkeypatch.context() as patch:
@@ -161,18 +125,8 @@ def test_errors_while_suggesting_say_what_is_wrong(monkeypatch: pytest.MonkeyPat
     assert sampler.finished(study)
 
 
-def test_too_few_trials_for_a_step() -> None:
-    sampler = DPGIBOSampler(1.0, n_trials=4, n_starts=2)
-    study = optuna.create_study(sampler=sampler)
-    with pytest.raises(ValueError, match="at least 5 are needed"):
-        study.optimize(sampler.private(squares), n_trials=1)
-    assert session_of(sampler, study).ledger() == []
-
-
-def test_purging_in_the_middle_of_a_batch_does_not_end_the_run() -> None:
-    sampler = make_sampler(batch_size=3)
-    study = optuna.create_study(sampler=sampler)
-    study.optimize(sampler.private(squares), n_trials=4)
+def test_purging_in_the_middle_of_a_batch_does_not_end_the_run():
+    sampler, study = begun_study(4, batch_size=3)
     assert session_of(sampler, study).run.held_losses()
     sampler.purge(study)
     study.optimize(sampler.private(squares), n_trials=30)
@@ -180,11 +134,10 @@ def test_purging_in_the_middle_of_a_batch_does_not_end_the_run() -> None:
     assert sampler.guarantee(study).protected
 
 
-def test_bounds_of_a_refused_suggestion_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    sampler = make_sampler()
-    study = optuna.create_study(sampler=sampler)
+def test_bounds_of_a_refused_suggestion_are_not_logged(caplog):
+    sampler, study = begun_study()
 
-    def objective(trial: Any) -> np.ndarray:
+    def objective(trial):
         trial.suggest_float("best", 2.0, SECRET)
         return squares(trial)
 

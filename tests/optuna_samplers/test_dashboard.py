@@ -3,20 +3,15 @@
 ``SCREENSHOTS=1`` runs the demo in full and keeps the pictures of docs/optuna.md.
 """
 
-from __future__ import annotations
-
 import os
 import warnings
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import optuna
 import pytest
 
 from optuna_samplers import DPGIBOSampler
-from tests.boards import Browser, browser, served
+from tests.boards import browser, served
 from tests.examples.test_examples import run
 
 pytestmark = pytest.mark.slow
@@ -31,34 +26,32 @@ PICTURES = {
 
 
 @pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def chromium(tmp_path_factory):
     pytest.importorskip("optuna_dashboard", reason="it is not installed (dev extra)")
     with browser(tmp_path_factory.mktemp("profile")) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def storage(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder: Path = tmp_path_factory.mktemp("demo")
+def storage(chromium, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo")
     few = () if "SCREENSHOTS" in os.environ else ("--trials", "24")
     run(folder, "examples.demo", *few, needs=("optuna", "sklearn", "matplotlib"))
     return f"sqlite:///{folder}/demo.db"
 
 
 @pytest.fixture(scope="module")
-def study(storage: str) -> optuna.Study:
+def study(storage):
     return optuna.load_study(study_name="demo", storage=storage)
 
 
 @pytest.fixture(scope="module")
-def address(storage: str) -> Iterator[str]:
+def address(storage):
     with served(storage) as found:
         yield f"{found}/studies/1"
 
 
-def test_the_number_called_best_is_an_estimate_and_not_the_least_draw(
-    chromium: Browser, address: str, study: optuna.Study
-) -> None:
+def test_the_number_called_best_is_an_estimate_and_not_the_least_draw(chromium, address, study):
     best = study.best_trial
     text = chromium.text(address, "Best Trial", repr(best.value))
     draws = [trial.user_attrs["privbo:release"] for trial in study.trials]
@@ -69,41 +62,30 @@ def test_the_number_called_best_is_an_estimate_and_not_the_least_draw(
     assert best.value >= 0  # an error rate
 
 
-def test_pictures_with_error_bars_path_and_budget_are_drawn(
-    chromium: Browser, address: str
-) -> None:
+def test_pictures_with_error_bars_path_and_budget_are_drawn(chromium, address):
     chromium.text(address, *PICTURES.values())
     assert {f"user-defined-plot:{name}" for name in PICTURES} <= chromium.ids()
     chromium.picture("dashboard-pictures", "[id^='user-defined-plot:']")
 
 
 def test_the_note_tells_values_recommendation_and_guarantee_in_this_order(
-    chromium: Browser, address: str, study: optuna.Study
-) -> None:
+    chromium, address, study
+):
     text = chromium.text(f"{address}/note", "What the values are", "In full")
     told = study.trials[-1]  # the plan ends at the recommendation
     pieces = [
-        "What the values are",
-        "Recommendation",
-        f"C\t{told.params['C']:.4g}",
-        f"gamma\t{told.params['gamma']:.4g}",
-        "95 % interval",
-        f"Trial {told.number} was run there",
-        "Guarantee",
-        "Not protected: training records",
-        "all 900 validation records but one",
-        "at most mu = 1, whatever",
-        "privbo:guarantee",
-    ]
+        "What the values are", "Recommendation", f"C\t{told.params['C']:.4g}",
+        f"gamma\t{told.params['gamma']:.4g}", "95 % interval",
+        f"Trial {told.number} was run there", "Guarantee", "Not protected: training records",
+        "all 900 validation records but one", "at most mu = 1, whatever", "privbo:guarantee",
+    ]  # fmt: skip
     places = [text.index(piece) for piece in pieces]
     assert places == sorted(places)
     assert "| ---" not in text  # a table, not its source
     chromium.picture("dashboard-note")
 
 
-def test_the_recommended_trial_and_no_other_is_marked(
-    chromium: Browser, address: str, study: optuna.Study
-) -> None:
+def test_the_recommended_trial_and_no_other_is_marked(chromium, address, study):
     last = study.trials[-1].number
     chromium.text(f"{address}/trials?numbers={last}", "Recommended by the releases")
     assert "Recommended" not in chromium.text(f"{address}/trials?numbers=0", "(trial_id=1)")
@@ -113,15 +95,12 @@ def test_the_recommended_trial_and_no_other_is_marked(
 
 
 @pytest.fixture
-def run_in_mlflow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[optuna.Study, Any]]:
+def run_in_mlflow(tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed (the dev extra)")
     integration = pytest.importorskip("optuna_integration", reason="it is not installed")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     before = mlflow.get_tracking_uri()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # optuna-integration 6 will be without it
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):
         callback = integration.MLflowCallback(f"file://{tmp_path}/mlruns", metric_name="loss")
     sampler = DPGIBOSampler(mu=1.0, n_trials=20, seed=0)
     study = optuna.create_study(study_name="s", sampler=sampler)
@@ -130,13 +109,11 @@ def run_in_mlflow(
     mlflow.set_tracking_uri(before)
 
 
-def losses(trial: Any) -> Any:
+def losses(trial):
     return (trial.suggest_float("x", 0, 1) - RECORDS) ** 2
 
 
-def test_mlflow_shows_estimate_and_draw_and_its_best_is_the_studys(
-    run_in_mlflow: tuple[optuna.Study, Any],
-) -> None:
+def test_mlflow_shows_estimate_and_draw_and_its_best_is_the_studys(run_in_mlflow):
     study, runs = run_in_mlflow
     assert runs["metrics.loss"][0] == study.best_value
     assert float(runs["tags.privbo:release"][0]) == study.best_trial.user_attrs["privbo:release"]

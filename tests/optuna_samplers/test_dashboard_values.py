@@ -1,14 +1,10 @@
 """What a study of DP-GIBO shows: estimates as values, and each draw beside its own."""
 
-from __future__ import annotations
-
 import json
 import math
 import sqlite3
 import warnings
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import optuna
 import pytest
@@ -18,26 +14,23 @@ from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.models.estimates import Estimator
 from privbo_plugins.spaces import Float, Space
 from tests.inside import session_of
-from tests.optuna_samplers.runs import make_sampler, squares
+from tests.optuna_samplers.runs import begun_study, make_sampler, squares
 
 LINE = Space({"x": Float(0.0, 1.0)})
 
 
-def study_at(folder: Path, direction: str = "minimize") -> tuple[Any, optuna.Study]:
+def study_at(folder, direction="minimize"):
     """A study that another sampler object can come back to."""
     sampler = make_sampler(vault=f"sqlite:///{folder}/vault.db")
     study = optuna.create_study(
-        storage=f"sqlite:///{folder}/study.db",
-        study_name="s",
-        sampler=sampler,
-        direction=direction,
-        load_if_exists=True,
-    )
+        storage=f"sqlite:///{folder}/study.db", study_name="s", sampler=sampler,
+        direction=direction, load_if_exists=True,
+    )  # fmt: skip
     return sampler, study
 
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
-def test_a_study_shows_the_estimate_and_the_draw_beside_it(direction: str) -> None:
+def test_a_study_shows_the_estimate_and_the_draw_beside_it(direction):
     sampler = make_sampler()
     study = optuna.create_study(sampler=sampler, direction=direction)
     study.optimize(sampler.private(squares))
@@ -54,9 +47,7 @@ def test_a_study_shows_the_estimate_and_the_draw_beside_it(direction: str) -> No
 
 
 @pytest.mark.parametrize("shown", [0.5, "0.5", True, [0.5], None])
-def test_another_draw_than_the_released_one_is_unprotected(
-    shown: Any, tmp_path: Path, study_tables: None
-) -> None:
+def test_another_draw_than_the_released_one_is_unprotected(shown, tmp_path, study_tables):
     sampler, study = study_at(tmp_path)
     study.optimize(sampler.private(squares), n_trials=3)
     trial = study.trials[1]
@@ -67,7 +58,7 @@ def test_another_draw_than_the_released_one_is_unprotected(
     assert "set_user_attr data that was not declared public" in guarantee.details()
 
 
-def change(folder: Path, trial_id: int, shown: Any) -> None:
+def change(folder, trial_id, shown):
     """Writes another draw into the study's file, as whoever can write there could."""
     with closing(sqlite3.connect(folder / "study.db")) as database, database:
         changed = database.execute(
@@ -80,15 +71,15 @@ def change(folder: Path, trial_id: int, shown: Any) -> None:
 @pytest.mark.parametrize("name", ["privbo:release", "privbo:role"])
 @pytest.mark.parametrize("how", ["objective", "tell", "replay"])
 def test_what_stood_under_the_samplers_own_attributes_unprotects(
-    name: str, how: str, tmp_path: Path, study_tables: None
-) -> None:
+    name, how, tmp_path, study_tables
+):
     """A journal keeps what is overwritten for ever, so it is looked at before it is."""
     sampler, study = study_at(tmp_path)
     study.optimize(sampler.private(squares), n_trials=1)
     assert sampler.guarantee(study).protected
     private = sampler.private(squares)
 
-    def act(trial: optuna.Trial) -> None:
+    def act(trial):
         losses = squares(trial)
         trial.set_user_attr(name, 0.7)
         if how == "objective":
@@ -104,7 +95,7 @@ def test_what_stood_under_the_samplers_own_attributes_unprotects(
     assert not sampler.guarantee(study).protected
 
 
-def test_a_replayed_trial_shows_its_draw_too(tmp_path: Path, study_tables: None) -> None:
+def test_a_replayed_trial_shows_its_draw_too(tmp_path, study_tables):
     sampler, study = study_at(tmp_path)
     study.optimize(sampler.private(squares), n_trials=2)
     trial = study.ask()
@@ -123,21 +114,18 @@ def test_a_replayed_trial_shows_its_draw_too(tmp_path: Path, study_tables: None)
 class _Deaf:
     """A trial whose attributes never reach the study."""
 
-    def __init__(self, trial: optuna.Trial) -> None:
+    def __init__(self, trial):
         self._trial = trial
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(self._trial, name)
 
-    def set_user_attr(self, key: str, value: Any) -> None:
+    def set_user_attr(self, key, value):
         pass
 
 
-def test_without_privacy_and_with_other_samplers_values_are_releases_and_no_draw_is_shown() -> (
-    None
-):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+def test_without_privacy_and_with_other_samplers_values_are_releases_and_no_draw_is_shown():
+    with warnings.catch_warnings(action="ignore"):
         sampler = make_sampler(mu=math.inf)
         plain = optuna.create_study(sampler=sampler)
         plain.optimize(sampler.private(squares))
@@ -153,7 +141,7 @@ def test_without_privacy_and_with_other_samplers_values_are_releases_and_no_draw
 class Twofold(float):
     """Equals every number, and is written as its own."""
 
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, other):
         return True
 
     __hash__ = float.__hash__
@@ -162,22 +150,21 @@ class Twofold(float):
 class Role(str):
     """Ends as it is asked to."""
 
-    def removesuffix(self, suffix: str, /) -> str:
+    def removesuffix(self, suffix, /):
         return "start"
 
 
-def test_what_only_looks_like_the_samplers_own_attributes_unprotects() -> None:
+def test_what_only_looks_like_the_samplers_own_attributes_unprotects():
     """A study in memory keeps objects: a subclass may compare as one thing and show another."""
-    sampler = make_sampler()
-    study = optuna.create_study(sampler=sampler)
+    sampler, study = begun_study()
     rewards = ldp_objective(lambda trial: trial.suggest_float("x", 0, 1), epsilon=1.0, bound=1.0)
 
-    def shows_a_role(trial: optuna.Trial) -> float:
+    def shows_a_role(trial):
         value = sampler.private(squares)(trial)
         trial.set_user_attr("privbo:role", Role("0.7654321"))
         return value
 
-    def shows_a_release(trial: optuna.Trial) -> float:
+    def shows_a_release(trial):
         value = rewards(trial)
         marker = {**trial.user_attrs["privbo:play"], "release": Twofold(0.7654321)}
         trial.set_user_attr("privbo:play", marker)
@@ -185,16 +172,13 @@ def test_what_only_looks_like_the_samplers_own_attributes_unprotects() -> None:
 
     other = optuna.create_study(direction="maximize")
     for one, objective in ((study, shows_a_role), (other, shows_a_release)):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", PrivacyWarning)
+        with warnings.catch_warnings(action="ignore", category=PrivacyWarning):
             one.optimize(objective, n_trials=1)
             claim = (sampler if one is study else rewards).guarantee(one)
         assert not claim.protected
 
 
-def test_evaluations_that_the_study_never_heard_of_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_evaluations_that_the_study_never_heard_of_are_counted(tmp_path, monkeypatch):
     """Interrupted between the ledger's commit and the study's own mark."""
     rewards = ldp_objective(
         lambda trial: trial.suggest_float("x", 0, 1),
@@ -204,7 +188,7 @@ def test_evaluations_that_the_study_never_heard_of_are_counted(
     study.optimize(rewards, n_trials=2)
     kept = optuna.storages.InMemoryStorage.set_trial_user_attr
 
-    def cut(storage: Any, trial: int, name: str, value: Any) -> None:
+    def cut(storage, trial, name, value):
         if name == "privbo:play":
             raise KeyboardInterrupt
         kept(storage, trial, name, value)

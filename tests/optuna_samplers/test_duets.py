@@ -1,74 +1,56 @@
 """DUETS in Optuna: draws, epochs, workers that race, fail or come back."""
 
-from __future__ import annotations
-
 import json
 import math
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import optuna
 import pytest
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.storages import RetryHeartbeatStaleTrialCallback
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
 from optuna_samplers import DUETSSampler
-from privbo_plugins.algorithms.duets import DUETS
 from privbo_plugins.algorithms.protocols import ATTEMPTS
 from privbo_plugins.errors import UtilityWarning
 
 pytestmark = [
+    pytest.mark.usefixtures("quiet"),
     pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
     pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning"),
 ]
 
 DRAW, CLAIM, SUMMARY, GUARANTEE = "privbo:draw", "privbo:claim", "privbo:duets", "privbo:guarantee"
-SPACE: dict[str, BaseDistribution] = {
+SPACE = {
     "x": FloatDistribution(0, 1),
     "rate": FloatDistribution(1e-5, 1.0, log=True),
     "n": IntDistribution(1, 9, step=2),
     "kind": CategoricalDistribution(["a", "b", "c"]),
 }
-LINE: dict[str, BaseDistribution] = {"x": FloatDistribution(0, 1)}
+LINE = {"x": FloatDistribution(0, 1)}
 
 
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    yield
-    optuna.logging.set_verbosity(verbosity)
-
-
-def make(n_agents: int = 2, **settings: Any) -> DUETSSampler:
+def make(n_agents=2, **settings):
     """A small sampler: epochs of 4, 8, 16 trials."""
     return DUETSSampler(
         n_agents, **({"discretisation": 64, "search_space": LINE, "seed": 3} | settings)
     )
 
 
-def make_study(sampler: DUETSSampler, storage: Any = None, **settings: Any) -> optuna.Study:
+def make_study(sampler, storage=None, **settings):
     known = {"study_name": "s", "direction": "maximize", "load_if_exists": True}
     return optuna.create_study(storage=storage, sampler=sampler, **(known | settings))
 
 
-def peak(trial: Any) -> float:
+def peak(trial):
     """Largest at x = 0.3, with a little that depends on the point like noise."""
     x = float(trial.suggest_float("x", 0, 1))
     return 1 - (x - 0.3) ** 2 + 0.01 * math.sin(997 * x)
 
 
-def mixed(trial: Any) -> float:
+def mixed(trial):
     x = float(trial.suggest_float("x", 0, 1))
     rate = trial.suggest_float("rate", 1e-5, 1.0, log=True)
     n = trial.suggest_int("n", 1, 9, step=2)
@@ -76,22 +58,21 @@ def mixed(trial: Any) -> float:
     return x - abs(math.log10(rate) + 3) / 5 + n / 9 + (0.2 if kind == "b" else 0.0)
 
 
-def draw_of(trial: FrozenTrial | optuna.Trial) -> tuple[int, ...] | None:
+def draw_of(trial):
     if isinstance(trial, optuna.Trial):
         trial = trial.study._storage.get_trial(trial._trial_id)
     stored = trial.system_attrs.get(DRAW)
     return None if stored is None else tuple(stored)
 
 
-def known(sampler: DUETSSampler, study: optuna.Study) -> DUETS:
+def known(sampler, study):
     """What a sampler has made of a study, after reading all of it."""
     sampler.recommend(study)
     algorithm = sampler._state(study).scheduler.algorithm
-    assert isinstance(algorithm, DUETS)
     return algorithm
 
 
-def state(sampler: DUETSSampler, study: optuna.Study) -> dict[str, Any]:
+def state(sampler, study):
     """All that two processes must agree on."""
     algorithm = known(sampler, study)
     _, pending = sampler._synchronised(study, algorithm.space, None)
@@ -107,7 +88,7 @@ def state(sampler: DUETSSampler, study: optuna.Study) -> dict[str, Any]:
     }
 
 
-def agreed(study: optuna.Study, *samplers: DUETSSampler, **settings: Any) -> dict[str, Any]:
+def agreed(study, *samplers, **settings):
     """The state that given samplers, and a new one, reach on a study."""
     fresh = make(**settings)
     states = [
@@ -121,7 +102,7 @@ def agreed(study: optuna.Study, *samplers: DUETSSampler, **settings: Any) -> dic
 # Draws and epochs -----------------------------------------------------------------------------
 
 
-def test_trials_carry_epoch_agent_and_draw() -> None:
+def test_trials_carry_epoch_agent_and_draw():
     study = make_study(make())
     study.optimize(peak, n_trials=12)
     slots = [(1, n, t) for t in range(2) for n in range(2)]
@@ -132,7 +113,7 @@ def test_trials_carry_epoch_agent_and_draw() -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 1, 0, 2)])
-def test_an_epoch_closes_exactly_when_its_last_draw_is_done(order: tuple[int, ...]) -> None:
+def test_an_epoch_closes_exactly_when_its_last_draw_is_done(order):
     sampler = make()
     study = make_study(sampler)
     trials = [study.ask() for _ in range(4)]
@@ -150,13 +131,13 @@ def test_an_epoch_closes_exactly_when_its_last_draw_is_done(order: tuple[int, ..
     agreed(study, sampler)
 
 
-def _asked(study: optuna.Study, objective: Callable[[Any], Any] = peak) -> optuna.Trial:
+def _asked(study, objective=peak):
     trial = study.ask()
     objective(trial)
     return trial
 
 
-def test_the_space_is_found_where_it_is_not_declared() -> None:
+def test_the_space_is_found_where_it_is_not_declared():
     sampler = make(search_space=None)
     study = make_study(sampler)
     study.optimize(mixed, n_trials=6)
@@ -166,7 +147,7 @@ def test_the_space_is_found_where_it_is_not_declared() -> None:
     agreed(study, sampler, search_space=None)
 
 
-def test_the_last_epoch_and_what_follows_it() -> None:
+def test_the_last_epoch_and_what_follows_it():
     sampler = make(n_trials=11)  # 2 and 4 draws each: epochs of 4 and 8 trials
     study = make_study(sampler)
     study.optimize(peak, n_trials=15)
@@ -180,7 +161,7 @@ def test_the_last_epoch_and_what_follows_it() -> None:
     agreed(study, sampler, n_trials=11)
 
 
-def test_the_recommendation_knows_the_rewards_of_the_open_epoch() -> None:
+def test_the_recommendation_knows_the_rewards_of_the_open_epoch():
     sampler = make(first_epoch=16)
     study = make_study(sampler)
     study.optimize(peak, n_trials=12)
@@ -192,7 +173,7 @@ def test_the_recommendation_knows_the_rewards_of_the_open_epoch() -> None:
 # What fails -----------------------------------------------------------------------------------
 
 
-def _fail(study: optuna.Study, trial: optuna.Trial, how: str) -> None:
+def _fail(study, trial, how):
     if how == "infinite":
         study.tell(trial, math.inf)
     elif how == "nan":
@@ -204,7 +185,7 @@ def _fail(study: optuna.Study, trial: optuna.Trial, how: str) -> None:
 @pytest.mark.filterwarnings("ignore:The value nan is not acceptable")
 @pytest.mark.parametrize("how", ["FAIL", "PRUNED", "infinite", "nan"])
 @pytest.mark.parametrize("which", [0, 2])
-def test_what_has_no_value_is_drawn_again_at_the_same_point(how: str, which: int) -> None:
+def test_what_has_no_value_is_drawn_again_at_the_same_point(how, which):
     sampler = make(search_space=SPACE)
     study = make_study(sampler)
     trials = [_asked(study, mixed) for _ in range(3)]
@@ -215,7 +196,7 @@ def test_what_has_no_value_is_drawn_again_at_the_same_point(how: str, which: int
     assert draw_of(_asked(study, mixed)) == (1, 1, 1)
 
 
-def test_a_retry_holds_the_draw_of_the_trial_that_it_repeats() -> None:
+def test_a_retry_holds_the_draw_of_the_trial_that_it_repeats():
     sampler = make()
     study = make_study(sampler)
     study.optimize(peak, n_trials=2)
@@ -229,10 +210,10 @@ def test_a_retry_holds_the_draw_of_the_trial_that_it_repeats() -> None:
 
 
 @pytest.mark.parametrize("params", [{"x": 0.25}, {"x": 0.25, "kind": "b"}], ids=["x", "x, kind"])
-def test_enqueued_trials_take_no_draw(params: dict[str, Any]) -> None:
+def test_enqueued_trials_take_no_draw(params):
     sampler = make(search_space={"x": SPACE["x"], "kind": SPACE["kind"]})
 
-    def objective(trial: Any) -> float:
+    def objective(trial):
         kind = trial.suggest_categorical("kind", ["a", "b", "c"])
         return float(trial.suggest_float("x", 0, 1)) + (kind == "b")
 
@@ -251,12 +232,12 @@ def test_enqueued_trials_take_no_draw(params: dict[str, Any]) -> None:
 class Meddler:
     """Lets somebody else act just before a sampler's first claim reaches the storage."""
 
-    def __init__(self, storage: Any, action: Callable[[], Any]) -> None:
+    def __init__(self, storage, action):
         self.storage, self.action, self.acted = storage, action, False
         self.write = storage.set_trial_system_attr
         storage.set_trial_system_attr = self
 
-    def __call__(self, trial_id: int, key: str, value: Any) -> None:
+    def __call__(self, trial_id, key, value):
         if key == CLAIM and not self.acted:
             self.acted = True
             self.action()
@@ -265,14 +246,14 @@ class Meddler:
 
 @pytest.mark.parametrize("tells", [False, True], ids=["runs", "is complete"])
 @pytest.mark.parametrize("created_first", [True, False])
-def test_of_two_that_race_for_a_draw_one_holds_it(created_first: bool, tells: bool) -> None:
+def test_of_two_that_race_for_a_draw_one_holds_it(created_first, tells):
     """The slower one read the study before the faster one claimed the draw."""
     slow, fast = make(), make()
     study = make_study(slow, optuna.storages.InMemoryStorage())
     beside = make_study(fast, study._storage)
     early = [beside.ask()] if not created_first else []
 
-    def action() -> None:
+    def action():
         trial = early.pop() if early else beside.ask()
         reward = peak(trial)
         if tells:
@@ -292,12 +273,12 @@ def test_of_two_that_race_for_a_draw_one_holds_it(created_first: bool, tells: bo
 
 @pytest.mark.filterwarnings("ignore:Epoch . waits for:privbo_plugins.errors.UtilityWarning")
 @pytest.mark.parametrize("seed", [0, 1])
-def test_readers_at_any_time_reach_the_same_state(seed: int) -> None:
+def test_readers_at_any_time_reach_the_same_state(seed):
     """Trials begin, end and fail in a random order; two samplers take turns, a third reads."""
     rng, samplers = np.random.default_rng(seed), [make(), make(), make()]
     storage = optuna.storages.InMemoryStorage()
     studies = [make_study(sampler, storage) for sampler in samplers]
-    out: list[optuna.Trial] = []
+    out = []
     for _ in range(90):
         study = studies[rng.integers(2)]
         if rng.random() < 0.5 or not out:
@@ -317,7 +298,7 @@ def test_readers_at_any_time_reach_the_same_state(seed: int) -> None:
     assert set(owners.values()) == {1}
 
 
-def _complete(study: optuna.Study) -> list[FrozenTrial]:
+def _complete(study):
     return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
 
 
@@ -326,20 +307,20 @@ def _complete(study: optuna.Study) -> list[FrozenTrial]:
 
 @pytest.mark.parametrize("seed", [None, 5])
 @pytest.mark.usefixtures("study_tables")
-def test_a_resumed_study_goes_on_as_if_it_had_not_stopped(tmp_path: Path, seed: Any) -> None:
+def test_a_resumed_study_goes_on_as_if_it_had_not_stopped(tmp_path, seed):
     whole = make_study(make(seed=seed, search_space=SPACE))
-    whole.optimize(mixed, n_trials=30)
+    whole.optimize(mixed, n_trials=16)
     url = f"sqlite:///{tmp_path}/study.db"
     sampler = make(seed=seed, search_space=SPACE)
-    for n in (3, 8, 1, 18):
+    for n in (3, 4, 1, 8):
         study = make_study(sampler, url)
         study.optimize(mixed, n_trials=n)
         sampler = (
             pickle.loads(pickle.dumps(sampler)) if n == 3 else make(seed=seed, search_space=SPACE)
         )
     assert [t.params for t in study.trials] == [t.params for t in whole.trials]
-    assert state(sampler, study) == state(whole.sampler, whole)  # type: ignore[arg-type]
-    assert known(sampler, study).epoch == 4
+    assert state(sampler, study) == state(whole.sampler, whole)
+    assert known(sampler, study).epoch == 3
 
 
 @pytest.mark.parametrize(
@@ -352,7 +333,7 @@ def test_a_resumed_study_goes_on_as_if_it_had_not_stopped(tmp_path: Path, seed: 
     ],
     ids=str,
 )
-def test_other_settings_than_the_studys_are_refused(settings: dict[str, Any], text: str) -> None:
+def test_other_settings_than_the_studys_are_refused(settings, text):
     study = make_study(make())
     study.optimize(peak, n_trials=6)
     study.sampler = make(**settings)
@@ -365,11 +346,11 @@ def test_other_settings_than_the_studys_are_refused(settings: dict[str, Any], te
 # What is shown and claimed --------------------------------------------------------------------
 
 
-def test_the_studys_attributes_follow_the_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
-    written: list[str] = []
+def test_the_studys_attributes_follow_the_epochs(monkeypatch):
+    written = []
     write = optuna.Study.set_user_attr
 
-    def count(self: optuna.Study, key: str, value: Any) -> None:
+    def count(self, key, value):
         written.append(key)
         write(self, key, value)
 
@@ -399,7 +380,7 @@ def test_the_studys_attributes_follow_the_epochs(monkeypatch: pytest.MonkeyPatch
 # A draw without a number, and pictures ----------------------------------------------------------
 
 
-def test_a_declared_parameter_that_is_not_suggested_ends_after_so_many_trials() -> None:
+def test_a_declared_parameter_that_is_not_suggested_ends_after_so_many_trials():
     sampler = make(search_space={"x": LINE["x"], "y": FloatDistribution(0, 1)})
     study = make_study(sampler)
     with pytest.warns(UtilityWarning, match="Trial 0 did not evaluate the point") as caught:
@@ -409,7 +390,7 @@ def test_a_declared_parameter_that_is_not_suggested_ends_after_so_many_trials() 
     assert draws == {(1, n, t): ATTEMPTS for n in range(2) for t in range(2)}
 
 
-def _one_draw_failed(times: int) -> tuple[DUETSSampler, optuna.Study]:
+def _one_draw_failed(times):
     """A study whose first draw failed so often, and whose others are done."""
     sampler = make(epsilon=4.0, value_range=(0, 1))
     study = make_study(sampler, optuna.storages.InMemoryStorage())
@@ -423,13 +404,13 @@ def _one_draw_failed(times: int) -> tuple[DUETSSampler, optuna.Study]:
     return sampler, study
 
 
-def test_a_draw_that_is_given_up_is_not_taken_by_one_who_does_not_know_it() -> None:
+def test_a_draw_that_is_given_up_is_not_taken_by_one_who_does_not_know_it():
     slow = make(epsilon=4.0, value_range=(0, 1))
     sampler, study = _one_draw_failed(ATTEMPTS - 2)
     beside = make_study(slow, study._storage)
     trial = beside.ask()
 
-    def action() -> None:
+    def action():
         last = _asked(study)
         assert draw_of(last) == (1, 0, 0)
         study.tell(last, state=TrialState.FAIL)
@@ -448,25 +429,22 @@ def test_a_draw_that_is_given_up_is_not_taken_by_one_who_does_not_know_it() -> N
 )
 @pytest.mark.parametrize("name", [DRAW, CLAIM, "privbo:duets"])
 @pytest.mark.parametrize("ended", ["COMPLETE", "RUNNING"])
-def test_whatever_a_trial_holds_the_run_goes_on(stored: Any, name: str, ended: str) -> None:
+def test_whatever_a_trial_holds_the_run_goes_on(stored, name, ended):
     sampler = make()
     study = make_study(sampler)
     study.optimize(peak, n_trials=1)
     study.add_trial(
         optuna.trial.create_trial(
-            value=0.5 if ended == "COMPLETE" else None,
-            params={"x": 0.3},
-            distributions=LINE,
-            state=TrialState[ended],
-            system_attrs={name: stored},
+            value=0.5 if ended == "COMPLETE" else None, params={"x": 0.3}, distributions=LINE,
+            state=TrialState[ended], system_attrs={name: stored},
         )
-    )
+    )  # fmt: skip
     study.optimize(peak, n_trials=3)
     assert [draw_of(t) for t in study.trials[2:]] == [(1, 1, 0), (1, 0, 1), (1, 1, 1)]
     assert sampler.status(study)["epoch"] == 2
 
 
-def test_a_trial_that_never_ends_is_named() -> None:
+def test_a_trial_that_never_ends_is_named():
     sampler = make()
     study = make_study(sampler)
     study.optimize(peak, n_trials=1)
@@ -481,7 +459,7 @@ def test_a_trial_that_never_ends_is_named() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 2**40])
-def test_processes_of_one_seed_begin_at_different_points(seed: int) -> None:
+def test_processes_of_one_seed_begin_at_different_points(seed):
     storage, begun = optuna.storages.InMemoryStorage(), []
     for _ in range(4):
         study = make_study(make(search_space=None, seed=seed), storage)

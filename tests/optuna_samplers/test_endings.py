@@ -1,9 +1,5 @@
 """Trials that never come to an end: pruned, failed, or of an unprotected run."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import optuna
 import pytest
@@ -16,11 +12,11 @@ from privbo_plugins.sessions.scheduler import FRUITLESS
 RECORDS = np.random.default_rng(11).uniform(0.4, 0.9, size=120)
 
 
-def make(**settings: Any) -> DPGIBOSampler:
+def make(**settings):
     return DPGIBOSampler(1.0, seed=3, n_starts=4, n_steps=20, **settings)
 
 
-def slowly(trial: Any) -> Any:
+def slowly(trial):
     """Reports its training's loss before it has losses of records."""
     x, y = trial.suggest_float("x", 0, 1), trial.suggest_float("y", 0, 1)
     for epoch in range(4):
@@ -33,17 +29,17 @@ def slowly(trial: Any) -> Any:
 class EveryPruner(optuna.pruners.BasePruner):
     """Prunes every trial."""
 
-    def prune(self, study: Any, trial: optuna.trial.FrozenTrial) -> bool:
+    def prune(self, study, trial):
         return True
 
 
 @pytest.mark.parametrize("system", ["records", "rewards"])
-def test_catch_knows_what_kind_of_exception_the_objective_raised(system: str) -> None:
-    def broken(trial: Any) -> Any:
+def test_catch_knows_what_kind_of_exception_the_objective_raised(system):
+    def broken(trial):
         trial.suggest_float("x", 0, 1)
         raise KeyError("Jane Doe") if trial.number == 2 else ValueError("Jane Doe")
 
-    sampler: Any = make()
+    sampler = make()
     if system == "rewards":
         sampler = LDPGPUCBSampler(1.0, value_range=(0, 1), seed=3)
     study = optuna.create_study(sampler=sampler)
@@ -54,7 +50,7 @@ def test_catch_knows_what_kind_of_exception_the_objective_raised(system: str) ->
     assert "Jane" not in str(raised.value) + repr(raised.value)
 
 
-def test_a_pruner_that_spares_nobody_ends_the_loop_and_another_may_try_again() -> None:
+def test_a_pruner_that_spares_nobody_ends_the_loop_and_another_may_try_again():
     sampler = make()
     study = optuna.create_study(sampler=sampler, pruner=EveryPruner())
     with pytest.warns(UtilityWarning, match="nothing was released of 50 trials") as caught:
@@ -67,11 +63,11 @@ def test_a_pruner_that_spares_nobody_ends_the_loop_and_another_may_try_again() -
 
 
 @pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
-def test_ask_and_tell_is_warned_where_there_is_no_loop_to_stop() -> None:
+def test_ask_and_tell_is_warned_where_there_is_no_loop_to_stop():
     sampler = make()
     study = optuna.create_study(sampler=sampler)
 
-    def fail_all() -> None:
+    def fail_all():
         for _ in range(FRUITLESS):
             trial = study.ask()
             trial.suggest_float("x", 0, 1)

@@ -7,24 +7,16 @@ import json
 import math
 import threading
 import warnings
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import optuna
 import pytest
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState
 
 from optuna_samplers import DPFTSDESampler, FederatedServer, run_federated
 from optuna_samplers._space import to_space
 from privbo_plugins.algorithms.dp_fts_de import Regions
-from privbo_plugins.errors import (
-    FederationError,
-    PrivacyWarning,
-    SpaceChangedError,
-)
+from privbo_plugins.errors import FederationError, PrivacyWarning, SpaceChangedError
 from tests.optuna_samplers.scenes.federations import (
     N_STARTUP,
     SQUARE,
@@ -34,35 +26,9 @@ from tests.optuna_samplers.scenes.federations import (
     make_config,
 )
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 GUARANTEE, PATIENCE = "privbo:guarantee", 120.0
-
-MIXED = {
-    "depth": IntDistribution(1, 9, step=2),
-    "kernel": CategoricalDistribution(("rbf", "poly", None)),
-    "n": IntDistribution(1, 100, log=True),
-    "rate": FloatDistribution(1e-4, 1.0, log=True),
-    "share": FloatDistribution(0.0, 1.0, step=0.25),
-}
-
-
-def mixed(trial: Any) -> float:
-    """Every kind of parameter; a value in [0, 1]."""
-    given = {
-        "depth": trial.suggest_int("depth", 1, 9, step=2),
-        "kernel": trial.suggest_categorical("kernel", ("rbf", "poly", None)),
-        "n": trial.suggest_int("n", 1, 100, log=True),
-        "rate": trial.suggest_float("rate", 1e-4, 1.0, log=True),
-        "share": trial.suggest_float("share", 0.0, 1.0, step=0.25),
-    }
-    return 0.1 * given["depth"] * given["share"] + 0.05 * (given["kernel"] == "poly")
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    yield
-    optuna.logging.set_verbosity(verbosity)
 
 
 class Federation:
@@ -82,17 +48,17 @@ class Federation:
 
     def __init__(
         self,
-        n_agents: int = 3,
+        n_agents=3,
         *,
-        space: Any = SQUARE,
-        direction: str = "minimize",
-        seed: int | None = 0,
-        server: dict[str, Any] | None = None,
-        link: Callable[[Any], Any] = lambda link: link,
-        storage: Callable[[int], Any] = lambda n: None,
-        known: FederatedServer | None = None,
-        **config: Any,
-    ) -> None:
+        space=SQUARE,
+        direction="minimize",
+        seed=0,
+        server=None,
+        link=lambda link: link,
+        storage=lambda n: None,
+        known=None,
+        **config,
+    ):
         settings = {"deadline": 30.0} | (server or {})
         self.server = known or FederatedServer(make_config(n_agents, **config), **settings)
         self.links = [Recorder(link(self.server.connect(n))) for n in range(n_agents)]
@@ -102,24 +68,21 @@ class Federation:
         ]
         self.studies = [
             optuna.create_study(
-                sampler=sampler,
-                direction=direction,
-                storage=storage(n),
-                study_name=f"agent-{n}",
-                load_if_exists=True,
+                sampler=sampler, direction=direction, storage=storage(n),
+                study_name=f"agent-{n}", load_if_exists=True,
             )
             for n, sampler in enumerate(self.samplers)
-        ]
+        ]  # fmt: skip
 
     @property
-    def counts(self) -> list[int]:
+    def counts(self):
         return [len(study.trials) for study in self.studies]
 
-    def run(self, n_rounds: int, objective: Any = bowl, **settings: Any) -> None:
+    def run(self, n_rounds, objective=bowl, **settings):
         objectives = [objective(n) for n in range(len(self.studies))]
         run_federated(self.studies, objectives, n_rounds, **settings)
 
-    def check_released(self, n_rounds: int) -> None:
+    def check_released(self, n_rounds):
         """So many rounds, each charged once and released once; all agents got the same."""
         charges = self.server.ledger()
         keys = [str(t) for t in range(1, n_rounds + 1)]
@@ -130,15 +93,15 @@ class Federation:
             for t, weights in link.received.items():
                 np.testing.assert_array_equal(weights, known[t])
 
-    def points(self) -> list[list[dict[str, Any]]]:
+    def points(self):
         return [[trial.params for trial in study.trials] for study in self.studies]
 
 
-def in_threads(*works: Callable[[], Any]) -> None:
+def in_threads(*works):
     """Runs all at the same time and raises what one raises; one that hangs fails the test."""
-    errors: list[BaseException] = []
+    errors = []
 
-    def run(work: Callable[[], Any]) -> None:
+    def run(work):
         try:
             work()
         except BaseException as error:
@@ -158,17 +121,15 @@ def in_threads(*works: Callable[[], Any]) -> None:
 
 
 @pytest.mark.parametrize("population", ["explore", "prior"])
-def test_a_server_that_is_not_trusted_reads_the_sum_alone(
-    population: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_is_not_trusted_reads_the_sum_alone(population, monkeypatch):
     """All that agents send it is written down: no vector of theirs is in it, in any form."""
     pytest.importorskip("cryptography", reason="needs the federation extra")
     from privbo_plugins.sessions.rounds import Rounds
 
-    heard: list[str] = []
+    heard = []
 
-    def writing(act: Any) -> Any:
-        def written(rounds: Any, agent: int, asked: Any, **more: Any) -> Any:
+    def writing(act):
+        def written(rounds, agent, asked, **more):
             told = act(rounds, agent, asked, **more)
             heard.extend((json.dumps(asked), json.dumps(told)))
             return told
@@ -199,9 +160,7 @@ def test_a_server_that_is_not_trusted_reads_the_sum_alone(
     ("direction", "population"),
     [("minimize", "explore"), ("maximize", "explore"), ("minimize", "prior")],
 )
-def test_every_agent_ends_with_its_trials_and_every_round_is_released(
-    direction: str, population: str
-) -> None:
+def test_every_agent_ends_with_its_trials_and_every_round_is_released(direction, population):
     federation = Federation(direction=direction, population=population)
     federation.run(3)
     assert federation.counts == [N_STARTUP + 3] * 3
@@ -213,18 +172,17 @@ def test_every_agent_ends_with_its_trials_and_every_round_is_released(
         assert federation.samplers[0].guarantee().n_released == 3
 
 
-def _pairs(federation: Federation) -> Any:
+def _pairs(federation):
     return zip(federation.samplers, federation.studies, strict=True)
 
 
 # Start-up ---------------------------------------------------------------------------------------
 
 
-def test_without_a_declared_space_the_first_trial_is_an_independent_draw() -> None:
+def test_without_a_declared_space_the_first_trial_is_an_independent_draw():
     federation = Federation(4, n_regions=4, n_startup=8, space=None)
     federation.run(1)
     space = to_space(SQUARE)
-    assert space is not None
     regions = Regions(space, 4)
     for study in federation.studies:
         X = np.array([space.encode(trial.params) for trial in study.trials[1:8]])
@@ -235,12 +193,10 @@ def test_without_a_declared_space_the_first_trial_is_an_independent_draw() -> No
 # Going on with a run that was interrupted -------------------------------------------------------
 
 
-def test_new_samplers_and_a_new_server_go_on_with_studies_of_which_some_are_ahead(
-    tmp_path: Path,
-) -> None:
+def test_new_samplers_and_a_new_server_go_on_with_studies_of_which_some_are_ahead(tmp_path):
     vault = {"vault": f"sqlite:///{tmp_path}/vault.db"}
 
-    def storage(n: int) -> Any:
+    def storage(n):
         return journal(tmp_path, f"agent-{n}")
 
     first = Federation(server=vault, storage=storage)
@@ -265,12 +221,12 @@ def test_new_samplers_and_a_new_server_go_on_with_studies_of_which_some_are_ahea
 # Objectives that fail ---------------------------------------------------------------------------
 
 
-def test_failed_pruned_nan_and_infinite_trials() -> None:
-    def objective(n: int) -> Any:
-        def measured(trial: Any) -> Any:
+def test_failed_pruned_nan_and_infinite_trials():
+    def objective(n):
+        def measured(trial):
             value = bowl(n)(trial)
             if n == 0:
-                odd: Any = {0: math.inf, 1: math.nan, 2: -math.inf, 3: None, 4: "text"}
+                odd = {0: math.inf, 1: math.nan, 2: -math.inf, 3: None, 4: "text"}
                 if trial.number == 5:
                     trial.report(0.5, 0)
                     raise optuna.TrialPruned
@@ -280,8 +236,7 @@ def test_failed_pruned_nan_and_infinite_trials() -> None:
         return measured
 
     federation = Federation(n_rounds=6)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # Optuna's, of the text
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         federation.run(6, objective)
     states = [trial.state.name for trial in federation.studies[0].trials]
     assert states == ["COMPLETE", "FAIL", "COMPLETE", "FAIL", "FAIL", "PRUNED"] + 2 * ["COMPLETE"]
@@ -291,11 +246,11 @@ def test_failed_pruned_nan_and_infinite_trials() -> None:
         assert all(np.isfinite(vector).all() for _, vector in link.sent)
 
 
-def test_what_failed_is_not_in_what_is_sent() -> None:
+def test_what_failed_is_not_in_what_is_sent():
     """An agent whose trials all fail sends what one without any trials would: its prior."""
 
-    def fails(n: int) -> Any:
-        def measured(trial: Any) -> float:
+    def fails(n):
+        def measured(trial):
             bowl(n)(trial)
             return math.nan
 
@@ -310,11 +265,11 @@ def test_what_failed_is_not_in_what_is_sent() -> None:
 
 
 @pytest.mark.parametrize("kind", ["enqueued", "pruned", "failed"])
-def test_a_trial_that_asks_for_nothing_does_not_cost_its_agent_a_round(kind: str) -> None:
+def test_a_trial_that_asks_for_nothing_does_not_cost_its_agent_a_round(kind):
     federation = Federation(server={"deadline": 0.3}, n_rounds=4)
 
-    def objective(n: int) -> Any:
-        def measured(trial: Any) -> float:
+    def objective(n):
+        def measured(trial):
             if n == 0 and trial.number == N_STARTUP and kind != "enqueued":
                 raise optuna.TrialPruned if kind == "pruned" else OSError
             return bowl(n)(trial)
@@ -331,7 +286,7 @@ def test_a_trial_that_asks_for_nothing_does_not_cost_its_agent_a_round(kind: str
 # Arguments --------------------------------------------------------------------------------------
 
 
-def test_wrong_arguments() -> None:
+def test_wrong_arguments():
     federation = Federation()
     objectives = [bowl(n) for n in range(3)]
     with pytest.raises(ValueError, match="3 studies and 2 objectives"):
@@ -348,7 +303,7 @@ def test_wrong_arguments() -> None:
     assert federation.server.broadcasts() == []
 
 
-def test_two_samplers_of_one_agent_are_refused() -> None:
+def test_two_samplers_of_one_agent_are_refused():
     server = FederatedServer(make_config(2, n_rounds=1), deadline=0.2)
     studies = [
         optuna.create_study(sampler=DPFTSDESampler(server.connect(0), search_space=SQUARE))
@@ -358,22 +313,22 @@ def test_two_samplers_of_one_agent_are_refused() -> None:
         run_federated(studies, [bowl(0), bowl(1)], 1)
 
 
-def test_an_objective_in_another_range_than_declared() -> None:
+def test_an_objective_in_another_range_than_declared():
     federation = Federation(1)
     with pytest.raises(SpaceChangedError, match="'x'"):
         federation.studies[0].optimize(lambda t: t.suggest_float("x", 2, 3), n_trials=1)
 
 
-def journal(path: Path, name: str) -> Any:
+def journal(path, name):
     """A study's storage in a file; cheaper to create than a database."""
     backend = optuna.storages.journal.JournalFileBackend(f"{path}/{name}.log")
     return optuna.storages.JournalStorage(backend)
 
 
-def _shared(kind: str, path: Path) -> Callable[[int], Any]:
+def _shared(kind, path):
     """From an agent to a storage in which all studies lie."""
     if kind == "one journal":
-        storage: Any = journal(path, "all")
+        storage = journal(path, "all")
     elif kind == "one database":
         storage = optuna.storages.RDBStorage(f"sqlite:///{path}/all.db")
     elif kind == "one file of two journals":
@@ -392,13 +347,13 @@ def _shared(kind: str, path: Path) -> Callable[[int], Any]:
         pytest.param("one URL"),
     ],
 )
-def test_studies_in_one_storage_are_warned_of(kind: str, tmp_path: Path) -> None:
+def test_studies_in_one_storage_are_warned_of(kind, tmp_path):
     federation = Federation(2, storage=_shared(kind, tmp_path))
     with pytest.warns(PrivacyWarning, match="storage of its own"):
         federation.run(0)
 
 
-def test_studies_in_storages_of_their_own_are_not_warned_of(tmp_path: Path) -> None:
+def test_studies_in_storages_of_their_own_are_not_warned_of(tmp_path):
     federation = Federation(storage=lambda n: journal(tmp_path, f"agent-{n}"))
     federation.run(1)  # a warning would be an error here
     federation.check_released(1)
@@ -408,20 +363,20 @@ def test_studies_in_storages_of_their_own_are_not_warned_of(tmp_path: Path) -> N
 # Agents that run by themselves ------------------------------------------------------------------
 
 
-def test_a_fast_agent_does_not_run_ahead() -> None:
+def test_a_fast_agent_does_not_run_ahead():
     waits = threading.Event()
 
     class Announcing(Wrapper):
-        def collect(self, t: int) -> Any:
+        def collect(self, t):
             waits.set()
-            return super().collect(t)
+            return self.link.collect(t)
 
     federation = Federation(2, link=Announcing, server={"deadline": None})
 
-    def fast() -> None:
+    def fast():
         federation.studies[0].optimize(bowl(0), n_trials=N_STARTUP + 3)
 
-    def slow() -> None:
+    def slow():
         assert waits.wait(PATIENCE)
         assert len(federation.studies[0].trials) == N_STARTUP + 1  # one is waiting
         federation.studies[1].optimize(bowl(1), n_trials=N_STARTUP + 3)
@@ -431,7 +386,7 @@ def test_a_fast_agent_does_not_run_ahead() -> None:
     assert sorted(federation.links[0].received) == [1, 2, 3]  # it has waited for each
 
 
-def test_several_asked_before_one_is_told() -> None:
+def test_several_asked_before_one_is_told():
     federation = Federation(1, n_rounds=3)
     study = federation.studies[0]
     asked = [study.ask(SQUARE) for _ in range(N_STARTUP + 5)]
@@ -446,7 +401,7 @@ def test_several_asked_before_one_is_told() -> None:
 # Deadlines --------------------------------------------------------------------------------------
 
 
-def test_an_agent_that_has_left_is_not_waited_for_until_it_sends_again() -> None:
+def test_an_agent_that_has_left_is_not_waited_for_until_it_sends_again():
     federation = Federation(2, server={"deadline": None})
     federation.samplers[1].leave()
     federation.studies[0].optimize(bowl(0), n_trials=N_STARTUP + 1)
@@ -463,7 +418,7 @@ def test_an_agent_that_has_left_is_not_waited_for_until_it_sends_again() -> None
 # The end of the budget --------------------------------------------------------------------------
 
 
-def test_studies_go_on_when_the_budget_is_used_up() -> None:
+def test_studies_go_on_when_the_budget_is_used_up():
     federation = Federation(n_rounds=2, server={"deadline": None})
     federation.run(6)
     assert federation.counts == [N_STARTUP + 6] * 3
@@ -484,31 +439,16 @@ def test_studies_go_on_when_the_budget_is_used_up() -> None:
 class Broken(Wrapper):
     """A link that is down while its class says so."""
 
-    down: tuple[str, ...] = ()
+    down = ()
 
-    def join(self, space: Any) -> None:
-        self._check("join")
-        super().join(space)
-
-    def submit(self, message: np.ndarray) -> int | None:
-        self._check("submit")
-        return super().submit(message)
-
-    def collect(self, t: int) -> Any:
-        self._check("collect")
-        return super().collect(t)
-
-    def broadcasts(self) -> Any:
-        self._check("broadcasts")
-        return super().broadcasts()
-
-    def _check(self, call: str) -> None:
-        if call in self.down:
+    def __getattr__(self, name):
+        if name in self.down:
             raise FederationError("the server is away")
+        return super().__getattr__(name)
 
 
 @pytest.mark.parametrize("call", ["submit", "collect", "broadcasts"])
-def test_a_study_goes_on_without_its_server(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_study_goes_on_without_its_server(call, monkeypatch):
     federation = Federation(1, link=Broken, n_rounds=4)
     study = federation.studies[0]
     study.optimize(bowl(), n_trials=N_STARTUP + 1)
@@ -522,9 +462,7 @@ def test_a_study_goes_on_without_its_server(call: str, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("how", ["reseeded", "resumed"])
-def test_a_study_goes_on_without_its_server_when_it_joins_again(
-    how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_study_goes_on_without_its_server_when_it_joins_again(how, monkeypatch):
     federation = Federation(1, link=Broken, n_rounds=4, space=None)
     study = federation.studies[0]
     study.optimize(bowl(), n_trials=N_STARTUP + 1)
@@ -533,8 +471,7 @@ def test_a_study_goes_on_without_its_server_when_it_joins_again(
     else:
         study.sampler = DPFTSDESampler(federation.links[0], seed=0)
     monkeypatch.setattr(Broken, "down", ("join", "submit", "collect", "broadcasts"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         study.optimize(bowl(), n_trials=2)
     assert len(study.trials) == N_STARTUP + 3
 
@@ -542,22 +479,22 @@ def test_a_study_goes_on_without_its_server_when_it_joins_again(
 # Spaces -----------------------------------------------------------------------------------------
 
 
-def test_a_study_that_turns_out_to_have_another_space_is_refused() -> None:
+def test_a_study_that_turns_out_to_have_another_space_is_refused():
     federation = Federation(2, space=None)
     federation.studies[0].optimize(bowl(0), n_trials=2)
     with pytest.raises(SpaceChangedError, match="same parameters"):
         federation.studies[1].optimize(lambda t: t.suggest_float("z", 0, 1), n_trials=2)
 
 
-def _shrinking(at: int) -> Any:
-    def objective(trial: Any) -> float:
+def _shrinking(at):
+    def objective(trial):
         value = trial.suggest_float("x", 0, 1) / 2
         return float(value + (trial.suggest_float("y", 0, 1) / 2 if trial.number < at else 0))
 
     return objective
 
 
-def test_a_study_whose_common_space_shrinks_goes_on_alone() -> None:
+def test_a_study_whose_common_space_shrinks_goes_on_alone():
     federation = Federation(2, space=None, n_rounds=4, server={"deadline": 0.3})
     objectives = {0: _shrinking(N_STARTUP + 1), 1: _shrinking(99)}
     federation.run(1, objectives.__getitem__)
@@ -574,7 +511,7 @@ def test_a_study_whose_common_space_shrinks_goes_on_alone() -> None:
 # Seeds, copies ----------------------------------------------------------------------------------
 
 
-def test_a_seed_gives_the_same_points() -> None:
+def test_a_seed_gives_the_same_points():
     a, b, c = Federation(z=0.0), Federation(z=0.0), Federation(z=0.0, seed=10)
     for federation in (a, b, c):
         federation.run(3)
@@ -583,7 +520,7 @@ def test_a_seed_gives_the_same_points() -> None:
     assert a.points()[0] != a.points()[1]
 
 
-def test_a_seed_never_drives_the_noise() -> None:
+def test_a_seed_never_drives_the_noise():
     a, b = Federation(z=1.0), Federation(z=1.0)
     for federation in (a, b):
         federation.run(1)
@@ -593,7 +530,7 @@ def test_a_seed_never_drives_the_noise() -> None:
 
 
 @pytest.mark.parametrize("space", [SQUARE, None])
-def test_reseed_rng_changes_the_points(space: Any) -> None:
+def test_reseed_rng_changes_the_points(space):
     a, b = Federation(1, z=0.0, space=space), Federation(1, z=0.0, space=space)
     b.samplers[0].reseed_rng()
     for federation in (a, b):
@@ -607,7 +544,7 @@ def test_reseed_rng_changes_the_points(space: Any) -> None:
 # What may be claimed ----------------------------------------------------------------------------
 
 
-def test_the_recommendation_is_the_agents_own_best() -> None:
+def test_the_recommendation_is_the_agents_own_best():
     for direction, best in (("minimize", min), ("maximize", max)):
         federation = Federation(direction=direction)
         with pytest.raises(ValueError, match="No trials are completed"):
@@ -618,7 +555,7 @@ def test_the_recommendation_is_the_agents_own_best() -> None:
             assert sampler.recommend(study) == found.params
 
 
-def test_one_study_of_a_federation_in_several_storages_is_several_studies() -> None:
+def test_one_study_of_a_federation_in_several_storages_is_several_studies():
     """A sampler may serve two studies, one after another; each has its own history."""
     federation = Federation(1, n_rounds=4)
     other = optuna.create_study(sampler=federation.samplers[0])

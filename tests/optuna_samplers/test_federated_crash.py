@@ -4,16 +4,12 @@ Every round is charged once and released once, whatever dies; what agents saw be
 see afterwards, and the studies go on to their end.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import signal
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import optuna
@@ -22,14 +18,8 @@ from optuna.trial import TrialState
 
 from tests.leaks import Scanner
 from tests.optuna_samplers.scenes import federations
-from tests.optuna_samplers.scenes.federations import (
-    N_STARTUP,
-    ledger,
-    lines,
-    make_config,
-    releases,
-)
-from tests.worker import child, ended
+from tests.optuna_samplers.scenes.federations import N_STARTUP, ledger, make_config, releases
+from tests.worker import child, ended, lines
 
 N_AGENTS, N_ROUNDS = 3, make_config().n_rounds
 TOTAL = N_STARTUP + N_ROUNDS + 1
@@ -40,7 +30,7 @@ UNDONE = ("after draw", "before commit")
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
+def folder():
     """A short path: a socket's may have 107 characters."""
     with tempfile.TemporaryDirectory(prefix="fed-") as name:
         yield Path(name)
@@ -55,7 +45,7 @@ class Places:
         database: URL of a database that holds everything; None for SQLite, a file each.
     """
 
-    def __init__(self, folder: Path, empty: Path, database: str | None) -> None:
+    def __init__(self, folder, empty, database):
         self.folder, self.on_sqlite = folder, database is None
         self.vault = database or f"sqlite:///{folder}/vault.db"
         self.studies = [database or f"sqlite:///{folder}/agent-{n}.db" for n in range(N_AGENTS)]
@@ -67,7 +57,7 @@ class Places:
             storage.remove_session()
             storage.engine.dispose()
 
-    def check(self, before: dict[str, Any]) -> dict[str, Any]:
+    def check(self, before):
         """What must hold at every moment; returns the releases."""
         seen, earlier = lines(self.folder / "seen"), ledger(self.vault)
         now = releases(self.vault)  # after what was seen of it: a round may just be ending
@@ -77,7 +67,7 @@ class Places:
             assert now[str(t)] == weights
         return now
 
-    def lost(self, known: dict[str, Any]) -> Scanner:
+    def lost(self, known):
         """A scanner for the outcomes of draws that no release holds."""
         scanner, kept = Scanner(), [np.ravel(weights) for weights in known.values()]
         noise = [np.array(values) for _, values in lines(self.folder / "draws")]
@@ -89,7 +79,7 @@ class Places:
                     scanner.add_raw(f"draw {i}", value)
         return scanner
 
-    def check_finished(self, before: dict[str, Any]) -> None:
+    def check_finished(self, before):
         """All rounds, once; all trials, of which a death may have left one or two running."""
         now = self.check(before)
         assert sorted(now) == [str(t) for t in range(1, N_ROUNDS + 1)] == ledger(self.vault)
@@ -99,7 +89,7 @@ class Places:
             assert states[TrialState.RUNNING] <= 1
             assert states.total() == states[TrialState.COMPLETE] + states[TrialState.RUNNING]
 
-    def read_studies(self) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+    def read_studies(self):
         """Trials and attributes of every agent's study."""
         for n, url in enumerate(self.studies):
             storage = optuna.storages.RDBStorage(url)
@@ -108,22 +98,16 @@ class Places:
             storage.remove_session()
             storage.engine.dispose()
 
-    def files(self) -> dict[str, bytes]:
+    def files(self):
         return {p.name: p.read_bytes() for p in self.folder.glob("*.db*")}
 
 
 # The whole driver -------------------------------------------------------------------------------
 
-IN_DRIVER = (
-    "after adding",
-    "before commit",
-    "after commit",
-    "before sending",
-    "in the objective",
-)
+IN_DRIVER = ("after adding", "before commit", "after commit", "before sending", "in the objective")
 
 
-def _driver(places: Places, point: str) -> None:
+def _driver(places, point):
     arguments = places.folder, places.vault, places.studies, N_ROUNDS + 1
     assert ended(child(federations.drive, *arguments, point)) == KILLED
     before = places.check({})
@@ -145,19 +129,17 @@ def _driver(places: Places, point: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", IN_DRIVER)
-def test_the_driver_is_killed(point: str, folder: Path, empty_study: Path) -> None:
+def test_the_driver_is_killed(point, folder, empty_study):
     _driver(Places(folder, empty_study, None), point)
 
 
 @pytest.mark.slow
-def test_the_driver_is_killed_on_postgresql(
-    folder: Path, empty_study: Path, postgres_database: str
-) -> None:
+def test_the_driver_is_killed_on_postgresql(folder, empty_study, postgres_database):
     _driver(Places(folder, empty_study, postgres_database), "after draw")
 
 
 @pytest.mark.slow
-def test_control_the_scan_finds_draws_that_are_kept(folder: Path, empty_study: Path) -> None:
+def test_control_the_scan_finds_draws_that_are_kept(folder, empty_study):
     places = Places(folder, empty_study, None)
     assert ended(child(federations.drive, folder, places.vault, places.studies, N_ROUNDS + 1)) == 0
     places.check_finished({})

@@ -1,17 +1,13 @@
 """A federation on a bad line: machines of their own, lost packets, pulled cables, deaths."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -75,13 +71,13 @@ print(json.dumps([[b.round, b.weights.tolist()] for b in released()]))
 class Federation:
     """A server on machine 1, and agents on machines 2 and 3."""
 
-    def __init__(self, folder: Path, network: networks.Network, trust: str) -> None:
+    def __init__(self, folder, network, trust):
         self.folder, self.network, self.trust = folder, network, trust
         self.vault = f"sqlite:///{folder}/server.db"
         self.environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        self._started: list[subprocess.Popen[str]] = []
+        self._started = []
 
-    def serve(self) -> subprocess.Popen[str]:
+    def serve(self):
         address, deadline = f"{networks.address(1)}:7000", 60 if self.trust == "server" else 10
         server = self._start(
             1, sys.executable, "-m", "privbo_plugins", "federation", "serve", "--agents", 2,
@@ -95,12 +91,12 @@ class Federation:
         assert server.stdout.readline().startswith(f"Listening on {address}.")
         return server
 
-    def take_part(self, agent: int) -> subprocess.Popen[str]:
+    def take_part(self, agent):
         invitation = (self.folder / "in" / f"agent-{agent}.invitation").read_text()
         program = (sys.executable, "-c", AGENT, self.folder, agent)
         return self._start(agent + 2, *program, INVITATION=invitation)
 
-    def _start(self, machine: int, *words: Any, **more: str) -> subprocess.Popen[str]:
+    def _start(self, machine, *words, **more):
         errors = (self.folder / "errors").open("a")
         started = subprocess.Popen(
             self.network.command(machine, *words), cwd=self.folder, text=True,
@@ -110,23 +106,23 @@ class Federation:
         self._started.append(started)
         return started
 
-    def end(self) -> None:
+    def end(self):
         for process in self._started:
             process.kill()
             process.communicate()
 
-    def released(self) -> list[Any]:
+    def released(self):
         """What the vault holds, whoever writes there meanwhile."""
         with self._run() as run:
             return broadcasts_of(run)
 
-    def charged(self) -> list[str]:
+    def charged(self):
         """The rounds that were paid for."""
         with self._run() as run, run.transaction() as tx:
             return [charge.key for charge in tx.charges()]
 
     @contextmanager
-    def _run(self) -> Iterator[Run]:
+    def _run(self):
         vault = open_vault(self.vault)
         try:
             found = run_named(vault, "federation")
@@ -134,19 +130,19 @@ class Federation:
         finally:
             vault.close()
 
-    def until(self, n_released: int) -> None:
+    def until(self, n_released):
         end = time.monotonic() + PATIENCE
         while len(self.released()) < n_released:
             assert time.monotonic() < end, (self.folder / "errors").read_text()[-2000:]
             time.sleep(0.1)
 
-    def sent(self, agent: int) -> list[np.ndarray]:
+    def sent(self, agent):
         lines = (self.folder / f"sent-{agent}").read_text().splitlines()
         return [np.array(json.loads(line)) for line in lines]
 
 
 @pytest.fixture(params=[pytest.param("server", marks=pytest.mark.soak), "aggregate"])
-def federation(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Federation]:
+def federation(request, tmp_path):
     with networks.Network(3, delay=0.05, loss=0.05) as network:  # 100 ms there and back
         made = Federation(tmp_path, network, request.param)
         try:
@@ -156,7 +152,7 @@ def federation(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Feder
             print((tmp_path / "errors").read_text()[-5000:])
 
 
-def test_a_federation_survives_a_bad_line_and_deaths(federation: Federation) -> None:
+def test_a_federation_survives_a_bad_line_and_deaths(federation):
     network, server = federation.network, federation.serve()
     agents = [federation.take_part(n) for n in (0, 1)]
     federation.until(1)
@@ -183,11 +179,11 @@ def test_a_federation_survives_a_bad_line_and_deaths(federation: Federation) -> 
     _check_each_vector_counts_once(federation, [np.array(w)[0] for _, w in released])
 
 
-def _check_each_vector_counts_once(federation: Federation, averages: list[np.ndarray]) -> None:
+def _check_each_vector_counts_once(federation, averages):
     """Without noise a broadcast is the average of one vector of each agent, or of none of it."""
     zero = np.zeros_like(averages[0])
     choices = [[*federation.sent(agent), zero] for agent in (0, 1)]
-    used: list[tuple[int, int]] = []
+    used = []
     for average in averages:
         explained = [
             (i, j)

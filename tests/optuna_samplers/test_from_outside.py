@@ -1,11 +1,7 @@
 """An algorithm that the product has never heard of runs a study as any of its own does."""
 
-from __future__ import annotations
-
 import math
 import pickle
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import optuna
@@ -24,11 +20,11 @@ N = len(RECORDS)
 SPACE = {"x": optuna.distributions.FloatDistribution(0, 1)}
 
 
-def sampler_of(**settings: Any) -> PrivateSampler:
+def sampler_of(**settings):
     return PrivateSampler(SixthConfig(MU, T), seed=3, **settings)
 
 
-def test_a_released_value_carries_the_noise_that_its_share_of_the_budget_asks_for() -> None:
+def test_a_released_value_carries_the_noise_that_its_share_of_the_budget_asks_for():
     """The oracle is the formula C sqrt(T) / (n mu), and what the values are off by."""
     sampler = PrivateSampler(SixthConfig(MU, 200), seed=3, search_space=SPACE)
     study = optuna.create_study(sampler=sampler)
@@ -43,16 +39,14 @@ def test_a_released_value_carries_the_noise_that_its_share_of_the_budget_asks_fo
     assert 0.75 * expected < noise.std() < 1.25 * expected
 
 
-def test_a_release_beyond_the_budget_is_refused_and_nothing_is_drawn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_release_beyond_the_budget_is_refused_and_nothing_is_drawn(monkeypatch):
     """Whatever an algorithm asks for: the ledger is not its own."""
     sampler = sampler_of(search_space=SPACE)
     study = optuna.create_study(sampler=sampler)
     study.optimize(sampler.private(squares), n_trials=T - 1)
     plan = session_of(sampler, study).plan
-    object.__setattr__(plan, "mu_value", 2 * plan.mu_value)  # type: ignore[union-attr]
-    drawn: list[Any] = []
+    object.__setattr__(plan, "mu_value", 2 * plan.mu_value)
+    drawn = []
     monkeypatch.setattr(noise_module, "_measurement", lambda *a: drawn.append)
     with pytest.raises(BudgetExceededError):
         study.optimize(sampler.private(squares), n_trials=1)
@@ -60,18 +54,16 @@ def test_a_release_beyond_the_budget_is_refused_and_nothing_is_drawn(
     assert sampler.guarantee(study).mu_spent < MU
 
 
-def go_on(folder: Path, pickled: bytes) -> None:
+def go_on(folder, pickled):
     """A worker that was sent a sampler, and told nothing else."""
-    sampler: PrivateSampler = pickle.loads(pickled)
+    sampler = pickle.loads(pickled)
     study = optuna.load_study(
         study_name="s", storage=f"sqlite:///{folder}/study.db", sampler=sampler
     )
     study.optimize(sampler.private(squares), n_trials=3)
 
 
-def test_a_worker_that_was_sent_a_sampler_goes_on_with_its_run(
-    tmp_path: Path, study_tables: None
-) -> None:
+def test_a_worker_that_was_sent_a_sampler_goes_on_with_its_run(tmp_path, study_tables):
     sampler = sampler_of(vault=f"sqlite:///{tmp_path}/vault.db", search_space=SPACE)
     study = optuna.create_study(
         storage=f"sqlite:///{tmp_path}/study.db", study_name="s", sampler=sampler

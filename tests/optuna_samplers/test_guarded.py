@@ -1,18 +1,13 @@
 """What a private objective writes into its study: nothing but what is declared public."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import optuna
 import pytest
 from optuna.trial import TrialState
 
 from optuna_samplers import private_objective
 from privbo_plugins.errors import PrivacyError
-from tests.drivers import Run, begin, status
+from tests.drivers import begin, status
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
@@ -21,14 +16,14 @@ pytestmark = [
 
 each_system = pytest.mark.parametrize("system", ["records", "any sampler", "rewards", "duets"])
 
-OUTPUTS: dict[str, Callable[..., Any]] = {
+OUTPUTS = {
     "report": lambda trial, **public: trial.report(0.5, 1, **public),
     "should_prune": lambda trial, **public: trial.should_prune(**public),
     "set_user_attr": lambda trial, **public: trial.set_user_attr("a", 1, **public),
     "set_constraint": lambda trial, **public: trial.set_constraint("c", 1.0, **public),
 }
 
-CLOSED: dict[str, tuple[Callable[[Any], Any], str]] = {
+CLOSED = {
     "report": (OUTPUTS["report"], "intermediate values"),
     "should_prune": (OUTPUTS["should_prune"], "private records|private"),
     "set_user_attr": (OUTPUTS["set_user_attr"], "user attributes"),
@@ -45,27 +40,25 @@ CLOSED: dict[str, tuple[Callable[[Any], Any], str]] = {
 """What is closed, and why."""
 
 
-def private_of(run: Run, uses: list[Callable[[Any], Any]]) -> Any:
+def private_of(run, uses):
     """An objective that does something beside its evaluation: the last of these."""
 
-    def objective(trial: Any) -> Any:
-        returned = run.objective(trial)  # type: ignore[attr-defined]
+    def objective(trial):
+        returned = run.objective(trial)
         uses[-1](trial)
         return returned
 
     if run.key == "any sampler":
-        run.told = private_objective(objective, seed=0, **run.system.settings)  # type: ignore[attr-defined]
-        return run.told  # type: ignore[attr-defined]
-    return run.told.private(objective, **run.system.named)  # type: ignore[attr-defined]
+        run.told = private_objective(objective, seed=0, **run.system.settings)
+        return run.told
+    return run.told.private(objective, **run.system.named)
 
 
 @pytest.mark.parametrize(("use", "why"), CLOSED.values(), ids=CLOSED)
 @each_system
-def test_a_private_objective_cannot_write_into_the_study(
-    system: str, use: Callable[[Any], Any], why: str, tmp_path: Path
-) -> None:
+def test_a_private_objective_cannot_write_into_the_study(system, use, why, tmp_path):
     run = begin(system, "optuna", tmp_path)
-    study: optuna.Study = run.study  # type: ignore[attr-defined]
+    study = run.study
     private = private_of(run, uses := [use])
     with pytest.raises(PrivacyError, match="closed to a private objective") as raised:
         study.optimize(private, n_trials=1)
@@ -83,9 +76,9 @@ def test_a_private_objective_cannot_write_into_the_study(
 
 @pytest.mark.parametrize("operation", OUTPUTS)
 @each_system
-def test_public_values_pass_and_are_noted(system: str, operation: str, tmp_path: Path) -> None:
+def test_public_values_pass_and_are_noted(system, operation, tmp_path):
     run = begin(system, "optuna", tmp_path)
-    study: optuna.Study = run.study  # type: ignore[attr-defined]
+    study = run.study
     declared = [lambda trial: OUTPUTS[operation](trial, public=True)]
     study.optimize(private_of(run, declared), n_trials=3)
     guarantee = run.ask("guarantee")
@@ -97,10 +90,10 @@ def test_public_values_pass_and_are_noted(system: str, operation: str, tmp_path:
     assert ("a" in study.trials[0].user_attrs) == (operation == "set_user_attr")
 
 
-def test_the_guarded_trial_passes_on_what_is_harmless(tmp_path: Path) -> None:
+def test_the_guarded_trial_passes_on_what_is_harmless(tmp_path):
     run, seen = begin("records", "optuna", tmp_path, search_space=None), dict[str, Any]()
 
-    def look(trial: Any) -> None:
+    def look(trial):
         seen.update(
             number=trial.number,
             params=trial.params,
@@ -114,7 +107,7 @@ def test_the_guarded_trial_passes_on_what_is_harmless(tmp_path: Path) -> None:
             ),
         )
 
-    study: optuna.Study = run.study  # type: ignore[attr-defined]
+    study = run.study
     study.optimize(private_of(run, [look]), n_trials=1)
     params = study.trials[0].params
     assert (seen["number"], seen["params"]) == (0, {"x": params["x"]})

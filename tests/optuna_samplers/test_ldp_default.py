@@ -1,17 +1,15 @@
 """A default that works: the stocks at epsilon = 1, arms as one integer parameter."""
 
-from __future__ import annotations
-
 import numpy as np
 import optuna
 import pytest
 
-from benchmarks.reward_problems import STOCKS, RewardProblem, stocks, synthetic
+from benchmarks.reward_problems import STOCKS, stocks, synthetic
 from optuna_samplers import LDPGPUCBSampler
 from privbo_plugins.privacy.noise import InsecureNoise
 
 
-def fraction_of_uniform(problem: RewardProblem, seed: int, T: int) -> float:
+def fraction_of_uniform(problem, seed, T):
     """Cumulative regret of the default sampler over what uniform choice loses."""
     rng = np.random.default_rng([seed, 11])
     sampler = LDPGPUCBSampler(
@@ -32,12 +30,12 @@ def fraction_of_uniform(problem: RewardProblem, seed: int, T: int) -> float:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not STOCKS.exists(), reason="the stocks data set is not there")
-def test_regret_on_the_stocks_is_at_most_half_of_uniform_choice() -> None:
+def test_regret_on_the_stocks_is_at_most_half_of_uniform_choice():
     """Three seeds of the benchmark's ten: single ones lay between .1 and .6, the mean at .2."""
     assert np.mean([fraction_of_uniform(stocks(), seed, 3000) for seed in range(3)]) <= 0.5
 
 
 @pytest.mark.soak
-def test_regret_on_a_synthetic_problem_is_at_most_half_of_uniform_choice() -> None:
+def test_regret_on_a_synthetic_problem_is_at_most_half_of_uniform_choice():
     problems = [(synthetic("rbf", seed), seed) for seed in range(3)]
     assert np.mean([fraction_of_uniform(p, seed, 1000) for p, seed in problems]) <= 0.5

@@ -1,30 +1,21 @@
 """A private study from the first trial to the recommendation, and every way to leave the path."""
 
-from __future__ import annotations
-
 import json
 import math
 import warnings
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import optuna
 import pytest
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import FloatDistribution
 from optuna.samplers import TPESampler
 from optuna.trial import TrialState
 
-from optuna_samplers import DPGIBOSampler
-from privbo_plugins.errors import (
-    ObjectiveFailedError,
-    PrivacyWarning,
-    VaultError,
-)
+from privbo_plugins.errors import ObjectiveFailedError, PrivacyWarning, VaultError
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.store.transaction import Transaction
-from tests.inside import allows, fail, session_of
-from tests.optuna_samplers.runs import RECORDS, make_sampler, squares, vault_facts
+from tests.inside import fail, session_of
+from tests.optuna_samplers.runs import RECORDS, begun_study, make_sampler, squares, vault_facts
 from tests.optuna_samplers.scenes import studies
 from tests.worker import children
 
@@ -32,15 +23,15 @@ PLANNED = 7  # trials of make_sampler() on one parameter: 2 + 2 * 2 + 1
 RELEASES = PLANNED + 2
 
 
-def study_of(sampler: Any, **arguments: Any) -> optuna.Study:
+def study_of(sampler, **arguments):
     return optuna.create_study(sampler=sampler, **arguments)
 
 
-def ledger(sampler: DPGIBOSampler, study: optuna.Study) -> list[Any]:
+def ledger(sampler, study):
     return session_of(sampler, study).ledger()
 
 
-def ask(study: optuna.Study) -> optuna.Trial:
+def ask(study):
     trial = study.ask()
     trial.suggest_float("x", 0, 1)
     return trial
@@ -50,7 +41,7 @@ def ask(study: optuna.Study) -> optuna.Trial:
 
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
-def test_a_private_study_finds_the_optimum_in_both_directions(direction: str) -> None:
+def test_a_private_study_finds_the_optimum_in_both_directions(direction):
     sign = 1 if direction == "minimize" else -1
     sampler = make_sampler(mu=50.0, n_steps=8, loss_bound=(0, 1) if sign == 1 else (-1, 0))
     study = study_of(sampler, direction=direction)
@@ -64,15 +55,14 @@ def test_a_private_study_finds_the_optimum_in_both_directions(direction: str) ->
     assert final.params == sampler.recommend(study)
 
 
-def test_the_study_stops_with_its_plan_and_then_replays_the_last_value() -> None:
+def test_the_study_stops_with_its_plan_and_then_replays_the_last_value():
     calls = []
 
-    def objective(trial: Any) -> np.ndarray:
+    def objective(trial):
         calls.append(trial.number)
         return squares(trial)
 
-    sampler = make_sampler()
-    study = study_of(sampler)
+    sampler, study = begun_study()
     study.optimize(sampler.private(objective), n_trials=100)
     assert len(study.trials) == PLANNED
     charges, value = ledger(sampler, study), study.trials[-1].value
@@ -91,9 +81,8 @@ def test_the_study_stops_with_its_plan_and_then_replays_the_last_value() -> None
 # Ask and tell ---------------------------------------------------------------------------------
 
 
-def test_an_error_of_tell_private_leaves_the_trial_running_and_tellable() -> None:
-    sampler = make_sampler()
-    study = study_of(sampler)
+def test_an_error_of_tell_private_leaves_the_trial_running_and_tellable():
+    sampler, study = begun_study()
     first = ask(study)
     with pytest.raises(ValueError, match="single number"):
         sampler.tell_private(first, 0.5)
@@ -113,13 +102,12 @@ def test_an_error_of_tell_private_leaves_the_trial_running_and_tellable() -> Non
 
 
 @pytest.mark.usefixtures("study_tables")
-def test_a_stale_trial_is_retried_under_its_own_name(tmp_path: Path) -> None:
+def test_a_stale_trial_is_retried_under_its_own_name(tmp_path):
     """What the heartbeat does for a worker that died: once before its release, once after."""
     sampler = make_sampler(vault=f"sqlite:///{tmp_path}/vault.db")
     study = study_of(sampler, storage=f"sqlite:///{tmp_path}/study.db")
     study.optimize(sampler.private(squares), n_trials=3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+    with warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning):
         retry = optuna.storages.RetryHeartbeatStaleTrialCallback()
     unreleased, released = ask(study), ask(study)
     value = sampler.private(squares)(released)
@@ -140,45 +128,33 @@ def test_a_stale_trial_is_retried_under_its_own_name(tmp_path: Path) -> None:
 # Leaving the guarantee ------------------------------------------------------------------------
 
 
-def test_telling_another_value_than_released_is_noticed() -> None:
-    sampler = make_sampler()
-    study = study_of(sampler)
-    trial = ask(study)
-    value = sampler.private(squares)(trial)
-    with pytest.warns(PrivacyWarning, match="another value than released"):
-        study.tell(trial, value + 0.5)
-    assert not sampler.guarantee(study).protected
-
-
-def go_on(sampler: Any, study: optuna.Study) -> Any:
+def go_on(sampler, study):
     """Runs the private objective to the end and returns the guarantee."""
     study.optimize(sampler.private(squares))
     return sampler.guarantee(study)
 
 
-def bare_vector(trial: Any) -> Any:
+def bare_vector(trial):
     return squares(trial)
 
 
-def bare_error(trial: Any) -> Any:
+def bare_error(trial):
     raise ValueError(f"mean {squares(trial).mean()}")
 
 
-def bare_attribute(trial: Any) -> Any:
+def bare_attribute(trial):
     trial.set_user_attr("raw", squares(trial).tolist())
     raise ValueError
 
 
-def bare_pruned(trial: Any) -> Any:
+def bare_pruned(trial):
     trial.report(float(squares(trial).mean()), 0)
     raise optuna.TrialPruned
 
 
 @pytest.mark.parametrize("bare", [bare_vector, bare_error, bare_attribute, bare_pruned])
-def test_a_forgotten_wrapper_is_noticed_whatever_the_trial_came_to(bare: Any) -> None:
-    sampler = make_sampler()
-    study = optuna.create_study(sampler=sampler)
-    study.optimize(sampler.private(squares), n_trials=2)
+def test_a_forgotten_wrapper_is_noticed_whatever_the_trial_came_to(bare):
+    sampler, study = begun_study(2)
     with pytest.warns(PrivacyWarning, match="sampler.private"):
         study.optimize(bare, n_trials=1, catch=(ValueError,))
     assert study.trials[-1].state != TrialState.COMPLETE
@@ -187,29 +163,26 @@ def test_a_forgotten_wrapper_is_noticed_whatever_the_trial_came_to(bare: Any) ->
     assert "outside sampler.private" in guarantee.details()
 
 
-def test_a_forgotten_wrapper_stops_the_study_at_once() -> None:
-    sampler = make_sampler()
-    study = optuna.create_study(sampler=sampler)
+def test_a_forgotten_wrapper_stops_the_study_at_once():
+    _, study = begun_study()
     with pytest.warns(PrivacyWarning, match="sampler.private"):
         study.optimize(bare_vector, n_trials=50)
     assert len(study.trials) == 1
 
 
 @pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
-def test_a_source_that_only_says_it_is_secure_is_not_believed() -> None:
+def test_a_source_that_only_says_it_is_secure_is_not_believed():
     class Silent(SecureNoise):
-        def add_gaussian(self, value: np.ndarray, scale: float) -> np.ndarray:
+        def add_gaussian(self, value, scale):
             return value
 
-    sampler = make_sampler(noise=Silent())
-    study = optuna.create_study(sampler=sampler)
+    sampler, study = begun_study(noise=Silent())
     assert not go_on(sampler, study).protected
 
 
 @pytest.mark.parametrize("settings", [{"mu": float("inf")}, {"noise": InsecureNoise(0)}])
-def test_a_run_without_a_guarantee_says_so_at_its_first_trial(settings: dict[str, Any]) -> None:
-    sampler = make_sampler(**settings)
-    study = optuna.create_study(sampler=sampler)
+def test_a_run_without_a_guarantee_says_so_at_its_first_trial(settings):
+    sampler, study = begun_study(**settings)
     with pytest.warns(PrivacyWarning, match="Nothing is protected"):
         study.ask()
     for _ in range(2):
@@ -221,12 +194,11 @@ def test_a_run_without_a_guarantee_says_so_at_its_first_trial(settings: dict[str
 # Seeds and copies -----------------------------------------------------------------------------
 
 
-def test_reseeding_changes_independent_draws_only() -> None:
+def test_reseeding_changes_independent_draws_only():
     space = {"x": FloatDistribution(0, 1)}
     first = []
     for reseed in (False, False, True):
-        sampler = make_sampler(search_space=space)
-        study = study_of(sampler)
+        sampler, study = begun_study(search_space=space)
         if reseed:
             sampler.reseed_rng()
         trial = study.ask()
@@ -236,7 +208,7 @@ def test_reseeding_changes_independent_draws_only() -> None:
     assert first[0][1] != first[2][1]
 
 
-def test_one_seed_gives_the_same_candidates_in_every_process(tmp_path: Path) -> None:
+def test_one_seed_gives_the_same_candidates_in_every_process(tmp_path):
     outs = [str(tmp_path / f"{i}.json") for i in range(2)]
     assert children(studies.candidates, *((4, out) for out in outs)) == [0, 0]
     found = [json.loads(Path(out).read_text()) for out in outs]
@@ -249,9 +221,8 @@ def test_one_seed_gives_the_same_candidates_in_every_process(tmp_path: Path) -> 
 # What users read ------------------------------------------------------------------------------
 
 
-def test_nothing_to_recommend_yet() -> None:
-    sampler = make_sampler(n_starts=4)
-    study = study_of(sampler)
+def test_nothing_to_recommend_yet():
+    sampler, study = begun_study(n_starts=4)
     with pytest.raises(ValueError, match="nothing to recommend yet"):
         sampler.recommend(study)
     study.optimize(sampler.private(squares), n_trials=2)
@@ -264,63 +235,14 @@ def test_nothing_to_recommend_yet() -> None:
 # Spaces ---------------------------------------------------------------------------------------
 
 
-def mixed(trial: Any) -> np.ndarray:
-    kernel = trial.suggest_categorical("kernel", ["rbf", "poly", None])
-    degree = trial.suggest_int("degree", 1, 9, step=2)
-    units = trial.suggest_int("units", 4, 256, log=True)
-    rate = trial.suggest_float("rate", 1e-5, 1e-1, log=True)
-    share = trial.suggest_float("share", 0, 1, step=0.1)
-    constant = trial.suggest_float("constant", 0.5, 0.5)
-    only = trial.suggest_categorical("only", ["this"])
-    assert (constant, only) == (0.5, "this")
-    distance = (
-        0.3 * (kernel != "poly")
-        + ((degree - 5) / 8) ** 2
-        + (math.log(units / 32) / 4) ** 2
-        + (math.log10(rate) + 3) ** 2 / 16
-        + (share - 0.3) ** 2
-    )
-    return np.clip(distance / 2 + 0.1 * RECORDS, 0, 1)
-
-
-MIXED_SPACE = {
-    "kernel": CategoricalDistribution(["rbf", "poly", None]),
-    "degree": IntDistribution(1, 9, step=2),
-    "units": IntDistribution(4, 256, log=True),
-    "rate": FloatDistribution(1e-5, 1e-1, log=True),
-    "share": FloatDistribution(0, 1, step=0.1),
-    "constant": FloatDistribution(0.5, 0.5),
-    "only": CategoricalDistribution(["this"]),
-}
-
-
-@pytest.mark.parametrize("declared", [True, False])
-def test_a_mixed_space(declared: bool) -> None:
-    sampler = make_sampler(
-        mu=100.0, n_starts=6, n_steps=3, search_space=MIXED_SPACE if declared else None
-    )
-    study = study_of(sampler)
-    study.optimize(sampler.private(mixed))
-    assert len(study.trials) == 6 + 3 * 5 + 1
-    for trial in study.trials:
-        assert all(allows(MIXED_SPACE[n], v) for n, v in trial.params.items())
-        assert type(trial.params["degree"]) is int
-        assert type(trial.params["rate"]) is float
-    frozen = {t.params["kernel"] for t in study.trials[6:]}
-    assert len(frozen) == 1  # the category of the chosen start
-    assert sampler.recommend(study) == study.trials[-1].params
-    assert sampler.guarantee(study).protected
-
-
-def test_single_valued_parameters_are_recommended_too() -> None:
-    def objective(trial: Any) -> np.ndarray:
+def test_single_valued_parameters_are_recommended_too():
+    def objective(trial):
         if trial.number == 7:
             raise ValueError
         trial.suggest_float("constant", 0.5, 0.5)
         return squares(trial)
 
-    sampler = make_sampler()
-    study = study_of(sampler)
+    sampler, study = begun_study()
     study.optimize(sampler.private(objective))
     assert set(sampler.recommend(study)) == {"x", "constant"}
     study.optimize(sampler.private(objective), n_trials=1, catch=(RuntimeError,))
@@ -328,11 +250,11 @@ def test_single_valued_parameters_are_recommended_too() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-def test_every_attempt_of_a_trial_pays_for_its_training() -> None:
+def test_every_attempt_of_a_trial_pays_for_its_training():
     """Twelve trainings of four trials were charged as four."""
     sampler, trained = make_sampler(training_mu=0.5), []
 
-    def objective(trial: Any) -> np.ndarray:
+    def objective(trial):
         losses = squares(trial)
         trained.append(trial.number)
         if len(trained) % 3:
@@ -353,10 +275,10 @@ def test_every_attempt_of_a_trial_pays_for_its_training() -> None:
     assert "12 trainings declared 0.5-GDP each compose to 1.733-GDP" in notes
 
 
-def test_an_objective_called_again_on_one_trial_pays_again() -> None:
+def test_an_objective_called_again_on_one_trial_pays_again():
     sampler, tries = make_sampler(training_mu=0.5), []
 
-    def objective(trial: Any) -> np.ndarray:
+    def objective(trial):
         tries.append(1)
         if len(tries) == 1:
             raise RuntimeError
@@ -365,7 +287,7 @@ def test_an_objective_called_again_on_one_trial_pays_again() -> None:
     study = study_of(sampler)
     private = sampler.private(objective)
 
-    def twice(trial: optuna.Trial) -> float:
+    def twice(trial):
         try:
             return float(private(trial))
         except ObjectiveFailedError:
@@ -375,15 +297,12 @@ def test_an_objective_called_again_on_one_trial_pays_again() -> None:
     assert "2 trainings" in sampler.guarantee(study).details()
 
 
-def test_a_training_is_remembered_as_paid_only_once_its_charge_is_committed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    sampler = make_sampler(training_mu=0.5)
-    study = study_of(sampler)
+def test_a_training_is_remembered_as_paid_only_once_its_charge_is_committed(monkeypatch):
+    sampler, study = begun_study(training_mu=0.5)
     sampler.guarantee(study)  # opens the run
     charge = Transaction.charge
 
-    def refused(*_: Any) -> None:
+    def refused(*_):
         raise VaultError("the vault is away")
 
     monkeypatch.setattr(Transaction, "charge", refused)
@@ -394,7 +313,7 @@ def test_a_training_is_remembered_as_paid_only_once_its_charge_is_committed(
     assert "1 trainings" in sampler.guarantee(study).details()
 
 
-def test_a_plan_shows_what_training_costs_and_where_it_ends() -> None:
+def test_a_plan_shows_what_training_costs_and_where_it_ends():
     space = {"x": optuna.distributions.FloatDistribution(0, 1)}
     plan = make_sampler(training_mu=0.5).plan(space, 1000)
     total = 0.5 * math.sqrt(plan.n_trials)
@@ -404,7 +323,7 @@ def test_a_plan_shows_what_training_costs_and_where_it_ends() -> None:
     assert plan.to_dict()["training_mu"] == 0.5
 
 
-def test_training_is_charged_under_another_sampler_too() -> None:
+def test_training_is_charged_under_another_sampler_too():
     sampler = make_sampler(training_mu=0.5)
     study = optuna.create_study(sampler=TPESampler(seed=0))
     study.optimize(sampler.private(squares), n_trials=4)

@@ -1,7 +1,5 @@
 """docs/losses.md: its table says what the losses say."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -12,7 +10,7 @@ from privbo_plugins import losses
 PAGE = Path(__file__).parents[2] / "docs" / "losses.md"
 
 
-def test_the_table_holds_what_the_losses_say() -> None:
+def test_the_table_holds_what_the_losses_say():
     rows = dict(
         re.findall(r"^\| `(\w+)[(q)]*` \| ([^|]*) \| [^|]* \|", PAGE.read_text(), re.MULTILINE)
     )

@@ -1,60 +1,42 @@
 """Rows of a released table in Optuna: every worker, resumption, answer and misuse."""
 
-from __future__ import annotations
-
 import math
 import pickle
 import shutil
 import threading
 import warnings
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import optuna
 import pytest
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    IntDistribution,
-)
+from optuna.distributions import CategoricalDistribution, IntDistribution
 from optuna.samplers import RandomSampler
 from optuna.trial import TrialState, create_trial
 
 from optuna_samplers import POGPUCBSampler, answer_trials
-from privbo_plugins.algorithms.po_gp_ucb import (
-    POGPUCB,
-    ReleasedTable,
-    TableManifest,
-)
+from privbo_plugins.algorithms.po_gp_ucb import POGPUCB, TableManifest
 from privbo_plugins.algorithms.po_gp_ucb.table import sealed
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, VaultError
 from privbo_plugins.sessions.rows import Curator
 from tests.inside import algorithm_of, settings_of
 
-pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+pytestmark = [
+    pytest.mark.usefixtures("quiet"),
+    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
+]
 
 GUARANTEE, CLAIM = "privbo:guarantee", "privbo:row"
 N = 60
 
 
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    yield
-    optuna.logging.set_verbosity(verbosity)
-
-
-def rows(n: int = N, d: int = 2, seed: int = 0) -> np.ndarray:
+def rows(n=N, d=2, seed=0):
     """Rows on a square."""
     return np.random.default_rng(seed).uniform(-1, 1, size=(n, d))
 
 
-def table(Z: np.ndarray | None = None, noise_sd: float = 0.02) -> ReleasedTable:
+def table(Z=None, noise_sd=0.02):
     """A table as a curator would release it, with numbers that do not change from run to run."""
     Z = rows() if Z is None else Z
     n, r = Z.shape
@@ -70,7 +52,7 @@ def table(Z: np.ndarray | None = None, noise_sd: float = 0.02) -> ReleasedTable:
     )  # fmt: skip
 
 
-def smooth(row: int, Z: np.ndarray | None = None) -> float:
+def smooth(row, Z=None):
     """An outcome that changes slowly from row to row; the largest is near 0."""
     x = (rows() if Z is None else Z)[row]
     return -float((x[0] - 0.4) ** 2 + (x[1] + 0.3) ** 2)
@@ -79,29 +61,29 @@ def smooth(row: int, Z: np.ndarray | None = None) -> float:
 BEST = int(np.argmax([smooth(i) for i in range(N)]))
 
 
-def ask(trial: Any, n: int = N) -> int:
+def ask(trial, n=N):
     return int(trial.suggest_int("row", 0, n - 1))
 
 
-def answer(trial: Any) -> float:
+def answer(trial):
     return smooth(ask(trial))
 
 
-def asked(study: optuna.Study) -> list[int]:
+def asked(study):
     return [trial.params["row"] for trial in study.get_trials(deepcopy=False)]
 
 
-def make(**settings: Any) -> POGPUCBSampler:
+def make(**settings):
     return POGPUCBSampler(**({"Z": table(), "seed": 1} | settings))
 
 
-def make_study(sampler: Any = None, **settings: Any) -> optuna.Study:
+def make_study(sampler=None, **settings):
     known = {"direction": "maximize", "sampler": make() if sampler is None else sampler}
     return optuna.create_study(**(known | settings))
 
 
 @pytest.fixture(scope="module")
-def uninterrupted() -> list[int]:
+def uninterrupted():
     """Rows that a study asks for which goes on in one process, with one sampler."""
     study = make_study(make())
     study.optimize(answer, n_trials=12)
@@ -109,10 +91,9 @@ def uninterrupted() -> list[int]:
 
 
 @contextmanager
-def privacy_warnings(count: int) -> Iterator[list[str]]:
-    texts: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+def privacy_warnings(count):
+    texts = []
+    with warnings.catch_warnings(record=True, action="always") as caught:
         yield texts
     texts += [str(w.message) for w in caught if w.category is PrivacyWarning]
     assert len(texts) == count
@@ -122,7 +103,7 @@ def privacy_warnings(count: int) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
-def test_finds_the_best_row(direction: str) -> None:
+def test_finds_the_best_row(direction):
     sampler, sign = make(), 1 if direction == "maximize" else -1
     study = make_study(sampler, direction=direction)
     study.optimize(lambda trial: sign * answer(trial), n_trials=15)
@@ -132,8 +113,8 @@ def test_finds_the_best_row(direction: str) -> None:
     assert all(type(row) is int for row in asked(study))
 
 
-def test_other_parameters_are_random_and_take_no_part() -> None:
-    def more(trial: Any) -> float:
+def test_other_parameters_are_random_and_take_no_part():
+    def more(trial):
         trial.suggest_float("x", 0, 1)
         trial.suggest_categorical("c", ["a", "b"])
         trial.suggest_int("constant", 3, 3)
@@ -144,11 +125,11 @@ def test_other_parameters_are_random_and_take_no_part() -> None:
     among.optimize(more, n_trials=10)
     assert asked(alone) == asked(among)
     assert len({trial.params["x"] for trial in among.trials}) == 10
-    assert set(among.sampler.recommend(among)) == {"row"}  # type: ignore[attr-defined]
+    assert set(among.sampler.recommend(among)) == {"row"}
 
 
 @pytest.mark.parametrize("n", [1, 4])
-def test_when_every_row_has_been_asked_the_best_is(n: int) -> None:
+def test_when_every_row_has_been_asked_the_best_is(n):
     Z = rows(n)
     sampler = make(Z=table(Z))
     study = make_study(sampler)
@@ -164,16 +145,14 @@ def test_when_every_row_has_been_asked_the_best_is(n: int) -> None:
 
 @pytest.mark.parametrize("n_workers", [2, 3])
 @pytest.mark.parametrize("told", [0, 4])
-def test_workers_that_choose_at_the_same_moment_get_different_rows(
-    told: int, n_workers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_that_choose_at_the_same_moment_get_different_rows(told, n_workers, monkeypatch):
     """Each has its own sampler, as processes have, and sees the others' claims too late."""
     storage = optuna.storages.InMemoryStorage()
     study = make_study(storage=storage, study_name="s")
     study.optimize(answer, n_trials=told)
     both, choose, met = threading.Barrier(n_workers), POGPUCB.ask, threading.local()
 
-    def meet(self: POGPUCB, *args: Any, **kwargs: Any) -> Any:
+    def meet(self, *args, **kwargs):
         evaluation = choose(self, *args, **kwargs)
         if not getattr(met, "once", False):
             met.once = True
@@ -183,7 +162,7 @@ def test_workers_that_choose_at_the_same_moment_get_different_rows(
     monkeypatch.setattr(POGPUCB, "ask", meet)
     monkeypatch.setattr(np.random, "default_rng", lambda seed, make=np.random.default_rng: make(7))
 
-    def work(_: int) -> int:
+    def work(_):
         mine = optuna.load_study(study_name="s", storage=storage, sampler=make())
         return ask(mine.ask())
 
@@ -193,16 +172,7 @@ def test_workers_that_choose_at_the_same_moment_get_different_rows(
     assert set(picked).isdisjoint(asked(study)[:told])
 
 
-def test_control_without_the_comparison_they_get_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(POGPUCBSampler, "_rivals", lambda self, study, row, asking: [])
-    test = test_workers_that_choose_at_the_same_moment_get_different_rows
-    with pytest.raises(AssertionError):
-        test(4, 2, monkeypatch)
-
-
-def open_storage(kind: str, folder: str) -> Any:
+def open_storage(kind, folder):
     if kind == "sqlite":
         options = {"connect_args": {"timeout": 60.0}}
         return optuna.storages.RDBStorage(f"sqlite:///{folder}/study.db", engine_kwargs=options)
@@ -215,27 +185,23 @@ def open_storage(kind: str, folder: str) -> Any:
 
 @pytest.mark.parametrize("library", ["pickle", "cloudpickle"])
 @pytest.mark.parametrize("given", ["table", "path", "text", "parquet"])
-def test_a_pickled_sampler_goes_on(
-    given: str, library: str, tmp_path: Path, uninterrupted: list[int]
-) -> None:
+def test_a_pickled_sampler_goes_on(given, library, tmp_path, uninterrupted):
     dumps = pytest.importorskip(library).dumps
     if given == "parquet":
         pytest.importorskip("pyarrow")
     path = table().save(tmp_path / ("z.parquet" if given == "parquet" else "z.npz"))
-    Z: Any = {"table": table(), "text": str(path)}.get(given, path)
+    Z = {"table": table(), "text": str(path)}.get(given, path)
     sampler = make(Z=Z)
     study = make_study(sampler)
     study.optimize(answer, n_trials=4)
     study.sampler = pickle.loads(dumps(sampler))
     study.optimize(answer, n_trials=4)
     assert asked(study) == uninterrupted[:8]
-    assert study.sampler.guarantee(study) == sampler.guarantee(study)  # type: ignore[attr-defined]
-    assert study.sampler.recommend(study) == sampler.recommend(study)  # type: ignore[attr-defined]
+    assert study.sampler.guarantee(study) == sampler.guarantee(study)
+    assert study.sampler.recommend(study) == sampler.recommend(study)
 
 
-def test_a_sampler_made_from_a_file_pickles_without_its_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sampler_made_from_a_file_pickles_without_its_rows(tmp_path, monkeypatch):
     Z = rows(5000, 4)
     table(Z).save(tmp_path / "z.npz")
     monkeypatch.chdir(tmp_path)
@@ -247,7 +213,7 @@ def test_a_sampler_made_from_a_file_pickles_without_its_rows(
     assert pickle.loads(pickle.dumps(sampler)).recommend(study) == sampler.recommend(study)
 
 
-def test_a_file_that_has_changed_or_gone_is_told(tmp_path: Path) -> None:
+def test_a_file_that_has_changed_or_gone_is_told(tmp_path):
     path = table().save(tmp_path / "z.npz")
     pickled = pickle.dumps(make(Z=path))
     table(rows(seed=5)).save(path)
@@ -261,7 +227,7 @@ def test_a_file_that_has_changed_or_gone_is_told(tmp_path: Path) -> None:
 # Trials of other origin -----------------------------------------------------------------------
 
 
-def test_enqueued_and_added_rows_are_learnt_and_not_asked_again() -> None:
+def test_enqueued_and_added_rows_are_learnt_and_not_asked_again():
     sampler = make(beta_scale=1e-3)
     study = make_study(sampler)
     study.add_trial(
@@ -282,7 +248,7 @@ def test_enqueued_and_added_rows_are_learnt_and_not_asked_again() -> None:
     assert told == [trial.value for trial in study.trials]
 
 
-def test_a_study_that_another_sampler_began() -> None:
+def test_a_study_that_another_sampler_began():
     study = make_study(RandomSampler(seed=3))
     study.optimize(answer, n_trials=6)
     study.sampler = make()
@@ -291,28 +257,25 @@ def test_a_study_that_another_sampler_began() -> None:
     assert study.sampler.recommend(study) == {"row": BEST}
 
 
-def _fail(trial: Any) -> float:
+def _fail(trial):
     raise OSError("no connection")
 
 
-def _prune(trial: Any) -> float:
+def _prune(trial):
     trial.report(1e6, 1)
     raise optuna.TrialPruned
 
 
-ENDINGS: dict[str, Callable[[Any], float]] = {
-    "fail": _fail,
-    "prune": _prune,
-    "nan": lambda _: math.nan,
-    "infinite": lambda _: math.inf,
-}
+ENDINGS = {
+    "fail": _fail, "prune": _prune, "nan": lambda _: math.nan, "infinite": lambda _: math.inf,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_a_row_without_an_answer_is_left_out_after_three_trials(ending: str) -> None:
+def test_a_row_without_an_answer_is_left_out_after_three_trials(ending):
     bad = {BEST, *range(0, N, 9)}
 
-    def sometimes(trial: Any) -> float:
+    def sometimes(trial):
         row = ask(trial)
         return ENDINGS[ending](trial) if row in bad else smooth(row)
 
@@ -331,7 +294,7 @@ def test_a_row_without_an_answer_is_left_out_after_three_trials(ending: str) -> 
 # Misuse ---------------------------------------------------------------------------------------
 
 
-OTHER: dict[str, Callable[[Any], Any]] = {
+OTHER = {
     "from one": lambda trial: trial.suggest_int("row", 1, N),
     "too many": lambda trial: trial.suggest_int("row", 0, N),
     "too few": lambda trial: trial.suggest_int("row", 0, N - 2),
@@ -343,14 +306,12 @@ OTHER: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("suggest", OTHER.values(), ids=OTHER.keys())
 @pytest.mark.parametrize("before", [0, 3])
-def test_another_range_is_refused_before_anything_is_asked(
-    suggest: Callable[[Any], Any], before: int
-) -> None:
+def test_another_range_is_refused_before_anything_is_asked(suggest, before):
     sampler, ran = make(), []
     study = make_study(sampler)
     study.optimize(answer, n_trials=before)
 
-    def wrong(trial: Any) -> float:
+    def wrong(trial):
         suggest(trial)
         ran.append(1)
         return 0.0
@@ -362,7 +323,7 @@ def test_another_range_is_refused_before_anything_is_asked(
     assert set(sampler.recommend(study)) == {"row"}
 
 
-def test_a_study_of_another_table_is_refused() -> None:
+def test_a_study_of_another_table_is_refused():
     study = make_study(make(Z=table(rows(40))))
     study.optimize(lambda trial: float(ask(trial, 40)), n_trials=3)
     sampler = make()
@@ -373,7 +334,7 @@ def test_a_study_of_another_table_is_refused() -> None:
 
 
 @pytest.mark.parametrize("row", [N, -1])
-def test_a_row_that_is_none_is_not_learnt(row: int) -> None:
+def test_a_row_that_is_none_is_not_learnt(row):
     study = make_study()
     study.enqueue_trial({"row": row})
     with pytest.warns(UserWarning, match="out of range"):
@@ -385,7 +346,7 @@ def test_a_row_that_is_none_is_not_learnt(row: int) -> None:
 # What may be claimed --------------------------------------------------------------------------
 
 
-def test_what_is_not_protected_is_said_and_warned_of_once_a_study() -> None:
+def test_what_is_not_protected_is_said_and_warned_of_once_a_study():
     sampler = make(Z=rows())
     for _ in range(2):
         study = make_study(sampler)
@@ -404,15 +365,15 @@ def test_what_is_not_protected_is_said_and_warned_of_once_a_study() -> None:
 # The curator's side ---------------------------------------------------------------------------
 
 
-def curator(**settings: Any) -> Curator:
-    known: dict[str, Any] = {
+def curator(**settings):
+    known = {
         "X": rows(), "epsilon": 4.0, "delta": 1e-6, "bounds": [(-1, 1)] * 2, "outcomes": smooth
     }  # fmt: skip
     return Curator(**(known | settings))
 
 
 @pytest.mark.usefixtures("study_tables")
-def test_a_modeler_and_a_curator_that_share_a_study(tmp_path: Path) -> None:
+def test_a_modeler_and_a_curator_that_share_a_study(tmp_path):
     url = f"sqlite:///{tmp_path}/study.db"
     holder = curator()
     sampler = POGPUCBSampler(holder.release().save(tmp_path / "z.npz"), seed=0)
@@ -432,7 +393,7 @@ def test_a_modeler_and_a_curator_that_share_a_study(tmp_path: Path) -> None:
     assert sorted(holder.answers()) == sorted(asked(study))
 
 
-def test_only_running_trials_with_a_row_are_answered() -> None:
+def test_only_running_trials_with_a_row_are_answered():
     study = make_study()
     study.enqueue_trial({"row": 5})
     holder = curator()
@@ -446,20 +407,20 @@ def test_only_running_trials_with_a_row_are_answered() -> None:
     assert holder.answers() == {5: smooth(5)}
 
 
-def _outcomes() -> list[float]:
+def _outcomes():
     y = [smooth(i) for i in range(N)]
     y[3], y[4] = math.nan, math.inf
     return y
 
 
-def _quoting(row: int) -> float:
+def _quoting(row):
     if row in (3, 4):
         raise ValueError(f"patient Jane of row {row}")
     return smooth(row)
 
 
 @pytest.mark.parametrize("outcomes", [_outcomes(), _quoting], ids=["no number", "raises"])
-def test_a_row_whose_outcome_fails_is_told_as_failed_and_nothing_else(outcomes: Any) -> None:
+def test_a_row_whose_outcome_fails_is_told_as_failed_and_nothing_else(outcomes):
     study = make_study()
     for row in (3, 10, 4):
         study.enqueue_trial({"row": row})
@@ -472,7 +433,7 @@ def test_a_row_whose_outcome_fails_is_told_as_failed_and_nothing_else(outcomes: 
     ask(study.ask())
 
 
-def test_privatised_answers_are_told_as_they_were_released() -> None:
+def test_privatised_answers_are_told_as_they_were_released():
     study, holder = make_study(), curator(outcome_epsilon=1.0, outcome_range=(-2.0, 0.0))
     picked = [ask(study.ask()) for _ in range(3)]
     assert answer_trials(study, holder) == 3
@@ -490,10 +451,10 @@ def test_privatised_answers_are_told_as_they_were_released() -> None:
 
 
 @pytest.mark.usefixtures("study_tables")
-def test_a_study_notices_that_the_vault_of_its_answers_was_put_back(tmp_path: Path) -> None:
+def test_a_study_notices_that_the_vault_of_its_answers_was_put_back(tmp_path):
     study, path = make_study(storage=f"sqlite:///{tmp_path}/study.db"), tmp_path / "vault.db"
 
-    def holder() -> Curator:
+    def holder():
         randomised = {"outcome_epsilon": 1.0, "outcome_range": (-2.0, 0.0)}
         return curator(vault=f"sqlite:///{path}", **randomised)
 
@@ -514,7 +475,7 @@ def test_a_study_notices_that_the_vault_of_its_answers_was_put_back(tmp_path: Pa
 @pytest.mark.parametrize(
     "distribution", [IntDistribution(1, N), CategoricalDistribution([0, 1])], ids=["int", "choice"]
 )
-def test_rows_counted_in_another_way_are_not_answered(distribution: BaseDistribution) -> None:
+def test_rows_counted_in_another_way_are_not_answered(distribution):
     study = make_study(RandomSampler(seed=0))
     ask(study.ask())
     study2 = make_study(RandomSampler(seed=0))
@@ -526,7 +487,7 @@ def test_rows_counted_in_another_way_are_not_answered(distribution: BaseDistribu
     assert answer_trials(study, holder) == 1
 
 
-def test_curators_that_cannot_answer() -> None:
+def test_curators_that_cannot_answer():
     study = make_study()
     ask(study.ask())
     with pytest.raises(ValueError, match="no outcomes="):
@@ -537,11 +498,11 @@ def test_curators_that_cannot_answer() -> None:
     assert study.trials[0].state == TrialState.RUNNING
 
 
-def test_a_vault_that_fails_is_told_and_the_trial_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_vault_that_fails_is_told_and_the_trial_waits(monkeypatch):
     study, holder = make_study(), curator()
     ask(study.ask())
 
-    def broken(row: int) -> float:
+    def broken(row):
         raise VaultError("The vault is gone.")
 
     monkeypatch.setattr(holder, "evaluate", broken)
@@ -551,9 +512,9 @@ def test_a_vault_that_fails_is_told_and_the_trial_waits(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "journal"])
-def test_two_curators_at_once(kind: str, tmp_path: Path) -> None:
+def test_two_curators_at_once(kind, tmp_path):
     """What one has answered the other leaves; both meet at every row."""
-    storage: Any = (
+    storage = (
         optuna.storages.InMemoryStorage()
         if kind == "memory"
         else open_storage(kind, str(tmp_path))
@@ -562,12 +523,12 @@ def test_two_curators_at_once(kind: str, tmp_path: Path) -> None:
     picked = [ask(study.ask()) for _ in range(4)]
     both = threading.Barrier(2)
 
-    def slow(row: int) -> float:
+    def slow(row):
         with suppress(threading.BrokenBarrierError):
             both.wait(2)
         return smooth(row)
 
-    def work(_: int) -> int:
+    def work(_):
         mine = optuna.load_study(study_name="s", storage=storage)
         return answer_trials(mine, curator(outcomes=slow))
 

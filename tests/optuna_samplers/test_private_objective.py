@@ -1,11 +1,7 @@
 """Any sampler of Optuna, centrally private."""
 
-from __future__ import annotations
-
 import math
 import warnings
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import optuna
@@ -14,15 +10,10 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 
 from optuna_samplers import DPGIBOSampler, LDPGPUCBSampler, private_objective
-from privbo_plugins.errors import (
-    BudgetExceededError,
-    PrivacyWarning,
-    UtilityWarning,
-    VaultError,
-)
+from privbo_plugins.errors import BudgetExceededError, PrivacyWarning, UtilityWarning, VaultError
 from tests.optuna_samplers.runs import RECORDS, plane, squares, vault_facts
 
-SAMPLERS: dict[str, Any] = {
+SAMPLERS = {
     "random": lambda: optuna.samplers.RandomSampler(seed=1),
     "tpe": lambda: optuna.samplers.TPESampler(seed=1, n_startup_trials=5),
     "cma-es": lambda: optuna.samplers.CmaEsSampler(seed=1, n_startup_trials=3),
@@ -36,25 +27,22 @@ SAMPLERS: dict[str, Any] = {
 N = 12
 
 
-def private_of(objective: Any = squares, **more: Any) -> Any:
+def private_of(objective=squares, **more):
     return private_objective(objective, **({"mu": 1, "n_trials": N, "seed": 3} | more))
 
 
-def study_of(sampler: str = "random", **more: Any) -> optuna.Study:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+def study_of(sampler="random", **more):
+    with warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning):
         return optuna.create_study(sampler=SAMPLERS[sampler](), **more)
 
 
-def complete(study: optuna.Study) -> list[Any]:
+def complete(study):
     return study.get_trials(states=(TrialState.COMPLETE,))
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
-def test_every_sampler_sees_releases_only_and_the_ledger_is_exact(
-    name: str, direction: str, tmp_path: Path
-) -> None:
+def test_every_sampler_sees_releases_only_and_the_ledger_is_exact(name, direction, tmp_path):
     objective = plane if name == "partial" else squares
     private = private_of(objective, vault=f"sqlite:///{tmp_path}/v.db")
     study = study_of(name, direction=direction)
@@ -75,11 +63,11 @@ def test_every_sampler_sees_releases_only_and_the_ledger_is_exact(
     assert set(private.recommend(study)) == set(study.trials[0].params)
 
 
-def fixed(trial: Any) -> Any:
+def fixed(trial):
     return optuna.trial.FixedTrial(trial.params)
 
 
-def test_the_noise_is_what_the_plan_says() -> None:
+def test_the_noise_is_what_the_plan_says():
     """400 values at one point; the standard deviation of a sample of 400 errs by 3.5 %."""
     private = private_of(
         lambda trial: np.full(120, 0.5 + 0 * trial.suggest_float("x", 0, 1)), n_trials=400
@@ -96,7 +84,7 @@ def test_the_noise_is_what_the_plan_says() -> None:
     assert values.mean() == pytest.approx(0.5, abs=4 * plan.value_noise / 20)
 
 
-def test_another_process_goes_on_with_the_ledger(tmp_path: Path) -> None:
+def test_another_process_goes_on_with_the_ledger(tmp_path):
     storage, vault = f"sqlite:///{tmp_path}/s.db", f"sqlite:///{tmp_path}/v.db"
     study = study_of("tpe", storage=storage, study_name="s")
     study.optimize(private_of(vault=vault), n_trials=5)
@@ -114,7 +102,7 @@ def test_another_process_goes_on_with_the_ledger(tmp_path: Path) -> None:
         private_of(vault=vault, n_trials=N + 1).guarantee(again)
 
 
-def test_parallel_workers_share_one_budget() -> None:
+def test_parallel_workers_share_one_budget():
     private, study = private_of(plane), study_of("tpe")
     study.optimize(private, n_trials=4 * N, n_jobs=3)
     assert len(complete(study)) >= N
@@ -123,7 +111,7 @@ def test_parallel_workers_share_one_budget() -> None:
     assert private.guarantee(study).protected
 
 
-def test_ask_and_tell() -> None:
+def test_ask_and_tell():
     private, study = private_of(n_trials=3), study_of()
     for _ in range(3):
         trial = study.ask()
@@ -137,7 +125,7 @@ def test_ask_and_tell() -> None:
     assert private.guarantee(study).protected
 
 
-def test_without_privacy_nothing_is_claimed() -> None:
+def test_without_privacy_nothing_is_claimed():
     private, study = private_of(mu=math.inf), study_of()
     with pytest.warns(PrivacyWarning, match="mu is infinite"):
         study.optimize(private)
@@ -149,13 +137,13 @@ def test_without_privacy_nothing_is_claimed() -> None:
 @pytest.mark.parametrize(
     "sampler", [DPGIBOSampler(1), LDPGPUCBSampler(1.0, bound=1.0)], ids=lambda s: type(s).__name__
 )
-def test_samplers_that_release_themselves_are_refused(sampler: Any) -> None:
+def test_samplers_that_release_themselves_are_refused(sampler):
     study = optuna.create_study(sampler=sampler)
     with pytest.raises(ValueError, match=f"{type(sampler).__name__} releases values itself"):
         private_of()(study.ask())
 
 
-def frames_with(error: BaseException, name: str) -> list[str]:
+def frames_with(error, name):
     trace, found = error.__traceback__, []
     while trace is not None:
         if name in trace.tb_frame.f_locals and trace.tb_frame.f_globals["__name__"] != __name__:
@@ -165,7 +153,7 @@ def frames_with(error: BaseException, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("training_mu", [None, 0.1])
-def test_no_frame_of_a_refused_tell_holds_the_losses(training_mu: float | None) -> None:
+def test_no_frame_of_a_refused_tell_holds_the_losses(training_mu):
     private, study = private_of(n_trials=1, training_mu=training_mu), study_of()
     private.tell_private(study.ask({"x": FloatDistribution(0, 1)}), RECORDS)
     for _ in range(4):
@@ -175,7 +163,7 @@ def test_no_frame_of_a_refused_tell_holds_the_losses(training_mu: float | None) 
         assert frames_with(raised.value, "losses") == []
 
 
-def test_a_trial_that_is_over_is_not_told_again_nor_charged() -> None:
+def test_a_trial_that_is_over_is_not_told_again_nor_charged():
     private, study = private_of(), study_of()
     trial = study.ask({"x": FloatDistribution(0, 1)})
     study.tell(trial, state=TrialState.FAIL)

@@ -1,23 +1,19 @@
 """Several workers, and workers that come back later: one ledger, one run."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any
 
 import optuna
 import pytest
 
-from optuna_samplers import DPGIBOSampler
 from privbo_plugins.errors import VaultError
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.store.run import Run
+from tests.conftest import databases
 from tests.inside import session_of, vault_of
 from tests.optuna_samplers.runs import (
+    begun_study,
     broad,
     make_sampler,
     plane,
@@ -34,7 +30,7 @@ PLAN = {"n_starts": 3, "n_steps": 3, "batch_size": 3}
 N_VALUES, N_STEPS = 3 + 3 * 3 + 1, 3
 
 
-def check_ledger(ledger: list[tuple[str, str, float]], n_values: int = N_VALUES) -> None:
+def check_ledger(ledger, n_values=N_VALUES):
     """Each release once, all that was planned, and nothing beyond the budget."""
     assert set(Counter((kind, key) for kind, key, _ in ledger).values()) == {1}
     kinds = Counter(broad(kind) for kind, _, _ in ledger)
@@ -42,7 +38,7 @@ def check_ledger(ledger: list[tuple[str, str, float]], n_values: int = N_VALUES)
     assert sum(mu**2 for *_, mu in ledger) == pytest.approx(1.0, rel=1e-6)
 
 
-def check_slots(trials: list[tuple[Any, ...]], extras: int) -> None:
+def check_slots(trials, extras):
     """No slot of a step is handed out twice, and no more points than workers can hold."""
     slots = Counter((step, slot) for _, _, step, slot, state, _ in trials if state != "failed")
     assert set(slots.values()) == {1}
@@ -50,7 +46,7 @@ def check_slots(trials: list[tuple[Any, ...]], extras: int) -> None:
         assert 3 <= sum(1 for s, _ in slots if s == step) <= 3 + extras
 
 
-def check_study(study: optuna.Study, published: dict[str, float]) -> None:
+def check_study(study, published):
     complete = study.get_trials(states=(optuna.trial.TrialState.COMPLETE,))
     assert {str(t.number): t.value for t in complete} == published
     steps = [t for t in complete if t.user_attrs["privbo:role"].startswith("step")]
@@ -63,9 +59,9 @@ def check_study(study: optuna.Study, published: dict[str, float]) -> None:
 @pytest.mark.parametrize(
     ("kind", "known"), [("sqlite", "space found"), ("journal", "space declared")]
 )
-def test_several_processes_share_one_study(kind: str, known: str, tmp_path: Path) -> None:
+def test_several_processes_share_one_study(kind, known, tmp_path):
     vault = f"sqlite:///{tmp_path}/vault.db"
-    settings: dict[str, Any] = dict(PLAN)
+    settings = dict(PLAN)
     if known == "space declared":
         settings["search_space"] = {
             "x": optuna.distributions.FloatDistribution(0, 1),
@@ -93,14 +89,10 @@ def test_several_processes_share_one_study(kind: str, known: str, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_several_processes_share_a_postgresql_database(
-    request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    try:
-        url = request.getfixturevalue("postgres_database")
-    except pytest.FixtureLookupError:
-        pytest.skip("no PostgreSQL server for tests")
-    with second_database(url) as vault, closing_storage(url) as storage:
+def test_several_processes_share_a_postgresql_database(postgres_database, tmp_path):
+    url = postgres_database
+    beside = databases(url, f"{url.rsplit('/', 1)[1]}_vault")
+    with beside as (vault,), closing_storage(url) as storage:
         optuna.create_study(storage=storage, study_name="s")
         jobs = [
             (f"{i}", "postgresql", url, vault, str(tmp_path), dict(PLAN)) for i in range(N_WORKERS)
@@ -121,18 +113,7 @@ def test_several_processes_share_a_postgresql_database(
 
 
 @contextmanager
-def second_database(url: str) -> Iterator[str]:
-    """A database beside the given one: a vault may not lie in the study's own."""
-    psycopg = pytest.importorskip("psycopg")
-    server, name = url.replace("+psycopg", ""), f"{url.rsplit('/', 1)[1]}_vault"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"')
-        yield f"{url}_vault"
-        connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
-
-
-@contextmanager
-def closing_storage(url: str) -> Iterator[optuna.storages.RDBStorage]:
+def closing_storage(url):
     storage = optuna.storages.RDBStorage(url)
     try:
         yield storage
@@ -143,11 +124,11 @@ def closing_storage(url: str) -> Iterator[optuna.storages.RDBStorage]:
 
 @pytest.mark.parametrize("read", [(Session, "published"), (Run, "declared_public")])
 def test_a_worker_that_reads_the_guarantee_while_another_tells_finds_nothing_strange(
-    read: tuple[type, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    read, tmp_path, monkeypatch
+):
     """What the study shows was in the vault before; what the vault has just shown is older."""
 
-    def declaring(trial: Any) -> Any:
+    def declaring(trial):
         trial.set_user_attr("epochs", 3, public=True)
         return plane(trial)
 
@@ -157,7 +138,7 @@ def test_a_worker_that_reads_the_guarantee_while_another_tells_finds_nothing_str
     same_study.optimize(other.private(declaring), n_trials=1)
     reader, n_told = getattr(*read), 0
 
-    def overtaken(self: Any, *what: Any) -> Any:
+    def overtaken(self, *what):
         nonlocal n_told
         shown = reader(self, *what)
         session = session_of(sampler, study)
@@ -175,10 +156,9 @@ def test_a_worker_that_reads_the_guarantee_while_another_tells_finds_nothing_str
 
 
 @pytest.mark.parametrize("place", ["memory", "file"])
-def test_threads_share_one_sampler(place: str, tmp_path: Path) -> None:
+def test_threads_share_one_sampler(place, tmp_path):
     vault = f"sqlite:///{tmp_path}/vault.db" if place == "file" else None
-    sampler = make_sampler(vault=vault, **PLAN)
-    study = optuna.create_study(sampler=sampler)
+    sampler, study = begun_study(vault=vault, **PLAN)
     study.optimize(sampler.private(studies.slow_plane), n_jobs=N_WORKERS)
     assert sampler.finished(study)
     session = session_of(sampler, study)
@@ -197,7 +177,7 @@ def test_threads_share_one_sampler(place: str, tmp_path: Path) -> None:
 # Coming back ----------------------------------------------------------------------------------
 
 
-def _begin(folder: Path, **settings: Any) -> tuple[DPGIBOSampler, optuna.Study]:
+def _begin(folder, **settings):
     sampler = make_sampler(**({"vault": f"sqlite:///{folder}/vault.db"} | settings))
     study = optuna.create_study(
         storage=f"sqlite:///{folder}/study.db",
@@ -209,15 +189,13 @@ def _begin(folder: Path, **settings: Any) -> tuple[DPGIBOSampler, optuna.Study]:
 
 
 @pytest.mark.parametrize("ending", ["fails", "is pruned", "suggests by itself"])
-def test_the_first_trial_of_a_resumed_study_may_go_its_own_way(
-    ending: str, tmp_path: Path
-) -> None:
+def test_the_first_trial_of_a_resumed_study_may_go_its_own_way(ending, tmp_path):
     """A trial that ends before it asks the sampler, and one whose parameters were enqueued."""
     sampler, study = _begin(tmp_path)
     study.optimize(sampler.private(plane), n_trials=4)
     sampler, study = _begin(tmp_path)
 
-    def objective(trial: Any) -> Any:
+    def objective(trial):
         if ending == "fails":
             raise ValueError
         if ending == "is pruned":
@@ -242,12 +220,10 @@ def test_the_first_trial_of_a_resumed_study_may_go_its_own_way(
         ("the same sampler", "memory"),
     ],
 )
-def test_a_study_made_anew_under_an_old_name_is_refused(
-    who: str, storage: str, tmp_path: Path
-) -> None:
+def test_a_study_made_anew_under_an_old_name_is_refused(who, storage, tmp_path):
     """Its trials would be answered with the values of the old study's."""
     vault = f"sqlite:///{tmp_path}/vault.db"
-    opened: Any = (
+    opened = (
         optuna.storages.InMemoryStorage()
         if storage == "memory"
         else studies.open_storage(storage, tmp_path)
@@ -265,7 +241,7 @@ def test_a_study_made_anew_under_an_old_name_is_refused(
     assert vault_facts(tmp_path / "vault.db")["ledger"] == ledger
 
 
-def test_two_studies_of_one_name_in_two_storages_do_not_share_a_run(tmp_path: Path) -> None:
+def test_two_studies_of_one_name_in_two_storages_do_not_share_a_run(tmp_path):
     vault = f"sqlite:///{tmp_path}/vault.db"
     pairs = []
     for _ in range(2):  # both are open before either has released anything
@@ -281,7 +257,7 @@ def test_two_studies_of_one_name_in_two_storages_do_not_share_a_run(tmp_path: Pa
     assert values
 
 
-def test_two_vaults_that_begin_a_study_at_once_do_not_both_spend() -> None:
+def test_two_vaults_that_begin_a_study_at_once_do_not_both_spend():
     one, two = make_sampler(), make_sampler()
     study = optuna.create_study(sampler=one)
     first = study.ask()  # one has begun the study ...

@@ -1,12 +1,8 @@
 """``publish``: note, mark and pictures in a study, kept up to date and never in the way."""
 
-from __future__ import annotations
-
 import json
 import sys
 import warnings
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import optuna
@@ -18,32 +14,32 @@ from privbo_plugins.errors import UtilityWarning
 RECORDS = np.random.default_rng(0).normal(0.7, 0.1, size=400)
 
 
-def losses(trial: Any) -> Any:
+def losses(trial):
     return (trial.suggest_float("x", 0, 1) - RECORDS) ** 2
 
 
-def begun(n_trials: int = 6, **more: Any) -> tuple[optuna.Study, DPGIBOSampler]:
+def begun(n_trials=6, **more):
     sampler = DPGIBOSampler(mu=1.0, n_trials=20, seed=0)
     study = optuna.create_study(sampler=sampler)
     study.optimize(sampler.private(losses), n_trials=n_trials, **more)
     return study, sampler
 
 
-def attrs_of(study: optuna.Study) -> dict[str, Any]:
+def attrs_of(study):
     return dict(study._storage.get_study_system_attrs(study._study_id))
 
 
-def note_of(study: optuna.Study) -> str:
+def note_of(study):
     return str(pytest.importorskip("optuna_dashboard").get_note(study))
 
 
-def marked(study: optuna.Study) -> list[int]:
+def marked(study):
     found = attrs_of(study)
     ids = [(t.number, t._trial_id) for t in study.trials]
     return [n for n, i in ids if _publish.MARK in found.get(f"dashboard:{i}:note_str:0", "")]
 
 
-def test_the_dashboard_reads_what_is_written_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_dashboard_reads_what_is_written_without_it(monkeypatch):
     study, sampler = begun()
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "optuna_dashboard", None)
@@ -63,10 +59,10 @@ def test_the_dashboard_reads_what_is_written_without_it(monkeypatch: pytest.Monk
     assert '"error_y"' in shown["privbo-released-values"]
 
 
-def test_what_has_not_changed_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_not_changed_is_not_written(monkeypatch):
     study, sampler = begun()
     sampler.publish(study)
-    written: list[str] = []
+    written = []
     monkeypatch.setattr(
         study._storage, "set_study_system_attr", lambda _, name, value: written.append(name)
     )
@@ -75,7 +71,7 @@ def test_what_has_not_changed_is_not_written(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("edited", ["mine", "{}\n\nmine", "mine {}"])
-def test_a_note_of_the_users_own_is_never_overwritten(edited: str) -> None:
+def test_a_note_of_the_users_own_is_never_overwritten(edited):
     board = pytest.importorskip("optuna_dashboard")
     study, sampler = begun()
     sampler.publish(study)
@@ -86,7 +82,7 @@ def test_a_note_of_the_users_own_is_never_overwritten(edited: str) -> None:
     assert note_of(study) == theirs
 
 
-def test_the_note_is_written_anew_when_more_is_known_and_leaves_no_rest() -> None:
+def test_the_note_is_written_anew_when_more_is_known_and_leaves_no_rest():
     study, sampler = begun()
     sampler.publish(study)
     before = note_of(study)
@@ -97,7 +93,7 @@ def test_the_note_is_written_anew_when_more_is_known_and_leaves_no_rest() -> Non
     assert note_of(study).count("Kept up to date") == 1
 
 
-def test_the_mark_moves_with_the_recommendation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_mark_moves_with_the_recommendation(monkeypatch):
     study, sampler = begun()
     for number in (3, 1):
         params = study.trials[number].params
@@ -111,7 +107,7 @@ def test_the_mark_moves_with_the_recommendation(monkeypatch: pytest.MonkeyPatch)
     assert "No trial was run there" in note_of(study)
 
 
-def test_the_mark_leaves_a_note_of_the_users_own() -> None:
+def test_the_mark_leaves_a_note_of_the_users_own():
     board = pytest.importorskip("optuna_dashboard")
     study, sampler = begun(20)
     last = study.trials[-1]
@@ -121,7 +117,7 @@ def test_the_mark_leaves_a_note_of_the_users_own() -> None:
     assert board.get_note(trial) == "mine"
 
 
-def test_as_a_callback_it_waits_and_shows_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_a_callback_it_waits_and_shows_the_end(monkeypatch):
     """The clock stands still after a call that took a second, so that only the end is due."""
     ticks = iter([0.0, 0.0, 1.0])
     monkeypatch.setattr(_publish, "clock", lambda: next(ticks, 1.5))
@@ -129,7 +125,7 @@ def test_as_a_callback_it_waits_and_shows_the_end(monkeypatch: pytest.MonkeyPatc
     study = optuna.create_study(sampler=sampler)
     seen = []
 
-    def look(study: optuna.Study, trial: Any) -> None:
+    def look(study, trial):
         seen.append(note_of(study))
 
     study.optimize(sampler.private(losses), callbacks=[sampler.publish, look])
@@ -139,10 +135,8 @@ def test_as_a_callback_it_waits_and_shows_the_end(monkeypatch: pytest.MonkeyPatc
     assert note_of(study) == seen[-1]
 
 
-def test_a_failure_of_the_callback_is_one_warning_and_no_failed_trial(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def broken(*_: Any) -> None:
+def test_a_failure_of_the_callback_is_one_warning_and_no_failed_trial(monkeypatch):
+    def broken(*_):
         raise RuntimeError("secret 0.7123")
 
     monkeypatch.setattr("optuna_samplers._sampler.publish", broken)
@@ -157,7 +151,7 @@ def test_a_failure_of_the_callback_is_one_warning_and_no_failed_trial(
         sampler.publish(study)
 
 
-def test_threads_leave_whole_pictures() -> None:
+def test_threads_leave_whole_pictures():
     reader = pytest.importorskip("optuna_dashboard._custom_plot_data")
     sampler = DPGIBOSampler(mu=1.0, n_trials=20, seed=0)
     study = optuna.create_study(sampler=sampler)
@@ -170,17 +164,16 @@ def test_threads_leave_whole_pictures() -> None:
     assert note_of(study) == shown_last
 
 
-def test_an_unprotected_study_says_so_first() -> None:
+def test_an_unprotected_study_says_so_first():
     sampler = DPGIBOSampler(mu=1.0, n_trials=20, seed=0)
     study = optuna.create_study(sampler=sampler)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=3)
         sampler.publish(study)
     assert note_of(study).startswith("**What the values are.** They are **not** all private")
 
 
-def test_under_any_sampler_the_best_value_is_called_lucky() -> None:
+def test_under_any_sampler_the_best_value_is_called_lucky():
     private = private_objective(losses, mu=1, n_trials=12, seed=0)
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0))
     study.optimize(private, callbacks=[private.publish])
@@ -193,14 +186,10 @@ def test_under_any_sampler_the_best_value_is_called_lucky() -> None:
 LUCKY = "*luckiest* draw"
 REWARDS = {"privbo-released-rewards", "privbo-settings-that-users-were-asked"}
 
-SHOWN: dict[str, tuple[str, set[str]]] = {
+SHOWN = {
     "DP-GIBO": (
         "Each is an estimate",
-        {
-            "privbo-released-values",
-            "privbo-path-of-the-recommendation",
-            "privbo-budget-spent",
-        },
+        {"privbo-released-values", "privbo-path-of-the-recommendation", "privbo-budget-spent"},
     ),
     "LDP GP-UCB": (LUCKY, REWARDS),
     "DUETS": (LUCKY, {*REWARDS, "privbo-communication", "privbo-active-set"}),
@@ -213,16 +202,13 @@ SHOWN: dict[str, tuple[str, set[str]]] = {
 
 
 @pytest.mark.parametrize("name", SHOWN)
-def test_every_system_says_what_its_values_are_and_shows_its_pictures(
-    name: str, tmp_path: Path
-) -> None:
+def test_every_system_says_what_its_values_are_and_shows_its_pictures(name, tmp_path):
     from tests.contracts.optuna_subjects import SUBJECTS, Ground, go_on
 
     reader = pytest.importorskip("optuna_dashboard._custom_plot_data")
     subject = SUBJECTS[name](Ground(tmp_path))
     study = optuna.create_study(sampler=subject.sampler, direction=subject.direction)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         go_on(study, subject)
         subject.sampler.publish(study)
         recommended = subject.sampler.recommend(study)
@@ -239,19 +225,18 @@ def test_every_system_says_what_its_values_are_and_shows_its_pictures(
     subject.close()
 
 
-def test_names_and_values_from_outside_are_no_markup_in_a_note() -> None:
+def test_names_and_values_from_outside_are_no_markup_in_a_note():
     """A table's bars, HTML and links, in a name and in a choice; long ones are cut."""
     name, choice = "x | <img src=x>", "[here](http://x.example)" + "y" * 99
     sampler = DPGIBOSampler(mu=1.0, n_trials=20, seed=0)
     study = optuna.create_study(sampler=sampler)
 
-    def objective(trial: Any) -> Any:
+    def objective(trial):
         return (trial.suggest_float(name, 0, 1) - RECORDS) ** 2 + len(
             trial.suggest_categorical("kind", [choice])
         )
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         study.optimize(sampler.private(objective), n_trials=4)
     sampler.publish(study)
     text = note_of(study)

@@ -1,10 +1,5 @@
 """What a vault alone says of a study is what its sampler says, until the study shows more."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import optuna
 import pytest
@@ -16,23 +11,21 @@ from privbo_plugins.sessions.stored import run_named
 from privbo_plugins.store.vault import open_vault
 
 
-def losses(trial: Any) -> np.ndarray:
+def losses(trial):
     x = trial.suggest_float("x", 0, 1)
     kind = trial.suggest_categorical("kind", ["a", "b"])
     return np.linspace(0.1, 0.9, 20) * x + (kind == "b")
 
 
-def reward(trial: Any) -> float:
+def reward(trial):
     return 1 - abs(float(trial.suggest_float("x", 0, 1)) - 0.5)
 
 
-def alone(url: str) -> Any:
+def alone(url):
     return run_named(open_vault(url), None)
 
 
-def test_what_only_the_study_shows_the_vault_does_not_know_until_it_was_compared(
-    tmp_path: Path,
-) -> None:
+def test_what_only_the_study_shows_the_vault_does_not_know_until_it_was_compared(tmp_path):
     url = f"sqlite:///{tmp_path}/v.db"
     sampler = DPGIBOSampler(1.0, n_starts=2, n_steps=2, vault=url)
     study = optuna.create_study(study_name="digits", sampler=sampler)
@@ -44,7 +37,7 @@ def test_what_only_the_study_shows_the_vault_does_not_know_until_it_was_compared
     assert alone(url).guarantee == sampler.guarantee(study)
 
 
-def test_a_run_of_plain_floats_is_told_as_unprotected(tmp_path: Path) -> None:
+def test_a_run_of_plain_floats_is_told_as_unprotected(tmp_path):
     url = f"sqlite:///{tmp_path}/v.db"
     sampler = DPGIBOSampler(1.0, n_starts=2, n_steps=2, vault=url)
     study = optuna.create_study(study_name="digits", sampler=sampler)
@@ -58,7 +51,7 @@ def test_a_run_of_plain_floats_is_told_as_unprotected(tmp_path: Path) -> None:
     assert not any(repr(trial.value) in shown for trial in study.trials)
 
 
-def test_a_run_whose_first_step_is_under_way_has_a_report_as_well(tmp_path: Path) -> None:
+def test_a_run_whose_first_step_is_under_way_has_a_report_as_well(tmp_path):
     url = f"sqlite:///{tmp_path}/v.db"
     sampler = PrivateSampler(GIBOConfig.paper(1.0, n_steps=2, batch_size=3), vault=url)
     study = optuna.create_study(study_name="digits", sampler=sampler)

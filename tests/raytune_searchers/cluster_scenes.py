@@ -5,42 +5,31 @@ A driver is attached to the node that it is told, and leaves what the test compa
 Losses are sentinels, made where they are used from a key in a folder that nobody scans.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json
 import os
 import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import ray
 from ray import tune
 
-from raytune_searchers import DPFTSDESearch, DPGIBOSearch, DUETSSearch, LDPGPUCBSearch
+from raytune_searchers import DPGIBOSearch, DUETSSearch, LDPGPUCBSearch
 from raytune_searchers.hosts import actors
 from tests.inside import host_name
 from tests.raytune_searchers import federated_scenes
 from tests.raytune_searchers.ldp_scenes import reward
 from tests.raytune_searchers.runs import PLANE, make_search, tuner
-from tests.raytune_searchers.scenes import (
-    BEFORE,
-    STORED,
-    append,
-    first_time,
-    kill_driver,
-    lines,
-    turn_of,
-)
+from tests.raytune_searchers.scenes import BEFORE, STORED, kill_driver, turn_of
+from tests.worker import append, first_time, lines
 
 N = 120
 """Records of a trial."""
 
-PLAN: dict[str, Any] = {"n_starts": 1, "n_steps": 1, "memory": -1}
+PLAN = {"n_starts": 1, "n_steps": 1, "memory": -1}
 """Over a plane: a start point, a batch of three trials that run at once, a last point."""
 
 OVERLAP = 60.0
@@ -49,14 +38,14 @@ OVERLAP = 60.0
 # In a trial -------------------------------------------------------------------------------------
 
 
-def sentinels(secret: Path, trial: str) -> np.ndarray:
+def sentinels(secret, trial):
     """The private losses of a trial, shape (N,): random doubles in (0.1, 1)."""
     key = (secret / "key").read_bytes()
     seed = int.from_bytes(hashlib.sha256(key + trial.encode()).digest())
     return np.random.default_rng(seed).uniform(0.11, 0.99, N)
 
 
-def arrive(folder: Path, at_once: int) -> str:
+def arrive(folder, at_once):
     """Notes where a trial runs; those after the first wait until so many have begun."""
     context = ray.get_runtime_context()
     trial = tune.get_context().get_trial_id()
@@ -71,7 +60,7 @@ def arrive(folder: Path, at_once: int) -> str:
     return trial
 
 
-def hold(folder: Path, point: str, wanted: Any) -> None:
+def hold(folder, point, wanted):
     """At the node and the point wanted, once: tells the test, and waits for its word."""
     trial, here = tune.get_context().get_trial_id(), ray.util.get_node_ip_address()
     if wanted is None or [here, point] != list(wanted) or turn_of(folder, trial) == 0:
@@ -83,20 +72,14 @@ def hold(folder: Path, point: str, wanted: Any) -> None:
             time.sleep(0.05)
 
 
-def trained(folder: Path, secret: Path, at_once: int, wanted: Any, _config: Any) -> np.ndarray:
+def trained(folder, secret, at_once, wanted, _config):
     """Losses of a trial, which may be held before it has told them."""
     trial = arrive(folder, at_once)
     hold(folder, BEFORE, wanted)
     return sentinels(secret, trial)
 
 
-def measured(
-    private: Callable[[Any], Any],
-    folder: Path,
-    wanted: Any,
-    driver: int | None,
-    config: dict[str, Any],
-) -> None:
+def measured(private, folder, wanted, driver, config):
     """A private trial that may be held, or may kill its driver, once its losses are stored."""
     released = private(config)
     hold(folder, STORED, wanted)
@@ -106,18 +89,18 @@ def measured(
     tune.report(released)
 
 
-def rewarded(folder: Path, at_once: int, config: dict[str, Any]) -> float:
+def rewarded(folder, at_once, config):
     """One user's reward."""
     arrive(folder, at_once)
     return reward(config)
 
 
-def answered(folder: Path, at_once: int, answers: Any, config: dict[str, Any]) -> Any:
+def answered(folder, at_once, answers, config):
     arrive(folder, at_once)
     return {"r": answers(config["row"])}
 
 
-def together(folder: Path, agents: int, agent: Any, config: dict[str, Any]) -> float:
+def together(folder, agents, agent, config):
     """An agent's objective; in its first trial it waits for the others to have begun theirs."""
     append(folder / "evaluated", agent)
     end = time.monotonic() + OVERLAP
@@ -129,7 +112,7 @@ def together(folder: Path, agents: int, agent: Any, config: dict[str, Any]) -> f
 # In a driver ------------------------------------------------------------------------------------
 
 
-def attach(address: str, ip: str, host_ip: str | None = None) -> None:
+def attach(address, ip, host_ip=None):
     """Joins the cluster at a node; hosts begin there, or on another one."""
     warnings.simplefilter("ignore")
     ray.init(address=address, _node_ip_address=ip, log_to_driver=False, logging_level="ERROR")
@@ -139,14 +122,14 @@ def attach(address: str, ip: str, host_ip: str | None = None) -> None:
         actors._here = lambda: ids[host_ip]  # as after an earlier node of the host has died
 
 
-def host_node(search: Any) -> str:
+def host_node(search):
     """On which node the host of a search is."""
     actor = ray.get_actor(host_name(search), namespace="privbo")
     found = actor.__ray_call__.remote(lambda _: ray.get_runtime_context().get_node_id())
     return str(ray.get(found))
 
 
-def conclude(folder: Path, search: Any, results: Any, **more: Any) -> dict[str, Any]:
+def conclude(folder, search, results, **more):
     """What the test compares with the ledger that it reads itself."""
     ended = [r for r in results if r.error is None]
     shown = {r.metrics["trial_id"]: r.metrics.get(search.metric) for r in ended}
@@ -164,17 +147,17 @@ def conclude(folder: Path, search: Any, results: Any, **more: Any) -> dict[str, 
 
 
 def records(
-    folder: str,
-    secret: str,
-    address: str,
-    ip: str,
-    vault: str,
-    at_once: int = 3,
-    host_ip: str | None = None,
-    wanted: list[Any] | None = None,
-    dies: bool = False,
-    restored: bool = False,
-) -> None:
+    folder,
+    secret,
+    address,
+    ip,
+    vault,
+    at_once=3,
+    host_ip=None,
+    wanted=None,
+    dies=False,
+    restored=False,
+):
     """DP-GIBO on sentinel losses; begun here, or restored from what another driver left."""
     attach(address, ip, host_ip)
     place = Path(folder)
@@ -199,12 +182,12 @@ def records(
 
 
 LINE = {"x": tune.uniform(0.0, 1.0)}
-REWARDS: dict[str, Any] = {
+REWARDS = {
     "value_range": (0, 1), "mechanism": "laplace", "metric": "r", "mode": "max", "seed": 1
 }  # fmt: skip
 
 
-def rewards_search(kind: str, vault: str) -> Any:
+def rewards_search(kind, vault):
     """A search on privatised rewards with its ledger in a database."""
     settings = REWARDS | {"vault": vault, "run_name": kind}
     if kind == "duets":
@@ -212,7 +195,7 @@ def rewards_search(kind: str, vault: str) -> Any:
     return LDPGPUCBSearch(1.0, **settings)
 
 
-def rewards_here(place: Path, kind: str, vault: str, at_once: int) -> None:
+def rewards_here(place, kind, vault, at_once):
     """A search on privatised rewards."""
     search = rewards_search(kind, vault)
     private = search.private(functools.partial(rewarded, place, at_once))
@@ -224,7 +207,7 @@ def rewards_here(place: Path, kind: str, vault: str, at_once: int) -> None:
     conclude(place, search, results, host=host_node(search))
 
 
-def rows_here(place: Path, at_once: int) -> None:
+def rows_here(place, at_once):
     """PO-GP-UCB before a curator in an actor."""
     from raytune_searchers import POGPUCBSearch, answering
 
@@ -239,7 +222,7 @@ def rows_here(place: Path, at_once: int) -> None:
     answers.close()
 
 
-def make_curator() -> Any:
+def make_curator():
     """A curator whose answers are randomised."""
     from privbo_plugins.sessions.rows import Curator
 
@@ -250,20 +233,15 @@ def make_curator() -> Any:
     )  # fmt: skip
 
 
-def federation_search(vault: str, agent_vaults: str) -> DPFTSDESearch:
+def federation_search(vault, agent_vaults):
     """Three agents, two rounds, every database on a server."""
     return federated_scenes.make_search(
-        {"n_agents": 3},
-        agents=["oslo", "bergen", "bodo"],
-        search_space=LINE,
-        vault=vault,
-        agent_vaults=agent_vaults,
-        run_name="federation",
-        hosts="agent",
-    )
+        {"n_agents": 3}, agents=["oslo", "bergen", "bodo"], search_space=LINE, vault=vault,
+        agent_vaults=agent_vaults, run_name="federation", hosts="agent",
+    )  # fmt: skip
 
 
-def federation_here(place: Path, vault: str, agent_vaults: str) -> None:
+def federation_here(place, vault, agent_vaults):
     """A federation."""
     search = federation_search(vault, agent_vaults)
     objective = functools.partial(together, place, 3)
@@ -273,7 +251,7 @@ def federation_here(place: Path, vault: str, agent_vaults: str) -> None:
     conclude(place, search, results, **told)
 
 
-def everybody(folder: str, address: str, ip: str, vault: str, agent_vaults: str) -> None:
+def everybody(folder, address, ip, vault, agent_vaults):
     """All systems but DP-GIBO, one after another in one driver."""
     attach(address, ip)
     for kind in ("rewards", "duets"):

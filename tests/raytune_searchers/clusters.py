@@ -5,24 +5,16 @@ say to which node it belongs. The cluster lives in this process, which is none o
 those are processes of their own (``tests.worker.script``), which may be killed.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-SMALL: dict[str, Any] = {
-    "num_cpus": 1,
-    "object_store_memory": 80_000_000,
-    "include_dashboard": False,
-}
+SMALL = {"num_cpus": 1, "object_store_memory": 80_000_000, "include_dashboard": False}
 """A node as small as it gets."""
 
 HEALTH = {
@@ -41,25 +33,25 @@ class Nodes:
         folder: Where Ray keeps its files.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         from ray.cluster_utils import Cluster
 
         self.folder = folder
         self._cluster = Cluster(shutdown_at_exit=False)
-        self._nodes: dict[int, Any] = {}
+        self._nodes = {}
         self._most = 0
 
     @property
-    def address(self) -> str:
+    def address(self):
         """Of the control store."""
         return str(self._cluster.gcs_address)
 
     @property
-    def ids(self) -> dict[int, str]:
+    def ids(self):
         """Ray's names of the nodes."""
         return {number: str(node.node_id) for number, node in self._nodes.items()}
 
-    def add(self, number: int) -> None:
+    def add(self, number):
         """Starts a node; the first one holds the control store."""
         self._most = max(self._most, number + 1)
         own = {"node_ip_address": ip(number), "temp_dir": str(self.folder), **SMALL}
@@ -67,20 +59,20 @@ class Nodes:
             own |= {"_system_config": HEALTH}
         self._nodes[number] = self._cluster.add_node(**own)
 
-    def revive(self) -> None:
+    def revive(self):
         """Starts the nodes that were killed, and waits until Ray knows that they were."""
         for number in range(self._most):
             if number not in self._nodes:
                 self.add(number)
         self._cluster.wait_for_nodes(timeout=120)
 
-    def processes(self, number: int) -> list[str]:
+    def processes(self, number):
         """What the processes of a node call themselves."""
         raylet = self._nodes[number].all_processes["raylet"][0].process.pid
         found = [Path(f"/proc/{pid}/cmdline") for pid in descendants(raylet)]
         return [path.read_bytes().decode() for path in found if path.exists()]
 
-    def kill(self, number: int) -> None:
+    def kill(self, number):
         """As a machine that loses its power: everything on it at once."""
         node = self._nodes.pop(number)
         raylet = node.all_processes["raylet"][0].process.pid
@@ -89,20 +81,20 @@ class Nodes:
                 os.kill(pid, signal.SIGKILL)
         self._cluster.remove_node(node, allow_graceful=False)
 
-    def shutdown(self) -> None:
+    def shutdown(self):
         """Ends all nodes and what they have begun."""
         for number in sorted(self._nodes, reverse=True):
             self.kill(number)
 
 
-def ip(number: int) -> str:
+def ip(number):
     """A node's address."""
     return f"127.0.0.{10 + number}"
 
 
-def descendants(pid: int) -> list[int]:
+def descendants(pid):
     """Processes that a process has begun, and those that they have."""
-    parents: dict[int, list[int]] = {}
+    parents = {}
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
@@ -115,7 +107,7 @@ def descendants(pid: int) -> list[int]:
 
 
 @contextmanager
-def a_cluster(numbers: int) -> Iterator[Nodes]:
+def a_cluster(numbers):
     """So many nodes, and nothing of them afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="ry", dir="/tmp"))  # short: sockets lie in it
     with pytest.MonkeyPatch.context() as patch:

@@ -1,14 +1,10 @@
 """One Ray for the whole session, as small and quiet as it gets."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +13,7 @@ from tests.inside import end_forgotten_hosts
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "0"
 
-INIT: dict[str, Any] = {
+INIT = {
     "num_cpus": 2,
     "num_gpus": 1,  # a number in Ray's books; no machine of ours has one
     "include_dashboard": False,
@@ -28,7 +24,7 @@ INIT: dict[str, Any] = {
 """Settings of every Ray that tests start, also in subprocesses."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """Ray's own warnings are no errors of ours."""
     here = str(Path(__file__).parent)
     for item in items:
@@ -38,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def ray_folder() -> Iterator[Path]:
+def ray_folder():
     """Where the session's Ray keeps its files; short, because sockets lie in it."""
     folder = Path(tempfile.mkdtemp(prefix="ry", dir="/tmp"))
     yield folder
@@ -46,7 +42,7 @@ def ray_folder() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def the_ray(ray_folder: Path) -> Iterator[Any]:
+def the_ray(ray_folder):
     """A running Ray."""
     ray = pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
     ray.init(_temp_dir=str(ray_folder), **INIT)
@@ -55,7 +51,7 @@ def the_ray(ray_folder: Path) -> Iterator[Any]:
 
 
 @pytest.fixture(autouse=True)
-def no_vault_outlives_its_test(request: pytest.FixtureRequest) -> Iterator[None]:
+def no_vault_outlives_its_test(request):
     """A process keeps vaults in memory to its end, and this one runs hundreds of tests."""
     yield
     if "the_ray" in request.fixturenames:
@@ -63,7 +59,7 @@ def no_vault_outlives_its_test(request: pytest.FixtureRequest) -> Iterator[None]
 
 
 @pytest.fixture(autouse=True)
-def no_ray_unless_asked_for(request: pytest.FixtureRequest) -> Iterator[None]:
+def no_ray_unless_asked_for(request):
     """A test that asks for no Ray sees none, whatever ran in its process before."""
     if {"the_ray", "local_hosts"} & set(request.fixturenames):
         yield

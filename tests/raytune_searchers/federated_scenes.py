@@ -3,28 +3,19 @@
 :func:`drive` is for a process of its own: an experiment that its objective ends.
 """
 
-from __future__ import annotations
-
 import os
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import ray
 from ray import tune
 
 from raytune_searchers import DPFTSDESearch, FederationConfig
 from tests.raytune_searchers.runs import tuner
-from tests.raytune_searchers.scenes import append, first_time, kill_driver, lines
+from tests.raytune_searchers.scenes import kill_driver
+from tests.worker import append, first_time, lines
 
-CONFIG: dict[str, Any] = {
-    "n_agents": 4,
-    "epsilon": 4.0,
-    "n_rounds": 2,
-    "n_startup": 1,
-    "n_features": 20,
-}
+CONFIG = {"n_agents": 4, "epsilon": 4.0, "n_rounds": 2, "n_startup": 1, "n_features": 20}
 
 TRIALS = 3
 """Of each agent: one before its first round, and one a round."""
@@ -32,18 +23,18 @@ TRIALS = 3
 SPACE = {"x": tune.uniform(0.0, 1.0), "n": {"k": tune.choice(["a", "b"])}, "c": 5}
 
 
-def make_search(config: dict[str, Any] | None = None, **settings: Any) -> DPFTSDESearch:
+def make_search(config=None, **settings):
     """Four agents, two rounds."""
     own = {"search_space": SPACE, "n_trials": TRIALS, "seed": 1, "deadline": 30.0}
     return DPFTSDESearch(FederationConfig(**(CONFIG | (config or {}))), **(own | settings))
 
 
-def start(search: Any, trainable: Any, folder: Path, **settings: Any) -> Any:
+def start(search, trainable, folder, **settings):
     """A Tuner without a param_space."""
     return tuner(search, trainable, folder, param_space={}, **settings)
 
 
-def noted(folder: Path, strike: Callable[[Any, int], Any] | None = None) -> Any:
+def noted(folder, strike=None):
     """An objective that notes each evaluation, after which something may happen.
 
     Args:
@@ -51,7 +42,7 @@ def noted(folder: Path, strike: Callable[[Any, int], Any] | None = None) -> Any:
         strike: Called with the agent and how often it has been evaluated before.
     """
 
-    def objective(agent: Any, config: dict[str, Any]) -> float:
+    def objective(agent, config):
         before = evaluations(folder).count(agent)
         append(folder / "evaluated", agent)
         if strike is not None:
@@ -61,7 +52,7 @@ def noted(folder: Path, strike: Callable[[Any, int], Any] | None = None) -> Any:
     return objective
 
 
-def evaluations(folder: Path) -> list[Any]:
+def evaluations(folder):
     """Agents in the order in which they were evaluated."""
     return lines(folder / "evaluated")
 
@@ -69,9 +60,7 @@ def evaluations(folder: Path) -> list[Any]:
 # Killed -----------------------------------------------------------------------------------------
 
 
-def drive(
-    folder: str, ray_folder: str, config: dict[str, Any], search: dict[str, Any], after: int
-) -> None:
+def drive(folder, ray_folder, config, search, after):
     """Runs the experiment ``folder``/run until so many evaluations, the last of which ends it."""
     from tests.raytune_searchers.conftest import INIT  # workers need no pytest
 
@@ -79,7 +68,7 @@ def drive(
     ray.init(_temp_dir=ray_folder, **INIT)
     driver, place = os.getpid(), Path(folder)
 
-    def strike(agent: Any, before: int) -> None:
+    def strike(agent, before):
         if len(evaluations(place)) >= after and first_time(place / "struck"):
             kill_driver(driver, place / "run")
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import gc
 import uuid
 import weakref
-from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -35,7 +34,7 @@ from raytune_searchers._search import FINISHED, merged
 from raytune_searchers.hosts import actors, base
 
 
-def sent(value: Any) -> Any:
+def sent(value):
     """What arrives of it in another process."""
     return cloudpickle.loads(cloudpickle.dumps(value))
 
@@ -52,19 +51,19 @@ class Process:
         retries: Whether what it was doing is then done again.
     """
 
-    def __init__(self, begin: Callable[[], HostActor], restarts: bool, retries: bool) -> None:
+    def __init__(self, begin, restarts, retries):
         self._begin, self._restarts, self._retries = begin, restarts, retries
-        self.host: HostActor | None = begin()
+        self.host = begin()
 
-    def end(self) -> None:
+    def end(self):
         """For good."""
         self.host = None
 
-    def crash(self) -> None:
+    def crash(self):
         """As a kill of the process: what it held in memory is gone."""
         self.host = self._begin() if self._restarts and self.host is not None else None
 
-    def call(self, args: bytes) -> Any:
+    def call(self, args):
         """What the host replies.
 
         Raises:
@@ -84,7 +83,7 @@ class Process:
 class Handle:
     """A way to an actor; the one of whoever began it ends it when it is dropped."""
 
-    def __init__(self, process: Process, *, owns: bool = False) -> None:
+    def __init__(self, process, *, owns=False):
         self.process = process
         self.call = SimpleNamespace(remote=lambda *args: Reply(process, args))
         if owns:
@@ -94,14 +93,14 @@ class Handle:
 class Reply:
     """What a call has brought about, for ``ray.get``."""
 
-    def __init__(self, process: Process, args: tuple[Any, ...]) -> None:
+    def __init__(self, process, args):
         self._reply, self._error = None, None
         try:
             self._reply = process.call(cloudpickle.dumps(args))
         except RayActorError as error:
             self._error = error
 
-    def get(self) -> Any:
+    def get(self):
         if self._error is not None:
             raise self._error
         return self._reply
@@ -110,45 +109,43 @@ class Reply:
 class LocalRay:
     """Ray's named actors, in this process."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.running, self.job = True, uuid.uuid4().hex
-        self._processes: dict[str, Process] = {}
-        self.arguments: dict[str, tuple[Any, ...]] = {}
+        self._processes = {}
+        self.arguments = {}
         """What each actor was begun with."""
-        self._memory: dict[bytes, bytes] = {}
+        self._memory = {}
 
     # What Ray offers ------------------------------------------------------------------------
 
-    def forget(self) -> None:
+    def forget(self):
         """What a cluster remembers is gone when it ends."""
         self._memory.clear()
 
-    def is_initialized(self) -> bool:
+    def is_initialized(self):
         return self.running
 
-    def get_runtime_context(self) -> Any:
+    def get_runtime_context(self):
         worker = SimpleNamespace(mode=ray.SCRIPT_MODE)
         node, job = (lambda: "0" * 56), (lambda: self.job)
         return SimpleNamespace(worker=worker, get_node_id=node, get_job_id=job)
 
-    def get_actor(self, name: str, namespace: str | None = None) -> Handle:
+    def get_actor(self, name, namespace=None):
         process = self._processes.get(name)
         if process is None or process.host is None:
             raise ValueError(f"no actor {name}")
         return Handle(process)
 
-    def kill(self, actor: Handle) -> None:
+    def kill(self, actor):
         actor.process.end()
 
-    def remote(self, kind: type[HostActor]) -> Any:
-        def options(**wanted: Any) -> Any:
+    def remote(self, kind):
+        def options(**wanted):
             return SimpleNamespace(remote=lambda *args: self._begun(kind, wanted, args))
 
         return SimpleNamespace(options=options)
 
-    def _begun(
-        self, kind: type[HostActor], options: dict[str, Any], args: tuple[Any, ...]
-    ) -> Handle:
+    def _begun(self, kind, options, args):
         self.arguments[options["name"]] = args
         name, found = options["name"], self._processes.get(options["name"])
         if found is not None and found.host is not None:
@@ -164,14 +161,14 @@ class LocalRay:
         self._processes[name] = process
         return Handle(process, owns=True)
 
-    def get(self, reply: Reply) -> Any:
+    def get(self, reply):
         return reply.get()
 
-    def _remembers(self) -> Any:
+    def _remembers(self):
         """The cluster's own memory, which outlives its actors."""
         held = self._memory
 
-        def listed(prefix: bytes, **_: Any) -> list[bytes]:
+        def listed(prefix, **_):
             return [key for key in held if key.startswith(prefix)]
 
         return SimpleNamespace(
@@ -183,17 +180,17 @@ class LocalRay:
             _internal_kv_list=listed,
         )
 
-    def wait(self, replies: list[Reply], **_: Any) -> tuple[list[Reply], list[Reply]]:
+    def wait(self, replies, **_):
         return replies, []
 
     # What a test does to them ---------------------------------------------------------------
 
     @property
-    def alive(self) -> list[str]:
+    def alive(self):
         """Names of the actors that are there."""
         return sorted(name for name, process in self._processes.items() if process.host)
 
-    def end_driver(self) -> None:
+    def end_driver(self):
         """What a killed driver leaves: no actor of its own, and nothing that this process knew."""
         for process in self._processes.values():
             process.end()
@@ -203,7 +200,7 @@ class LocalRay:
         _channel._KNOWN.clear()
         _channel._SEEN.clear()
 
-    def end_ray(self) -> None:
+    def end_ray(self):
         """``ray.shutdown`` and another ``ray.init``, in this process."""
         for process in self._processes.values():
             process.end()
@@ -211,7 +208,7 @@ class LocalRay:
         self.job = uuid.uuid4().hex
 
     @contextmanager
-    def installed(self) -> Iterator[LocalRay]:
+    def installed(self):
         """In the place of the real one, for hosts; everything else goes on to the real one."""
         real = {name: getattr(ray, name) for name in ("remote", "get", "wait", "kill")}
         with pytest.MonkeyPatch.context() as patch:
@@ -227,20 +224,20 @@ class LocalRay:
             process.end()
 
 
-def crash(name: str) -> None:
+def crash(name):
     """Kills a host's process, from wherever this process is."""
     ray.get_actor(name, namespace=_channel.NAMESPACE).process.crash()
 
 
-def lose(name: str) -> None:
+def lose(name):
     """Ends a host's actor for good."""
     ray.kill(ray.get_actor(name, namespace=_channel.NAMESPACE))
 
 
-def _either(local: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+def _either(local, original):
     """Our own for hosts, their handles and their replies; Tune uses Ray's decorators too."""
 
-    def chosen(*args: Any, **kwargs: Any) -> Any:
+    def chosen(*args, **kwargs):
         first = args[0] if args else None
         first = first[0] if isinstance(first, list) and first else first
         ours = isinstance(first, Handle | Reply) or first is HostActor
@@ -258,20 +255,20 @@ class Session:
     world_rank = None
     loaded_checkpoint = None
 
-    def __init__(self, trial: str, heard: Callable[[Mapping[str, Any]], None]) -> None:
+    def __init__(self, trial, heard):
         self.trial_id = self.trial_name = trial
         self._heard = heard
 
-    def report(self, metrics: Mapping[str, Any], checkpoint: Any = None) -> None:
+    def report(self, metrics, checkpoint=None):
         self._heard(dict(metrics))
 
-    def _get_or_create_inter_actor_queue(self) -> Any:
+    def _get_or_create_inter_actor_queue(self):
         """What workers of Ray Train put in there is reported."""
         return SimpleNamespace(put=self.report)
 
 
 @contextmanager
-def in_session(trial: str, heard: Callable[[Mapping[str, Any]], None]) -> Iterator[None]:
+def in_session(trial, heard):
     """Where a trainable finds the session of its trial."""
     with mock.patch.object(ray_session, "_session", Session(trial, heard)):
         yield
@@ -296,7 +293,7 @@ class Trial:
     error: Exception | None = None
 
     @property
-    def metrics_dataframe(self) -> pd.DataFrame:
+    def metrics_dataframe(self):
         """As Tune reads it from result.json."""
         return pd.json_normalize(self.rows, sep="/")
 
@@ -305,24 +302,22 @@ class Grid(list[Trial]):
     """What a fit returns; like Tune's own it knows what the driver has given to each trial."""
 
     @property
-    def _experiment_analysis(self) -> Any:
+    def _experiment_analysis(self):
         return SimpleNamespace(trials=list(self))
 
 
-def run_trial(search: Any, trainable: Callable[..., Any], trial: str) -> Trial | None:
+def run_trial(search, trainable, trial):
     """One trial, from its suggestion to its completion; None if nothing was suggested."""
     suggestion = search.suggest(trial)
     return evaluate(search, trainable, trial, suggestion) if isinstance(suggestion, dict) else None
 
 
-def evaluate(
-    search: Any, trainable: Callable[..., Any], trial: str, suggestion: Mapping[str, Any]
-) -> Trial:
+def evaluate(search, trainable, trial, suggestion):
     """The rest of a trial to which a search has suggested something."""
     made = Trial(trial, merged(_of_the_tuner(search), suggestion))
     inside = sent(made.config)  # the function may write into it, and Tune repeats it in every row
 
-    def heard(metrics: Mapping[str, Any]) -> None:
+    def heard(metrics):
         steps = len(made.rows) + 1
         own = {"trial_id": trial, "training_iteration": steps, "config": sent(inside)}
         made.metrics = {**metrics, **own}
@@ -342,16 +337,14 @@ def evaluate(
     return made
 
 
-def _of_the_tuner(search: Any) -> Mapping[str, Any]:
+def _of_the_tuner(search):
     """The Tuner's param_space, which fills in constants; a federation has none."""
     inner = getattr(search, "searcher", search)  # of a limiter
     federated = isinstance(inner, DPFTSDESearch)
     return {} if federated else getattr(inner, "_param_space", {})
 
 
-def evaluation(
-    search: Any, trainable: Callable[..., Any], n: int = 200, *, at_once: int = 1, name: str = "t"
-) -> Grid:
+def evaluation(search, trainable, n=200, *, at_once=1, name="t"):
     """Trials until the search has finished or so many have run, some of them out together."""
     done = Grid()
     for start in range(0, n, at_once):

@@ -3,13 +3,9 @@
 :func:`drive` is for a process of its own: one experiment in a Ray of its own, until it is killed.
 """
 
-from __future__ import annotations
-
 import os
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import ray
 from ray import tune
@@ -17,22 +13,14 @@ from ray import tune
 from privbo_plugins.privacy.noise import SecureNoise
 from raytune_searchers import LDPGPUCBSearch
 from tests.raytune_searchers.runs import tuner
-from tests.raytune_searchers.scenes import (
-    DRIVER,
-    REPORTED,
-    STORED,
-    Faults,
-    act,
-    append,
-    first_time,
-    turn_of,
-)
+from tests.raytune_searchers.scenes import DRIVER, REPORTED, STORED, act, turn_of
+from tests.worker import append, first_time
 
 CHARGED, PLAYED = "charged", "played"
 """Where else a trial may die: while its noise is drawn, and before its user is charged."""
 
 
-def strike(folder: Path, faults: Faults, point: str, actor: str, driver: int) -> None:
+def strike(folder, faults, point, actor, driver):
     """Does once what shall happen at this point of this trial."""
     turn = turn_of(folder, tune.get_context().get_trial_id())
     what = faults.get((turn, point))
@@ -43,30 +31,28 @@ def strike(folder: Path, faults: Faults, point: str, actor: str, driver: int) ->
 class DeadlyNoise(SecureNoise):
     """Secure noise that notes every draw; a trial may die while it draws, charged already."""
 
-    def __init__(self, folder: Path, faults: Faults) -> None:
+    def __init__(self, folder, faults):
         super().__init__()
         self.folder, self.faults = folder, faults
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self):
         return {"folder": self.folder, "faults": self.faults}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state):
         self.__dict__.update(state)
 
-    def add_laplace(self, value: float, scale: float) -> float:
+    def add_laplace(self, value, scale):
         strike(self.folder, self.faults, CHARGED, "", 0)
         noisy = super().add_laplace(value, scale)
         append(self.folder / "draws", noisy)
         return noisy
 
 
-def reward(config: dict[str, Any]) -> float:
+def reward(config):
     return 1.0 - abs(float(config["x"]) - 0.75)
 
 
-def faulty(
-    wrap: Callable[[Any], Any], folder: Path, faults: Faults, actor: str = ""
-) -> Callable[[Any], None]:
+def faulty(wrap, folder, faults, actor=""):
     """A trainable with a private reward that notes each evaluation and fails where it shall.
 
     Args:
@@ -77,14 +63,14 @@ def faulty(
     """
     driver = os.getpid()
 
-    def evaluated(config: dict[str, Any]) -> float:
+    def evaluated(config):
         append(folder / "played", turn_of(folder, tune.get_context().get_trial_id()))
         strike(folder, faults, PLAYED, actor, driver)
         return reward(config)
 
     private = wrap(evaluated)
 
-    def trainable(config: dict[str, Any]) -> None:
+    def trainable(config):
         released = private(config)
         strike(folder, faults, STORED, actor, driver)
         tune.report(released)
@@ -93,7 +79,7 @@ def faulty(
     return trainable
 
 
-def search_of(folder: Path) -> LDPGPUCBSearch:
+def search_of(folder):
     """A search with its ledger in a file."""
     vault = f"sqlite:///{folder}/vault.db"
     return LDPGPUCBSearch(
@@ -101,7 +87,7 @@ def search_of(folder: Path) -> LDPGPUCBSearch:
     )
 
 
-def drive(folder: str, ray_folder: str) -> None:
+def drive(folder, ray_folder):
     """Runs the experiment ``folder``/run, which kills this process in its last trial."""
     from tests.raytune_searchers.conftest import INIT  # trials need no pytest
 

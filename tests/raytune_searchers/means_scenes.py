@@ -1,15 +1,10 @@
 """Experiments of ``private_trainable``: in this process, and by a driver that is killed."""
 
-from __future__ import annotations
-
 import os
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
-import numpy as np
 import ray
 from ray import tune
 from ray.tune.search.optuna import OptunaSearch
@@ -17,13 +12,14 @@ from ray.tune.search.optuna import OptunaSearch
 from raytune_searchers import private_trainable
 from tests.raytune_searchers.hosts import in_session, sent
 from tests.raytune_searchers.runs import LINE, squares, tuner
-from tests.raytune_searchers.scenes import CountedNoise, append, first_time, kill_driver, turn_of
+from tests.raytune_searchers.scenes import CountedNoise, kill_driver, turn_of
+from tests.worker import append, first_time
 
 N = 6
 """Releases of a whole run."""
 
 
-def counted(folder: Path, before: Callable[[int], None] | None = None) -> Any:
+def counted(folder, before=None):
     """A trainable that notes each training.
 
     Args:
@@ -31,7 +27,7 @@ def counted(folder: Path, before: Callable[[int], None] | None = None) -> Any:
         before: Called with the trial's number before its losses are known to anybody.
     """
 
-    def measured(config: dict[str, Any]) -> np.ndarray:
+    def measured(config):
         turn = turn_of(folder, tune.get_context().get_trial_id())
         append(folder / "trained", turn)
         if before is not None:
@@ -41,7 +37,7 @@ def counted(folder: Path, before: Callable[[int], None] | None = None) -> Any:
     return measured
 
 
-def wrapped(folder: Path, trainable: Any, **own: Any) -> Any:
+def wrapped(folder, trainable, **own):
     """Made private, with draws that are counted."""
     settings = {"param_space": LINE, "mu": 1.0, "n_trials": N, "noise": CountedNoise(folder)}
     return private_trainable(trainable, **(settings | own))
@@ -55,19 +51,19 @@ class Experiment:
         kept: Trials of the experiment that is restored.
     """
 
-    def __init__(self, callback: Any, kept: tuple[Any, ...] = ()) -> None:
+    def __init__(self, callback, kept=()):
         self.callback, self.trials = callback, list(kept)
         callback.setup(stop=None, num_samples=N, total_num_samples=N)
         self.step()
 
-    def _tell(self, hook: str, trial: Any, **more: Any) -> None:
+    def _tell(self, hook, trial, **more):
         getattr(self.callback, hook)(iteration=0, trials=self.trials, trial=trial, **more)
 
-    def step(self) -> None:
+    def step(self):
         """As Tune does before it looks for anything to do."""
         self.callback.on_step_begin(iteration=0, trials=self.trials)
 
-    def begin(self, name: str, **config: Any) -> Any:
+    def begin(self, name, **config):
         """A trial whose function has not begun."""
         config = config or {"x": 0.5}
         trial = SimpleNamespace(
@@ -77,7 +73,7 @@ class Experiment:
         self._tell("on_trial_start", trial)
         return trial
 
-    def shows(self, trial: Any, **row: Any) -> None:
+    def shows(self, trial, **row):
         """What a trial reports."""
         own = {"trial_id": trial.trial_id, "training_iteration": len(trial.rows) + 1}
         shown = sent(getattr(trial, "inside", trial.config))  # a function may write into its own
@@ -86,12 +82,12 @@ class Experiment:
         trial.last_result = trial.metrics = result
         trial.rows.append(result)
 
-    def run(self, private: Any, name: str, **config: Any) -> Any:
+    def run(self, private, name, **config):
         """A whole trial."""
         trial = self.begin(name, **config)
         return self.carry_out(private, trial)
 
-    def carry_out(self, private: Any, trial: Any) -> Any:
+    def carry_out(self, private, trial):
         """What is left of a trial that has begun."""
         trial.inside = sent(trial.config)
         with in_session(trial.trial_id, lambda row: self.shows(trial, **row)):
@@ -105,12 +101,12 @@ class Experiment:
         self.step()
         return trial
 
-    def end(self) -> None:
+    def end(self):
         """Of the experiment."""
         self.callback.on_experiment_end(trials=self.trials)
 
 
-def drive(folder: str, ray_folder: str, own: dict[str, Any]) -> None:
+def drive(folder, ray_folder, own):
     """Runs the experiment ``folder``/run until its third trial kills the driver."""
     from tests.raytune_searchers.conftest import INIT  # trials need no pytest
 
@@ -118,18 +114,12 @@ def drive(folder: str, ray_folder: str, own: dict[str, Any]) -> None:
     ray.init(_temp_dir=ray_folder, **INIT)
     driver, place = os.getpid(), Path(folder)
 
-    def strike(turn: int) -> None:
+    def strike(turn):
         if turn == 2 and first_time(place / "struck"):
             kill_driver(driver, place / "run")
 
     private = wrapped(place, counted(place, strike), **own)
     tuner(
-        OptunaSearch(seed=1),
-        private,
-        place,
-        callbacks=[private.callback],
-        metric="loss",
-        mode="min",
-        num_samples=N,
-        max_concurrent_trials=1,
-    ).fit()
+        OptunaSearch(seed=1), private, place, callbacks=[private.callback], metric="loss",
+        mode="min", num_samples=N, max_concurrent_trials=1,
+    ).fit()  # fmt: skip

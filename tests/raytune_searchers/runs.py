@@ -1,11 +1,5 @@
 """Small private experiments that several test modules run."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 from ray import tune
 
@@ -15,19 +9,11 @@ from tests.inside import call_host, channel_of, tell
 RECORDS = np.random.default_rng(11).uniform(0.4, 0.9, size=120)
 """The private validation records of most tests."""
 
-SETTINGS: dict[str, Any] = {
-    "metric": "loss",
-    "mode": "min",
-    "n_starts": 2,
-    "n_steps": 2,
-    "seed": 3,
-    "value_share": 0.2,
-    "lengthscale": 0.25,
-    "noise_ratio": 0.01,
-    "step_rule": "adagrad-norm",
-    "step_size": 0.15,
-    "memory": 0,
-}
+SETTINGS = {
+    "metric": "loss", "mode": "min", "n_starts": 2, "n_steps": 2, "seed": 3,
+    "value_share": 0.2, "lengthscale": 0.25, "noise_ratio": 0.01, "step_rule": "adagrad-norm",
+    "step_size": 0.15, "memory": 0,
+}  # fmt: skip
 """Everything that a default could change."""
 
 LINE = {"x": tune.uniform(0.0, 1.0)}
@@ -37,53 +23,34 @@ PLANE = {"x": tune.uniform(0.0, 1.0), "n": {"y": tune.uniform(-2.0, 2.0)}, "c": 
 """Two parameters and a constant: a plan of 9 trials."""
 
 
-def make_search(mu: float = 1.0, **settings: Any) -> DPGIBOSearch:
+def make_search(mu=1.0, **settings):
     """A short plan: two start points, two steps."""
     return DPGIBOSearch(mu, **(SETTINGS | settings))
 
 
-def squares(config: dict[str, Any]) -> np.ndarray:
+def squares(config):
     """One parameter; a loss a record."""
     records = np.random.default_rng(11).uniform(0.4, 0.9, size=120)
     return np.asarray((config["x"] - records) ** 2)
 
 
-def fit(
-    search: Any,
-    trainable: Any,
-    folder: Path,
-    *,
-    param_space: dict[str, Any] | None = None,
-    name: str = "run",
-    failure: Any = None,
-    callbacks: Sequence[Any] = (),
-    **tune_settings: Any,
-) -> Any:
-    """Runs an experiment quietly and returns its ResultGrid."""
-    return tuner(
-        search,
-        trainable,
-        folder,
-        param_space=param_space,
-        name=name,
-        failure=failure,
-        callbacks=callbacks,
-        **tune_settings,
-    ).fit()
+def fit(*experiment, **settings):
+    """Runs an experiment quietly and returns its ResultGrid; arguments as :func:`tuner`'s."""
+    return tuner(*experiment, **settings).fit()
 
 
 def tuner(
-    search: Any,
-    trainable: Any,
-    folder: Path,
+    search,
+    trainable,
+    folder,
     *,
-    param_space: dict[str, Any] | None = None,
-    name: str = "run",
-    failure: Any = None,
-    callbacks: Sequence[Any] = (),
-    **tune_settings: Any,
-) -> Any:
-    """The Tuner of :func:`fit`."""
+    param_space=None,
+    name="run",
+    failure=None,
+    callbacks=(),
+    **tune_settings,
+):
+    """The Tuner of a quiet experiment."""
     settings = {"search_alg": search, "num_samples": -1, "reuse_actors": True} | tune_settings
     return tune.Tuner(
         trainable,
@@ -99,16 +66,15 @@ def tuner(
     )
 
 
-def begun(search: DPGIBOSearch) -> DPGIBOSearch:
+def begun(search):
     """As Tune begins a fit."""
     assert search.set_search_properties(None, None, dict(LINE), num_samples=-1)
     return search
 
 
-def told(search: DPGIBOSearch, trial: str) -> float:
+def told(search, trial):
     """One whole trial, through the channels that the driver and the worker use."""
     config = search.suggest(trial)
-    assert isinstance(config, dict)
     channel = channel_of(search)
     channel.call("enter", trial, "attempt")
     value = tell(channel, trial, np.array([config["x"]]), squares(config))
@@ -116,18 +82,18 @@ def told(search: DPGIBOSearch, trial: str) -> float:
     return value
 
 
-def protected(search: DPGIBOSearch) -> bool:
+def protected(search):
     """What the search says at the moment."""
     return search.guarantee().protected
 
 
-def ledger(search: Any) -> tuple[list[Any], list[Any], list[str]]:
+def ledger(search):
     """Charges, releases and trials whose raw losses are still held."""
     charges, releases, held = call_host(search, "ledger")
     return charges, releases, held
 
 
-def assert_sound(search: Any, mu: float = 1.0) -> None:
+def assert_sound(search, mu=1.0):
     """One charge a release, none twice, and never more than the budget."""
     charges, releases, _ = ledger(search)
     validation = [c for c in charges if c.population == "validation"]
@@ -137,7 +103,7 @@ def assert_sound(search: Any, mu: float = 1.0) -> None:
     assert sum(c.mu**2 for c in validation) <= mu**2 * (1 + 1e-9)
 
 
-def absent(imported: list[str], unwanted: list[str]) -> bool:
+def absent(imported, unwanted):
     """Whether a process has imported none of these, nor a part of one."""
     found = [
         name for name in imported for one in unwanted if name == one or name.startswith(f"{one}.")

@@ -4,8 +4,6 @@
 own; the test that began it goes on from what it leaves behind.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pickletools
@@ -14,60 +12,28 @@ import signal
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import ray
 from ray import tune
 
 from privbo_plugins.privacy.noise import SecureNoise
-from raytune_searchers import DPGIBOSearch
 from tests.inside import host_name
 from tests.raytune_searchers.runs import LINE, make_search, squares, tuner
-from tests.worker import script
+from tests.worker import append, first_time, script
 
 TRIAL, DRIVER, RAISE, NEVER, LOSE_VAULT, KILL_VAULT = (
-    "trial",
-    "driver",
-    "raise",
-    "raise until healed",
-    "end the vault's actor",
+    "trial", "driver", "raise", "raise until healed", "end the vault's actor",
     "kill the vault's process",
-)
+)  # fmt: skip
 """What happens: the trial's process or the driver is killed, the trainable raises, and so on."""
 
 BEFORE, STORED, REPORTED = "before", "stored", "reported"
 """Where: before the vault knows of the losses, once it does, once Tune has the value."""
 
-Faults = Mapping[tuple[int, str], str]
-"""What happens at (number of the trial in the order in which they began, where)."""
 
-
-def append(path: Path, line: Any) -> None:
-    """One line, synced before anything else happens."""
-    with path.open("a") as file:
-        file.write(json.dumps(line) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def lines(path: Path) -> list[Any]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def first_time(path: Path) -> bool:
-    """Whether nobody has said this before, in any process."""
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return False
-    return True
-
-
-def turn_of(folder: Path, trial: str) -> int:
+def turn_of(folder, trial):
     """The trial's number in the order in which trials began; its retries keep it."""
     known = folder / f"turn-of-{trial}"
     if not known.exists():
@@ -79,23 +45,23 @@ def turn_of(folder: Path, trial: str) -> int:
 class CountedNoise(SecureNoise):
     """Writes down every draw before it is handed on."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         super().__init__()
         self.file = folder / "draws"
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self):
         return {"file": self.file}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state):
         self.file = state["file"]
 
-    def add_gaussian(self, value: np.ndarray, scale: float) -> np.ndarray:
+    def add_gaussian(self, value, scale):
         noisy = super().add_gaussian(value, scale)
         append(self.file, noisy.tolist())
         return noisy
 
 
-def kill_vault(actor_name: str, how: str) -> None:
+def kill_vault(actor_name, how):
     """Ends the vault's actor for good, or kills the process that it runs in."""
     actor = ray.get_actor(actor_name, namespace="privbo")
     pid = ray.get(actor.__ray_call__.remote(lambda _host: os.getpid()))
@@ -111,7 +77,7 @@ STATE = ("experiment_state-*.json", "search_gen_state-*.json", "searcher-state-*
 """What ``Tuner.restore`` reads; the second is a pickle, whatever its name says."""
 
 
-def kill_driver(driver: int, experiment: Path) -> None:
+def kill_driver(driver, experiment):
     """Kills a driver wherever it is, except where Tune's files are cut short.
 
     Tune copies them over those that a restore reads: a driver that dies meanwhile leaves empty
@@ -129,7 +95,7 @@ def kill_driver(driver: int, experiment: Path) -> None:
     time.sleep(600)
 
 
-def stop(pid: int) -> None:
+def stop(pid):
     """Until each thread of a process stands still."""
     os.kill(pid, signal.SIGSTOP)
     for _ in range(500):
@@ -140,7 +106,7 @@ def stop(pid: int) -> None:
         time.sleep(0.01)
 
 
-def restorable(experiment: Path, since: float) -> bool:
+def restorable(experiment, since):
     """Whether all files of an experiment are complete and no older than that."""
     found = [path for pattern in STATE for path in experiment.glob(pattern)]
     if len(found) < len(STATE) or any(path.stat().st_mtime < since for path in found):
@@ -154,7 +120,7 @@ def restorable(experiment: Path, since: float) -> bool:
     return True
 
 
-def act(what: str, driver: int, actor_name: str, experiment: Path) -> None:
+def act(what, driver, actor_name, experiment):
     if what in (LOSE_VAULT, KILL_VAULT):
         kill_vault(actor_name, what)
     elif what in (RAISE, NEVER):
@@ -165,28 +131,28 @@ def act(what: str, driver: int, actor_name: str, experiment: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def faulty(search: DPGIBOSearch, folder: Path, faults: Faults) -> Callable[[Any], None]:
+def faulty(search, folder, faults):
     """A private trainable that notes each training and fails once at each of the given points."""
     driver, actor_name = os.getpid(), host_name(search)
 
-    def strike(turn: int, point: str) -> None:
+    def strike(turn, point):
         what = faults.get((turn, point))
         if what is None or (what == NEVER and (folder / "healed").exists()):
             return
         if what == NEVER or first_time(folder / f"struck-{turn}-{point}"):
             act(what, driver, actor_name, folder / "run")
 
-    def turn() -> int:
+    def turn():
         return turn_of(folder, tune.get_context().get_trial_id())
 
-    def measured(config: dict[str, Any]) -> np.ndarray:
+    def measured(config):
         append(folder / "trained", turn())
         strike(turn(), BEFORE)
         return squares(config)
 
     private = search.private(measured)
 
-    def trainable(config: dict[str, Any]) -> None:
+    def trainable(config):
         released = private(config)
         strike(turn(), STORED)
         tune.report(released)
@@ -195,14 +161,7 @@ def faulty(search: DPGIBOSearch, folder: Path, faults: Faults) -> Callable[[Any]
     return trainable
 
 
-def drive(
-    folder: str,
-    ray_folder: str,
-    faults: list[tuple[int, str, str]],
-    search: dict[str, Any],
-    tune_settings: dict[str, Any],
-    counted: bool = False,
-) -> None:
+def drive(folder, ray_folder, faults, search, tune_settings, counted=False):
     """Runs the experiment ``folder``/run."""
     from tests.raytune_searchers.conftest import INIT  # trials need no pytest
 
@@ -218,7 +177,7 @@ def drive(
 # For the test -----------------------------------------------------------------------------------
 
 
-def run_until_killed(scene: str, settings: dict[str, Any]) -> None:
+def run_until_killed(scene, settings):
     """Runs a scene in a process of its own until it is killed, then ends what its Ray left.
 
     Args:
@@ -229,12 +188,9 @@ def run_until_killed(scene: str, settings: dict[str, Any]) -> None:
     said = ray_folder / "said"
     with said.open("wb") as stderr:
         driver = script(
-            scene,
-            settings | {"ray_folder": str(ray_folder)},
-            stdout=stderr,
-            stderr=stderr,
+            scene, settings | {"ray_folder": str(ray_folder)}, stdout=stderr, stderr=stderr,
             start_new_session=True,
-        )
+        )  # fmt: skip
     try:
         assert driver.wait() == -signal.SIGKILL, said.read_text()[-3000:]
     finally:
@@ -247,7 +203,7 @@ def run_until_killed(scene: str, settings: dict[str, Any]) -> None:
         shutil.rmtree(ray_folder, ignore_errors=True)
 
 
-def processes_of(session: int, folder: Path) -> list[int]:
+def processes_of(session, folder):
     """Processes of a session, and those whose command names a folder."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):

@@ -1,10 +1,6 @@
 """What is stored must be accounted for by a release or a declaration."""
 
-from __future__ import annotations
-
 import contextlib
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,11 +25,10 @@ pytestmark = pytest.mark.usefixtures("local_hosts")
 
 
 @pytest.mark.parametrize("shown", ["its own", "another's", "no number"])
-def test_the_draw_beside_an_estimate_is_the_trials_own(shown: str) -> None:
+def test_the_draw_beside_an_estimate_is_the_trials_own(shown):
     search = begun(make_search())
     told(search, "a")
     config = search.suggest("b")
-    assert isinstance(config, dict)
     channel = channel_of(search)
     channel.call("enter", "b", "attempt")
     value = tell(channel, "b", np.array([config["x"]]), squares(config))
@@ -49,7 +44,7 @@ def test_the_draw_beside_an_estimate_is_the_trials_own(shown: str) -> None:
     search.close()
 
 
-def test_nothing_is_claimed_before_a_trial_ran_privately() -> None:
+def test_nothing_is_claimed_before_a_trial_ran_privately():
     search = begun(make_search())
     search.suggest("a")
     assert not protected(search)
@@ -60,72 +55,44 @@ def test_nothing_is_claimed_before_a_trial_ran_privately() -> None:
     search.close()
 
 
+UNKNOWN = [
+    {"experiment_id": 0.7}, {"config/auc": 0.7}, {"config/x": 0.5, "auc": 0.7},
+    {"should_checkpoint": 0.7}, {"hyperband_info": 0.7}, {"hyperband_info": {"budget": 0.7}},
+    {"hyperband_info/budget": 0.7}, {"hyperband_info/auc": 1},
+    {"checkpoint_dir_name": "checkpoint_000000"}, {"train/auc": 0.7}, {"privbo_release": 0.7},
+    {"loss": [0.7, 0.8]}, {"loss": np.array([0.7, 0.8])}, {"loss": "0.7"},
+    {"experiment_tag": 0.7}, {"done": 0.7}, {"training_iteration": 1.7},
+    {"training_iteration": [0.7]}, {"time_this_iter_s": "0.7"},
+    {"time_this_iter_s": 0.7, "timestamp": 1}, {"experiment_tag": "0.7", "timestamp": 1},
+    {"training_iteration": 7, "timestamp": 1}, {"done": True, "timestamp": 1},
+    {"timestamp": 1, "time_this_iter_s": 0.7, "loss": float("nan")},
+    {"timesteps_since_restore": 7}, {"config/x": 0.7}, {"config/x": [0.7, 0.8]},
+    {"config/x": np.array([0.7, 0.8])}, {"config/x/auc": 0.7},
+]  # fmt: skip
+KNOWN = [
+    {"hyperband_info": {}}, {"hyperband_info": {"budget": 4}}, {"hyperband_info/budget": 4},
+    {"checkpoint_dir_name": None, "time_total_s": 1.0, "loss": float("nan")},
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "result",
-    [
-        {"experiment_id": 0.7},
-        {"config/auc": 0.7},
-        {"config/x": 0.5, "auc": 0.7},
-        {"should_checkpoint": 0.7},
-        {"hyperband_info": 0.7},
-        {"hyperband_info": {"budget": 0.7}},
-        {"hyperband_info/budget": 0.7},
-        {"hyperband_info/auc": 1},
-        {"checkpoint_dir_name": "checkpoint_000000"},
-        {"train/auc": 0.7},
-        {"privbo_release": 0.7},
-        {"loss": [0.7, 0.8]},
-        {"loss": np.array([0.7, 0.8])},
-        {"loss": "0.7"},
-        {"experiment_tag": 0.7},
-        {"done": 0.7},
-        {"training_iteration": 1.7},
-        {"training_iteration": [0.7]},
-        {"time_this_iter_s": "0.7"},
-        {"time_this_iter_s": 0.7, "timestamp": 1},
-        {"experiment_tag": "0.7", "timestamp": 1},
-        {"training_iteration": 7, "timestamp": 1},
-        {"done": True, "timestamp": 1},
-        {"timestamp": 1, "time_this_iter_s": 0.7, "loss": float("nan")},
-        {"timesteps_since_restore": 7},
-        {"config/x": 0.7},
-        {"config/x": [0.7, 0.8]},
-        {"config/x": np.array([0.7, 0.8])},
-        {"config/x/auc": 0.7},
-    ],
+    ("result", "known"), [*((row, False) for row in UNKNOWN), *((row, True) for row in KNOWN)]
 )
-def test_whatever_nobody_accounts_for_unprotects(result: dict[str, Any]) -> None:
+def test_whatever_nobody_accounts_for_unprotects(result, known):
+    """But for what Tune and its schedulers write."""
     search = begun(make_search())
     told(search, "a")
     assert protected(search)
-    search.suggest("b")
-    with pytest.warns(PrivacyWarning, match="Nothing is protected"):
-        search.on_trial_result("b", {"trial_id": "b", "training_iteration": 1} | result)
-    assert not protected(search)
-    search.close()
-
-
-@pytest.mark.parametrize(
-    "result",
-    [
-        {"hyperband_info": {}},
-        {"hyperband_info": {"budget": 4}},
-        {"hyperband_info/budget": 4},
-        {"checkpoint_dir_name": None, "time_total_s": 1.0, "loss": float("nan")},
-    ],
-)
-def test_what_tune_and_its_schedulers_write_is_no_concern(result: dict[str, Any]) -> None:
-    search = begun(make_search())
-    told(search, "a")
     config = search.suggest("b")
-    assert isinstance(config, dict)
-    known = {"trial_id": "b", "training_iteration": 1, "config/x": config["x"]}
-    search.on_trial_result("b", known | result)
-    assert protected(search)
+    own = {"trial_id": "b", "training_iteration": 1}
+    own |= {"config/x": config["x"]} if known else {}
+    with contextlib.nullcontext() if known else pytest.warns(PrivacyWarning, match="Nothing is"):
+        search.on_trial_result("b", own | result)
+    assert protected(search) == known
     search.close()
 
 
-def test_a_name_vouches_for_itself_only() -> None:
+def test_a_name_vouches_for_itself_only():
     assert _trainable.flat({"train": {"loss": 1.0, "n": {}}, "a/b": 2}) == {
         "train/loss": 1.0,
         "train/n": {},
@@ -143,7 +110,7 @@ def test_a_name_vouches_for_itself_only() -> None:
     search.close()
 
 
-def test_an_exposure_outlives_the_vault(tmp_path: Path) -> None:
+def test_an_exposure_outlives_the_vault(tmp_path):
     search = begun(make_search())
     told(search, "a")
     search.save(str(tmp_path / "state"))
@@ -156,7 +123,7 @@ def test_an_exposure_outlives_the_vault(tmp_path: Path) -> None:
     assert "other names" in guarantee.details()
 
 
-def test_what_passed_by_while_the_vault_was_gone_unprotects(tmp_path: Path) -> None:
+def test_what_passed_by_while_the_vault_was_gone_unprotects(tmp_path):
     search = begun(make_search())
     told(search, "a")
     search.save(str(tmp_path / "state"))

@@ -1,14 +1,10 @@
 """When a search has its hosts begin, and who is told where they cannot."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import math
 import shutil
 import weakref
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -33,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("local_hosts")
 LINE = {"x": tune.uniform(0.0, 1.0)}
 
 
-def told(search: Any, trial: str) -> None:
+def told(search, trial):
     """One reward is privatised, stored and reported."""
     assert isinstance(search.suggest(trial), dict)
     channel_of(search).call_sealed("enter", trial, None)
@@ -41,9 +37,7 @@ def told(search: Any, trial: str) -> None:
     search.on_trial_complete(trial, {"r": call_host(search, "store", trial, token, 1.0)})
 
 
-def test_a_ledger_that_cannot_go_on_is_refused_before_a_trial_is_resumed(
-    tmp_path: Path, local_hosts: Any
-) -> None:
+def test_a_ledger_that_cannot_go_on_is_refused_before_a_trial_is_resumed(tmp_path, local_hosts):
     """``Tuner.restore`` starts trials of before, which ask for no suggestion."""
     path, backup = tmp_path / "vault.db", tmp_path / "backup.db"
     search = LDPGPUCBSearch(
@@ -65,9 +59,7 @@ def test_a_ledger_that_cannot_go_on_is_refused_before_a_trial_is_resumed(
         restored.set_search_properties(None, None, LINE)
 
 
-def test_no_agents_are_looked_for_where_the_server_is_gone(
-    tmp_path: Path, local_hosts: Any
-) -> None:
+def test_no_agents_are_looked_for_where_the_server_is_gone(tmp_path, local_hosts):
     search = make_search(hosts=2, agent_vaults=f"sqlite:///{tmp_path}/{{agent}}.db", run_name="r")
     search.suggest("t")
     search.save(str(tmp_path / "state"))
@@ -83,8 +75,8 @@ def test_no_agents_are_looked_for_where_the_server_is_gone(
 
 
 def test_a_server_in_another_process_memory_is_refused_however_often_one_asks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     """Two processes named their runs alike: the second does not come to use the first's ledger."""
     where = {"agent_vaults": f"sqlite:///{tmp_path}/{{agent}}.db", "run_name": "r"}
     first = make_search(**where)
@@ -98,16 +90,14 @@ def test_a_server_in_another_process_memory_is_refused_however_often_one_asks(
     assert first.guarantee().protected
 
 
-def planned_by(search: Any) -> Any:
+def planned_by(search):
     """Trials that the host of a search has planned."""
-    actor: Any = ray.get_actor(host_name(search))
+    actor = ray.get_actor(host_name(search))
     return actor.process.host._host.settings.config.n_trials
 
 
 @pytest.mark.parametrize("vault", [None, "sqlite:///{folder}/vault.db"])
-def test_a_plan_is_not_made_before_the_number_of_trials_is_known(
-    vault: str | None, tmp_path: Path
-) -> None:
+def test_a_plan_is_not_made_before_the_number_of_trials_is_known(vault, tmp_path):
     """A search that was saved before it was used is restored, and fitted then."""
     where = {} if vault is None else {"vault": vault.format(folder=tmp_path)}
     search = DPGIBOSearch(1.0, metric="loss", mode="min", search_space=LINE, **where)
@@ -123,13 +113,11 @@ def test_a_plan_is_not_made_before_the_number_of_trials_is_known(
 
 
 @pytest.mark.parametrize("kind", ["records", "rewards"])
-def test_an_experiment_that_is_only_read_begins_nothing(
-    kind: str, tmp_path: Path, local_hosts: Any
-) -> None:
-    told_how: dict[str, Any] = {"metric": "r", "mode": "max", "run_name": "clinic"}
+def test_an_experiment_that_is_only_read_begins_nothing(kind, tmp_path, local_hosts):
+    told_how = {"metric": "r", "mode": "max", "run_name": "clinic"}
     told_how["vault"] = f"sqlite:///{tmp_path}/vault.db"
     if kind == "records":
-        search: Any = DPGIBOSearch(1.0, **told_how)
+        search = DPGIBOSearch(1.0, **told_how)
     else:
         search = LDPGPUCBSearch(1.0, value_range=(0, 1), **told_how)
     search.set_search_properties(None, None, LINE)
@@ -147,8 +135,8 @@ def test_an_experiment_that_is_only_read_begins_nothing(
 # By Ray Client ----------------------------------------------------------------------------------
 
 
-def searches_with_hosts(folder: Path) -> dict[str, Any]:
-    told: dict[str, Any] = {"metric": "r", "mode": "max"}
+def searches_with_hosts(folder):
+    told = {"metric": "r", "mode": "max"}
     vault = f"sqlite:///{folder}/vault.db"
     return {
         "records": DPGIBOSearch(1.0, **told),
@@ -159,9 +147,7 @@ def searches_with_hosts(folder: Path) -> dict[str, Any]:
     }
 
 
-def test_ray_client_is_refused_when_the_tuner_pickles_the_search(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ray_client_is_refused_when_the_tuner_pickles_the_search(tmp_path, monkeypatch):
     made = searches_with_hosts(tmp_path)
     monkeypatch.setattr("ray.util.client.ray.is_connected", lambda: True)
     for search in made.values():
@@ -172,25 +158,23 @@ def test_ray_client_is_refused_when_the_tuner_pickles_the_search(
     assert cloudpickle.dumps(nothing)  # without privacy there is no ledger that could be elsewhere
 
 
-def test_a_search_that_was_never_fitted_can_be_closed(tmp_path: Path, local_hosts: Any) -> None:
+def test_a_search_that_was_never_fitted_can_be_closed(tmp_path, local_hosts):
     for search in searches_with_hosts(tmp_path).values():
         search.close()
     assert local_hosts.alive == []
 
 
-def test_the_first_trials_tell_how_long_all_take_and_no_pickle_holds_their_times(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_first_trials_tell_how_long_all_take_and_no_pickle_holds_their_times(monkeypatch):
     search = short_search(search_space=LINE)
     now, ends = [0.0], search.on_trial_complete
 
-    def after_20_minutes(trial: str, row: Any, error: bool = False) -> None:
+    def after_20_minutes(trial, row, error=False):
         now[0] += 1200.0
         ends(trial, {**row, "time_total_s": 1200.0}, error)
 
     monkeypatch.setattr("privbo_plugins.sessions.scheduler.time.monotonic", lambda: now[0])
     monkeypatch.setattr(search, "on_trial_complete", after_20_minutes)
-    told: list[str] = []
+    told = []
     monkeypatch.setattr(logging.getLogger("ray.tune.privbo"), "info", told.append)
     done = evaluation(search, search.private(squares), 5)
     n = search.status()["planned"]

@@ -4,13 +4,9 @@ A driver, its cluster and a vault in memory may end after any release. What is l
 written before: a search's checkpoints, a callback's states. A vault in a database knows it all.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import shutil
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,7 +19,6 @@ from privbo_plugins.sessions.stored import runs_of
 from privbo_plugins.store.vault import open_vault
 from tests.drivers import begin
 from tests.inside import call_host, end_host, settings_of
-from tests.raytune_searchers.hosts import LocalRay
 from tests.verbs import classes, verbs_of
 
 pytestmark = pytest.mark.usefixtures("local_hosts")
@@ -36,7 +31,7 @@ DURABLE = SYSTEMS | dict.fromkeys(FAMILY, 4)
 """Every system that has a vault, and so many trials of it."""
 
 
-def paid(run: Any) -> float:
+def paid(run):
     """What the ledger adds up to: mu, or epsilon of a user, or of an agent."""
     ledger = call_host(run.search, "ledger")
     if run.system.size:
@@ -47,7 +42,7 @@ def paid(run: Any) -> float:
     return math.fsum(each) if run.system.named else max(each)
 
 
-def save(run: Any, folder: Path) -> None:
+def save(run, folder):
     """As Tune does now and then; of a searcher of its own, a callback's state."""
     folder.mkdir()
     if run.key == "any sampler":
@@ -56,7 +51,7 @@ def save(run: Any, folder: Path) -> None:
         run.search.save_to_dir(str(folder), "s")
 
 
-def read(key: str, kind: Any, folder: Path, gone: bool) -> list[Any]:
+def read(key, kind, folder, gone):
     """What is left of a checkpoint, for whoever opens it and for the search made of it.
 
     Args:
@@ -83,7 +78,7 @@ _FIGURES = ("mu_spent", "epsilon_spent", "epsilon_most")
 _SAID = re.compile(r"(?:Spent and left +(?:mu|epsilon)|evaluations: epsilon) = (\d+\.?\d*)")
 
 
-def figures(guarantee: Any) -> list[float]:
+def figures(guarantee):
     """What a guarantee says was spent, as numbers, for programs, and in its own words."""
     found = [getattr(guarantee, name) for name in _FIGURES if hasattr(guarantee, name)]
     found.append(float(guarantee.spending()["spent"]))
@@ -92,11 +87,11 @@ def figures(guarantee: Any) -> list[float]:
     return found
 
 
-def enough(guarantee: Any, paid: float) -> None:
+def enough(guarantee, paid):
     assert min(figures(guarantee)) >= paid * (1 - 1e-12), (paid, figures(guarantee))
 
 
-def released(run: Any) -> bool:
+def released(run):
     """Whether anything was charged."""
     ledger = call_host(run.search, "ledger")
     return bool(ledger[0] if run.system.size else ledger)
@@ -105,10 +100,10 @@ def released(run: Any) -> bool:
 @pytest.mark.parametrize("durable", [False, True], ids=["memory", "database"])
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_no_checkpoint_says_less_than_a_ledger_that_went_on(
-    system: str, durable: bool, tmp_path: Path, local_hosts: LocalRay
-) -> None:
+    system, durable, tmp_path, local_hosts
+):
     named = {"run_name": "r"} if durable else {}
-    run: Any = begin(system, "ray", tmp_path, vault=durable, **named)
+    run = begin(system, "ray", tmp_path, vault=durable, **named)
     for i in range(SYSTEMS[system]):
         run.trials(1)
         save(run, tmp_path / f"{i}")
@@ -131,9 +126,9 @@ def test_no_checkpoint_says_less_than_a_ledger_that_went_on(
             (tmp_path / "vault.db").unlink()
 
 
-def test_a_run_that_was_closed_says_what_it_has_spent(tmp_path: Path) -> None:
+def test_a_run_that_was_closed_says_what_it_has_spent(tmp_path):
     """Nothing of it can go on, so there is no more than that."""
-    run: Any = begin("records", "ray", tmp_path)
+    run = begin("records", "ray", tmp_path)
     run.trials(2)
     spent = paid(run)
     run.search.close()
@@ -152,7 +147,7 @@ ALONE = {("federation", "suggest"): "the agents go on alone, and nothing more is
 """What a system does where its vault is gone, and why."""
 
 
-def test_every_verb_of_a_search_asks_the_vault_or_needs_none() -> None:
+def test_every_verb_of_a_search_asks_the_vault_or_needs_none():
     of_ray = {name for members in classes().values() for host, kind in members
               if host == "Ray Tune" for name in verbs_of(kind)}  # fmt: skip
     assert of_ray | {"suggest"} == ASKING | OTHERS
@@ -162,11 +157,11 @@ def test_every_verb_of_a_search_asks_the_vault_or_needs_none() -> None:
 @pytest.mark.parametrize("ended", [True, False], ids=["another host", "the same host"])
 @pytest.mark.parametrize("system", DURABLE)
 def test_no_verb_answers_of_a_vault_that_shows_less_or_is_gone(
-    system: str, ended: bool, fate: str, tmp_path: Path, local_hosts: LocalRay
-) -> None:
+    system, ended, fate, tmp_path, local_hosts
+):
     """As on Optuna: not even what the search remembers."""
     vault, backup = tmp_path / "vault.db", tmp_path / "backup.db"
-    run: Any = begin(system, "ray", tmp_path, vault=True, run_name="r")
+    run = begin(system, "ray", tmp_path, vault=True, run_name="r")
     run.trials(DURABLE[system] // 2)
     shutil.copy(vault, backup)
     run.trials(DURABLE[system] // 2)

@@ -1,17 +1,12 @@
 """Every way to report is closed while private code runs, or nothing of it runs."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import threading
 import warnings
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
@@ -33,16 +28,16 @@ from tests.raytune_searchers.test_federated import Federation
 WAYS = ("ray.tune", "ray.train", "ray.air.session", "ray.train._internal.session")
 
 
-def elsewhere(reported: list[Any]) -> Callable[..., None]:
+def elsewhere(reported):
     """A report that asks no session."""
 
-    def report(metrics: Any, checkpoint: Any = None, **_: Any) -> None:
+    def report(metrics, checkpoint=None, **_):
         reported.append(dict(metrics))
 
     return report
 
 
-def in_a_list(reported: list[Any]) -> Callable[..., None]:
+def in_a_list(reported):
     """A report that only keeps what it is given, as a queue does."""
     return lambda metrics, **_: reported.append(metrics)
 
@@ -51,14 +46,13 @@ def in_a_list(reported: list[Any]) -> Callable[..., None]:
 @pytest.mark.parametrize("route", [elsewhere, in_a_list])
 @pytest.mark.parametrize("module", WAYS)
 def test_with_a_ray_that_reports_past_the_session_no_private_function_runs(
-    module: str, route: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    search, ran, reported = begun(make_search()), [], []  # type: ignore[var-annotated]
+    module, route, monkeypatch
+):
+    search, ran, reported = begun(make_search()), [], []
     private = search.private(lambda config: ran.append(config) or squares(config))
     monkeypatch.setattr(importlib.import_module(module), "report", route(reported))
     monkeypatch.setattr("tests.raytune_searchers.hosts.sent", lambda value: value)
     trial = run_trial(search, private, "a")
-    assert trial is not None
     error = str(trial.error)
     assert isinstance(trial.error, PrivacyError)
     assert f"Ray {ray.__version__} " in error
@@ -71,10 +65,8 @@ def test_with_a_ray_that_reports_past_the_session_no_private_function_runs(
 
 @pytest.mark.usefixtures("local_hosts")
 @pytest.mark.parametrize("module", WAYS[:2])
-def test_with_a_ray_that_reports_past_the_session_no_agents_objective_runs(
-    module: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    host, reported = Federation().host(monkeypatch), []  # type: ignore[var-annotated]
+def test_with_a_ray_that_reports_past_the_session_no_agents_objective_runs(module, monkeypatch):
+    host, reported = Federation().host(monkeypatch), []
     monkeypatch.setattr(importlib.import_module(module), "report", elsewhere(reported))
     error, (answer, text) = host.call("evaluate", 0, 0, "f")
     assert (error, answer) == (None, FAILED)
@@ -83,9 +75,7 @@ def test_with_a_ray_that_reports_past_the_session_no_agents_objective_runs(
     assert host.call("tend", None, {})[1][0].done == 0  # the objective has not run
 
 
-def test_a_way_through_the_context_is_tried_where_a_ray_has_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_way_through_the_context_is_tried_where_a_ray_has_one(monkeypatch):
     with in_session("t", print), closed_session(_refused):
         check_closed(ClosedReportError)
         monkeypatch.setattr(type(tune.get_context()), "report", print, raising=False)
@@ -93,25 +83,25 @@ def test_a_way_through_the_context_is_tried_where_a_ray_has_one(
             check_closed(ClosedReportError)
 
 
-def _refused(own: Any, *args: Any, **kwargs: Any) -> None:
+def _refused(own, *args, **kwargs):
     raise ClosedReportError
 
 
-def _swallowed(own: Any, *args: Any, **kwargs: Any) -> None:
+def _swallowed(own, *args, **kwargs):
     """Refuses nothing, and says nothing."""
 
 
 @pytest.mark.parametrize("refuse", [_swallowed, lambda own, *args, **_: own(*args)])
-def test_an_open_session_is_found_and_hears_nothing_of_it(refuse: Any) -> None:
-    heard: list[Any] = []
+def test_an_open_session_is_found_and_hears_nothing_of_it(refuse):
+    heard = []
     with in_session("t", heard.append), closed_session(refuse):
         with pytest.raises(PrivacyError, match=r"ray\.tune\.report"):
             check_closed(ClosedReportError)
     assert heard == []
 
 
-def test_a_warning_that_is_an_error_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    def warns(metrics: Any, **_: Any) -> None:
+def test_a_warning_that_is_an_error_is_no_refusal(monkeypatch):
+    def warns(metrics, **_):
         warnings.warn("old", DeprecationWarning, stacklevel=1)
 
     monkeypatch.setattr("ray.train.report", warns)
@@ -120,25 +110,23 @@ def test_a_warning_that_is_an_error_is_no_refusal(monkeypatch: pytest.MonkeyPatc
             check_closed(ClosedReportError)
 
 
-def test_a_ray_that_keeps_its_sessions_elsewhere_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_ray_that_keeps_its_sessions_elsewhere_is_refused(monkeypatch):
     monkeypatch.delattr(ray_session, "get_session")
     with pytest.raises(PrivacyError, match=re.escape(f"Ray {ray.__version__} keeps")):
         _closing.session_of_trial()
 
 
 @pytest.mark.usefixtures("local_hosts")
-def test_what_other_threads_report_meanwhile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_other_threads_report_meanwhile_is_refused(monkeypatch):
     """Only the thread that reports as public is let through."""
     monkeypatch.setattr("tests.raytune_searchers.hosts.sent", lambda value: value)
     search = begun(make_search())
-    refused: list[type[BaseException]] = []
+    refused = []
 
-    def trainable(config: dict[str, Any]) -> np.ndarray:
+    def trainable(config):
         inside, done = threading.Event(), threading.Event()
 
-        def other() -> None:
+        def other():
             inside.wait(10)
             try:
                 tune.report({"secret": 1.0})
@@ -147,7 +135,7 @@ def test_what_other_threads_report_meanwhile_is_refused(monkeypatch: pytest.Monk
             done.set()
 
         class Slow(dict[str, Any]):
-            def items(self) -> Any:
+            def items(self):
                 inside.set()
                 done.wait(10)
                 return super().items()
@@ -159,14 +147,13 @@ def test_what_other_threads_report_meanwhile_is_refused(monkeypatch: pytest.Monk
         return squares(config)
 
     trial = run_trial(search, search.private(trainable), "a")
-    assert trial is not None
     assert trial.error is None
     assert refused == [ClosedReportError]
     assert [set(row) >= {"epoch"} for row in trial.rows] == [True, True]
     assert not any("secret" in row for row in trial.rows)
 
 
-def _as_a_worker_of_train(config: dict[str, Any]) -> Any:
+def _as_a_worker_of_train(config):
     """What TuneReportCallback does where a Trainer runs inside of a trial of Tune."""
     from ray.tune.integration.ray_train import TuneReportCallback
 
@@ -174,7 +161,7 @@ def _as_a_worker_of_train(config: dict[str, Any]) -> Any:
     return squares(config)
 
 
-def _with_a_queue_of_the_session(config: dict[str, Any]) -> Any:
+def _with_a_queue_of_the_session(config):
     queue = ray_session.get_session()._get_or_create_inter_actor_queue()
     queue.put({"secret": 0.31415926535})
     return squares(config)
@@ -183,7 +170,7 @@ def _with_a_queue_of_the_session(config: dict[str, Any]) -> Any:
 @pytest.mark.slow
 @pytest.mark.usefixtures("the_ray")
 @pytest.mark.parametrize("way", [_as_a_worker_of_train, _with_a_queue_of_the_session])
-def test_the_queue_of_train_workers_is_closed(way: Any, tmp_path: Path) -> None:
+def test_the_queue_of_train_workers_is_closed(way, tmp_path):
     search = make_search()
     results = fit(search, search.private(way), tmp_path, num_samples=1)
     assert [type(error) for error in results.errors] != []
@@ -193,22 +180,22 @@ def test_the_queue_of_train_workers_is_closed(way: Any, tmp_path: Path) -> None:
     assert not any(b"0.31415926535" in path.read_bytes() for path in shown)
 
 
-def test_threads_that_private_code_leaves_behind_find_the_session_closed() -> None:
+def test_threads_that_private_code_leaves_behind_find_the_session_closed():
     """Tune's own thread reports the value; a session serves further trials in other threads."""
-    told: list[str] = []
+    told = []
 
     class Session:
         training_thread = threading.current_thread()
 
-        def report(self, what: str) -> None:
+        def report(self, what):
             told.append(what)
 
     session = Session()
 
-    def refuse(own: Any, *_: Any) -> None:
+    def refuse(own, *_):
         raise ClosedReportError
 
-    def left_behind() -> str:
+    def left_behind():
         try:
             session.report("raw")
         except ClosedReportError:

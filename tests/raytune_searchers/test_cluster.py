@@ -1,16 +1,10 @@
 """Several nodes: trials on all of them, and whatever node dies the ledger is what it was."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os
 import signal
-import subprocess
 import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +13,7 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 pytest.importorskip("psycopg", reason="the PostgreSQL driver psycopg is not installed")
 
 from raytune_searchers import DPGIBOSearch
+from tests.conftest import databases
 from tests.inside import call_host, published_by
 from tests.leaks.memory import shared_memory
 from tests.leaks.scanner import Scanner
@@ -28,10 +23,10 @@ from tests.raytune_searchers.cluster_scenes import (
     rewards_search,
     sentinels,
 )
-from tests.raytune_searchers.clusters import Nodes, a_cluster, ip
+from tests.raytune_searchers.clusters import a_cluster, ip
 from tests.raytune_searchers.runs import PLANE, assert_sound, ledger
-from tests.raytune_searchers.scenes import BEFORE, STORED, lines
-from tests.worker import script
+from tests.raytune_searchers.scenes import BEFORE, STORED
+from tests.worker import lines, script
 
 pytestmark = pytest.mark.soak
 
@@ -42,14 +37,14 @@ SCENES = "tests.raytune_searchers.cluster_scenes"
 
 
 @pytest.fixture(scope="module")
-def cluster(postgres_url: str) -> Iterator[Nodes]:
+def cluster(postgres_url):
     """Three nodes; skipped with them where there is no PostgreSQL."""
     with a_cluster(3) as nodes:
         yield nodes
 
 
 @pytest.fixture
-def nodes(cluster: Nodes) -> Iterator[Nodes]:
+def nodes(cluster):
     """The same, all of them alive, and no driver of before."""
     cluster.revive()
     yield cluster
@@ -59,11 +54,11 @@ def nodes(cluster: Nodes) -> Iterator[Nodes]:
     gc.collect()  # connections to PostgreSQL: their warning belongs to this test
 
 
-_DRIVERS: list[Driver] = []
+_DRIVERS = []
 
 
 @pytest.fixture
-def secret(tmp_path: Path) -> Path:
+def secret(tmp_path):
     """A folder beside everything that is scanned."""
     folder = tmp_path / "secret"
     folder.mkdir()
@@ -74,31 +69,31 @@ def secret(tmp_path: Path) -> Path:
 class Driver:
     """A scene in a process of its own, attached to a node."""
 
-    def __init__(self, scene: str, folder: Path, nodes: Nodes, at: int, **settings: Any) -> None:
+    def __init__(self, scene, folder, nodes, at, **settings):
         folder.mkdir(exist_ok=True)
         self.folder, self._said = folder, folder.parent / f"said-{folder.name}-{time.monotonic()}"
         own = {"folder": str(folder), "address": nodes.address, "ip": ip(at)} | settings
         environment = os.environ | {"TUNE_GLOBAL_CHECKPOINT_S": "1"}
         with self._said.open("wb") as out:
-            self._process: subprocess.Popen[Any] = script(
+            self._process = script(
                 f"{SCENES}:{scene}", own, stdout=out, stderr=out, env=environment
             )
         _DRIVERS.append(self)
 
-    def wait(self) -> None:
+    def wait(self):
         """Until it has ended well."""
         assert self._code() == 0, self._said.read_text()[-3000:]
 
-    def ended(self) -> dict[str, Any]:
+    def ended(self):
         """What it has left, once it has ended well."""
         self.wait()
         return facts_of(self.folder)
 
-    def killed(self) -> None:
+    def killed(self):
         """Waits until it was."""
         assert self._code() == -signal.SIGKILL, self._said.read_text()[-3000:]
 
-    def until_held(self) -> None:
+    def until_held(self):
         """Waits until a trial waits for the test."""
         end = time.monotonic() + STALLED
         while not (self.folder / "held").exists():
@@ -106,22 +101,22 @@ class Driver:
             assert time.monotonic() < end, self._said.read_text()[-3000:]
             time.sleep(0.05)
 
-    def go_on(self) -> None:
+    def go_on(self):
         (self.folder / "go on").touch()
 
-    def said(self) -> bytes:
+    def said(self):
         return self._said.read_bytes()
 
-    def end(self) -> None:
+    def end(self):
         """Whatever it does."""
         self._process.kill()
         self._process.wait()
 
-    def _code(self) -> int:
+    def _code(self):
         return self._process.wait(STALLED)
 
 
-def spent(database: str) -> tuple[float, int, int]:
+def spent(database):
     """(sum of mu squared, charges, releases) of the validation records, by the database itself."""
     import psycopg
 
@@ -132,12 +127,10 @@ def spent(database: str) -> tuple[float, int, int]:
         ).fetchone()
         released = "SELECT count(*) FROM privbo_events WHERE kind = 'release'"
         releases = connection.execute(released).fetchone()
-    assert row is not None
-    assert releases is not None
     return float(row[0]), int(row[1]), int(releases[0])
 
 
-def check_records(database: str, folder: Path, facts: dict[str, Any], lost: int = 0) -> list[Any]:
+def check_records(database, folder, facts, lost=0):
     """The whole budget is spent, each loss once, and Tune shows releases; the trainings.
 
     So many trials may have been lost: Tune gives one up whose worker dies before it has begun.
@@ -156,15 +149,15 @@ def check_records(database: str, folder: Path, facts: dict[str, Any], lost: int 
     return lines(folder / "where")
 
 
-RECORDS: dict[str, Any] = {"n_starts": 1, "n_steps": 1, "memory": -1}
+RECORDS = {"n_starts": 1, "n_steps": 1, "memory": -1}
 
 
-def nodes_of(trainings: list[Any]) -> set[str]:
+def nodes_of(trainings):
     """On which nodes trials have run."""
     return {node for _, node, _ in trainings}
 
 
-def everything(folder: Path) -> dict[str, bytes]:
+def everything(folder):
     """All files below a folder."""
     found = {}
     for path in folder.rglob("*"):
@@ -177,8 +170,8 @@ def everything(folder: Path) -> dict[str, bytes]:
 
 
 def test_trials_on_all_nodes_spend_exactly_the_budget_and_leave_no_loss_anywhere(
-    nodes: Nodes, tmp_path: Path, secret: Path, postgres_database: str
-) -> None:
+    nodes, tmp_path, secret, postgres_database
+):
     driver = Driver(
         "records", tmp_path / "all", nodes, 0, secret=str(secret), vault=postgres_database
     )
@@ -200,8 +193,8 @@ def test_trials_on_all_nodes_spend_exactly_the_budget_and_leave_no_loss_anywhere
 
 
 def test_every_other_system_runs_on_all_nodes_and_keeps_its_ledger(
-    nodes: Nodes, tmp_path: Path, postgres_database: str, agents_databases: str
-) -> None:
+    nodes, tmp_path, postgres_database, agents_databases
+):
     """One driver after another would spend its time on imports."""
     folder, everywhere = tmp_path / "others", set(nodes.ids.values())
     driver = Driver(
@@ -221,11 +214,11 @@ def test_every_other_system_runs_on_all_nodes_and_keeps_its_ledger(
     assert len(federation["addresses"]) == 3
 
 
-def facts_of(folder: Path) -> dict[str, Any]:
+def facts_of(folder):
     return dict(json.loads((folder / "facts.json").read_text()))
 
 
-def check_rewards(kind: str, database: str, folder: Path) -> None:
+def check_rewards(kind, database, folder):
     """Five users, each charged once, and Tune shows what was stored."""
     facts = facts_of(folder)
     assert facts["errors"] == 0
@@ -238,7 +231,7 @@ def check_rewards(kind: str, database: str, folder: Path) -> None:
     assert {epsilon for _, _, epsilon, _, _ in rows} == {1.0}
 
 
-def check_federation(database: str, agent_vaults: str, facts: dict[str, Any]) -> None:
+def check_federation(database, agent_vaults, facts):
     """Each round is released and charged once, and no agent is left out."""
     assert facts["errors"] == 0
     assert facts["protected"]
@@ -251,27 +244,20 @@ def check_federation(database: str, agent_vaults: str, facts: dict[str, Any]) ->
 
 
 @pytest.fixture
-def agents_databases(postgres_database: str) -> Iterator[str]:
+def agents_databases(postgres_database):
     """A database for each agent, as a URL with ``{agent}`` in it."""
-    import psycopg
-
-    admin, template = postgres_database.replace("+psycopg", ""), postgres_database + "_{agent}"
+    template = postgres_database + "_{agent}"
     names = [template.format(agent=a).rsplit("/", 1)[1] for a in ("oslo", "bergen", "bodo")]
-    with psycopg.connect(admin, autocommit=True) as connection:
-        for name in names:
-            connection.execute(f'CREATE DATABASE "{name}"')
-    yield template
-    with psycopg.connect(admin, autocommit=True) as connection:
-        for name in names:
-            connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+    with databases(postgres_database, *names):
+        yield template
 
 
 # Deaths -----------------------------------------------------------------------------------------
 
 
 def test_a_worker_node_that_dies_costs_no_second_charge(
-    nodes: Nodes, tmp_path: Path, secret: Path, postgres_database: str
-) -> None:
+    nodes, tmp_path, secret, postgres_database
+):
     """Its trial's losses are in the vault, and Tune has not been told: the retry replays."""
     driver = Driver(
         "records", tmp_path / "b", nodes, 0,
@@ -290,8 +276,8 @@ def test_a_worker_node_that_dies_costs_no_second_charge(
 
 
 def test_a_host_whose_node_dies_moves_and_the_run_goes_on(
-    nodes: Nodes, tmp_path: Path, secret: Path, postgres_database: str
-) -> None:
+    nodes, tmp_path, secret, postgres_database
+):
     dead = nodes.ids[2]
     driver = Driver(
         "records", tmp_path / "c", nodes, 1,
@@ -307,16 +293,16 @@ def test_a_host_whose_node_dies_moves_and_the_run_goes_on(
     assert facts["host"] != dead
 
 
-def hosts_on(nodes: Nodes, number: int) -> bool:
+def hosts_on(nodes, number):
     """Whether a host of ours runs on a node."""
     return any("HostActor" in name for name in nodes.processes(number))
 
 
 def test_an_experiment_whose_driver_was_killed_goes_on_from_another_node(
-    nodes: Nodes, tmp_path: Path, secret: Path, postgres_database: str
-) -> None:
+    nodes, tmp_path, secret, postgres_database
+):
     folder = tmp_path / "d"
-    own: dict[str, Any] = {"secret": str(secret), "vault": postgres_database}
+    own = {"secret": str(secret), "vault": postgres_database}
     Driver("records", folder, nodes, 1, dies=True, **own).killed()
     before = spent(postgres_database)
     shown = published_by(make_search(vault=postgres_database, run_name="r", search_space=PLANE,

@@ -1,13 +1,8 @@
 """Agents as concurrent trials: Tune's hooks, what is kept, and three real experiments."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Nothing is protected. epsilon = 
 
 SPACE = {"x": tune.uniform(0.0, 1.0), "y": tune.uniform(0.0, 1.0)}
 
-MIXED: dict[str, Any] = {
+MIXED = {
     "lr": tune.loguniform(1e-4, 1e-1),
     "net": {"layers": tune.randint(1, 5), "act": tune.choice(["relu", "tanh", None]), "c": 5},
     "units": tune.qlograndint(8, 64, 8),
@@ -41,43 +36,38 @@ POINTS = 128
 """Of the discretisation: enough for all that is tested here."""
 
 
-def score(config: dict[str, Any]) -> float:
+def score(config):
     """Largest at (0.3, 0.7)."""
     return 1.0 - 2.0 * math.hypot(config["x"] - 0.3, config["y"] - 0.7)
 
 
-def mixed_score(config: dict[str, Any]) -> float:
+def mixed_score(config):
     """Largest at lr = 0.01, 2 layers, tanh."""
     off = abs(math.log10(config["lr"]) + 2) + abs(config["net"]["layers"] - 2)
     return -off - (config["net"]["act"] != "tanh") - config["units"] / 64
 
 
-def search_of(n_agents: int = 3, *, space: Any = SPACE, **settings: Any) -> DUETSSearch:
-    own: dict[str, Any] = {"metric": "value", "mode": "max", "seed": 1, "discretisation": POINTS}
+def search_of(n_agents=3, *, space=SPACE, **settings):
+    own = {"metric": "value", "mode": "max", "seed": 1, "discretisation": POINTS}
     search = DUETSSearch(n_agents, **(own | settings))
     if space is not None:
         assert search.set_search_properties(None, None, dict(space))
     return search
 
 
-def config_of(search: DUETSSearch, trial: str) -> dict[str, Any]:
+def config_of(search, trial):
     config = search.suggest(trial)
     assert isinstance(config, dict), f"suggests {config}"
     return config
 
 
-def finish(search: DUETSSearch, trial: str, value: Any, **more: Any) -> None:
+def finish(search, trial, value, **more):
     result = {"value": value, "training_iteration": 1, **more}
     search.on_trial_result(trial, result)
     search.on_trial_complete(trial, result)
 
 
-def run(
-    search: DUETSSearch,
-    n: int,
-    objective: Callable[[dict[str, Any]], float] = score,
-    prefix: str = "t",
-) -> list[dict[str, Any]]:
+def run(search, n, objective=score, prefix="t"):
     """Trials one after another."""
     configs = []
     for i in range(n):
@@ -86,19 +76,16 @@ def run(
     return configs
 
 
-def known(search: DUETSSearch) -> tuple[Any, ...]:
+def known(search):
     """What all agents know: it must not depend on what happened to a trial."""
     duets = search._duets()
     return (
-        duets.epoch,
-        duets.public_state.active.digest,
-        duets.communication.to_dict(),
-        duets.open_slots(),
-        search.history(),
-    )
+        duets.epoch, duets.public_state.active.digest, duets.communication.to_dict(),
+        duets.open_slots(), search.history(),
+    )  # fmt: skip
 
 
-def draws(search: DUETSSearch) -> Counter[Any]:
+def draws(search):
     """Draws that have been told, and how often."""
     told = (
         evaluation for evaluation, _ in search._duets().evaluations if evaluation.draw is not None
@@ -106,12 +93,12 @@ def draws(search: DUETSSearch) -> Counter[Any]:
     return Counter((evaluation.epoch, evaluation.agent, evaluation.draw) for evaluation in told)
 
 
-def draw_of(search: DUETSSearch, trial: str) -> Any:
+def draw_of(search, trial):
     known = search._evaluations[trial]
     return None if known.draw is None else (known.epoch, known.agent, known.draw)
 
 
-def restored(search: DUETSSearch, folder: Path) -> DUETSSearch:
+def restored(search, folder):
     """A blank search that has read what another one saved."""
     search.save(str(folder / "state.pkl"))
     blank = DUETSSearch()
@@ -122,14 +109,13 @@ def restored(search: DUETSSearch, folder: Path) -> DUETSSearch:
 # Who evaluates what ---------------------------------------------------------------------------
 
 
-def test_concurrent_trials_take_the_open_epochs_draws_in_turn() -> None:
+def test_concurrent_trials_take_the_open_epochs_draws_in_turn():
     search = search_of(3, first_epoch=2)
     configs = [config_of(search, f"t{i}") for i in range(6)]
     assert [draw_of(search, f"t{i}") for i in range(6)] == [
         (1, agent, draw) for draw in range(2) for agent in range(3)
     ]
     space = to_space(SPACE)
-    assert space is not None
     alone = DUETS(search._config, space.space, seed=1)
     assert configs == [space.suggestion(alone.evaluation_of(slot).x) for slot in alone.slots()]
     assert config_of(search, "t4") == configs[4]
@@ -137,16 +123,14 @@ def test_concurrent_trials_take_the_open_epochs_draws_in_turn() -> None:
 
 @pytest.mark.parametrize("mode", ["max", "min"])
 @pytest.mark.parametrize(("space", "objective"), [(SPACE, score), (MIXED, mixed_score)])
-def test_a_search_learns_what_the_algorithm_does(mode: str, space: Any, objective: Any) -> None:
+def test_a_search_learns_what_the_algorithm_does(mode, space, objective):
     sign = 1.0 if mode == "max" else -1.0
     search = search_of(4, space=space, mode=mode, n_trials=24, seed=5)
     found = to_space(space)
-    assert found is not None
     config = DUETSConfig(n_agents=4, horizon=6, discretisation=POINTS)
     alone = DUETS(config, found.space, maximize=mode == "max", seed=5)
     for i in range(30):  # beyond the horizon too
         evaluation = alone.ask(i)
-        assert evaluation is not None
         suggested = config_of(search, f"t{i}")
         assert suggested == found.suggestion(evaluation.x)
         value = sign * objective(suggested)
@@ -167,7 +151,7 @@ def test_a_search_learns_what_the_algorithm_does(mode: str, space: Any, objectiv
         assert best["units"] % 8 == 0
 
 
-def test_trials_beyond_an_epoch_are_spare_and_teach_it_nothing() -> None:
+def test_trials_beyond_an_epoch_are_spare_and_teach_it_nothing():
     plain, busy = search_of(2), search_of(2)
     run(plain, 4)
     slow = {f"d{i}": config_of(busy, f"d{i}") for i in range(4)}
@@ -183,7 +167,7 @@ def test_trials_beyond_an_epoch_are_spare_and_teach_it_nothing() -> None:
     assert len(busy._duets().evaluations) == 13
 
 
-def test_points_come_first_and_take_no_draw() -> None:
+def test_points_come_first_and_take_no_draw():
     points = [{"x": 0.3, "y": 0.7}, {"x": 0.5, "y": 0.25}]
     search = search_of(2, points_to_evaluate=points)
     for i, point in enumerate(points):
@@ -200,7 +184,7 @@ def test_points_come_first_and_take_no_draw() -> None:
 
 
 @pytest.mark.parametrize("how", ["error", "nan", "nothing"])
-def test_the_draw_of_a_failed_trial_is_evaluated_again_at_the_same_point(how: str) -> None:
+def test_the_draw_of_a_failed_trial_is_evaluated_again_at_the_same_point(how):
     search, plain = search_of(3), search_of(3)
     configs = {trial: config_of(search, trial) for trial in "abc"}
     draw = draw_of(search, "b")
@@ -219,12 +203,12 @@ def test_the_draw_of_a_failed_trial_is_evaluated_again_at_the_same_point(how: st
     assert set(draws(search).values()) == {1}
 
 
-def fail(search: DUETSSearch, trial: str) -> None:
+def fail(search, trial):
     config_of(search, trial)
     search.on_trial_complete(trial, error=True)
 
 
-def test_what_counts_as_the_worst_is_no_observation(tmp_path: Path) -> None:
+def test_what_counts_as_the_worst_is_no_observation(tmp_path):
     search = search_of(1, value_range=(-3.0, 1.0))
     for i in range(2 * ATTEMPTS):
         fail(search, f"t{i}")
@@ -240,14 +224,14 @@ def test_what_counts_as_the_worst_is_no_observation(tmp_path: Path) -> None:
     search.recommend()
 
 
-def next_draw(search: DUETSSearch) -> Any:
+def next_draw(search):
     """The draw that a further trial would get."""
     probe = cloudpickle.loads(cloudpickle.dumps(search))
     config_of(probe, "probe")
     return draw_of(probe, "probe")
 
 
-def test_what_was_given_up_is_tried_again_by_another_fit() -> None:
+def test_what_was_given_up_is_tried_again_by_another_fit():
     search = search_of(1, value_range=(-3.0, 1.0))
     for i in range(ATTEMPTS):
         fail(search, f"t{i}")
@@ -257,12 +241,10 @@ def test_what_was_given_up_is_tried_again_by_another_fit() -> None:
 
 
 @pytest.mark.parametrize("entered", [True, False])
-def test_a_trial_that_the_ledger_has_refused_says_nothing_of_its_point(
-    entered: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_that_the_ledger_has_refused_says_nothing_of_its_point(entered, monkeypatch):
     search = search_of(1, epsilon=1.0, value_range=(-3.0, 1.0))
 
-    def answer(operation: str, *_: Any) -> Any:
+    def answer(operation, *_):
         head = (0, "")
         record = TrialRecord(None, entered, frozenset(), head)
         return {"record": record, "head": head}.get(operation)
@@ -274,7 +256,7 @@ def test_a_trial_that_the_ledger_has_refused_says_nothing_of_its_point(
     assert next_draw(search) == ((1, 0, 1) if entered else (1, 0, 0))
 
 
-def test_a_failed_trial_that_is_run_again_has_its_draw_unless_it_was_given_away() -> None:
+def test_a_failed_trial_that_is_run_again_has_its_draw_unless_it_was_given_away():
     search = search_of(2)
     for trial in "abcd":
         config_of(search, trial)
@@ -298,7 +280,7 @@ def test_a_failed_trial_that_is_run_again_has_its_draw_unless_it_was_given_away(
 # Saved and restored -----------------------------------------------------------------------------
 
 
-def interrupted(search: DUETSSearch) -> dict[str, dict[str, Any]]:
+def interrupted(search):
     """A search in the midst of its second epoch, with three draws out; their configs."""
     run(search, 8)
     out = {trial: config_of(search, trial) for trial in ("o1", "o2", "o3")}
@@ -306,7 +288,7 @@ def interrupted(search: DUETSSearch) -> dict[str, dict[str, Any]]:
     return out
 
 
-def go_on(search: DUETSSearch, epoch: int = 4) -> None:
+def go_on(search, epoch=4):
     """Runs alone until an epoch begins."""
     for i in range(200):
         if search.status()["epoch"] >= epoch:
@@ -315,7 +297,7 @@ def go_on(search: DUETSSearch, epoch: int = 4) -> None:
     raise AssertionError
 
 
-def test_draws_that_a_restore_dropped_are_evaluated_again_after_the_others(tmp_path: Path) -> None:
+def test_draws_that_a_restore_dropped_are_evaluated_again_after_the_others(tmp_path):
     plain, search = search_of(4), search_of(4)
     go_on(plain)
     out = interrupted(search)
@@ -342,7 +324,7 @@ def test_draws_that_a_restore_dropped_are_evaluated_again_after_the_others(tmp_p
 # What is shown ----------------------------------------------------------------------------------
 
 
-def test_tags_say_what_a_trial_is_and_nothing_else_changes(tmp_path: Path) -> None:
+def test_tags_say_what_a_trial_is_and_nothing_else_changes(tmp_path):
     search, plain = search_of(2, tags=True), search_of(2)
     for i in range(4):
         config = config_of(search, f"t{i}")
@@ -372,7 +354,7 @@ def test_tags_say_what_a_trial_is_and_nothing_else_changes(tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("local_hosts")
 @pytest.mark.parametrize("name", [f"config/{TAG}/secret", f"config/{TAG}/reals", f"config/{TAG}"])
-def test_tags_do_not_hide_anything_else(name: str) -> None:
+def test_tags_do_not_hide_anything_else(name):
     search = search_of(2, epsilon=1.0, value_range=(0, 1), tags=True)
     (trial,) = evaluation(search, search.private(lambda config: config["x"]), 1)
     assert set(trial.config[TAG]) == {"agent", "epoch", "active_share", "reals"}
@@ -383,7 +365,7 @@ def test_tags_do_not_hide_anything_else(name: str) -> None:
     assert not search.guarantee().protected
 
 
-def test_a_space_with_the_tags_name_is_refused() -> None:
+def test_a_space_with_the_tags_name_is_refused():
     space = {**SPACE, TAG: tune.uniform(0, 1)}
     with pytest.raises(ValueError, match="tags=False"):
         search_of(space=space, tags=True)

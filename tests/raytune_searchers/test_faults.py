@@ -1,14 +1,9 @@
 """Whatever dies, a release is charged once, drawn once and shown as it was stored."""
 
-from __future__ import annotations
-
 import gc
 import math
 import signal
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +27,7 @@ from tests.inside import (
     space_of,
     tell,
 )
-from tests.raytune_searchers.hosts import LocalRay, crash, evaluate, evaluation, lose
+from tests.raytune_searchers.hosts import crash, evaluate, evaluation, lose
 from tests.raytune_searchers.runs import (
     LINE,
     assert_sound,
@@ -53,23 +48,23 @@ from tests.raytune_searchers.scenes import (
     TRIAL,
     CountedNoise,
     faulty,
-    lines,
     run_until_killed,
     turn_of,
 )
+from tests.worker import lines
 
 STALLED = 1800
 """Seconds after which a test that still runs is said to have stalled, however busy the machine."""
 
-SHORT: dict[str, Any] = {"n_starts": 1, "n_steps": 1}
+SHORT = {"n_starts": 1, "n_steps": 1}
 """A plan of four trials: a start point, a gradient of two trials, a last point."""
 
 
 @pytest.fixture(autouse=True)
-def never_stalls() -> Iterator[None]:
+def never_stalls():
     """Tune itself would wait ten minutes for a searcher that suggests nothing."""
 
-    def stalled(*_args: Any) -> None:
+    def stalled(*_args):
         raise TimeoutError("the experiment stalled")
 
     before = signal.signal(signal.SIGALRM, stalled)
@@ -80,29 +75,29 @@ def never_stalls() -> Iterator[None]:
     gc.collect()  # an experiment that raised leaves files open: their warning belongs to its test
 
 
-def search_of(**settings: Any) -> DPGIBOSearch:
+def search_of(**settings):
     """A search that remembers all losses, so that gradients tell whose they used."""
     return make_search(**({"memory": -1} | settings))
 
 
-def counted_search(folder: Path, **settings: Any) -> DPGIBOSearch:
+def counted_search(folder, **settings):
     """The same with noise that counts its draws, which no claim is made for."""
     return search_of(noise=CountedNoise(folder), **settings)
 
 
-def shown(path: Path) -> list[tuple[str, float]]:
+def shown(path):
     """(trial, value) of every line that Tune has written of the experiment."""
     rows = [row for file in path.glob("*/result.json") for row in lines(file)]
     return [(row["trial_id"], row["loss"]) for row in rows if "loss" in row]
 
 
-def draws_shown(path: Path) -> dict[str, float]:
+def draws_shown(path):
     """The draw that Tune has written beside each trial's estimate."""
     rows = [row for file in path.glob("*/result.json") for row in lines(file)]
     return {row["trial_id"]: row["privbo_release"] for row in rows if "privbo_release" in row}
 
 
-def check(search: DPGIBOSearch, path: Path, mu: float = 1.0) -> list[Any]:
+def check(search, path, mu=1.0):
     """What must hold of a ledger and of what Tune shows at every moment; the releases."""
     assert_sound(search, mu)
     _, releases, _ = ledger(search)
@@ -121,7 +116,7 @@ def check(search: DPGIBOSearch, path: Path, mu: float = 1.0) -> list[Any]:
     return releases
 
 
-def check_finished(search: DPGIBOSearch, path: Path, steps: int = 2) -> list[Any]:
+def check_finished(search, path, steps=2):
     """The plan is used up: as many start points as steps, each of two trials, and a last point."""
     releases = check(search, path)
     assert search.finished()
@@ -132,13 +127,13 @@ def check_finished(search: DPGIBOSearch, path: Path, steps: int = 2) -> list[Any
     return releases
 
 
-def facts(search: DPGIBOSearch) -> tuple[list[Any], list[Any]]:
+def facts(search):
     charges, releases, _ = ledger(search)
     order = [(r.kind, r.key, r.values) for r in releases]
     return sorted((c.kind, c.key, c.mu) for c in charges), order
 
 
-def check_grown(before: tuple[list[Any], list[Any]], search: DPGIBOSearch) -> None:
+def check_grown(before, search):
     """Nothing that was charged or released is gone or other than it was."""
     charges, order = facts(search)
     assert set(before[0]) <= set(charges)
@@ -151,24 +146,14 @@ def check_grown(before: tuple[list[Any], list[Any]], search: DPGIBOSearch) -> No
 @pytest.mark.soak
 @pytest.mark.usefixtures("the_ray")
 class TestTrials:
-    def test_retried_attempts_replay_what_was_stored_and_only_trainings_pay(
-        self, tmp_path: Path
-    ) -> None:
+    def test_retried_attempts_replay_what_was_stored_and_only_trainings_pay(self, tmp_path):
         search = counted_search(tmp_path, training_mu=0.1, **SHORT)
-        faults = {
-            (0, BEFORE): TRIAL,
-            (1, STORED): TRIAL,
-            (2, REPORTED): TRIAL,
-            (3, BEFORE): RAISE,
-        }
+        faults = {(0, BEFORE): TRIAL, (1, STORED): TRIAL, (2, REPORTED): TRIAL, (3, BEFORE): RAISE}
         with pytest.warns(PrivacyWarning, match="noise came from a test"):
             results = fit(
-                search,
-                faulty(search, tmp_path, faults),
-                tmp_path,
-                failure=tune.FailureConfig(max_failures=1),
-                max_concurrent_trials=2,
-            )
+                search, faulty(search, tmp_path, faults), tmp_path,
+                failure=tune.FailureConfig(max_failures=1), max_concurrent_trials=2,
+            )  # fmt: skip
         assert not results.errors
         assert len(results) == 4
         releases = check_finished(search, tmp_path / "run", 1)
@@ -191,8 +176,8 @@ class TestVault:
     @pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")  # few trials
     @pytest.mark.parametrize("samples", [-1, 3], ids=["more to come", "all have begun"])
     def test_a_vault_in_memory_that_dies_costs_no_error_for_each_attempt(
-        self, samples: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+        self, samples, tmp_path, monkeypatch
+    ):
         """Where Tune asks for no more trials, it finds out when it saves the search."""
         monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "1")
         search = search_of(**SHORT)
@@ -211,15 +196,13 @@ class TestVault:
 
 
 @pytest.fixture
-def local(local_hosts: LocalRay) -> LocalRay:
+def local(local_hosts):
     """Hosts in this process."""
     return local_hosts
 
 
 class TestThroughTheHooks:
-    def test_a_vault_in_memory_that_dies_leaves_its_last_word(
-        self, local: LocalRay, tmp_path: Path
-    ) -> None:
+    def test_a_vault_in_memory_that_dies_leaves_its_last_word(self, local, tmp_path):
         search = begun(search_of())
         trials = evaluation(search, search.private(squares), 3)
         search.save(str(tmp_path / "state"))
@@ -237,9 +220,7 @@ class TestThroughTheHooks:
                 again.suggest("again")
             assert str(raised.value) == LOSSES.lost
 
-    def test_a_search_that_is_closed_after_its_vault_died_says_the_most(
-        self, local: LocalRay
-    ) -> None:
+    def test_a_search_that_is_closed_after_its_vault_died_says_the_most(self, local):
         search = begun(search_of())
         evaluation(search, search.private(squares), 3)
         assert search.guarantee().mu_spent < 1
@@ -248,9 +229,7 @@ class TestThroughTheHooks:
         assert search.guarantee().mu_spent == 1
 
     @pytest.mark.parametrize("kill", [crash, lose])
-    def test_a_vault_that_dies_before_anything_was_saved_leaves_one_error(
-        self, kill: Any, local: LocalRay
-    ) -> None:
+    def test_a_vault_that_dies_before_anything_was_saved_leaves_one_error(self, kill, local):
         search = search_of(search_space=LINE)
         call_host(search, "finished")
         kill(host_name(search))
@@ -262,8 +241,8 @@ class TestThroughTheHooks:
     @pytest.mark.parametrize("kill", [crash, lose])
     @pytest.mark.parametrize("where", [BEFORE, STORED])
     def test_a_vault_in_a_database_is_opened_again_wherever_it_ended(
-        self, kill: Any, where: str, local: LocalRay, tmp_path: Path
-    ) -> None:
+        self, kill, where, local, tmp_path
+    ):
         search = begun(search_of(vault=f"sqlite:///{tmp_path}/vault.db", **SHORT))
         for trial in ("a", "b", "c", "d"):
             config = search.suggest(trial)
@@ -271,15 +250,12 @@ class TestThroughTheHooks:
                 kill(host_name(search))
                 call_host(search, "finished")  # the driver begins another one, sooner or later
                 assert search.suggest(trial) == config
-            assert isinstance(config, dict)
             assert evaluate(search, search.private(squares), trial, config).error is None
             if where == STORED:
                 kill(host_name(search))
         check_finished(search, tmp_path, 1)
 
-    def test_a_restored_search_keeps_the_plan_that_num_samples_made(
-        self, local: LocalRay, tmp_path: Path
-    ) -> None:
+    def test_a_restored_search_keeps_the_plan_that_num_samples_made(self, local, tmp_path):
         search = search_of(n_steps=None)
         assert search.set_search_properties(None, None, dict(LINE), num_samples=7)
         private = search.private(squares)
@@ -295,9 +271,7 @@ class TestThroughTheHooks:
         check_finished(search, tmp_path)
 
     @pytest.mark.parametrize("durable", [True, False], ids=["file", "memory"])
-    def test_a_driver_that_ended_before_anything_was_saved(
-        self, durable: bool, local: LocalRay, tmp_path: Path
-    ) -> None:
+    def test_a_driver_that_ended_before_anything_was_saved(self, durable, local, tmp_path):
         where = {"vault": f"sqlite:///{tmp_path}/vault.db", "run_name": "r"} if durable else {}
         search = search_of(**where)
         private = search.private(squares)
@@ -327,23 +301,23 @@ class TestThroughTheHooks:
 class Hosts:
     """A host that can be killed at any moment, and what it wrote with it unless committed."""
 
-    def __init__(self, url: str, **settings: Any) -> None:
+    def __init__(self, url, **settings):
         search = search_of(search_space=LINE, vault=url, run_name="r", **settings)
         space = space_of(search)
         self.settings = RunSettings(
             "r", settings_of(search), False, 3, "loss", space.public, cloudpickle.dumps(space)
         )
         self.url = url
-        self.die_before: list[tuple[str, int]] = []
-        self.die_after: list[tuple[str, int]] = []
-        self.called: Counter[str] = Counter()
+        self.die_before = []
+        self.die_after = []
+        self.called = Counter()
         self.restart()
         self.channel = Channel(self.host.name, self._send)
 
-    def restart(self) -> None:
+    def restart(self):
         self.host = Host(VAULT, self.settings, self.url)
 
-    def _send(self, operation: str, *args: Any) -> Any:
+    def _send(self, operation, *args):
         """As Ray does: what a restarted host did not answer is asked again."""
         place = (operation, self.called[operation])
         self.called[operation] += 1
@@ -355,16 +329,16 @@ class Hosts:
             reply = self.host.call(operation, *args)
         return reply
 
-    def ask(self, trial: str) -> np.ndarray:
+    def ask(self, trial):
         answer, x = self.channel.call("ask", trial, False)
         assert answer == "ask"
         return np.asarray(x)
 
-    def facts(self) -> Any:
+    def facts(self):
         return self.channel.call("ledger")
 
 
-def many(x: np.ndarray, n: int = 120) -> np.ndarray:
+def many(x, n=120):
     return np.asarray((x[0] - np.random.default_rng(5).uniform(0.4, 0.9, n)) ** 2)
 
 
@@ -377,9 +351,7 @@ def many(x: np.ndarray, n: int = 120) -> np.ndarray:
         pytest.param([("tell", 0), ("tell", 1)], [("tell", 2)], id="again and again"),
     ],
 )
-def test_a_host_that_dies_under_a_tell_stores_one_release(
-    die_before: list[tuple[str, int]], die_after: list[tuple[str, int]], tmp_path: Path
-) -> None:
+def test_a_host_that_dies_under_a_tell_stores_one_release(die_before, die_after, tmp_path):
     hosts = Hosts(f"sqlite:///{tmp_path}/vault.db")
     x = hosts.ask("a")
     hosts.die_before, hosts.die_after = die_before, die_after
@@ -392,7 +364,7 @@ def test_a_host_that_dies_under_a_tell_stores_one_release(
     assert len(hosts.facts()[0]) == 1
 
 
-def test_a_host_that_always_dies_is_given_up_without_a_release(tmp_path: Path) -> None:
+def test_a_host_that_always_dies_is_given_up_without_a_release(tmp_path):
     hosts = Hosts(f"sqlite:///{tmp_path}/vault.db")
     x = hosts.ask("a")
     hosts.die_before = [("tell", n) for n in range(10)]
@@ -401,16 +373,14 @@ def test_a_host_that_always_dies_is_given_up_without_a_release(tmp_path: Path) -
     assert hosts.facts() == ([], [], [])
 
 
-def told(hosts: Hosts, *trials: str) -> None:
+def told(hosts, *trials):
     for trial in trials:
         x = hosts.ask(trial)
         tell(hosts.channel, trial, x, many(x))
 
 
 @pytest.mark.parametrize("zombie_first", [True, False])
-def test_of_a_zombie_and_its_successor_the_first_write_wins(
-    zombie_first: bool, tmp_path: Path
-) -> None:
+def test_of_a_zombie_and_its_successor_the_first_write_wins(zombie_first, tmp_path):
     hosts = Hosts(f"sqlite:///{tmp_path}/vault.db")
     told(hosts, "s0", "s1")
     x = hosts.ask("a")
@@ -427,7 +397,7 @@ def test_of_a_zombie_and_its_successor_the_first_write_wins(
     assert len(charges) == len(releases) == 4 + 1
 
 
-def test_a_zombie_of_a_step_that_is_over_joins_no_gradient(tmp_path: Path) -> None:
+def test_a_zombie_of_a_step_that_is_over_joins_no_gradient(tmp_path):
     hosts = Hosts(f"sqlite:///{tmp_path}/vault.db")
     told(hosts, "s0", "s1")
     x = hosts.ask("zombie")
@@ -449,7 +419,7 @@ def test_a_zombie_of_a_step_that_is_over_joins_no_gradient(tmp_path: Path) -> No
 # The driver ---------------------------------------------------------------------------------
 
 
-def killed_driver(folder: Path, **settings: Any) -> Path:
+def killed_driver(folder, **settings):
     """Runs the driver until it is killed, then ends what it left of its Ray; the experiment."""
     settings = {"folder": str(folder), "faults": [], "search": {}, "tune_settings": {}} | settings
     settings["search"] = {"memory": -1} | settings["search"]
@@ -460,9 +430,7 @@ def killed_driver(folder: Path, **settings: Any) -> Path:
 @pytest.mark.soak
 @pytest.mark.usefixtures("the_ray")
 class TestDriver:
-    def test_killed_with_a_vault_in_a_file_it_goes_on_elsewhere(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_killed_with_a_vault_in_a_file_it_goes_on_elsewhere(self, tmp_path, monkeypatch):
         monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
         vault = f"sqlite:///{tmp_path}/vault.db"
         path = killed_driver(

@@ -1,15 +1,10 @@
 """Whatever dies, a round is released once and no trial of an agent is evaluated twice in vain."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal
 import warnings
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,27 +18,17 @@ from raytune_searchers import DPFTSDESearch
 from raytune_searchers._shell import AGENTS
 from raytune_searchers.hosts.server import SERVER
 from tests.inside import agent_hosts, call_host, host_name, settings_of
-from tests.raytune_searchers.federated_scenes import (
-    TRIALS,
-    evaluations,
-    make_search,
-    noted,
-    start,
-)
+from tests.raytune_searchers.federated_scenes import TRIALS, evaluations, make_search, noted, start
 from tests.raytune_searchers.hosts import crash, evaluation, lose
-from tests.raytune_searchers.scenes import (
-    CountedNoise,
-    first_time,
-    lines,
-    run_until_killed,
-)
+from tests.raytune_searchers.scenes import CountedNoise, run_until_killed
 from tests.raytune_searchers.test_faults import never_stalls  # noqa: F401
+from tests.worker import first_time, lines
 
 TWO = {"n_agents": 2}
 """Agents; each has a host of its own then."""
 
 
-def rounds(search: DPFTSDESearch) -> list[str]:
+def rounds(search):
     return sorted(charge.key for charge in call_host(search, "ledger"))
 
 
@@ -52,19 +37,16 @@ def rounds(search: DPFTSDESearch) -> list[str]:
 
 @pytest.mark.usefixtures("local_hosts")
 @pytest.mark.parametrize("durable", [False, True])
-def test_agents_of_a_host_that_died_are_left_out_unless_they_have_a_database(
-    durable: bool, tmp_path: Path
-) -> None:
+def test_agents_of_a_host_that_died_are_left_out_unless_they_have_a_database(durable, tmp_path):
     where = {"agent_vaults": f"sqlite:///{tmp_path}/{{agent}}.db"} if durable else {}
     search = make_search(TWO, **where)
     host, *_ = agent_hosts(search)
 
-    def ends(agent: Any, before: int) -> None:
+    def ends(agent, before):
         if agent == 0 and before == 1:
             crash(host)
 
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("error", UserWarning)  # which ends nothing that is paid for
+    with warnings.catch_warnings(record=True, action="error", category=UserWarning) as told:
         results = evaluation(search, search.private(noted(tmp_path, ends)))
     assert any("left out: 0" in str(warning.message) for warning in told) == (not durable)
     errors = [str(result.error) for result in results if result.error is not None]
@@ -80,10 +62,8 @@ def test_agents_of_a_host_that_died_are_left_out_unless_they_have_a_database(
 
 @pytest.mark.soak
 @pytest.mark.usefixtures("the_ray")
-def test_a_trial_whose_host_is_killed_before_it_stores_is_evaluated_once_more(
-    tmp_path: Path,
-) -> None:
-    def dies(agent: Any, before: int) -> None:
+def test_a_trial_whose_host_is_killed_before_it_stores_is_evaluated_once_more(tmp_path):
+    def dies(agent, before):
         if agent == 0 and before == 1:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -99,18 +79,18 @@ def test_a_trial_whose_host_is_killed_before_it_stores_is_evaluated_once_more(
 # The server -------------------------------------------------------------------------------------
 
 
-def killer(folder: Path, search: DPFTSDESearch, end: Callable[[str], None]) -> Any:
+def killer(folder, search, end):
     """The middle one of all evaluations ends the server, while a round is open."""
     name, after = host_name(search), TRIALS * settings_of(search).n_agents // 2
 
-    def strike(agent: Any, before: int) -> None:
+    def strike(agent, before):
         if len(evaluations(folder)) >= after and first_time(folder / "struck"):
             end(name)
 
     return search.private(noted(folder, strike))
 
 
-def check_alone(search: DPFTSDESearch, results: Any, folder: Path) -> None:
+def check_alone(search, results, folder):
     """All agents have done their trials, the later ones without a server."""
     assert Counter(evaluations(folder)) == dict.fromkeys(range(4), TRIALS)
     guarantee = search.guarantee(results)
@@ -123,7 +103,7 @@ def check_alone(search: DPFTSDESearch, results: Any, folder: Path) -> None:
 @pytest.mark.usefixtures("local_hosts")
 @pytest.mark.filterwarnings("ignore:.*goes on alone:UserWarning")
 @pytest.mark.parametrize("end", [crash, lose])
-def test_without_a_server_agents_go_on_alone(end: Any, tmp_path: Path) -> None:
+def test_without_a_server_agents_go_on_alone(end, tmp_path):
     search = make_search()
     with pytest.warns(UtilityWarning, match="agents go on alone"):
         results = evaluation(search, killer(tmp_path, search, end))
@@ -131,7 +111,7 @@ def test_without_a_server_agents_go_on_alone(end: Any, tmp_path: Path) -> None:
     check_alone(search, results, tmp_path)
 
 
-def check_begun_again(search: DPFTSDESearch, results: Any, folder: Path, n_agents: int) -> None:
+def check_begun_again(search, results, folder, n_agents):
     """Every round was released once, with one draw."""
     assert Counter(evaluations(folder)) == dict.fromkeys(range(n_agents), TRIALS)
     assert rounds(search) == ["1", "2"]
@@ -141,7 +121,7 @@ def check_begun_again(search: DPFTSDESearch, results: Any, folder: Path, n_agent
 
 @pytest.mark.usefixtures("local_hosts")
 @pytest.mark.parametrize("end", [crash, lose])
-def test_a_server_with_a_database_begins_its_open_round_again(end: Any, tmp_path: Path) -> None:
+def test_a_server_with_a_database_begins_its_open_round_again(end, tmp_path):
     where, noise = f"sqlite:///{tmp_path}/server.db", CountedNoise(tmp_path)
     search = make_search(vault=where, noise=noise)
     with pytest.warns(PrivacyWarning, match="test source"):
@@ -155,7 +135,7 @@ def test_a_server_with_a_database_begins_its_open_round_again(end: Any, tmp_path
 
 @pytest.mark.soak
 @pytest.mark.usefixtures("the_ray")
-def test_a_killed_driver_goes_on_elsewhere(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_killed_driver_goes_on_elsewhere(tmp_path, monkeypatch):
     monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
     search = {
         "vault": f"sqlite:///{tmp_path}/server.db",
@@ -191,9 +171,7 @@ def test_a_killed_driver_goes_on_elsewhere(tmp_path: Path, monkeypatch: Any) -> 
         ({"vault": "sqlite:///{folder}/server.db"}, AGENTS.lost),
     ],
 )
-def test_what_was_in_memory_is_not_begun_again(
-    settings: dict[str, str], text: str, tmp_path: Path
-) -> None:
+def test_what_was_in_memory_is_not_begun_again(settings, text, tmp_path):
     own = {name: url.format(folder=tmp_path) for name, url in settings.items()}
     search = make_search(hosts=1, **own)
     assert search.suggest("t") in (None, {"agent": 0, "round": 1})

@@ -1,10 +1,5 @@
 """An algorithm that the product has never heard of runs on Ray Tune as any of its own does."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
@@ -13,13 +8,13 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 from privbo_plugins.errors import PrivacyWarning
 from raytune_searchers import PrivateSearch
 from tests.contracts import conformance
-from tests.contracts.conformance import CHECKS, Check, Subject, evaluate_privately
+from tests.contracts.conformance import CHECKS, Subject, evaluate_privately
 from tests.sixth import SixthConfig
 
 T = 6
 
 
-def search_of(n_trials: int = T, **settings: Any) -> PrivateSearch:
+def search_of(n_trials=T, **settings):
     own = {"metric": "loss", "mode": "min", "seed": 3} | settings
     return PrivateSearch(SixthConfig(1.0, n_trials), **own)
 
@@ -31,7 +26,7 @@ LEARNING = ("min is minimised", "max is maximised", "NumPy numbers are learned f
 """Checks of what random search never does: its points do not depend on what was released."""
 
 
-def made(space: Any = None, metric: Any = None, mode: Any = None, **kwargs: Any) -> PrivateSearch:
+def made(space=None, metric=None, mode=None, **kwargs):
     return search_of(100, **({"search_space": space, "metric": metric, "mode": mode} | kwargs))
 
 
@@ -39,7 +34,7 @@ def made(space: Any = None, metric: Any = None, mode: Any = None, **kwargs: Any)
 @pytest.mark.parametrize(
     "check", [check for check in CHECKS if check.name not in LEARNING], ids=lambda c: c.name
 )
-def test_it_conforms(check: Check, tmp_path: Path) -> None:
+def test_it_conforms(check, tmp_path):
     subject = Subject("PrivateSearch", made, evaluate_privately, PrivacyWarning)
     assert conformance.outcome(check, subject, tmp_path) == "yes"
 

@@ -1,18 +1,13 @@
 """What a private trainable and a private search may not do, and what happens then."""
 
-from __future__ import annotations
-
 import functools
 import json
 import math
 import pickle
 import re
 import tempfile
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
@@ -41,23 +36,22 @@ SENTINEL = 0.31415926535
 """A value that no message may repeat."""
 
 
-def trial_number() -> int:
+def trial_number():
     """Which trial of the experiment runs here, from 1."""
     found = re.search(r"_[0-9a-f]{8}_(\d+)_", Path(tune.get_context().get_trial_dir()).name)
-    assert found is not None
     return int(found[1])
 
 
 # Inside of a private trainable ----------------------------------------------------------------
 
 
-def _reports_by_train(config: dict[str, Any]) -> Any:
+def _reports_by_train(config):
     from ray import train
 
     train.report({"loss": SENTINEL})
 
 
-def _reports_by_the_session(config: dict[str, Any]) -> Any:
+def _reports_by_the_session(config):
     from ray.train._internal.session import get_session
 
     get_session().report({"loss": SENTINEL})
@@ -73,7 +67,7 @@ CLOSED = {
 """Ways to report what is not public."""
 
 
-def _reports_in_silence(config: dict[str, Any]) -> Any:
+def _reports_in_silence(config):
     try:
         tune.report({"loss": SENTINEL})
     except ClosedReportError:
@@ -81,7 +75,7 @@ def _reports_in_silence(config: dict[str, Any]) -> Any:
     raise AssertionError
 
 
-def _shows_its_progress(config: dict[str, Any], shift: float) -> Any:
+def _shows_its_progress(config, shift):
     report_public({"train_loss": 0.25, "epoch": 1})
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "model").write_text("weights")
@@ -89,7 +83,7 @@ def _shows_its_progress(config: dict[str, Any], shift: float) -> Any:
     return squares(config) + shift
 
 
-def _caught(private: Any, config: dict[str, Any]) -> list[str]:
+def _caught(private, config):
     try:
         return ["returned", repr(private(config))]
     except Exception as error:
@@ -97,14 +91,14 @@ def _caught(private: Any, config: dict[str, Any]) -> list[str]:
         return [type(error).__name__, f"{error} {vars(error)} {chain}"]
 
 
-def _reports_its_losses(config: dict[str, Any]) -> Any:
+def _reports_its_losses(config):
     tune.report({"loss": SENTINEL, "losses": squares(config).tolist()})
 
 
 class Guarded:
     """An experiment of four trials: one tries all that is closed, and one insists on it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.search = search = make_search()
         closed = {name: search.private(way) for name, way in CLOSED.items()}
         private = {
@@ -115,7 +109,7 @@ class Guarded:
         }
         path = folder / "caught.json"
 
-        def trainable(config: dict[str, Any]) -> Any:
+        def trainable(config):
             if trial_number() == 1:
                 caught = {name: _caught(closed[name], config) for name in closed}
                 path.write_text(json.dumps(caught))
@@ -123,20 +117,18 @@ class Guarded:
 
         self.results = fit(search, trainable, folder, num_samples=4, max_concurrent_trials=1)
         self.good = [result for result in self.results if result.error is None]
-        self.caught: dict[str, list[str]] = json.loads(path.read_text())
+        self.caught = json.loads(path.read_text())
 
 
 @pytest.fixture(scope="module")
-def guarded(the_ray: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+def guarded(the_ray, tmp_path_factory):
     experiment = Guarded(tmp_path_factory.mktemp("guarded"))
     yield experiment
     experiment.search.close()
 
 
 @pytest.mark.parametrize("name", CLOSED)
-def test_each_way_to_report_is_closed_and_its_error_quotes_nothing(
-    name: str, guarded: Guarded
-) -> None:
+def test_each_way_to_report_is_closed_and_its_error_quotes_nothing(name, guarded):
     kind, text = guarded.caught[name]
     assert kind != "returned"
     assert str(SENTINEL)[:8] not in text
@@ -145,7 +137,7 @@ def test_each_way_to_report_is_closed_and_its_error_quotes_nothing(
         assert "report_public" in text
 
 
-def test_what_was_refused_leaves_nothing_and_costs_nothing(guarded: Guarded) -> None:
+def test_what_was_refused_leaves_nothing_and_costs_nothing(guarded):
     published = published_by(guarded.search)
     assert len(guarded.good) == len(published) == 3
     assert_sound(guarded.search)
@@ -156,7 +148,7 @@ def test_what_was_refused_leaves_nothing_and_costs_nothing(guarded: Guarded) -> 
         assert shown[-1] == published[result.metrics["trial_id"]]
 
 
-def test_public_reports_reach_tune_with_their_checkpoint_and_are_noted(guarded: Guarded) -> None:
+def test_public_reports_reach_tune_with_their_checkpoint_and_are_noted(guarded):
     result = next(r for r in guarded.results if r.checkpoint is not None)
     frame = result.metrics_dataframe
     assert list(frame["train_loss"].dropna())[:2] == [0.25, 0.125]
@@ -170,7 +162,7 @@ def test_public_reports_reach_tune_with_their_checkpoint_and_are_noted(guarded: 
     assert "report_public(loss" not in guarantee.details()
 
 
-def test_a_report_ends_the_trial_says_what_to_do_and_writes_no_result(guarded: Guarded) -> None:
+def test_a_report_ends_the_trial_says_what_to_do_and_writes_no_result(guarded):
     (failed,) = (result for result in guarded.results if result.error is not None)
     folder = Path(failed.path)
     for said in (str(failed.error), (folder / "error.txt").read_text()):
@@ -183,13 +175,13 @@ def test_a_report_ends_the_trial_says_what_to_do_and_writes_no_result(guarded: G
     assert not any(key in failed.path for key in told)
 
 
-def test_the_error_of_a_closed_report_survives_pickling() -> None:
+def test_the_error_of_a_closed_report_survives_pickling():
     error = ClosedReportError()
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
     assert str(cloudpickle.loads(cloudpickle.dumps(error))) == str(error)
 
 
-def test_public_reports_outside_are_refused() -> None:
+def test_public_reports_outside_are_refused():
     with pytest.raises(PrivacyError, match=r"inside a trainable wrapped by search\.private"):
         report_public({"train_loss": 0.5})
 
@@ -198,11 +190,11 @@ def test_public_reports_outside_are_refused() -> None:
 
 
 @pytest.mark.usefixtures("local_hosts")
-def test_one_private_trainable_in_another_is_refused(tmp_path: Path) -> None:
+def test_one_private_trainable_in_another_is_refused(tmp_path):
     search = begun(make_search())
     inner = search.private(squares)
 
-    def outer(config: dict[str, Any]) -> Any:
+    def outer(config):
         try:
             inner(config)
         except PrivacyError as error:
@@ -214,7 +206,6 @@ def test_one_private_trainable_in_another_is_refused(tmp_path: Path) -> None:
         return squares(config)
 
     trial = run_trial(search, search.private(outer), "a")
-    assert trial is not None
     assert trial.error is None
     assert "inside another one" in (tmp_path / "said").read_text()
     assert (tmp_path / "closed").exists()
@@ -222,34 +213,33 @@ def test_one_private_trainable_in_another_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("local_hosts")
-def test_the_trainable_of_another_run_is_refused() -> None:
+def test_the_trainable_of_another_run_is_refused():
     search, stranger = begun(make_search()), make_search()
     trial = run_trial(search, stranger.private(squares), "a")
-    assert trial is not None
     assert "Give the Tuner the very search" in str(trial.error)
     assert "search = type(search).from_experiment(path)" in str(trial.error)
     assert ledger(search) == ([], [], [])
 
 
-class Steps(tune.Trainable):  # type: ignore[misc]
-    def step(self) -> dict[str, float]:
+class Steps(tune.Trainable):
+    def step(self):
         return {"loss": 0.5}
 
 
-def _generates(config: dict[str, Any]) -> Iterator[float]:
+def _generates(config):
     yield 0.5
 
 
-async def _awaits(config: dict[str, Any]) -> float:
+async def _awaits(config):
     return 0.5
 
 
-async def _generates_later(config: dict[str, Any]) -> AsyncIterator[float]:
+async def _generates_later(config):
     yield 0.5
 
 
 class Generating:
-    def __call__(self, config: dict[str, Any]) -> Iterator[float]:
+    def __call__(self, config):
         yield 0.5
 
 
@@ -268,22 +258,22 @@ class Generating:
         (0.5, "got a float"),
     ],
 )
-def test_what_is_no_function_of_one_vector_is_refused(trainable: Any, match: str) -> None:
+def test_what_is_no_function_of_one_vector_is_refused(trainable, match):
     with pytest.raises(ValueError, match=match):
         make_search().private(trainable)
 
 
-def _asks(private: Any) -> dict[str, float]:
+def _asks(private):
     return dict(wrap_function(private).default_resource_request({}).required_resources)
 
 
-def test_resources_count_inside_and_outside_of_private() -> None:
+def test_resources_count_inside_and_outside_of_private():
     search, wanted = make_search(), {"CPU": 2.0, "GPU": 0.5}
 
-    def inner(config: dict[str, Any]) -> np.ndarray:
+    def inner(config):
         return squares(config)
 
-    def outer(config: dict[str, Any]) -> np.ndarray:
+    def outer(config):
         return squares(config)
 
     inside = search.private(tune.with_resources(inner, {"cpu": 2, "gpu": 0.5}))
@@ -298,7 +288,7 @@ def test_resources_count_inside_and_outside_of_private() -> None:
 # The vault ------------------------------------------------------------------------------------
 
 
-def _everything_pickled(search: Any, folder: Path) -> bytes:
+def _everything_pickled(search, folder):
     tuner = tune.Tuner(
         search.private(squares),
         param_space=LINE,
@@ -315,9 +305,7 @@ def _everything_pickled(search: Any, folder: Path) -> bytes:
 
 
 @pytest.mark.usefixtures("local_hosts")
-def test_a_path_in_a_variable_is_in_no_pickle(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_in_a_variable_is_in_no_pickle(tmp_path, monkeypatch):
     monkeypatch.setenv("THE_VAULT", f"sqlite:///{tmp_path}/place-77.db")
     search = make_search(vault="env:THE_VAULT")
     (tmp_path / "ray").mkdir()
@@ -326,7 +314,7 @@ def test_a_path_in_a_variable_is_in_no_pickle(
     assert b"place-77" not in pickled
 
 
-def test_relative_paths_are_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_paths_are_made_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for given in ("sqlite:///vault.db", "vault.db", Path("vault.db")):
         search = make_search(vault=given)
@@ -334,7 +322,7 @@ def test_relative_paths_are_made_absolute(tmp_path: Path, monkeypatch: pytest.Mo
     assert [path.name for path in tmp_path.glob("*")] == ["vault.db"]
 
 
-def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_said(tmp_path):
     (tmp_path / "file").touch()
     for folder in ("file", "missing"):
         with pytest.raises(VaultError, match="vault"):
@@ -342,7 +330,7 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("local_hosts")
-def test_settings_cannot_change_under_a_run(tmp_path: Path) -> None:
+def test_settings_cannot_change_under_a_run(tmp_path):
     where = {"vault": f"sqlite:///{tmp_path}/vault.db", "run_name": "changed"}
     first = begun(make_search(**where))
     first.history()
@@ -356,7 +344,7 @@ def test_settings_cannot_change_under_a_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("local_hosts")
-def test_no_noise_is_said_at_once() -> None:
+def test_no_noise_is_said_at_once():
     search = make_search(math.inf)
     search.set_search_properties(None, None, LINE)
     with pytest.warns(PrivacyWarning, match="Nothing is protected: mu is infinite"):
@@ -368,7 +356,7 @@ def test_no_noise_is_said_at_once() -> None:
 # The other adapter's sampler ------------------------------------------------------------------
 
 
-def _agent() -> Any:
+def _agent():
     from optuna_samplers import DPFTSDESampler, FederatedServer, FederationConfig
 
     config = FederationConfig(n_agents=1, epsilon=4.0, n_rounds=2)
@@ -384,7 +372,7 @@ SAMPLERS = {
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_a_sampler_inside_optuna_search_stops_before_any_trial(name: str) -> None:
+def test_a_sampler_inside_optuna_search_stops_before_any_trial(name):
     from ray.tune.search.optuna import OptunaSearch
 
     search = OptunaSearch(sampler=SAMPLERS[name](), metric="loss", mode="min")

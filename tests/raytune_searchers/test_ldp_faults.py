@@ -1,13 +1,9 @@
 """Whatever dies, a user is charged once for a trial, and what was drawn first is shown."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,25 +27,20 @@ from tests.raytune_searchers.ldp_scenes import (
     search_of,
 )
 from tests.raytune_searchers.runs import LINE, fit
-from tests.raytune_searchers.scenes import (
-    REPORTED,
-    STORED,
-    TRIAL,
-    lines,
-    run_until_killed,
-)
+from tests.raytune_searchers.scenes import REPORTED, STORED, TRIAL, run_until_killed
 from tests.raytune_searchers.test_faults import never_stalls
+from tests.worker import lines
 
 pytestmark = pytest.mark.usefixtures(never_stalls.__name__)
 
 
-def shown(path: Path) -> list[tuple[str, float]]:
+def shown(path):
     """(trial, value) of every line that Tune has written of the experiment."""
     rows = [row for file in path.glob("*/result.json") for row in lines(file)]
     return [(row["trial_id"], row["reward"]) for row in rows if "reward" in row]
 
 
-def check(rows: list[Any], path: Path, n: int) -> dict[str, float]:
+def check(rows, path, n):
     """One charge a trial, one release a charge, and nothing else in the results."""
     released = {trial: value for trial, _, _, _, value in rows}
     assert len(rows) == len(released) == n
@@ -60,11 +51,11 @@ def check(rows: list[Any], path: Path, n: int) -> dict[str, float]:
 
 @pytest.mark.soak
 @pytest.mark.usefixtures("the_ray")
-def test_trials_that_die_replay_what_was_stored_and_pay_once(tmp_path: Path) -> None:
+def test_trials_that_die_replay_what_was_stored_and_pay_once(tmp_path):
     faults = {(0, CHARGED): TRIAL, (1, STORED): TRIAL, (2, REPORTED): TRIAL, (3, PLAYED): TRIAL}
     made = []
 
-    def wrap(evaluated: Any) -> Any:
+    def wrap(evaluated):
         noise = DeadlyNoise(tmp_path, faults)
         made.append(ldp_trainable(
             evaluated, epsilon=1.0, bound=1.0, mechanism="laplace", noise=noise,
@@ -74,13 +65,9 @@ def test_trials_that_die_replay_what_was_stored_and_pay_once(tmp_path: Path) -> 
 
     trainable = faulty(wrap, tmp_path, faults)
     results = fit(
-        None,
-        trainable,
-        tmp_path,
-        num_samples=4,
-        failure=tune.FailureConfig(max_failures=1),
+        None, trainable, tmp_path, num_samples=4, failure=tune.FailureConfig(max_failures=1),
         max_concurrent_trials=2,
-    )
+    )  # fmt: skip
     assert not results.errors
     private = made[0]
     rows = ledger_of(private)
@@ -97,11 +84,11 @@ def test_trials_that_die_replay_what_was_stored_and_pay_once(tmp_path: Path) -> 
 
 @pytest.mark.usefixtures("local_hosts")
 @pytest.mark.parametrize("end", [crash, lose])
-def test_a_ledger_in_memory_that_is_lost_lets_nothing_more_out(end: Any) -> None:
+def test_a_ledger_in_memory_that_is_lost_lets_nothing_more_out(end):
     sharing = ldp_trainable(reward, epsilon=1.0, value_range=(0, 1))
     name = host_name(sharing.guarantee.__self__)
 
-    def losing(config: dict[str, Any]) -> float:
+    def losing(config):
         end(name)
         return reward(config)
 
@@ -118,7 +105,7 @@ def test_a_ledger_in_memory_that_is_lost_lets_nothing_more_out(end: Any) -> None
     assert str(raised.value) == USERS_LEDGER.lost
 
 
-def put_back(local: Any, backup: Path, path: Path) -> None:
+def put_back(local, backup, path):
     """The cluster ends, with what it remembers, and the vault's backup is put in its place."""
     local.end_driver()
     local.forget()
@@ -127,8 +114,8 @@ def put_back(local: Any, backup: Path, path: Path) -> None:
 
 @pytest.mark.parametrize("pickled", [False, True])
 def test_a_driver_notices_that_the_vault_of_its_trainable_was_put_back(
-    local_hosts: Any, tmp_path: Path, pickled: bool
-) -> None:
+    local_hosts, tmp_path, pickled
+):
     path, backup = tmp_path / "vault.db", tmp_path / "backup.db"
     sharing = ldp_trainable(
         reward, epsilon=1.0, value_range=(0, 1), user_id=lambda config: "Jane",
@@ -152,9 +139,7 @@ def test_a_driver_notices_that_the_vault_of_its_trainable_was_put_back(
 
 @pytest.mark.usefixtures("local_hosts")
 @pytest.mark.parametrize("since", [0, 3])
-def test_nothing_is_claimed_of_more_releases_than_the_last_report_knew(
-    tmp_path: Path, since: int
-) -> None:
+def test_nothing_is_claimed_of_more_releases_than_the_last_report_knew(tmp_path, since):
     search = LDPGPUCBSearch(
         epsilon=1.0, value_range=(0, 1), metric="reward", mode="max", search_space=LINE
     )
@@ -173,9 +158,7 @@ def test_nothing_is_claimed_of_more_releases_than_the_last_report_knew(
 
 @pytest.mark.soak
 @pytest.mark.usefixtures("the_ray")
-def test_a_killed_driver_goes_on_with_its_ledger_in_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_driver_goes_on_with_its_ledger_in_a_file(tmp_path, monkeypatch):
     monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
     run_until_killed("tests.raytune_searchers.ldp_scenes:drive", {"folder": str(tmp_path)})
     path = tmp_path / "run"

@@ -1,12 +1,7 @@
 """Privatised rewards: every searcher, and one user a trial."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +33,7 @@ from tests.inside import (
 )
 from tests.raytune_searchers.hosts import evaluation
 from tests.raytune_searchers.runs import LINE, fit
-from tests.raytune_searchers.scenes import append, lines
+from tests.worker import append, lines
 
 ARMS = 10
 
@@ -50,16 +45,16 @@ ENDS = {1.581976706870165, -0.5819767068701649}
 """The two outputs of randomised response at epsilon = 1 on [0, 1]."""
 
 
-def reward(config: dict[str, Any]) -> float:
+def reward(config):
     """One user's reward; the best x is 0.75."""
     return 1.0 - abs(config["x"] - 0.75)
 
 
-def values(results: Any, metric: str = "reward") -> dict[str, float]:
+def values(results, metric="reward"):
     return {r.metrics["trial_id"]: r.metrics[metric] for r in results}
 
 
-def shown(search: Any) -> dict[str, float]:
+def shown(search):
     return dict(published_by(search))
 
 
@@ -68,10 +63,8 @@ def shown(search: Any) -> dict[str, float]:
 
 @pytest.mark.soak
 @pytest.mark.usefixtures("the_ray")
-def test_random_search_with_declared_reports_and_a_budget_that_holds_across_workers(
-    tmp_path: Path,
-) -> None:
-    def measured(config: dict[str, Any]) -> float:
+def test_random_search_with_declared_reports_and_a_budget_that_holds_across_workers(tmp_path):
+    def measured(config):
         append(tmp_path / "asked", config["user"])
         report_public({"epoch": 1})
         inner = ldp_trainable(reward, epsilon=1.0, value_range=(0, 1))
@@ -79,12 +72,9 @@ def test_random_search_with_declared_reports_and_a_budget_that_holds_across_work
         return reward(config)
 
     private = ldp_trainable(
-        measured,
-        epsilon=1.0,
-        value_range=(0, 1),
-        user_id=lambda config: config["user"],
+        measured, epsilon=1.0, value_range=(0, 1), user_id=lambda config: config["user"],
         user_budget=1.0,
-    )
+    )  # fmt: skip
     results = fit(
         None,
         private,
@@ -118,7 +108,7 @@ def test_random_search_with_declared_reports_and_a_budget_that_holds_across_work
 # Through the hooks ------------------------------------------------------------------------------
 
 
-def ready(search: Any, space: Mapping[str, Any] = LINE, **tune_config: Any) -> Any:
+def ready(search, space=LINE, **tune_config):
     """As Tune begins a fit."""
     metric, mode = tune_config.get("metric"), tune_config.get("mode")
     assert search.set_search_properties(metric, mode, dict(space))
@@ -127,19 +117,14 @@ def ready(search: Any, space: Mapping[str, Any] = LINE, **tune_config: Any) -> A
 
 @pytest.mark.usefixtures("local_hosts")
 class TestSearches:
-    def test_a_longer_run_finds_the_best_arm_and_is_read_after_its_end(self) -> None:
+    def test_a_longer_run_finds_the_best_arm_and_is_read_after_its_end(self):
         search = ready(
             LDPGPUCBSearch(
-                200.0,
-                value_range=(0, 1),
-                mechanism="laplace",
-                metric="score",
-                mode="max",
-                kernel_matrix=KERNEL,
-                seed=1,
+                200.0, value_range=(0, 1), mechanism="laplace", metric="score", mode="max",
+                kernel_matrix=KERNEL, seed=1,
             ),
             {"arm": tune.randint(0, ARMS)},
-        )
+        )  # fmt: skip
         trials = evaluation(
             search, search.private(lambda config: 1.0 - abs(config["arm"] - 6) / 10), 14
         )
@@ -148,7 +133,7 @@ class TestSearches:
         search.close()
         assert search.guarantee().n_evaluations == 14
 
-    def test_replays_of_a_point_run_at_the_same_time(self) -> None:
+    def test_replays_of_a_point_run_at_the_same_time(self):
         search = LDPMoMAGPUCBSearch(5.0, value_range=(0, 1), replays=4, beta_scale=0.1, seed=1)
         ready(search, metric="r", mode="max")
         trials = evaluation(search, search.private(reward), 12, at_once=4)
@@ -161,11 +146,11 @@ class TestSearches:
         assert search.guarantee(trials).n_evaluations == 12
 
     @pytest.mark.parametrize("kind", [LDPTGPUCBSearch, LDPATAGPUCBSearch])
-    def test_costs_are_minimised_over_a_nested_space(self, kind: Any) -> None:
+    def test_costs_are_minimised_over_a_nested_space(self, kind):
         space = {"x": tune.uniform(0, 1), "n": {"y": tune.uniform(-2, 2), "c": 5}}
         search = kind(50.0, bound=1.0, metric="cost", mode="min", beta_scale=0.1, seed=2)
 
-        def cost(config: dict[str, Any]) -> float:
+        def cost(config):
             off = float((config["x"] - 0.7) ** 2 + (config["n"]["y"] / 4 - 0.2) ** 2)
             return off + config["n"]["c"] - 5
 
@@ -177,7 +162,7 @@ class TestSearches:
         assert set(search.recommend()) == {"x", "n"}
 
 
-def ledger(private: Any) -> list[Any]:
+def ledger(private):
     """Rows of the users' ledger."""
     return ledger_of(private)
 
@@ -185,12 +170,12 @@ def ledger(private: Any) -> list[Any]:
 # Arguments, and hooks without trials ------------------------------------------------------------
 
 
-def search_of(epsilon: float = 1.0, **settings: Any) -> LDPGPUCBSearch:
-    own: dict[str, Any] = {"value_range": (0, 1), "metric": "reward", "mode": "max"}
+def search_of(epsilon=1.0, **settings):
+    own = {"value_range": (0, 1), "metric": "reward", "mode": "max"}
     return LDPGPUCBSearch(epsilon, **(own | settings))
 
 
-def test_a_private_trainable_looks_like_its_function() -> None:
+def test_a_private_trainable_looks_like_its_function():
     private = ldp_trainable(reward, epsilon=1.0, value_range=(0, 1))
     assert private.__name__ == "reward"
     assert private.__doc__ == reward.__doc__
@@ -200,15 +185,13 @@ def test_a_private_trainable_looks_like_its_function() -> None:
         private({"x": 0.5})
 
 
-def test_a_private_trainable_is_pickled_as_it_is_and_not_by_its_name(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_private_trainable_is_pickled_as_it_is_and_not_by_its_name(monkeypatch):
     private = ldp_trainable(reward, epsilon=1.0, value_range=(0, 1))
     monkeypatch.setitem(globals(), "reward", private)  # as a decorated function in a module
     assert cloudpickle.loads(cloudpickle.dumps(private)) is not private
 
 
-def test_a_kernel_matrix_that_does_not_fit_is_refused_before_any_trial() -> None:
+def test_a_kernel_matrix_that_does_not_fit_is_refused_before_any_trial():
     space = {"arm": tune.randint(0, ARMS + 1)}
     with pytest.raises(ValueError, match="10 values"):
         search_of(kernel_matrix=KERNEL, search_space=space)
@@ -217,9 +200,7 @@ def test_a_kernel_matrix_that_does_not_fit_is_refused_before_any_trial() -> None
 
 
 @pytest.mark.usefixtures("local_hosts")
-def test_a_search_goes_on_from_what_it_saved_and_its_ledger_is_not_put_back(
-    tmp_path: Path,
-) -> None:
+def test_a_search_goes_on_from_what_it_saved_and_its_ledger_is_not_put_back(tmp_path):
     search = search_of(search_space=LINE, seed=1, mechanism="laplace")
     configs = {trial: search.suggest(trial) for trial in "abc"}
     for trial, value in (("a", 0.5), ("b", 0.25)):

@@ -1,10 +1,6 @@
 """How long a vault in memory lives: as long as somebody may come back to it, and never longer."""
 
-from __future__ import annotations
-
 import gc
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,13 +12,13 @@ from raytune_searchers._channel import LOSSES
 from raytune_searchers.hosts import actors
 from tests.inside import call_host, host_name, published_by
 from tests.raytune_searchers import federated_scenes
-from tests.raytune_searchers.hosts import LocalRay, crash, evaluation
+from tests.raytune_searchers.hosts import crash, evaluation
 from tests.raytune_searchers.runs import begun, ledger, make_search, squares
 
 pytestmark = pytest.mark.usefixtures("local_hosts")
 
 
-def fitted(folder: Path, trials: int = 3) -> dict[str, float]:
+def fitted(folder, trials=3):
     """A fit of which nothing but its folder is left; what it has published."""
     search = begun(make_search())
     evaluation(search, search.private(squares), trials)
@@ -30,9 +26,7 @@ def fitted(folder: Path, trials: int = 3) -> dict[str, float]:
     return published_by(search)
 
 
-def test_the_ledger_outlives_the_search_that_began_it(
-    tmp_path: Path, local_hosts: LocalRay
-) -> None:
+def test_the_ledger_outlives_the_search_that_began_it(tmp_path, local_hosts):
     told = fitted(tmp_path)
     gc.collect()
     found = begun(DPGIBOSearch.from_experiment(tmp_path))
@@ -48,9 +42,7 @@ def test_the_ledger_outlives_the_search_that_began_it(
     assert local_hosts.alive == []
 
 
-def test_a_federation_in_memory_outlives_the_search_that_began_it(
-    tmp_path: Path, local_hosts: LocalRay
-) -> None:
+def test_a_federation_in_memory_outlives_the_search_that_began_it(tmp_path, local_hosts):
     search = federated_scenes.make_search(hosts=2)
     assert isinstance(search.suggest("t"), dict)
     search.save_to_dir(str(tmp_path), "session")
@@ -66,9 +58,7 @@ def test_a_federation_in_memory_outlives_the_search_that_began_it(
     assert local_hosts.alive == []
 
 
-def test_a_vault_ends_with_close_and_no_second_ledger_takes_its_place(
-    tmp_path: Path, local_hosts: LocalRay
-) -> None:
+def test_a_vault_ends_with_close_and_no_second_ledger_takes_its_place(tmp_path, local_hosts):
     fitted(tmp_path)
     DPGIBOSearch.from_experiment(tmp_path).close()
     assert local_hosts.alive == []
@@ -79,9 +69,7 @@ def test_a_vault_ends_with_close_and_no_second_ledger_takes_its_place(
     found.close()  # which may be said twice
 
 
-def test_a_vault_of_an_earlier_ray_is_gone_and_new_runs_begin(
-    tmp_path: Path, local_hosts: LocalRay
-) -> None:
+def test_a_vault_of_an_earlier_ray_is_gone_and_new_runs_begin(tmp_path, local_hosts):
     search = begun(make_search())
     evaluation(search, search.private(squares), 2)
     search.save_to_dir(str(tmp_path), "session")
@@ -98,9 +86,7 @@ def test_a_vault_of_an_earlier_ray_is_gone_and_new_runs_begin(
     assert local_hosts.alive == [host_name(later)]
 
 
-def test_two_searches_of_one_name_have_one_ledger_also_if_the_first_is_gone(
-    tmp_path: Path, local_hosts: LocalRay
-) -> None:
+def test_two_searches_of_one_name_have_one_ledger_also_if_the_first_is_gone(tmp_path, local_hosts):
     """Its agents are in databases, so the run has a name, and the server is in memory."""
     where = {"agent_vaults": f"sqlite:///{tmp_path}/{{agent}}.db", "run_name": "r"}
     first = federated_scenes.make_search(**where)
@@ -114,9 +100,7 @@ def test_two_searches_of_one_name_have_one_ledger_also_if_the_first_is_gone(
     assert "a reason" in second.guarantee().reasons
 
 
-def test_a_name_whose_server_has_died_may_be_begun_anew(
-    tmp_path: Path, local_hosts: LocalRay
-) -> None:
+def test_a_name_whose_server_has_died_may_be_begun_anew(tmp_path, local_hosts):
     where = {"agent_vaults": f"sqlite:///{tmp_path}/{{agent}}.db", "run_name": "r"}
     first = federated_scenes.make_search(**where)
     assert isinstance(first.suggest("a"), dict)
@@ -126,8 +110,8 @@ def test_a_name_whose_server_has_died_may_be_begun_anew(
     assert isinstance(federated_scenes.make_search(**where).suggest("c"), dict)
 
 
-def test_many_forgotten_vaults_are_told_of(tmp_path: Path, local_hosts: LocalRay) -> None:
-    def forget(n: int) -> None:
+def test_many_forgotten_vaults_are_told_of(tmp_path, local_hosts):
+    def forget(n):
         for _ in range(n):
             begun(make_search()).suggest("t")
         gc.collect()
@@ -142,19 +126,17 @@ def test_many_forgotten_vaults_are_told_of(tmp_path: Path, local_hosts: LocalRay
     assert len(actors.forgotten()) == 8
 
 
-def test_a_vault_in_a_database_and_a_curator_end_with_those_who_know_them(
-    tmp_path: Path, local_hosts: LocalRay
-) -> None:
-    search: Any = begun(make_search(vault=f"sqlite:///{tmp_path}/v.db"))
+def test_a_vault_in_a_database_and_a_curator_end_with_those_who_know_them(tmp_path, local_hosts):
+    search = begun(make_search(vault=f"sqlite:///{tmp_path}/v.db"))
     search.suggest("t")
-    answers: Any = answering(make_curator)
+    answers = answering(make_curator)
     assert len(local_hosts.alive) == 2
     del search, answers
     gc.collect()
     assert local_hosts.alive == []
 
 
-def make_curator() -> Any:
+def make_curator():
     import numpy as np
 
     from privbo_plugins.sessions.rows import Curator

@@ -1,15 +1,11 @@
 """What stands in for Ray where only hosts are wanted does what Ray does with them."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal
 import time
 import uuid
-from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -18,26 +14,26 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 import ray
 
 from privbo_plugins.errors import VaultError
-from raytune_searchers._channel import LOSSES, NAMESPACE, Channel, channel_of_trial
+from raytune_searchers._channel import LOSSES, NAMESPACE, channel_of_trial
 from raytune_searchers.hosts.actors import ActorHandle, anchor, connect, forgotten
-from raytune_searchers.hosts.base import OWN, Host, Kind
+from raytune_searchers.hosts.base import OWN, Kind
 from tests.raytune_searchers.hosts import crash as crash_here
 
 
-def counting(*, kept: bool = True) -> Kind:
+def counting(*, kept=True):
     """A host that counts in memory; by value, so that its process imports no tests."""
 
-    def join(_host: Host, _settings: Any) -> tuple[str, tuple[str, ...]]:
+    def join(_host, _settings):
         return "vault", ()
 
-    def add(host: Host) -> int:
+    def add(host):
         host.session[0] += 1
         return int(host.session[0])
 
     return Kind(LOSSES, lambda _: [0], {**OWN, "join": join, "add": add}, kept=kept)
 
 
-def _kill_process(name: str) -> None:
+def _kill_process(name):
     actor = ray.get_actor(name, namespace=NAMESPACE)
     pid = ray.get(actor.__ray_call__.remote(lambda _: os.getpid()))
     os.kill(pid, signal.SIGKILL)
@@ -45,19 +41,16 @@ def _kill_process(name: str) -> None:
         time.sleep(0.02)
 
 
-Crash = Callable[[str], None]
-
-
-def name_of(what: str) -> str:
+def name_of(what):
     return f"{what}/{uuid.uuid4().hex}"
 
 
-def way(own: ActorHandle, url: str | None) -> Channel:
-    settings: Any = SimpleNamespace(run="r", vault_id=None)
+def way(own, url):
+    settings = SimpleNamespace(run="r", vault_id=None)
     return connect(own, settings, url)[0]
 
 
-def call_again_and_again(channel: Channel) -> None:
+def call_again_and_again(channel):
     for _ in range(10_000):  # Ray ends an actor a little later
         channel.call("add")
 
@@ -65,7 +58,7 @@ def call_again_and_again(channel: Channel) -> None:
 class Contract:
     """What is expected of either Ray; ``crash`` kills a host's process."""
 
-    def test_a_host_in_memory_is_begun_once_and_lost_with_its_process(self, crash: Crash) -> None:
+    def test_a_host_in_memory_is_begun_once_and_lost_with_its_process(self, crash):
         kind, name = counting(), name_of("memory")
         own = ActorHandle(name, kind, True, None)
         driver, trial = way(own, None), channel_of_trial(name)
@@ -78,7 +71,7 @@ class Contract:
             with pytest.raises(VaultError, match="The vault of this run is gone"):
                 lost.call("add")
 
-    def test_a_host_in_memory_is_kept_until_it_is_closed(self, crash: Crash) -> None:
+    def test_a_host_in_memory_is_kept_until_it_is_closed(self, crash):
         kind, name = counting(), name_of("memory")
         own = anchor(name, kind, may_begin=True)
         assert way(own, None).call("add") == 1
@@ -92,7 +85,7 @@ class Contract:
         with pytest.raises(VaultError):
             call_again_and_again(channel_of_trial(name))
 
-    def test_a_host_that_is_not_kept_ends_with_whoever_began_it(self, crash: Crash) -> None:
+    def test_a_host_that_is_not_kept_ends_with_whoever_began_it(self, crash):
         kind, name = counting(kept=False), name_of("memory")
         own = ActorHandle(name, kind, True, None)
         assert way(own, None).call("add") == 1
@@ -101,7 +94,7 @@ class Contract:
         with pytest.raises(VaultError):
             call_again_and_again(channel_of_trial(name))
 
-    def test_a_host_with_a_database_is_begun_again(self, crash: Crash) -> None:
+    def test_a_host_with_a_database_is_begun_again(self, crash):
         kind, name, url = counting(), name_of("durable"), "sqlite:////nowhere.db"
         own = ActorHandle(name, kind, True, None)
         driver = way(own, url)
@@ -116,12 +109,12 @@ class Contract:
 
 class TestInThisProcess(Contract):
     @pytest.fixture
-    def crash(self, local_hosts: Any) -> Crash:
+    def crash(self, local_hosts):
         return crash_here
 
 
 @pytest.mark.slow
 class TestInRay(Contract):
     @pytest.fixture
-    def crash(self, the_ray: Any) -> Crash:
+    def crash(self, the_ray):
         return _kill_process

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import warnings
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,29 +17,26 @@ from ray.tune.schedulers import ASHAScheduler
 
 from privbo_plugins.errors import PrivacyWarning
 from tests.inside import published_by
-from tests.raytune_searchers.hosts import evaluation
 from tests.raytune_searchers.runs import (
     PLANE,
     RECORDS,
     absent,
     assert_sound,
-    begun,
     fit,
     ledger,
     make_search,
-    squares,
 )
 
 # On a real Ray ----------------------------------------------------------------------------------
 
 
-def plane_and_imports(notes: str) -> Any:
+def plane_and_imports(notes):
     """A loss a record, noted with what its process has imported.
 
     A worker gets it by value and imports nothing for it.
     """
 
-    def plane(config: dict[str, Any]) -> Any:
+    def plane(config):
         import json
         import os
         import sys
@@ -68,11 +64,10 @@ class Job:
 
 
 @pytest.fixture(scope="module")
-def job(the_ray: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+def job(the_ray, tmp_path_factory):
     folder = tmp_path_factory.mktemp("main")
     search, trainable = make_search(), plane_and_imports(str(folder / "notes"))
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", PrivacyWarning)
+    with warnings.catch_warnings(record=True, action="always", category=PrivacyWarning) as caught:
         results = fit(
             search,
             search.private(trainable),
@@ -87,7 +82,7 @@ def job(the_ray: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]
 
 
 @pytest.mark.slow
-def test_a_run_publishes_releases_only_and_ends_by_itself(job: Job) -> None:
+def test_a_run_publishes_releases_only_and_ends_by_itself(job):
     assert job.warned == []
     assert not job.results.errors
     assert len(job.results) == 2 + 2 * 3 + 1
@@ -107,7 +102,7 @@ def test_a_run_publishes_releases_only_and_ends_by_itself(job: Job) -> None:
 
 
 @pytest.mark.slow
-def test_a_recommendation_is_a_config_that_the_trainable_runs(job: Job) -> None:
+def test_a_recommendation_is_a_config_that_the_trainable_runs(job):
     recommended = job.search.recommend()
     assert set(recommended) == {"x", "n", "c"}
     assert recommended["c"] == 5
@@ -115,7 +110,7 @@ def test_a_recommendation_is_a_config_that_the_trainable_runs(job: Job) -> None:
 
 
 @pytest.mark.slow
-def test_a_trials_process_imports_no_session_vault_model_or_accountant(job: Job) -> None:
+def test_a_trials_process_imports_no_session_vault_model_or_accountant(job):
     process, times = Counter(pid for pid, _ in job.notes).most_common(1)[0]
     assert times > 1  # so that what its first trial needed to tell its losses is noted by a later
     imported = [modules for pid, modules in job.notes if pid == process][-1]
@@ -128,21 +123,3 @@ def test_a_trials_process_imports_no_session_vault_model_or_accountant(job: Job)
 
 
 # Through the hooks ------------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("local_hosts")
-@pytest.mark.parametrize(
-    ("mode", "values", "mu"),
-    [("min", squares, 1.0), ("max", lambda config: 1.0 - squares(config), 3.0)],
-    ids=["min", "max"],
-)
-def test_a_longer_run_finds_the_optimum(mode: str, values: Any, mu: float) -> None:
-    search = begun(make_search(mu, mode=mode, n_steps=12, step_size=None, step_rule="momentum"))
-    trials = evaluation(search, search.private(values), at_once=2)
-    assert len(trials) == 2 + 12 * 2 + 1
-    assert abs(search.recommend()["x"] - RECORDS.mean()) < 0.2
-    assert search.finished()
-    assert search.guarantee(trials).protected
-    assert_sound(search, mu)
-    if mode == "max":
-        assert max(trial.metrics["loss"] for trial in trials) > 0.8

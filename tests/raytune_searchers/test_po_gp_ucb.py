@@ -1,12 +1,8 @@
 """Rows of a released table as trials: Tune's hooks, what is kept, and two real experiments."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +12,6 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 import ray.cloudpickle as cloudpickle
 from ray import tune
 
-from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable
 from privbo_plugins.algorithms.po_gp_ucb.table import IN_MEMORY
 from privbo_plugins.algorithms.protocols import ATTEMPTS
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning
@@ -36,46 +31,45 @@ X = np.linspace(0.0, 1.0, N)[:, None]
 BEST = 8
 
 
-def outcome(row: int) -> float:
+def outcome(row):
     """Largest at row 8."""
     return -abs(row - BEST) / N
 
 
 @pytest.fixture(scope="module")
-def table() -> ReleasedTable:
+def table():
     """A release with little noise."""
     return Curator(
         X, epsilon=8.0, delta=1e-3, bounds=[(0, 1)], neighbor_distance=0.02
     ).release()  # fmt: skip
 
 
-KNOWN: dict[str, Any] = {"lengthscale": 0.3, "signal_variance": 0.1, "noise_variance": 1e-4}
+KNOWN = {"lengthscale": 0.3, "signal_variance": 0.1, "noise_variance": 1e-4}
 """Spares the search fitting them."""
 
 
-def search_of(table: Any, **settings: Any) -> POGPUCBSearch:
-    own: dict[str, Any] = {"metric": "answer", "mode": "max", "seed": 1} | KNOWN
+def search_of(table, **settings):
+    own = {"metric": "answer", "mode": "max", "seed": 1} | KNOWN
     return POGPUCBSearch(table, **(own | settings))
 
 
-def row_of(search: Any, trial: str, name: str = "row") -> int:
+def row_of(search, trial, name="row"):
     config = search.suggest(trial)
-    assert isinstance(config, dict)
     (row,) = config.values()
     assert set(config) == {name}
     assert type(row) is int
     return row
 
 
-def finish(search: Any, trial: str, value: Any, **more: Any) -> None:
+def finish(search, trial, value, **more):
     result = {"answer": value, "training_iteration": 1, **more}
     search.on_trial_result(trial, result)
     search.on_trial_complete(trial, result)
 
 
-def run(search: Any, n: int = 10 * N, prefix: str = "t", sign: float = 1.0) -> list[int]:
+def run(search, n=10 * N, prefix="t", sign=1.0):
     """Trials one after another, until the search ends or so many have run."""
-    rows: list[int] = []
+    rows = []
     for i in range(n):
         if search.suggest(f"{prefix}{i}") == FINISHED:
             break
@@ -87,7 +81,7 @@ def run(search: Any, n: int = 10 * N, prefix: str = "t", sign: float = 1.0) -> l
 # Which rows -------------------------------------------------------------------------------------
 
 
-def test_every_row_is_asked_once_and_then_the_search_ends(table: ReleasedTable) -> None:
+def test_every_row_is_asked_once_and_then_the_search_ends(table):
     search = search_of(table)
     assert sorted(run(search)) == list(range(N))
     assert search.suggest("late") == FINISHED
@@ -103,7 +97,7 @@ def test_every_row_is_asked_once_and_then_the_search_ends(table: ReleasedTable) 
     [math.nan, math.inf, -math.inf, None, "0.5", 10**400, np.float32("nan"), [0.5], 1j],
     ids=lambda value: type(value).__name__,
 )
-def test_what_is_no_number_is_not_learned_from(value: Any, table: ReleasedTable) -> None:
+def test_what_is_no_number_is_not_learned_from(value, table):
     search = search_of(table)
     row_of(search, "a")
     finish(search, "a", value)
@@ -112,13 +106,12 @@ def test_what_is_no_number_is_not_learned_from(value: Any, table: ReleasedTable)
     assert set(run(search, prefix="u")) == set(range(N))
 
 
-def test_the_row_of_a_failed_trial_is_asked_again_and_then_left_out(table: ReleasedTable) -> None:
+def test_the_row_of_a_failed_trial_is_asked_again_and_then_left_out(table):
     search, asked = search_of(table), Counter[int]()
     for i in range(10 * N):
         config = search.suggest(f"t{i}")
         if config == FINISHED:
             break
-        assert isinstance(config, dict)
         asked[config["row"]] += 1
         if config["row"] == BEST:
             search.on_trial_complete(f"t{i}", None, error=True)
@@ -136,7 +129,7 @@ def test_the_row_of_a_failed_trial_is_asked_again_and_then_left_out(table: Relea
     assert search.guarantee().n_answers == N - 2
 
 
-def test_a_search_whose_trials_all_fail_ends(table: ReleasedTable) -> None:
+def test_a_search_whose_trials_all_fail_ends(table):
     search = search_of(table)
     for i in range(HOPELESS - 1):
         row_of(search, f"t{i}")
@@ -147,7 +140,7 @@ def test_a_search_whose_trials_all_fail_ends(table: ReleasedTable) -> None:
     assert search.suggest("late") == FINISHED
 
 
-def test_unknown_late_and_repeated_completions_are_harmless(table: ReleasedTable) -> None:
+def test_unknown_late_and_repeated_completions_are_harmless(table):
     search = search_of(table)
     row = row_of(search, "a")
     finish(search, "stranger", 0.5)
@@ -167,7 +160,7 @@ def test_unknown_late_and_repeated_completions_are_harmless(table: ReleasedTable
 # Tune's rules -----------------------------------------------------------------------------------
 
 
-def test_param_spaces_hold_constants_and_the_rows(table: ReleasedTable) -> None:
+def test_param_spaces_hold_constants_and_the_rows(table):
     for space in ({}, {"row": tune.randint(0, N)}):
         search = search_of(table, metric=None, mode=None)
         assert search.set_search_properties("answer", "max", {**space, "c": 5, "n": {"k": "v"}})
@@ -191,7 +184,7 @@ def test_param_spaces_hold_constants_and_the_rows(table: ReleasedTable) -> None:
         ({"x": tune.sample_from(lambda _: 1)}, "x"),
     ],
 )
-def test_other_param_spaces_are_refused(space: Any, text: str, table: ReleasedTable) -> None:
+def test_other_param_spaces_are_refused(space, text, table):
     with pytest.raises(ValueError, match=text):
         search_of(table).set_search_properties("answer", "max", space)
 
@@ -199,14 +192,12 @@ def test_other_param_spaces_are_refused(space: Any, text: str, table: ReleasedTa
 # What is kept -----------------------------------------------------------------------------------
 
 
-def restored(search: POGPUCBSearch, folder: Path) -> POGPUCBSearch:
+def restored(search, folder):
     search.save_to_dir(str(folder), "session")
     return POGPUCBSearch.from_experiment(folder)
 
 
-def test_rows_of_trials_that_a_restore_dropped_come_last(
-    table: ReleasedTable, tmp_path: Path
-) -> None:
+def test_rows_of_trials_that_a_restore_dropped_come_last(table, tmp_path):
     search = search_of(table)
     dropped = {row_of(search, trial) for trial in ("lost", "resumed")}
     kept = row_of(search, "resumed")
@@ -220,9 +211,7 @@ def test_rows_of_trials_that_a_restore_dropped_come_last(
     assert again.guarantee().n_answers == N
 
 
-def test_a_file_is_pickled_as_its_path_and_must_stay_the_same(
-    table: ReleasedTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_pickled_as_its_path_and_must_stay_the_same(table, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     table.save("table.npz")
     search = search_of("table.npz")
@@ -255,7 +244,7 @@ def test_a_file_is_pickled_as_its_path_and_must_stay_the_same(
 # What may be claimed ----------------------------------------------------------------------------
 
 
-def test_the_manifests_claim_is_the_searchs(table: ReleasedTable) -> None:
+def test_the_manifests_claim_is_the_searchs(table):
     search = search_of(table)
     run(search, 5)
     guarantee = search.guarantee()
@@ -267,7 +256,7 @@ def test_the_manifests_claim_is_the_searchs(table: ReleasedTable) -> None:
     assert _SEEN_BESIDE in search.guarantee().notes
 
 
-def test_of_a_bare_matrix_nothing_is_claimed_and_it_is_said_once(table: ReleasedTable) -> None:
+def test_of_a_bare_matrix_nothing_is_claimed_and_it_is_said_once(table):
     Z = table.Z.copy()
     with pytest.warns(PrivacyWarning, match=NO_MANIFEST) as warned:
         search = search_of(Z, noise_sd=0.1)
@@ -286,14 +275,14 @@ SECRET = np.random.default_rng(71).uniform(0.11, 0.99, size=(N, 2))
 FAILING = 3
 
 
-def secret_curator(folder: Path) -> Any:
+def secret_curator(folder):
     """A function that reads the rows where it runs; one row's outcome quotes it and fails."""
     path, vault = str(folder / "rows.npy"), f"sqlite:///{folder / 'curator.db'}"
 
-    def make() -> Curator:
+    def make():
         rows = np.load(path)
 
-        def measured(row: int) -> float:
+        def measured(row):
             if row == FAILING:
                 raise ValueError(f"{rows[row].tolist()}")
             return outcome(row)
@@ -306,7 +295,7 @@ def secret_curator(folder: Path) -> Any:
 
 
 @pytest.fixture
-def secret(tmp_path: Path) -> Path:
+def secret(tmp_path):
     """Where the curator's rows and ledger are."""
     folder = tmp_path / "secret"
     folder.mkdir()
@@ -315,7 +304,7 @@ def secret(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def scanner() -> Scanner:
+def scanner():
     wanted = Scanner()
     for i, row in enumerate(SECRET):
         wanted.add_vector(f"row {i}", row)
@@ -327,31 +316,28 @@ def scanner() -> Scanner:
 # The curator's actor ----------------------------------------------------------------------------
 
 
-def host_of(make: Any) -> Host:
+def host_of(make):
     """The actor's object, in this process."""
     settings = AnswerSettings("run", cloudpickle.dumps(make))
     host = Host(ANSWERS, settings)
-    host.reply = host.call("join", settings)  # type: ignore[attr-defined]
+    host.reply = host.call("join", settings)
     return host
 
 
-def test_a_curator_begun_again_replays_and_what_fails_tells_nothing(
-    secret: Path, scanner: Scanner
-) -> None:
+def test_a_curator_begun_again_replays_and_what_fails_tells_nothing(secret, scanner):
     first, second = (host_of(secret_curator(secret)) for _ in range(2))
     assert first.call("evaluate", 5) == second.call("evaluate", 5) == (None, outcome(5))
     Z = [host.call("release")[1].Z for host in (first, second)]
     assert (Z[0] == Z[1]).all()
     error, _ = second.call("evaluate", FAILING)
-    assert error is not None
     assert (error[0], "raised ValueError" in error[1]) == ("PrivacyError", True)
     assert scanner.hits(error[1].encode()) == []
-    assert second.call("evaluate", "x")[0][0] == "ValueError"  # type: ignore[index]
+    assert second.call("evaluate", "x")[0][0] == "ValueError"
     assert second.call("guarantee")[1].n_answers == 1
 
 
 @pytest.mark.usefixtures("local_hosts")
-def test_a_cluster_notices_that_the_vault_of_a_curator_was_put_back(secret: Path) -> None:
+def test_a_cluster_notices_that_the_vault_of_a_curator_was_put_back(secret):
     """Of a curator whose actor begins again; one that ran all the while has seen it itself."""
     vault, backup = secret / "curator.db", secret / "backup.db"
     host_of(secret_curator(secret)).call("release")
@@ -359,17 +345,17 @@ def test_a_cluster_notices_that_the_vault_of_a_curator_was_put_back(secret: Path
     assert host_of(secret_curator(secret)).call("evaluate", 5) == (None, outcome(5))
     shutil.copy(backup, vault)
     later = host_of(secret_curator(secret))
-    error, _ = later.reply  # type: ignore[attr-defined]
+    error, _ = later.reply
     assert error[0] == "VaultError"
     assert "older backup" in error[1]
     assert later.call("evaluate", 6)[0] == error
 
 
-def quoting() -> Any:
+def quoting():
     raise ValueError(f"{SECRET.tolist()}")
 
 
-def ending() -> Any:
+def ending():
     raise SystemExit(3)
 
 
@@ -381,28 +367,26 @@ def ending() -> Any:
         (lambda: 5, "ValueError", "return a Curator"),
     ],
 )
-def test_what_makes_no_curator_is_refused_and_not_quoted(
-    make: Any, kind: str, text: str, scanner: Scanner
-) -> None:
+def test_what_makes_no_curator_is_refused_and_not_quoted(make, kind, text, scanner):
     host = host_of(make)
-    error, _ = host.reply  # type: ignore[attr-defined]
+    error, _ = host.reply
     assert (error[0], text in error[1]) == (kind, True)
     assert scanner.hits(error[1].encode()) == []
     assert host.call("evaluate", 0)[0] == error
 
 
-def test_outcomes_that_end_the_process_do_not(secret: Path) -> None:
-    def make() -> Curator:
+def test_outcomes_that_end_the_process_do_not(secret):
+    def make():
         return Curator(X, epsilon=1.0, delta=1e-3, bounds=[(0, 1)], outcomes=lambda _: ending())
 
     host = host_of(make)
-    assert host.call("evaluate", 0)[0][0] == "PrivacyError"  # type: ignore[index]
+    assert host.call("evaluate", 0)[0][0] == "PrivacyError"
     assert host.call("guarantee")[1].n_answers == 0
 
 
 @pytest.mark.usefixtures("local_hosts")
-def test_warnings_of_the_curator_reach_the_driver() -> None:
-    def make() -> Curator:
+def test_warnings_of_the_curator_reach_the_driver():
+    def make():
         return Curator(np.eye(2), epsilon=1, delta=0.01, norm_bound=1, mechanism="projection")
 
     with pytest.warns(PrivacyWarning, match="column space"):
@@ -412,23 +396,23 @@ def test_warnings_of_the_curator_reach_the_driver() -> None:
     answers.close()
 
 
-def test_it_is_not_begun_in_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_not_begun_in_a_trial(monkeypatch):
     monkeypatch.setattr("raytune_searchers.hosts.curator.in_worker", lambda: True)
     with pytest.raises(PrivacyError, match="in the driver"):
         answering(ending)
 
 
-def test_it_needs_a_running_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_needs_a_running_ray(monkeypatch):
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     with pytest.raises(RuntimeError, match=r"ray\.init"):
         answering(ending)
 
 
-def test_functions_that_capture_a_table_are_refused() -> None:
+def test_functions_that_capture_a_table_are_refused():
     rows, listed = SECRET, np.random.default_rng(3).random(20_000).tolist()
     curator = Curator(rows, epsilon=1.0, delta=1e-3, bounds=[(0, 1), (0, 1)])
     for make in (lambda: Curator(rows, epsilon=1.0, delta=1e-3), lambda: listed, lambda: curator):
         with pytest.raises(PrivacyError, match=r"captures a table|not pickled"):
-            answering(make)  # type: ignore[arg-type]
+            answering(make)
     with pytest.raises(ValueError, match="needs a function"):
-        answering(curator)  # type: ignore[arg-type]
+        answering(curator)

@@ -1,16 +1,11 @@
 """Any searcher of Ray Tune, centrally private."""
 
-from __future__ import annotations
-
 import gc
 import json
 import math
 import warnings
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +24,7 @@ from privbo_plugins.store.run import NEVER_COMPARED
 from raytune_searchers import PrivateSearch, private_trainable, report_public
 from raytune_searchers._channel import LOSSES, UNWATCHED
 from tests.inside import call_host, channel_of, host_name, published_by
-from tests.raytune_searchers.hosts import LocalRay, Trial, in_session, sent
+from tests.raytune_searchers.hosts import Trial, crash, in_session, lose, sent
 from tests.raytune_searchers.means_scenes import Experiment, counted, wrapped
 from tests.raytune_searchers.runs import (
     LINE,
@@ -41,54 +36,56 @@ from tests.raytune_searchers.runs import (
     make_search,
     squares,
 )
-from tests.raytune_searchers.scenes import (
-    lines,
-    run_until_killed,
-)
+from tests.raytune_searchers.scenes import run_until_killed
+from tests.worker import lines
 
 N = 6
 
 
-def search_of(private: Any) -> Any:
-    """The driver's way to the ledger."""
-    return private
-
-
-def private_of(trainable: Any = squares, **more: Any) -> Any:
+def private_of(trainable=squares, **more):
     own = {"param_space": LINE, "mu": 1, "n_trials": N, "seed": 3}
     return private_trainable(trainable, **(own | more))
 
 
-def run(private: Any, folder: Path, search: Any = None, *, given: Any = None, **more: Any) -> Any:
+def started(trainable=squares, **more):
+    """A trainable, and its experiment."""
+    private = private_of(trainable, **more)
+    return private, Experiment(private.callback)
+
+
+def unheard(private, trial, config):
+    """What a trial returns whose rows reach nobody."""
+    with in_session(trial, lambda _: None):
+        return sent(private)(sent(config))
+
+
+def run(private, folder, search=None, *, given=None, **more):
     """An experiment with the callback; ``given`` is what the Tuner gets instead."""
     settings = {
-        "num_samples": N,
-        "metric": "loss",
-        "mode": "min",
-        "max_concurrent_trials": 2,
+        "num_samples": N, "metric": "loss", "mode": "min", "max_concurrent_trials": 2,
         "callbacks": [private.callback],
-    }
+    }  # fmt: skip
     return fit(search, given or private, folder, **(settings | more))
 
 
 @pytest.fixture
-def quiet_noise() -> Iterator[None]:
+def quiet_noise():
     """Counted draws are drawn securely, but the run does not know."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*test source", PrivacyWarning)
         yield
 
 
-def spent(private: Any) -> float:
+def spent(private):
     """Squares of what was charged, summed without the product's help."""
-    charges, _, _ = ledger(search_of(private))
+    charges, _, _ = ledger(private)
     return sum(c.mu**2 for c in charges if c.population == "validation")
 
 
 # In the driver alone ----------------------------------------------------------------------------
 
 
-def test_a_trial_gets_the_function_alone() -> None:
+def test_a_trial_gets_the_function_alone():
     private = private_of()
     blob = cloudpickle.dumps(private)
     assert len(blob) < 10_000
@@ -102,16 +99,14 @@ def test_a_trial_gets_the_function_alone() -> None:
 
 
 def test_a_value_that_was_released_and_never_compared_unprotects_until_all_rows_are_given(
-    local_hosts: LocalRay,
-) -> None:
-    private = private_of()
-    experiment = Experiment(private.callback)
+    local_hosts,
+):
+    private, experiment = started()
     experiment.run(private, "t0")
     trial = experiment.begin("t1")
-    with in_session("t1", lambda _row: None):
-        returned = sent(private)(trial.config)
+    returned = unheard(private, "t1", trial.config)
     assert not private.guarantee().protected  # nor while the trial is out
-    search_of(private)._here.clear()  # as another process that reads the run
+    private._here.clear()  # as another process that reads the run
     guarantee = private.guarantee()
     assert not guarantee.protected
     assert NEVER_COMPARED in guarantee.details()
@@ -122,63 +117,53 @@ def test_a_value_that_was_released_and_never_compared_unprotects_until_all_rows_
     assert private.guarantee().protected
 
 
-def test_trials_that_are_out_when_the_experiment_ends_are_looked_at(local_hosts: LocalRay) -> None:
-    private = private_of()
-    experiment = Experiment(private.callback)
+def test_trials_that_are_out_when_the_experiment_ends_are_looked_at(local_hosts):
+    private, experiment = started()
     trial = experiment.begin("t0")
-    with in_session("t0", lambda _row: None):
-        sent(private)(trial.config)
+    unheard(private, "t0", trial.config)
     experiment.end()
     assert private.guarantee().protected
-    with in_session("t0", lambda _row: None), pytest.raises(Exception, match="No callback"):
-        sent(private)(trial.config)
+    with pytest.raises(Exception, match="No callback"):
+        unheard(private, "t0", trial.config)
 
 
-def test_without_the_callback_no_function_runs(local_hosts: LocalRay, tmp_path: Path) -> None:
+def test_without_the_callback_no_function_runs(local_hosts, tmp_path):
     private = private_of(counted(tmp_path))
     for _ in range(2):
-        with in_session("t0", lambda _row: None), pytest.raises(VaultError) as raised:
-            sent(private)({"x": 0.5})
+        with pytest.raises(VaultError) as raised:
+            unheard(private, "t0", {"x": 0.5})
         assert UNWATCHED in str(raised.value)
     assert lines(tmp_path / "trained") == []
     assert Experiment(private.callback).run(private, "t1").error is None
 
 
-def test_what_another_driver_has_watched_counts_for_nothing(
-    local_hosts: LocalRay, tmp_path: Path
-) -> None:
+def test_what_another_driver_has_watched_counts_for_nothing(local_hosts, tmp_path):
     private = private_of(counted(tmp_path))
     trial = Experiment(private.callback).begin("t0")
     local_hosts.job = "another"
-    with in_session("t0", lambda _row: None), pytest.raises(Exception, match="No callback"):
-        sent(private)(trial.config)
+    with pytest.raises(Exception, match="No callback"):
+        unheard(private, "t0", trial.config)
     assert lines(tmp_path / "trained") == []
 
 
 def test_a_trial_is_watched_also_if_another_host_takes_the_place_of_the_first(
-    local_hosts: LocalRay, tmp_path: Path
-) -> None:
-    private = private_of(vault=f"sqlite:///{tmp_path}/v.db", run_name="r")
-    experiment = Experiment(private.callback)
+    local_hosts, tmp_path
+):
+    private, experiment = started(vault=f"sqlite:///{tmp_path}/v.db", run_name="r")
     trial = experiment.begin("t0")
-    local_hosts.get_actor(host_name(search_of(private))).process.crash()
+    crash(host_name(private))
     with in_session("t0", lambda _row: None):
         assert set(sent(private)(trial.config)) == {"loss"}
 
 
-def test_a_config_of_another_space_is_refused_before_a_function_runs(
-    local_hosts: LocalRay,
-) -> None:
+def test_a_config_of_another_space_is_refused_before_a_function_runs(local_hosts):
     with pytest.raises(ValueError, match="param_space has 'depth'"):
         Experiment(private_of().callback).begin("t0", depth=3)
 
 
-def test_a_config_that_a_scheduler_has_changed_on_the_way_is_no_concern(
-    local_hosts: LocalRay,
-) -> None:
+def test_a_config_that_a_scheduler_has_changed_on_the_way_is_no_concern(local_hosts):
     """Its row may come before or after the scheduler has changed what the trial goes on with."""
-    private = private_of(param_space={"x": tune.uniform(0, 1), "more": [1, math.nan]})
-    experiment = Experiment(private.callback)
+    private, experiment = started(param_space={"x": tune.uniform(0, 1), "more": [1, math.nan]})
     trial = experiment.begin("t0", x=0.5, more=[1, math.nan])
     experiment.shows(trial, loss=math.nan)
     first, trial.config = trial.config, {"x": 0.7, "more": [1, math.nan]}
@@ -190,26 +175,20 @@ def test_a_config_that_a_scheduler_has_changed_on_the_way_is_no_concern(
     assert private.guarantee().protected
 
 
-def test_a_search_of_ours_beside_it_is_refused_by_name_before_a_function_runs(
-    local_hosts: LocalRay,
-) -> None:
+def test_a_search_of_ours_beside_it_is_refused_by_name_before_a_function_runs(local_hosts):
     search = begun(make_search())
     config = search.suggest("t0-of-ours")
-    assert isinstance(config, dict)
     with pytest.raises(ValueError, match=r"DPGIBOSearch was given.*search\.private\(trainable\)"):
         Experiment(private_of().callback).begin("t0-of-ours", **config)
     Experiment(private_of().callback).begin("t1-of-another")
     search.close()
 
 
-def test_a_vault_alone_claims_no_more_than_the_experiment(
-    local_hosts: LocalRay, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_vault_alone_claims_no_more_than_the_experiment(local_hosts, tmp_path, capsys):
     url = f"sqlite:///{tmp_path}/v.db"
-    private = private_of(vault=url, run_name="r")
-    experiment = Experiment(private.callback)
+    private, experiment = started(vault=url, run_name="r")
 
-    def claimed() -> bool:
+    def claimed():
         assert main(["guarantee", "--vault", url, "--run", "r", "--json"]) == 0
         alone = json.loads(capsys.readouterr().out)["guarantee"]
         assert set(alone["reasons"]) <= {*private.guarantee().reasons, "no private trial has run"}
@@ -218,8 +197,7 @@ def test_a_vault_alone_claims_no_more_than_the_experiment(
 
     assert not claimed()  # nothing has run yet
     trial = experiment.begin("t0")
-    with in_session("t0", lambda _row: None):
-        returned = sent(private)(trial.config)
+    returned = unheard(private, "t0", trial.config)
     assert not claimed()
     experiment.shows(trial, **returned)
     assert not claimed()  # more may come
@@ -227,15 +205,12 @@ def test_a_vault_alone_claims_no_more_than_the_experiment(
     assert claimed()
 
 
-def test_a_grid_is_declared_as_a_choice_and_other_choices_are_refused(
-    local_hosts: LocalRay, tmp_path: Path
-) -> None:
-    def losses(config: dict[str, Any]) -> np.ndarray:
+def test_a_grid_is_declared_as_a_choice_and_other_choices_are_refused(local_hosts, tmp_path):
+    def losses(config):
         (tmp_path / "ran").touch()
         return squares({"x": config["grid"] / 10})
 
-    private = private_of(losses, param_space={"grid": tune.choice([3, 6, 9])}, mu=1e6)
-    experiment = Experiment(private.callback)
+    private, experiment = started(losses, param_space={"grid": tune.choice([3, 6, 9])}, mu=1e6)
     for value in (3, 6, 9):
         experiment.run(private, f"t{value}", grid=value)
     assert private.recommend() == {"grid": 6}
@@ -247,9 +222,7 @@ def test_a_grid_is_declared_as_a_choice_and_other_choices_are_refused(
     assert beyond.recommend() == {"x": 1.0}
 
 
-def test_a_run_of_a_search_is_not_gone_on_with_beside_it(
-    local_hosts: LocalRay, tmp_path: Path
-) -> None:
+def test_a_run_of_a_search_is_not_gone_on_with_beside_it(local_hosts, tmp_path):
     own = {"vault": f"sqlite:///{tmp_path}/v.db", "run_name": "r"}
     search = PrivateSearch(
         MeansConfig(1, n_trials=N), metric="loss", mode="min", search_space=LINE, seed=3, **own
@@ -259,7 +232,7 @@ def test_a_run_of_a_search_is_not_gone_on_with_beside_it(
         Experiment(private_of(**own).callback)
 
 
-def test_a_restored_callback_refuses_values_of_another_ledger(local_hosts: LocalRay) -> None:
+def test_a_restored_callback_refuses_values_of_another_ledger(local_hosts):
     first, second = private_of(), private_of()
     trial = Experiment(first.callback).run(first, "t0")
     with pytest.raises(VaultError, match="spend mu a second time"):
@@ -269,9 +242,7 @@ def test_a_restored_callback_refuses_values_of_another_ledger(local_hosts: Local
     assert Experiment(callback, (trial,)).trials == [trial]
 
 
-def test_the_state_of_another_run_or_vault_is_refused(
-    local_hosts: LocalRay, tmp_path: Path
-) -> None:
+def test_the_state_of_another_run_or_vault_is_refused(local_hosts, tmp_path):
     first, second = private_of(), private_of()
     Experiment(first.callback)
     stored = [private_of(vault=f"sqlite:///{tmp_path}/{n}.db", run_name="r") for n in "ab"]
@@ -282,9 +253,7 @@ def test_the_state_of_another_run_or_vault_is_refused(
             Experiment(callback)
 
 
-def test_what_tune_pickles_and_restores_is_the_run_that_this_process_knows(
-    local_hosts: LocalRay,
-) -> None:
+def test_what_tune_pickles_and_restores_is_the_run_that_this_process_knows(local_hosts):
     private = private_of()
     Experiment(private.callback).run(private, "t0")
     again = sent(private.callback)
@@ -295,11 +264,8 @@ def test_what_tune_pickles_and_restores_is_the_run_that_this_process_knows(
     assert not private.guarantee().protected
 
 
-def test_what_a_callback_has_seen_of_a_vault_in_memory_outlives_its_process(
-    local_hosts: LocalRay,
-) -> None:
-    private = private_of()
-    experiment = Experiment(private.callback)
+def test_what_a_callback_has_seen_of_a_vault_in_memory_outlives_its_process(local_hosts):
+    private, experiment = started()
     experiment.run(private, "t0")
     state, blob = sent(private.callback.get_state()), cloudpickle.dumps(private.callback)
     local_hosts.end_driver()
@@ -316,25 +282,27 @@ def test_what_a_callback_has_seen_of_a_vault_in_memory_outlives_its_process(
     assert "the vault has ended" in guarantee.details()
 
 
-def test_a_release_beyond_the_last_report_of_a_vault_that_ended_is_not_claimed(
-    local_hosts: LocalRay,
-) -> None:
-    private = private_of()
-    experiment = Experiment(private.callback)
+@pytest.mark.parametrize("beyond", ["a release", "a row"])
+def test_what_comes_after_the_last_report_of_a_vault_that_ended_is_not_claimed(
+    beyond, local_hosts
+):
+    private, experiment = started()
     experiment.run(private, "t0")
+    trial = experiment.begin("t1") if beyond == "a row" else None
     private.callback.get_state()
-    experiment.run(private, "t1")
-    local_hosts.kill(local_hosts.get_actor(host_name(search_of(private))))
+    if trial is None:
+        experiment.run(private, "t1")
+    lose(host_name(private))
+    if trial is not None:
+        experiment.shows(trial, loss=0.5)
     with pytest.raises(VaultError):
         experiment.step()
     guarantee = private.guarantee()
     assert not guarantee.protected
-    assert "more had been released than its last report knew" in guarantee.details()
+    assert trial or "more had been released than its last report knew" in guarantee.details()
 
 
-def test_a_vault_that_ends_after_the_last_experiment_leaves_all_that_it_knew(
-    local_hosts: LocalRay,
-) -> None:
+def test_a_vault_that_ends_after_the_last_experiment_leaves_all_that_it_knew(local_hosts):
     """More than 50 trials: a checkpoint keeps no single releases of so many."""
     private, trials = private_of(n_trials=80), []
     for n in (20, 40):
@@ -343,7 +311,7 @@ def test_a_vault_that_ends_after_the_last_experiment_leaves_all_that_it_knew(
         private.callback.get_state()
         experiment.end()
         assert private.guarantee().protected
-    local_hosts.kill(local_hosts.get_actor(host_name(search_of(private))))
+    lose(host_name(private))
     guarantee = private.guarantee(trials)
     assert guarantee.protected, guarantee
     assert guarantee.mu_spent == guarantee.mu  # at most: more may have been drawn since
@@ -351,29 +319,16 @@ def test_a_vault_that_ends_after_the_last_experiment_leaves_all_that_it_knew(
     assert len(private.history().values) == 60
 
 
-def test_a_row_that_comes_after_the_vault_has_ended_unprotects(local_hosts: LocalRay) -> None:
-    private = private_of()
-    experiment = Experiment(private.callback)
-    experiment.run(private, "t0")
-    trial = experiment.begin("t1")
-    private.callback.get_state()
-    local_hosts.kill(local_hosts.get_actor(host_name(search_of(private))))
-    experiment.shows(trial, loss=0.5)
-    with pytest.raises(VaultError):
-        experiment.step()
-    assert not private.guarantee().protected
-
-
 # On a real Ray ----------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["min", pytest.param("max", marks=pytest.mark.soak)])
-def test_another_searcher_sees_releases_only(the_ray: Any, tmp_path: Path, mode: str) -> None:
+def test_another_searcher_sees_releases_only(the_ray, tmp_path, mode):
     private = private_of(param_space=PLANE, mode=mode)
     results = run(private, tmp_path, OptunaSearch(seed=1), param_space=PLANE, mode=mode)
     assert not results.errors
-    search = search_of(private)
+    search = private
     published = published_by(search)
     assert {r.metrics["trial_id"]: r.metrics["loss"] for r in results} == published
     exact = {float(np.mean(squares(r.config))) for r in results}
@@ -396,10 +351,8 @@ def test_another_searcher_sees_releases_only(the_ray: Any, tmp_path: Path, mode:
 
 
 @pytest.mark.soak
-def test_a_config_that_population_based_training_changes_is_the_one_released(
-    the_ray: Any, tmp_path: Path
-) -> None:
-    def trained(config: dict[str, Any]) -> np.ndarray:
+def test_a_config_that_population_based_training_changes_is_the_one_released(the_ray, tmp_path):
+    def trained(config):
         folder = tmp_path / f"model-{tune.get_context().get_trial_id()}"
         folder.mkdir(exist_ok=True)
         for _ in range(4):
@@ -416,14 +369,7 @@ def test_a_config_that_population_based_training_changes_is_the_one_released(
         quantile_fraction=0.5,
         hyperparam_mutations={"x": tune.uniform(0.0, 1.0)},
     )
-    results = run(
-        private,
-        tmp_path,
-        scheduler=scheduler,
-        metric=None,
-        mode=None,
-        num_samples=2,
-    )
+    results = run(private, tmp_path, scheduler=scheduler, metric=None, mode=None, num_samples=2)
     assert not results.errors
     assert private.guarantee().protected, private.guarantee()
     for result in results:
@@ -434,8 +380,8 @@ def test_a_config_that_population_based_training_changes_is_the_one_released(
 @pytest.mark.soak
 @pytest.mark.usefixtures("quiet_noise")
 def test_a_driver_that_is_killed_goes_on_in_a_new_process_with_a_vault_in_a_file(
-    the_ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    the_ray, tmp_path, monkeypatch
+):
     monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
     own = {"vault": f"sqlite:///{tmp_path}/v.db", "run_name": "r"}
     _run_until_killed(tmp_path, own)
@@ -444,15 +390,15 @@ def test_a_driver_that_is_killed_goes_on_in_a_new_process_with_a_vault_in_a_file
     results = tune.Tuner.restore(str(tmp_path / "run"), again).fit()
     assert not results.errors
     assert len(results) == len(lines(tmp_path / "draws")) == N
-    assert_sound(search_of(again))
+    assert_sound(again)
     assert spent(again) == pytest.approx(1.0)
-    published = published_by(search_of(again))
+    published = published_by(again)
     assert {r.metrics["trial_id"]: r.metrics["loss"] for r in results} == published
-    assert call_host(search_of(again), "report", False)["uncompared"] == []
+    assert call_host(again, "report", False)["uncompared"] == []
     again.close()
 
 
-def _run_until_killed(folder: Path, own: dict[str, Any]) -> None:
+def _run_until_killed(folder, own):
     scene = "tests.raytune_searchers.means_scenes:drive"
     run_until_killed(scene, {"folder": str(folder), "own": own})
 
@@ -460,26 +406,20 @@ def _run_until_killed(folder: Path, own: dict[str, Any]) -> None:
 # What an experiment that ends without a word leaves behind ---------------------------------------
 
 
-def test_a_trial_that_was_begun_by_an_experiment_that_died_runs_once_at_most(
-    local_hosts: LocalRay,
-) -> None:
+def test_a_trial_that_was_begun_by_an_experiment_that_died_runs_once_at_most(local_hosts):
     """Taken up again without the callback; what ran unseen is not protected."""
-    private = private_of()
-    experiment = Experiment(private.callback)
+    private, experiment = started()
     experiment.run(private, "t0")
     experiment.begin("t1", x=0.3)  # no hook is called any more
-    with in_session("t1", lambda _: None):
-        sent(private)(sent({"x": 0.3}))
+    unheard(private, "t1", {"x": 0.3})
     guarantee = private.guarantee()
     assert not guarantee.protected
     assert any(NEVER_COMPARED in reason for reason in guarantee.reasons)
-    with in_session("t1", lambda _: None), pytest.raises(PrivacyError, match="No callback"):
-        sent(private)(sent({"x": 0.3}))
+    with pytest.raises(PrivacyError, match="No callback"):
+        unheard(private, "t1", {"x": 0.3})
 
 
-def test_an_experiment_with_trials_whose_callback_has_no_state_is_another_ledgers(
-    local_hosts: LocalRay,
-) -> None:
+def test_an_experiment_with_trials_whose_callback_has_no_state_is_another_ledgers(local_hosts):
     """Tune keeps the states of callbacks by their places in the list."""
     private = private_of()
     left = SimpleNamespace(trial_id="t0", config={"x": 0.3}, last_result={})
@@ -488,15 +428,11 @@ def test_an_experiment_with_trials_whose_callback_has_no_state_is_another_ledger
     assert private.guarantee().mu_spent == 0
 
 
-def test_rows_that_an_error_of_another_callback_kept_from_ours_count_as_not_compared(
-    local_hosts: LocalRay,
-) -> None:
-    private = private_of()
-    experiment = Experiment(private.callback)
+def test_rows_that_an_error_of_another_callback_kept_from_ours_count_as_not_compared(local_hosts):
+    private, experiment = started()
     experiment.run(private, "t0")
     trial = experiment.begin("t1", x=0.3)
-    with in_session("t1", lambda _: None):
-        returned = sent(private)(sent({"x": 0.3}))
+    returned = unheard(private, "t1", {"x": 0.3})
     try:
         raise RuntimeError("a dashboard is down")
     except RuntimeError:

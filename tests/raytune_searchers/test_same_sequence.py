@@ -1,9 +1,5 @@
 """Optuna and Ray Tune propose the same points, and show the same values."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -23,7 +19,7 @@ from tests.raytune_searchers.runs import RECORDS, SETTINGS
 
 KINDS = {"far": 0.4, "near": 0.0, "middle": 0.2}
 
-SPACE: dict[str, tuple[Any, Any]] = {
+SPACE = {
     "y": (FloatDistribution(-2.0, 2.0), tune.uniform(-2.0, 2.0)),
     "lr": (FloatDistribution(1e-4, 1e-1, log=True), tune.loguniform(1e-4, 1e-1)),
     "k": (IntDistribution(1, 6), tune.randint(1, 7)),
@@ -35,7 +31,7 @@ DESCENT = {name: value for name, value in SETTINGS.items() if name not in ("metr
     "mu": 1.0, "n_starts": 3, "n_steps": 3,
 }  # fmt: skip
 
-CASES: dict[str, tuple[dict[str, Any], list[str], int, float]] = {
+CASES = {
     "descent": (DESCENT, ["y", "lr", "k"], 3 + 3 * 4 + 1, 1e-12),
     "a search by values": ({"mu": 60.0, "seed": 3, "n_trials": 30}, ["y", "lr"], 29, 1e-6),
     "choices": ({"mu": 60.0, "seed": 3, "n_trials": 40}, ["kind", "y"], 40, 1e-6),
@@ -43,12 +39,12 @@ CASES: dict[str, tuple[dict[str, Any], list[str], int, float]] = {
 """Settings, parameters, the most trials of the plan, and how far sums may differ in rounding."""
 
 
-def losses(y: float, lr: float = 1e-3, k: int = 4, kind: str = "near") -> np.ndarray:
+def losses(y, lr=1e-3, k=4, kind="near"):
     distance = (y / 4 + 0.5 - RECORDS) ** 2 + (np.log10(lr) / 3 + 1) ** 2 / 4 + abs(k - 4) / 20
     return np.asarray(np.clip(distance + KINDS[kind], 0.0, 1.0))
 
 
-def suggested(trial: Any, name: str, known: Any) -> Any:
+def suggested(trial, name, known):
     if isinstance(known, CategoricalDistribution):
         return trial.suggest_categorical(name, known.choices)
     suggest = trial.suggest_int if isinstance(known, IntDistribution) else trial.suggest_float
@@ -57,14 +53,14 @@ def suggested(trial: Any, name: str, known: Any) -> Any:
 
 @pytest.mark.usefixtures("local_hosts")
 @pytest.mark.parametrize("case", CASES)
-def test_one_algorithm_in_two_hosts(case: str) -> None:
+def test_one_algorithm_in_two_hosts(case):
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     settings, names, most, rel = CASES[case]
     in_optuna, in_tune = ({name: SPACE[name][host] for name in names} for host in (0, 1))
     sampler = DPGIBOSampler(**settings, search_space=in_optuna, noise=InsecureNoise(5))
     study = optuna.create_study(sampler=sampler)
 
-    def objective(trial: Any) -> np.ndarray:
+    def objective(trial):
         return losses(**{name: suggested(trial, name, known) for name, known in in_optuna.items()})
 
     search = DPGIBOSearch(**settings, metric="loss", mode="min", noise=InsecureNoise(5))

@@ -1,10 +1,5 @@
 """What a trial costs does not depend on how many there have been: counts, never times."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from ray import tune
@@ -12,7 +7,7 @@ from ray import tune
 from privbo_plugins.errors import VaultError
 from raytune_searchers import DPGIBOSearch, LDPGPUCBSearch
 from tests.inside import call_host, database_steps, published_by, statements_counted
-from tests.raytune_searchers.hosts import LocalRay, evaluation, run_trial
+from tests.raytune_searchers.hosts import evaluation, run_trial
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of one step:UserWarning")
 """Long plans over few records: what they find is not asked."""
@@ -21,12 +16,12 @@ LINE = {"x": tune.uniform(0.0, 1.0)}
 RECORDS = np.linspace(0.0, 1.0, 20)
 
 
-def losses(config: dict[str, Any]) -> np.ndarray:
+def losses(config):
     """A loss a record."""
     return np.asarray((config["x"] - RECORDS) ** 2)
 
 
-def on_records(folder: Path | None, **settings: Any) -> DPGIBOSearch:
+def on_records(folder, **settings):
     given = {"mu": 1.0, "metric": "loss", "mode": "min", "n_steps": 10_000, "n_starts": 2}
     vault = None if folder is None else f"sqlite:///{folder}/vault.db"
     search = DPGIBOSearch(**given | settings, vault=vault, seed=1)
@@ -34,7 +29,7 @@ def on_records(folder: Path | None, **settings: Any) -> DPGIBOSearch:
     return search
 
 
-def on_rewards(folder: Path | None) -> LDPGPUCBSearch:
+def on_rewards(folder):
     vault = None if folder is None else f"sqlite:///{folder}/vault.db"
     search = LDPGPUCBSearch(
         1.0, value_range=(0.0, 1.0), metric="loss", mode="max", vault=vault, seed=1
@@ -43,13 +38,13 @@ def on_rewards(folder: Path | None) -> LDPGPUCBSearch:
     return search
 
 
-def saved(search: Any, folder: Path) -> int:
+def saved(search, folder):
     """Bytes of a search's state, as Tune has it written."""
     search.save_to_dir(str(folder), "s")
     return (folder / "searcher-state-s.pkl").stat().st_size
 
 
-def cost(search: Any, private: Any, folder: Path, first: int, n: int) -> dict[str, int]:
+def cost(search, private, folder, first, n):
     """Of n trials and a save, saves before them not counted."""
     saved(search, folder)
     with statements_counted() as count:
@@ -59,12 +54,12 @@ def cost(search: Any, private: Any, folder: Path, first: int, n: int) -> dict[st
     return count
 
 
-def grown(search: Any, private: Any, first: int, last: int) -> None:
+def grown(search, private, first, last):
     for i in range(first, last):
         run_trial(search, private, f"t{i:05d}")
 
 
-def steps(search: Any, private: Any, first: int, n: int) -> int:
+def steps(search, private, first, n):
     """Of the database's own machine, in n trials: who looks through a table takes more of them."""
     with database_steps() as taken:
         grown(search, private, first, first + n)
@@ -72,13 +67,10 @@ def steps(search: Any, private: Any, first: int, n: int) -> int:
 
 
 @pytest.mark.parametrize("kind", ["records", "rewards"])
-def test_the_database_looks_through_nothing_that_grows(
-    kind: str, tmp_path: Path, local_hosts: LocalRay
-) -> None:
-    search: Any = {
-        "records": lambda: on_records(tmp_path),
-        "rewards": lambda: on_rewards(tmp_path),
-    }[kind]()
+def test_the_database_looks_through_nothing_that_grows(kind, tmp_path, local_hosts):
+    search = {"records": lambda: on_records(tmp_path), "rewards": lambda: on_rewards(tmp_path)}[
+        kind
+    ]()
     private = search.private(losses if kind == "records" else lambda config: config["x"])
     grown(search, private, 0, 22)
     early = steps(search, private, 22, 12)
@@ -87,9 +79,7 @@ def test_the_database_looks_through_nothing_that_grows(
 
 
 @pytest.mark.parametrize("training_mu", [None, pytest.param(0.001, marks=pytest.mark.soak)])
-def test_a_trial_on_records_reads_no_more_after_many_others(
-    training_mu: float | None, tmp_path: Path, local_hosts: LocalRay
-) -> None:
+def test_a_trial_on_records_reads_no_more_after_many_others(training_mu, tmp_path, local_hosts):
     search = on_records(tmp_path, training_mu=training_mu)
     private = search.private(losses)
     grown(search, private, 0, 62)  # beyond the start and what a short run keeps
@@ -99,9 +89,7 @@ def test_a_trial_on_records_reads_no_more_after_many_others(
 
 
 @pytest.mark.parametrize("in_memory", [pytest.param(False, marks=pytest.mark.soak), True])
-def test_what_a_search_saves_does_not_grow_with_its_trials(
-    in_memory: bool, tmp_path: Path, local_hosts: LocalRay
-) -> None:
+def test_what_a_search_saves_does_not_grow_with_its_trials(in_memory, tmp_path, local_hosts):
     search = on_records(None if in_memory else tmp_path)
     private = search.private(losses)
     grown(search, private, 0, 62)
@@ -111,8 +99,8 @@ def test_what_a_search_saves_does_not_grow_with_its_trials(
 
 
 def test_what_a_long_run_has_released_is_read_after_its_vault_in_memory_has_ended(
-    tmp_path: Path, local_hosts: LocalRay
-) -> None:
+    tmp_path, local_hosts
+):
     search = on_records(None, n_steps=40)
     done = evaluation(search, search.private(losses))
     assert search.finished()
@@ -133,9 +121,7 @@ def test_what_a_long_run_has_released_is_read_after_its_vault_in_memory_has_ende
     assert read.report(tmp_path / "report.html").exists()
 
 
-def test_at_most_a_tenth_is_missing_where_a_driver_ends_in_the_middle(
-    tmp_path: Path, local_hosts: LocalRay
-) -> None:
+def test_at_most_a_tenth_is_missing_where_a_driver_ends_in_the_middle(tmp_path, local_hosts):
     search = on_records(None)
     private, written = search.private(losses), []
     for i in range(60, 200):
@@ -152,8 +138,8 @@ def test_at_most_a_tenth_is_missing_where_a_driver_ends_in_the_middle(
 
 
 def test_results_that_a_lost_vault_cannot_explain_any_more_are_not_vouched_for(
-    tmp_path: Path, local_hosts: LocalRay
-) -> None:
+    tmp_path, local_hosts
+):
     search = on_records(None)
     private = search.private(losses)
     done = [run_trial(search, private, f"t{i:05d}") for i in range(70)]
@@ -171,9 +157,7 @@ def test_results_that_a_lost_vault_cannot_explain_any_more_are_not_vouched_for(
         read.history()
 
 
-def test_a_name_that_was_not_declared_public_is_not_excused_by_a_longer_one(
-    tmp_path: Path, local_hosts: LocalRay
-) -> None:
+def test_a_name_that_was_not_declared_public_is_not_excused_by_a_longer_one(tmp_path, local_hosts):
     """A mark keeps 512 characters: of two trials whose marks begin alike only one was declared."""
     search, long = on_records(tmp_path), "n" * 600
     search.suggest("a")

@@ -6,9 +6,6 @@ import copy
 import math
 import shutil
 import uuid
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,46 +21,41 @@ from privbo_plugins.sessions.stored import runs_of
 from privbo_plugins.shown import altered, flat
 from privbo_plugins.store.run import NEVER_COMPARED
 from privbo_plugins.store.vault import open_vault
-from raytune_searchers import (
-    DPFTSDESearch,
-    FederationConfig,
-    ldp_trainable,
-    private_trainable,
-)
+from raytune_searchers import DPFTSDESearch, FederationConfig, ldp_trainable, private_trainable
 from raytune_searchers._audit import foreign
 from tests.inside import call_host, refusing
-from tests.raytune_searchers.hosts import Grid, LocalRay, Trial, evaluation, in_session, sent
+from tests.raytune_searchers.hosts import Grid, Trial, evaluation, in_session, sent
 from tests.raytune_searchers.means_scenes import Experiment
 from tests.raytune_searchers.runs import LINE, make_search, squares
 
 pytestmark = pytest.mark.usefixtures("local_hosts")
 
 
-def reward(config: dict[str, Any]) -> float:
+def reward(config):
     return 1.0 - abs(float(config["x"]) - 0.7123)
 
 
-TOLD: dict[str, Any] = {"metric": "loss", "mode": "max"}
-LOCAL: dict[str, Any] = {"value_range": (0.0, 1.0), **TOLD, "run_name": "r"}
+TOLD = {"metric": "loss", "mode": "max"}
+LOCAL = {"value_range": (0.0, 1.0), **TOLD, "run_name": "r"}
 
 
 class Run:
     """An experiment of one searcher: what it shows, and what is claimed of it."""
 
-    def __init__(self, url: str, search: Any, private: Any) -> None:
+    def __init__(self, url, search, private):
         self.url, self.search, self.private = url, search, private
 
-    def runs(self, n: int, around: Callable[[Any], Any] = lambda private: private) -> Any:
+    def runs(self, n, around=lambda private: private):
         return evaluation(self.search, around(self.private), n, name=f"t{uuid.uuid4().hex}-")
 
-    def shows(self, leak: Callable[[Any], Any]) -> None:
+    def shows(self, leak):
         self.runs(1, leak)
         self.claims()
 
-    def claims(self, results: Any = ()) -> Any:
+    def claims(self, results=()):
         return self.search.guarantee(results)
 
-    def stored(self) -> Any:
+    def stored(self):
         """What the vault alone claims, as the command line and certificates do."""
         vault = open_vault(self.url)
         (run,) = runs_of(vault)
@@ -73,44 +65,44 @@ class Run:
 class AnySearcher(Run):
     """Nothing of ours looks at rewards on their way: what the experiment holds is compared."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url):
         search = OptunaSearch(seed=1)
         assert search.set_search_properties("loss", "max", dict(LINE))
         own = {name: value for name, value in LOCAL.items() if name != "mode"}
         super().__init__(url, search, ldp_trainable(reward, epsilon=1.0, vault=url, **own))
         self.results = Grid()
 
-    def runs(self, n: int, around: Callable[[Any], Any] = lambda private: private) -> Any:
+    def runs(self, n, around=lambda private: private):
         self.results += super().runs(n, around)
         return self.results
 
-    def claims(self, results: Any = ()) -> Any:
+    def claims(self, results=()):
         return self.private.guarantee(self.results)
 
 
 class ByCallback(Run):
     """A searcher of Tune's own, and losses."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url):
         private = private_trainable(
             squares, param_space=LINE, mu=1, n_trials=9, vault=url, run_name="r"
         )
         self.experiment = Experiment(private.callback)
         super().__init__(url, None, private)
 
-    def runs(self, n: int, around: Callable[[Any], Any] = lambda private: private) -> Any:
+    def runs(self, n, around=lambda private: private):
         private, trials = around(self.private), self.experiment.trials
         for _ in range(n):
             trial = self.experiment.begin(f"t{len(trials)}")
             self.experiment.carry_out(private, trial)
         return Grid(trials)
 
-    def claims(self, results: Any = ()) -> Any:
+    def claims(self, results=()):
         return self.private.guarantee(results)
 
 
-def searching(made: Callable[..., Any], function: Any, **settings: Any) -> Callable[[str], Run]:
-    def run(url: str) -> Run:
+def searching(made, function, **settings):
+    def run(url):
         search = made(vault=url, **settings)
         assert search.set_search_properties(None, None, dict(LINE), num_samples=-1)
         return Run(url, search, search.private(function))
@@ -118,7 +110,7 @@ def searching(made: Callable[..., Any], function: Any, **settings: Any) -> Calla
     return run
 
 
-def federation(url: str) -> Run:
+def federation(url):
     config = FederationConfig(n_agents=1, epsilon=4.0, n_rounds=2, n_startup=1, n_features=8)
     search = DPFTSDESearch(
         config, search_space=dict(LINE), n_trials=9, seed=1, vault=url, run_name="r"
@@ -127,12 +119,12 @@ def federation(url: str) -> Run:
     return Run(url, search, search.private(lambda _agent, config: reward(config)))
 
 
-def of(name: str, **settings: Any) -> Callable[[str], Run]:
+def of(name, **settings):
     made = getattr(raytune_searchers, name)
     return searching(made, reward, **{"epsilon": 1.0, **LOCAL, **settings})
 
 
-SEARCHERS: dict[str, Callable[[str], Run]] = {
+SEARCHERS = {
     "DPGIBOSearch": searching(make_search, squares, run_name="r"),
     "LDPGPUCBSearch": of("LDPGPUCBSearch"),
     "LDPTGPUCBSearch": of("LDPTGPUCBSearch"),
@@ -146,104 +138,14 @@ SEARCHERS: dict[str, Callable[[str], Run]] = {
 }
 
 
-def test_every_searcher_is_here() -> None:
+def test_every_searcher_is_here():
     """But the base class, and the modeler, who holds nothing that is private."""
     kinds = ("Search", "_trainable")
     public = {name for name in raytune_searchers.__all__ if name.endswith(kinds)}
     assert public - {"PrivateSearch", "POGPUCBSearch"} == {name.split()[0] for name in SEARCHERS}
 
 
-def shows_more(private: Any) -> Any:
-    """Under another name."""
-    return lambda config: {**private(config), "auc": 0.7654321}
-
-
-def overwrites(private: Any) -> Any:
-    """In the place of every parameter."""
-
-    def wrapper(config: dict[str, Any]) -> Any:
-        row = private(config)
-        for name, value in config.items():
-            config[name] = {**value, "agent": 7} if isinstance(value, dict) else 7
-        return row
-
-    return wrapper
-
-
-def overwrites_one(private: Any) -> Any:
-    """A number that would be a setting of the space too."""
-
-    def wrapper(config: dict[str, Any]) -> Any:
-        row, name = private(config), "x" if "x" in config else "round"
-        config[name] = 0.7654321 if name == "x" else config[name] + 1
-        return row
-
-    return wrapper
-
-
-def adds(private: Any) -> Any:
-    """A parameter that the space has not."""
-
-    def wrapper(config: dict[str, Any]) -> Any:
-        row = private(config)
-        config["auc"] = 0.7654321
-        return row
-
-    return wrapper
-
-
-def adds_into_tags(private: Any) -> Any:
-    """Beside what the search itself puts into the config."""
-
-    def wrapper(config: dict[str, Any]) -> Any:
-        row = private(config)
-        config.setdefault("duets", {})["auc"] = 0.7654321
-        return row
-
-    return wrapper
-
-
-def reports_before(private: Any) -> Any:
-    """Rows of its own, of which the last is a release."""
-
-    def wrapper(config: dict[str, Any]) -> Any:
-        tune.report({"loss": 0.7654321, "federation_round": 0.5})
-        return private(config)
-
-    return wrapper
-
-
-def reports_after(private: Any) -> Any:
-    """Rows of its own, after the release."""
-
-    def wrapper(config: dict[str, Any]) -> Any:
-        report = get_session().report  # an agent's host is another process elsewhere
-        report(private(config))
-        return {"loss": 0.7654321, "federation_round": 0.5}
-
-    return wrapper
-
-
-def removes(private: Any) -> Any:
-    """Tells a bit by what it leaves out."""
-
-    def wrapper(config: dict[str, Any]) -> Any:
-        row = private(config)
-        del config[next(iter(config))]
-        return row
-
-    return wrapper
-
-
-def repeats(private: Any) -> Any:
-    """Under the name of Tune's Repeater."""
-
-    def wrapper(config: dict[str, Any]) -> Any:
-        row = private(config)
-        config["__trial_index__"] = 0.7654321
-        return row
-
-    return wrapper
+SECRET = 0.7654321
 
 
 class Twofold(float):
@@ -251,61 +153,102 @@ class Twofold(float):
 
     told: float
 
-    def __new__(cls, written: float, counts: float) -> Twofold:
+    def __new__(cls, written, counts):
         made = super().__new__(cls, written)
         made.told = counts
         return made
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return Twofold, (float.__add__(self, 0.0), self.told)
 
-    def __float__(self) -> float:
+    def __float__(self):
         return self.told
 
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, other):
         return True
 
     __hash__ = float.__hash__
 
 
-def disguises_the_value(private: Any) -> Any:
-    """A raw number that counts as the release."""
+def after(act):
+    """Does something with a config and a row once the private function has returned them."""
 
-    def wrapper(config: dict[str, Any]) -> Any:
-        row = private(config)
-        return {name: Twofold(0.7654321, value) for name, value in row.items()}
+    def leak(private):
+        def wrapper(config):
+            row = private(config)
+            return act(config, row) or row
+
+        return wrapper
+
+    return leak
+
+
+def reports_before(private):
+    """Rows of its own, of which the last is a release."""
+
+    def wrapper(config):
+        tune.report({"loss": 0.7654321, "federation_round": 0.5})
+        return private(config)
 
     return wrapper
 
 
-def disguises_a_parameter(private: Any) -> Any:
-    """A raw number that equals whatever it is compared with."""
+def reports_after(private):
+    """Rows of its own, after the release."""
 
-    def wrapper(config: dict[str, Any]) -> Any:
-        row, name = private(config), "x" if "x" in config else "round"
-        config[name] = Twofold(0.7654321, config[name])
-        return row
+    def wrapper(config):
+        report = get_session().report  # an agent's host is another process elsewhere
+        report(private(config))
+        return {"loss": 0.7654321, "federation_round": 0.5}
 
     return wrapper
 
 
-LEAKS = (
-    disguises_the_value, disguises_a_parameter, shows_more, overwrites, overwrites_one, adds,
-    adds_into_tags, reports_before, reports_after, removes, repeats,
-)  # fmt: skip
+def _other(config, number):
+    """In the place of one parameter, which is a number of the space's or an agent's round."""
+    name = "x" if "x" in config else "round"
+    config[name] = number(config[name])
+
+
+def _overwritten(config, _row):
+    config.update({n: v | {"agent": 7} if isinstance(v, dict) else 7 for n, v in config.items()})
+
+
+shows_more = after(lambda _, row: {**row, "auc": SECRET})
+LEAKS = {
+    "a raw number counts as the release": after(
+        lambda _, row: {name: Twofold(SECRET, value) for name, value in row.items()}
+    ),
+    "a raw number equals a parameter": after(
+        lambda config, _: _other(config, lambda given: Twofold(SECRET, given))
+    ),
+    "another name": shows_more,
+    "every parameter": after(_overwritten),
+    "a setting of the space": after(
+        lambda config, _: _other(config, lambda given: given + 1 if given >= 1 else SECRET)
+    ),
+    "a parameter more": after(lambda config, _: config.update(auc=SECRET)),
+    "into the search's own tags": after(
+        lambda config, _: config.setdefault("duets", {}).update(auc=SECRET)
+    ),
+    "rows before the release": reports_before,
+    "rows after the release": reports_after,
+    "a parameter less": after(lambda config, _: config.__delitem__(next(iter(config)))),
+    "the name of Tune's Repeater": after(lambda config, _: config.update(__trial_index__=SECRET)),
+}
 
 
 class Model:
     """What a space may hold."""
 
 
-GIVEN: dict[str, Any] = {
+GIVEN = {
     "x": 0.5, "opts": {}, "layers": [{"units": 3}, "relu"], "model": Model, "made": Model(),
     "deep": {"a": {"b": 1}}, "flag": "on", "none": None, "nan": math.nan,
     "one": 1, "zero": 0.0, "numbers": [1, 2],
 }  # fmt: skip
 
-OTHERS: dict[str, dict[str, Any]] = {
+OTHERS = {
     "into an empty dictionary": {"opts": {"raw": 0.7654321}},
     "an empty dictionary itself": {"opts": 0.7654321},
     "into a dictionary of a list": {"layers": [{"units": 0.7654321}, "relu"]},
@@ -328,14 +271,14 @@ OTHERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
-def test_any_other_config_than_the_given_one_is_noticed(other: dict[str, Any]) -> None:
+def test_any_other_config_than_the_given_one_is_noticed(other):
     given = [flat(GIVEN)]
     assert not altered(flat(copy.deepcopy(GIVEN)), given)
     assert not altered(None, given), "a row that shows none"
     assert altered(flat({**GIVEN, **other}), given)
 
 
-def test_another_order_and_a_parameter_that_is_missing_are_noticed() -> None:
+def test_another_order_and_a_parameter_that_is_missing_are_noticed():
     given = [flat(GIVEN)]
     assert altered(flat(dict(reversed(GIVEN.items()))), given)
     for name in GIVEN:
@@ -346,9 +289,7 @@ def test_another_order_and_a_parameter_that_is_missing_are_noticed() -> None:
     "name", ["time_this_iter_s", "experiment_tag", "training_iteration", "done"]
 )
 @pytest.mark.parametrize("stamp_first", [True, False])
-def test_what_a_function_gives_under_a_name_that_tune_keeps_is_noticed(
-    name: str, stamp_first: bool
-) -> None:
+def test_what_a_function_gives_under_a_name_that_tune_keeps_is_noticed(name, stamp_first):
     own = {"timestamp": 1, "checkpoint_dir_name": None}
     added = {"done": False, "training_iteration": 1, "time_this_iter_s": 0.1}
     assert not foreign({"loss": 0.5, **own, **added}, "loss", ())
@@ -356,11 +297,9 @@ def test_what_a_function_gives_under_a_name_that_tune_keeps_is_noticed(
     assert name in foreign({**first, name: 1, **own, **added}, "loss", ())
 
 
-@pytest.mark.parametrize("leak", LEAKS)
+@pytest.mark.parametrize("leak", LEAKS.values(), ids=LEAKS)
 @pytest.mark.parametrize("name", SEARCHERS)
-def test_what_code_around_a_private_function_shows_is_noticed(
-    name: str, leak: Any, tmp_path: Path
-) -> None:
+def test_what_code_around_a_private_function_shows_is_noticed(name, leak, tmp_path):
     run = SEARCHERS[name](f"sqlite:///{tmp_path}/v.db")
     sound = run.runs(2)
     assert not any(trial.error for trial in sound)
@@ -374,9 +313,7 @@ def test_what_code_around_a_private_function_shows_is_noticed(
 
 
 @pytest.mark.parametrize("name", SEARCHERS)
-def test_what_the_experiment_holds_is_compared_row_by_row_once_more(
-    name: str, tmp_path: Path
-) -> None:
+def test_what_the_experiment_holds_is_compared_row_by_row_once_more(name, tmp_path):
     run = SEARCHERS[name](f"sqlite:///{tmp_path}/v.db")
     results = run.runs(3)
     assert run.claims(results).protected, run.claims(results)
@@ -387,7 +324,7 @@ def test_what_the_experiment_holds_is_compared_row_by_row_once_more(
     assert not run.stored().protected
 
 
-def test_of_single_results_nobody_knows_what_their_trials_were_given(tmp_path: Path) -> None:
+def test_of_single_results_nobody_knows_what_their_trials_were_given(tmp_path):
     """So their configs count as not compared, whatever these say of themselves."""
     run = AnySearcher(f"sqlite:///{tmp_path}/v.db")
     results = run.runs(2)
@@ -404,9 +341,7 @@ RELEASING = [name for name in SEARCHERS if name != "DPFTSDESearch"]
 
 
 @pytest.mark.parametrize("name", [name for name in RELEASING if name != "ldp_trainable"])
-def test_what_passed_by_while_the_vault_was_away_is_known_to_everybody(
-    name: str, tmp_path: Path
-) -> None:
+def test_what_passed_by_while_the_vault_was_away_is_known_to_everybody(name, tmp_path):
     """Also where the driver that saw it, and saved nothing since, has ended."""
     run = SEARCHERS[name](f"sqlite:///{tmp_path}/v.db")
     run.runs(2)
@@ -428,8 +363,8 @@ def test_what_passed_by_while_the_vault_was_away_is_known_to_everybody(
 @pytest.mark.parametrize("interrupted", [False, True])
 @pytest.mark.parametrize("name", RELEASING)
 def test_a_trial_that_was_told_and_never_compared_is_a_reason_to_claim_nothing(
-    name: str, interrupted: bool, tmp_path: Path
-) -> None:
+    name, interrupted, tmp_path
+):
     run = SEARCHERS[name](f"sqlite:///{tmp_path}/v.db")
     run.runs(2)
     assert run.claims().protected
@@ -452,13 +387,13 @@ def test_a_trial_that_was_told_and_never_compared_is_a_reason_to_claim_nothing(
 
 
 @pytest.mark.parametrize("name", [name for name in RELEASING if name != "ldp_trainable"])
-def test_the_end_of_a_trial_is_when_it_has_been_compared(name: str, tmp_path: Path) -> None:
+def test_the_end_of_a_trial_is_when_it_has_been_compared(name, tmp_path):
     """Stopped by a scheduler, or failed after its release: nothing more is shown of it then."""
     run = SEARCHERS[name](f"sqlite:///{tmp_path}/v.db")
     run.runs(1)
 
-    def fails(private: Any) -> Any:
-        def wrapper(config: dict[str, Any]) -> Any:
+    def fails(private):
+        def wrapper(config):
             private(config)
             raise KeyError("x")
 
@@ -472,7 +407,7 @@ def test_the_end_of_a_trial_is_when_it_has_been_compared(name: str, tmp_path: Pa
 # A vault that was set back -----------------------------------------------------------------------
 
 
-def joined(name: str, url: str) -> Any:
+def joined(name, url):
     """Another driver's search of the same run, once it is at its vault."""
     run = SEARCHERS[name](url)
     run.runs(1)
@@ -481,8 +416,8 @@ def joined(name: str, url: str) -> Any:
 
 @pytest.mark.parametrize("name", SEARCHERS)
 def test_a_search_that_has_seen_nothing_says_so_where_it_joins_a_run_with_releases(
-    name: str, tmp_path: Path, local_hosts: LocalRay
-) -> None:
+    name, tmp_path, local_hosts
+):
     """The vault may be an older backup; only who saw the later releases could tell."""
     path, backup = tmp_path / "v.db", tmp_path / "backup.db"
     url = f"sqlite:///{path}"
@@ -501,9 +436,7 @@ def test_a_search_that_has_seen_nothing_says_so_where_it_joins_a_run_with_releas
 
 
 @pytest.mark.parametrize("name", SEARCHERS)
-def test_the_first_search_of_a_run_and_one_in_the_same_cluster_say_nothing(
-    name: str, tmp_path: Path
-) -> None:
+def test_the_first_search_of_a_run_and_one_in_the_same_cluster_say_nothing(name, tmp_path):
     url = f"sqlite:///{tmp_path}/v.db"
     first = SEARCHERS[name](url)
     first.runs(2)

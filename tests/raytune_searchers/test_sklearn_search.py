@@ -1,11 +1,7 @@
 """The search for scikit-learn, whose trials run on a real Ray."""
 
-from __future__ import annotations
-
 import pickle
 import time
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,12 +14,12 @@ from optuna.distributions import FloatDistribution
 from ray import tune
 from sklearn.base import clone
 from sklearn.linear_model import Ridge
-from sklearn.model_selection import ShuffleSplit
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from sklearn_search import PrivateSearch
 from tests.leaks.scanner import Scanner
+from tests.sklearn_search.problems import halves, shares
 
 pytestmark = [
     pytest.mark.slow,
@@ -39,34 +35,22 @@ SPACE = {
 }
 
 
-def records() -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(8)
-    X = rng.uniform(0.1, 0.5, size=(N, 2))
-    return X, 0.4 * X[:, 0] + rng.uniform(0.2, 0.7, size=N)
-
-
-def halves() -> tuple[np.ndarray, np.ndarray]:
-    """Places that train and places that are held out."""
-    ((train, valid),) = ShuffleSplit(1, test_size=0.5, random_state=0).split(range(N))
-    return np.sort(train), np.sort(valid)
-
-
-def losses_of(params: dict[str, Any]) -> np.ndarray:
+def losses_of(params):
     """Of each validation record, by hand; shape (60,)."""
-    (X, y), (train, valid) = records(), halves()
+    (X, y), (train, valid) = shares(N), halves(N)
     model = clone(PIPE).set_params(**params).fit(X[train], y[train])
     return np.asarray(np.abs(y[valid] - model.predict(X[valid])))
 
 
-def make_search(folder: Path, **settings: Any) -> PrivateSearch:
+def make_search(folder, **settings):
     given = {"mu": 1.0, "n_trials": 8, "seed": 0, "loss": "absolute", "y_range": (0, 1)}
     more = {"backend": "ray", "storage": folder, "study_name": "run", "n_jobs": 2}
     return PrivateSearch(PIPE, SPACE, **(given | more | settings))
 
 
-def check_nothing_is_left(search: PrivateSearch, folder: Path) -> None:
-    scanner, (X, y) = Scanner(), records()
-    for i in halves()[1]:
+def check_nothing_is_left(search, folder):
+    scanner, (X, y) = Scanner(), shares(N)
+    for i in halves(N)[1]:
         scanner.add_number(f"y[{i}]", y[i])
         scanner.add_number(f"X[{i}, 0]", X[i, 0])
     for t, params in enumerate(search.cv_results_["params"]):
@@ -76,21 +60,21 @@ def check_nothing_is_left(search: PrivateSearch, folder: Path) -> None:
     assert scanner.scan(files) == []
     shown = [pickle.dumps(search), repr(vars(search)).encode(), str(search.guarantee_).encode()]
     assert [hit for blob in shown for hit in scanner.hits(blob)] == []
-    assert scanner.hits(pickle.dumps(records())), "control: the scanner finds them"
+    assert scanner.hits(pickle.dumps(shares(N))), "control: the scanner finds them"
 
 
 class Seeing(tune.Callback):
     """Notes what it is told of each trial."""
 
-    def __init__(self) -> None:
-        self.losses: list[float] = []
+    def __init__(self):
+        self.losses = []
 
-    def on_trial_result(self, result: dict[str, Any], **_more: Any) -> None:  # type: ignore[override]
+    def on_trial_result(self, result, **_more):
         self.losses.append(result["loss"])
 
 
-def test_it_tunes_on_ray_and_leaves_releases_only(the_ray: Any, tmp_path: Path) -> None:
-    (X, y), seeing = records(), Seeing()
+def test_it_tunes_on_ray_and_leaves_releases_only(the_ray, tmp_path):
+    (X, y), seeing = shares(N), Seeing()
     search = make_search(tmp_path, callbacks=[seeing]).fit(X, y)
     assert sorted(seeing.losses) == sorted(search.cv_results_["loss"])
     search.set_params(callbacks=None)
@@ -106,11 +90,11 @@ def test_it_tunes_on_ray_and_leaves_releases_only(the_ray: Any, tmp_path: Path) 
 
 
 @pytest.mark.soak
-def test_a_searcher_of_tunes_own_sees_noisy_means(the_ray: Any, tmp_path: Path) -> None:
+def test_a_searcher_of_tunes_own_sees_noisy_means(the_ray, tmp_path):
     pytest.importorskip("optuna", reason="Optuna is not installed (the optuna extra)")
     from ray.tune.search.optuna import OptunaSearch
 
-    X, y = records()
+    X, y = shares(N)
     searcher = OptunaSearch(seed=1)
     search = make_search(tmp_path, sampler=searcher, n_trials=6).fit(X, y)
     assert search.guarantee_.protected
@@ -118,15 +102,13 @@ def test_a_searcher_of_tunes_own_sees_noisy_means(the_ray: Any, tmp_path: Path) 
     check_nothing_is_left(search, tmp_path)
 
 
-def stored() -> float:
+def stored():
     """Bytes in use in Ray's object store."""
     name = "object_store_memory"
     return float(ray.cluster_resources()[name]) - float(ray.available_resources()[name])
 
 
-def test_no_record_stays_in_rays_object_store_when_the_search_is_over(
-    the_ray: Any, tmp_path: Path
-) -> None:
+def test_no_record_stays_in_rays_object_store_when_the_search_is_over(the_ray, tmp_path):
     """What tune.with_parameters is given stays there until Ray is shut down."""
     X = np.random.default_rng(0).uniform(size=(200_000, 5))
     make_search(tmp_path, n_trials=5).fit(X, X[:, 0])
@@ -136,14 +118,14 @@ def test_no_record_stays_in_rays_object_store_when_the_search_is_over(
     assert stored() < X.nbytes / 4
 
 
-def test_a_study_of_optunas_is_none_of_rays(tmp_path: Path) -> None:
+def test_a_study_of_optunas_is_none_of_rays(tmp_path):
     with pytest.raises(ValueError, match="load_if_exists="):
-        make_search(tmp_path, load_if_exists=True).fit(*records())
+        make_search(tmp_path, load_if_exists=True).fit(*shares(N))
     with pytest.raises(ValueError, match="takes a searcher of Ray Tune's"):
-        make_search(tmp_path, sampler=object()).fit(*records())
+        make_search(tmp_path, sampler=object()).fit(*shares(N))
     with pytest.raises(ValueError, match=r"ray\.tune\.Callback's: no study is there"):
-        make_search(tmp_path, callbacks=[lambda study, trial: None]).fit(*records())
+        make_search(tmp_path, callbacks=[lambda study, trial: None]).fit(*shares(N))
     with pytest.raises(ValueError, match="no distribution that is known here"):
         make_search(tmp_path).set_params(
             param_distributions={"model__alpha": tune.uniform(0, 1)}
-        ).fit(*records())
+        ).fit(*shares(N))

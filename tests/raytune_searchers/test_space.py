@@ -1,14 +1,11 @@
 """Tune's domains in the engine's terms, with Tune's own sampling as the oracle."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math
 import os
 import subprocess
 import sys
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,24 +22,22 @@ from ray.tune.impl.placeholder import (
     resolve_placeholders,
 )
 
-from privbo_plugins.spaces import Categorical
-from raytune_searchers._space import TuneSpace, holds_placeholder, to_space
+from raytune_searchers._space import holds_placeholder, to_space
 
 
 class Thing:
     """Compares by identity, as most objects do."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size):
         self.size = size
 
 
-def converted(config: dict[str, Any]) -> TuneSpace:
+def converted(config):
     space = to_space(config)
-    assert space is not None
     return space
 
 
-def test_choices_stay_in_their_order_and_keep_their_types() -> None:
+def test_choices_stay_in_their_order_and_keep_their_types():
     space = converted({"a": tune.choice([1, True, 1.0, "1", None, (1,), [1]])})
     values = [space.suggestion([i])["a"] for i in range(7)]
     assert values == [1, True, 1.0, "1", None, (1,), [1]]
@@ -50,7 +45,7 @@ def test_choices_stay_in_their_order_and_keep_their_types() -> None:
     assert [float(space.encode({"a": v})[0]) for v in values] == [0, 1, 2, 3, 4, 5, 6]
 
 
-def test_a_space_without_a_domain_that_varies_is_none() -> None:
+def test_a_space_without_a_domain_that_varies_is_none():
     assert to_space({}) is None
     assert to_space({"a": 1, "b": {"c": [1, 2]}}) is None
     assert to_space({"a": tune.choice(["only"]), "b": tune.randint(3, 4)}) is None
@@ -65,9 +60,7 @@ def test_a_space_without_a_domain_that_varies_is_none() -> None:
         (tune.choice(["only"]), "only"),
     ],
 )
-def test_a_domain_with_a_single_value_is_fixed_and_still_suggested(
-    domain: Any, value: Any
-) -> None:
+def test_a_domain_with_a_single_value_is_fixed_and_still_suggested(domain, value):
     space = converted({"n": {"single": domain}, "x": tune.uniform(0, 1)})
     assert space.fixed == {"n/single": value}
     assert space.space.names == ("x",)
@@ -76,7 +69,7 @@ def test_a_domain_with_a_single_value_is_fixed_and_still_suggested(
     assert all(one == value or one == pytest.approx(value) for one in drawn)
 
 
-UNFIT: list[tuple[dict[str, Any], str]] = [
+UNFIT = [
     ({"a": tune.grid_search([1, 2])}, r"grid_search.*\(a\)"),
     ({"a": tune.sample_from(lambda spec: 1)}, "'a' is a Function domain"),
     ({"a": {"eval": "1 + 1"}}, "'a' is a Function domain"),
@@ -91,12 +84,12 @@ UNFIT: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("config", "message"), UNFIT)
-def test_what_has_no_place_in_a_plan_is_refused(config: dict[str, Any], message: str) -> None:
+def test_what_has_no_place_in_a_plan_is_refused(config, message):
     with pytest.raises(ValueError, match=message):
         to_space(config)
 
 
-def test_a_function_is_refused_as_the_tuner_shows_it() -> None:
+def test_a_function_is_refused_as_the_tuner_shows_it():
     config = {"a": tune.sample_from(lambda spec: 1), "x": tune.uniform(0, 1)}
     with pytest.raises(ValueError, match="'a'"):
         to_space(inject_placeholders(config, create_resolvers_map()))
@@ -129,12 +122,12 @@ GOOD = {"x": 0.25, "n": {"y": 0.1, "k": 6}, "c": "q"}
         ({"one": 5}, "one=5"),
     ],
 )
-def test_a_point_outside_the_space_is_refused(change: dict[str, Any], message: str) -> None:
+def test_a_point_outside_the_space_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
         converted(POINTS).checked_point(GOOD | change)
 
 
-def test_a_config_without_a_parameter_has_no_point() -> None:
+def test_a_config_without_a_parameter_has_no_point():
     space = converted(POINTS)
     with pytest.raises(ValueError, match=r"'n/y'.*missing"):
         space.encode(GOOD | {"n": {"k": 6}})
@@ -142,7 +135,7 @@ def test_a_config_without_a_parameter_has_no_point() -> None:
         space.encode(GOOD | {"n": None})
 
 
-def test_a_choice_that_was_pickled_on_its_way_is_recognised() -> None:
+def test_a_choice_that_was_pickled_on_its_way_is_recognised():
     things = [Thing(1), Thing(2), Thing(3)]
     space = converted({"a": tune.choice(things), "x": tune.uniform(0, 1)})
     assert space.suggestion([1, 0.5])["a"] is things[1]
@@ -151,7 +144,7 @@ def test_a_choice_that_was_pickled_on_its_way_is_recognised() -> None:
     assert space.encode(config).tolist() == [2, 0.5]
 
 
-def test_a_choice_that_is_not_recognised_is_the_one_that_was_handed() -> None:
+def test_a_choice_that_is_not_recognised_is_the_one_that_was_handed():
     space = converted({"a": tune.choice([Thing(1), Thing(2)]), "x": tune.uniform(0, 1)})
     config = {"a": Thing(9), "x": 0.5}
     assert space.encode(config, np.array([1.0, 0.0])).tolist() == [1, 0.5]
@@ -172,7 +165,7 @@ def test_a_choice_that_is_not_recognised_is_the_one_that_was_handed() -> None:
     ],
     ids=["arrays", "functions", "classes", "dicts", "lambdas", "nan", "sets"],
 )
-def test_choices_that_are_objects_are_told_apart(choices: list[Any]) -> None:
+def test_choices_that_are_objects_are_told_apart(choices):
     space = converted({"a": tune.choice(choices)})
     for index, choice in enumerate(choices):
         assert space.suggestion([index])["a"] is choice
@@ -180,13 +173,12 @@ def test_choices_that_are_objects_are_told_apart(choices: list[Any]) -> None:
         assert space.encode_flat({"a": choice}).tolist() == [index]
 
 
-def test_the_public_space_shows_descriptions_and_the_same_coordinates() -> None:
+def test_the_public_space_shows_descriptions_and_the_same_coordinates():
     space = converted({"a": tune.choice([Thing(1), np.sin, "s" * 200]), "x": tune.uniform(0, 1)})
     public = space.public
     assert public.names == space.space.names
     assert public["x"] == space.space["x"]
     described = public["a"]
-    assert isinstance(described, Categorical)
     assert [text[:3] for text in described.choices] == ["0: ", "1: ", "2: "]
     assert all(isinstance(text, str) and len(text) < 100 for text in described.choices)
     assert "Thing" in described.choices[0]
@@ -214,9 +206,7 @@ print(json.dumps(space.public.to_dict()))
 """
 
 
-def test_the_public_space_is_the_same_in_every_process(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_public_space_is_the_same_in_every_process(capsys):
     exec(PUBLIC, {"__name__": "__main__"})
     here = json.loads(capsys.readouterr().out)
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
@@ -231,7 +221,7 @@ def test_the_public_space_is_the_same_in_every_process(
     assert not {name: (here[name], there[name]) for name in here if here[name] != there[name]}
 
 
-def test_the_placeholders_of_tune_are_recognised() -> None:
+def test_the_placeholders_of_tune_are_recognised():
     config = {"f": tune.choice([np.sin, np.cos]), "n": {"g": Thing(1)}, "l": [Thing(2)], "k": 5}
     hidden = inject_placeholders(copy.copy(config), create_resolvers_map())
     assert holds_placeholder(hidden)
@@ -241,7 +231,7 @@ def test_the_placeholders_of_tune_are_recognised() -> None:
     assert not holds_placeholder(hidden["k"])
 
 
-def test_a_choice_behind_a_placeholder_is_suggested_and_resolved_by_tune() -> None:
+def test_a_choice_behind_a_placeholder_is_suggested_and_resolved_by_tune():
     config = {"f": tune.choice([np.sin, np.cos]), "x": tune.uniform(0, 1)}
     resolvers = create_resolvers_map()
     driver = converted(inject_placeholders(copy.copy(config), resolvers))
@@ -257,12 +247,12 @@ def test_a_choice_behind_a_placeholder_is_suggested_and_resolved_by_tune() -> No
     "value",
     [1, "__fn_ph", None, {"a": ["__fn_ph", "x"]}, ("a", "b"), ("__fn_ph",), [1, (2, 3)], {}, []],
 )
-def test_what_is_no_placeholder_is_not_taken_for_one(value: Any) -> None:
+def test_what_is_no_placeholder_is_not_taken_for_one(value):
     assert not holds_placeholder(value)
 
 
 @st.composite
-def domains(draw: st.DrawFn) -> Any:
+def domains(draw):
     """A bounded numeric domain of any kind."""
     kind = draw(st.sampled_from(["float", "int"]))
     log, q = draw(st.booleans()), draw(st.sampled_from([None, 1, 2, 3, 5]))
@@ -279,13 +269,13 @@ def domains(draw: st.DrawFn) -> Any:
     return tune.qloguniform(first, last, step) if log else tune.quniform(first, last, step)
 
 
-def quantum(domain: Any) -> float | None:
+def quantum(domain):
     return getattr(domain.get_sampler(), "q", None)
 
 
 @settings(deadline=None, max_examples=80)
 @given(domain=domains(), u=st.lists(st.floats(-0.5, 1.5), min_size=5, max_size=5))
-def test_suggestions_lie_where_tune_could_sample(domain: Any, u: list[float]) -> None:
+def test_suggestions_lie_where_tune_could_sample(domain, u):
     q = quantum(domain)
     try:
         drawn = domain.sample(size=50, random_state=np.random.default_rng(1))
@@ -310,7 +300,7 @@ def test_suggestions_lie_where_tune_could_sample(domain: Any, u: list[float]) ->
 
 @settings(deadline=None, max_examples=60)
 @given(domain=domains())
-def test_whatever_tune_samples_can_be_suggested(domain: Any) -> None:
+def test_whatever_tune_samples_can_be_suggested(domain):
     try:
         drawn = domain.sample(size=30, random_state=np.random.default_rng(2))
     except ValueError:
@@ -334,9 +324,7 @@ def test_whatever_tune_samples_can_be_suggested(domain: Any) -> None:
     x=st.lists(st.floats(0, 1, allow_subnormal=False), min_size=2, max_size=2),
     pick=st.integers(0, 5),
 )
-def test_a_suggestion_encodes_to_itself(
-    domain: Any, choices: list[Any], x: list[float], pick: int
-) -> None:
+def test_a_suggestion_encodes_to_itself(domain, choices, x, pick):
     config = {"n": {"c": tune.choice(choices), "x": tune.uniform(0, 1)}, "y": domain}
     try:
         space = converted(config)

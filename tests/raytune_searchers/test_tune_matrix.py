@@ -1,9 +1,6 @@
 """Every cell of docs/ray-matrix.md on a real Ray, and that the page says what the table does."""
 
-from __future__ import annotations
-
 import warnings
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +8,7 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 
 from tests.contracts import pages
 from tests.contracts import tune_matrix as matrix
-from tests.contracts.tune_matrix import ROWS, Row
+from tests.contracts.tune_matrix import ROWS
 from tests.contracts.tune_systems import SYSTEMS
 
 THIRD = {
@@ -36,12 +33,11 @@ CELLS = [
 
 @pytest.mark.usefixtures("the_ray")
 @pytest.mark.parametrize(("row", "system"), CELLS)
-def test_a_cell_is_as_documented(row: Row, system: str, tmp_path: Path) -> None:
+def test_a_cell_is_as_documented(row, system, tmp_path):
     if row.name in THIRD:
         package, reason = THIRD[row.name]
         pytest.importorskip(package, reason=reason)
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as said:
         warnings.filterwarnings("ignore", "The noise of a broadcast is")  # of two agents
         found = row.run(SYSTEMS[system], tmp_path)
     assert found == row.expected(system)
@@ -49,11 +45,11 @@ def test_a_cell_is_as_documented(row: Row, system: str, tmp_path: Path) -> None:
     assert kinds <= set(row.warns)
 
 
-def test_the_page_shows_the_table() -> None:
+def test_the_page_shows_the_table():
     pages.check(matrix.MODULE, matrix.PAGE, matrix.table())
 
 
-def test_every_cell_says_whether_it_works_what_it_costs_or_why_not() -> None:
+def test_every_cell_says_whether_it_works_what_it_costs_or_why_not():
     known = ("works", "costs: ", "refused: ", "not applicable: ")
     cells = [one.expected(system) for one in ROWS for system in SYSTEMS]
     assert all(cell == "works" or cell.startswith(known[1:]) for cell in cells)

@@ -17,47 +17,54 @@ N = 240
 SPACE = {"C": FloatDistribution(1e-3, 1e3, log=True)}
 
 
-def classes(n: int = N, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+def classes(n=N, seed=1):
     """Two overlapping clouds, labels 0 and 1."""
     rng = np.random.default_rng(seed)
     y = rng.integers(2, size=n)
     return rng.normal(size=(n, 3)) + 0.8 * y[:, None], y
 
 
-def targets(n: int = N) -> tuple[np.ndarray, np.ndarray]:
+def targets(n=N):
     """A line with noise, in [0, 10]."""
     rng = np.random.default_rng(2)
     X = rng.uniform(size=(n, 2))
     return X, np.clip(5 + 4 * X[:, 0] - 4 * X[:, 1] + rng.normal(size=n), 0, 10)
 
 
-def halves(n: int = N, random_state: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def shares(n=120):
+    """Records and targets in (0, 1)."""
+    rng = np.random.default_rng(8)
+    X = rng.uniform(0.1, 0.5, size=(n, 2))
+    return X, 0.4 * X[:, 0] + rng.uniform(0.2, 0.7, size=n)
+
+
+def halves(n=N, random_state=0):
     """Places that train and places that are held out, as the page says."""
     ((train, valid),) = ShuffleSplit(1, test_size=0.5, random_state=random_state).split(range(n))
     return np.sort(train), np.sort(valid)
 
 
-def make_search(estimator: Any = None, space: Any = None, **settings: Any) -> PrivateSearch:
+def make_search(estimator=None, space=None, **settings):
     """A search of few trials."""
     given = {"mu": 1.0, "n_trials": 8, "seed": 3} | settings
     tuned = LogisticRegression() if estimator is None else estimator
     return PrivateSearch(tuned, SPACE if space is None else space, **given)
 
 
-def exact_search(*args: Any, **settings: Any) -> PrivateSearch:
+def exact_search(*args, **settings):
     """The same without noise: what is released is what was computed."""
     return make_search(*args, **({"mu": math.inf} | settings))
 
 
-class Telling(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class Telling(ClassifierMixin, BaseEstimator):
     """A classifier that predicts ones, and notes what it was fitted with."""
 
     seen: ClassVar[list[dict[str, Any]]] = []
 
-    def __init__(self, a: Any = 0.5, fails: bool = False, chokes: bool = False) -> None:
+    def __init__(self, a=0.5, fails=False, chokes=False):
         self.a, self.fails, self.chokes = a, fails, chokes
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, note: str = "") -> Telling:
+    def fit(self, X, y, sample_weight=None, note=""):
         Telling.seen.append(
             {"X": np.asarray(X), "y": y, "weight": sample_weight, "note": note, "a": self.a}
         )
@@ -67,7 +74,7 @@ class Telling(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.n_features_in_ = X.shape[1]
         return self
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X):
         if self.chokes:
             raise ValueError(f"cannot predict {X[0]}")
         return np.ones(len(X), dtype=int)

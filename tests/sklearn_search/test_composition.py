@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from pathlib import Path
-from typing import Any
 
 import optuna
 import pytest
@@ -17,7 +14,6 @@ from hypothesis import strategies as st
 from scipy.stats import uniform
 
 from privbo_plugins.errors import PrivacyWarning
-from sklearn_search import PrivateSearch
 from tests.inside import LEDGER
 from tests.optuna_samplers.runs import rows
 from tests.sklearn_search.problems import Telling, classes, make_search
@@ -31,7 +27,7 @@ class Ends(Telling):
     left = 0
     raised: type[BaseException] = RuntimeError
 
-    def fit(self, X: Any, y: Any) -> Ends:  # type: ignore[override]
+    def fit(self, X, y):
         Ends.left -= 1
         if Ends.left == 0:
             raise Ends.raised("in the middle")
@@ -39,19 +35,19 @@ class Ends(Telling):
         return self
 
 
-def search_in(folder: Path, **more: Any) -> PrivateSearch:
+def search_in(folder, **more):
     vault = f"sqlite:///{folder / 'private.db'}"
     given = {"vault": vault, "training_mu": 0.25, "n_trials": 5} | more
     return make_search(Ends(), {"a": uniform(0, 1)}, **given)
 
 
-def kept(storage: Any) -> dict[str, Any]:
+def kept(storage):
     """Settings of a study that is gone on with."""
     return {"storage": storage, "study_name": "kept", "load_if_exists": True, "mu": 1.0}
 
 
-OF_MEMORY: dict[str, Any] = {"storage": None, "study_name": "a", "load_if_exists": False}
-STEPS: dict[str, Callable[[Any], tuple[dict[str, Any], int, type[BaseException]]]] = {
+OF_MEMORY = {"storage": None, "study_name": "a", "load_if_exists": False}
+STEPS = {
     "new": lambda _: (OF_MEMORY | {"mu": 1.0}, 0, RuntimeError),
     "new, smaller": lambda _: (OF_MEMORY | {"mu": 0.5}, 0, RuntimeError),
     "named alike": lambda _: (OF_MEMORY | {"load_if_exists": True, "mu": 2.0}, 0, RuntimeError),
@@ -64,14 +60,14 @@ STEPS: dict[str, Callable[[Any], tuple[dict[str, Any], int, type[BaseException]]
 """Of each kind of fit its settings, and at which fit of the estimator it ends how."""
 
 
-def spent(folder: Path, payer: str) -> tuple[float, int]:
+def spent(folder, payer):
     """Root of the sum of squares that all ledgers hold, and of how many runs."""
     asked = f"SELECT run, mu FROM {LEDGER} WHERE population = '{payer}'"
     told = [row for vault in folder.glob("*.db") for row in rows(vault, asked)]
     return math.sqrt(sum(float(mu) ** 2 for _, mu in told)), len({run for run, _ in told})
 
 
-def shown(search: PrivateSearch, who: str) -> float:
+def shown(search, who):
     """What the guarantee says that a record's mu is at most, of all fits."""
     claim = search.guarantee_
     for note in claim.notes:
@@ -89,13 +85,10 @@ def shown(search: PrivateSearch, who: str) -> float:
 @example(steps=["new", "is interrupted", "resumed and interrupted", "resumed"])
 @settings(max_examples=15, deadline=None)
 @given(steps=st.lists(st.sampled_from(list(STEPS)), min_size=2, max_size=5))
-def test_no_figure_of_several_fits_is_below_what_the_ledger_holds(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[str]
-) -> None:
+def test_no_figure_of_several_fits_is_below_what_the_ledger_holds(tmp_path_factory, steps):
     X, y = classes(60)
     folder, last = tmp_path_factory.mktemp("fits"), {"record": 0.0, "training record": 0.0}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         search, storage = search_in(folder), optuna.storages.InMemoryStorage()
         for place, step in enumerate(steps):
             changed, Ends.left, Ends.raised = STEPS[step](storage)
@@ -112,21 +105,20 @@ def test_no_figure_of_several_fits_is_below_what_the_ledger_holds(
                 last[who] = shown(search, who)
 
 
-def test_a_run_that_goes_on_is_counted_once(tmp_path: Path) -> None:
+def test_a_run_that_goes_on_is_counted_once(tmp_path):
     X, y = classes(60)
     search = search_in(tmp_path, **kept(optuna.storages.InMemoryStorage()))
     Ends.left, Ends.raised = 3, KeyboardInterrupt
     with pytest.raises(KeyboardInterrupt):
         search.fit(X, y)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", PrivacyWarning)
+    with warnings.catch_warnings(action="error", category=PrivacyWarning):
         search.fit(X, y)
         search.fit(X, y)
     assert not any("in all of them" in note for note in search.guarantee_.notes)
     assert spent(tmp_path, "validation") == (pytest.approx(1.0), 1)
 
 
-def test_two_fits_of_one_name_in_memory_are_two_runs() -> None:
+def test_two_fits_of_one_name_in_memory_are_two_runs():
     X, y = classes(60)
     Ends.left = 0
     search = make_search(Ends(), {"a": uniform(0, 1)}, study_name="a", load_if_exists=True)
@@ -137,9 +129,7 @@ def test_two_fits_of_one_name_in_memory_are_two_runs() -> None:
 
 
 @pytest.mark.parametrize("lasts", [True, False], ids=["a stored study", "in memory"])
-def test_an_interruption_says_in_one_sentence_what_is_spent_and_how_to_go_on(
-    lasts: bool, tmp_path: Path
-) -> None:
+def test_an_interruption_says_in_one_sentence_what_is_spent_and_how_to_go_on(lasts, tmp_path):
     X, y = classes(60)
     storage = optuna.storages.InMemoryStorage()
     search = search_in(tmp_path, **(kept(storage) if lasts else {}))
@@ -151,7 +141,7 @@ def test_an_interruption_says_in_one_sentence_what_is_spent_and_how_to_go_on(
     assert len(told.traceback) == 2, "the user's line, and fit itself"
 
 
-def test_a_fit_that_spends_anew_in_a_vault_with_other_runs_says_so(tmp_path: Path) -> None:
+def test_a_fit_that_spends_anew_in_a_vault_with_other_runs_says_so(tmp_path):
     X, y = classes()
     lasting = {
         "storage": f"sqlite:///{tmp_path}/study.db", "study_name": "s", "load_if_exists": True,

@@ -1,12 +1,8 @@
 """What scikit-learn asks of every estimator."""
 
-from __future__ import annotations
-
 import inspect
 import math
 import warnings
-from collections.abc import Iterator
-from typing import Any
 
 import optuna
 import pytest
@@ -26,10 +22,10 @@ NOISE = "noise is drawn anew in each fit, and no seed drives it"
 
 FAILING = {
     "check_estimators_nan_inf": "what predicting says of a validation record is withheld, and the "
-    "NaN is in one",
+    "NaN is in one"
 }
 OF_REGRESSORS = FAILING | {
-    "check_supervised_y_2d": "targets (n, 1) are taken as Ridge takes them, without a warning",
+    "check_supervised_y_2d": "targets (n, 1) are taken as Ridge takes them, without a warning"
 }
 """What a search of this kind cannot do, also without noise, and why."""
 
@@ -66,33 +62,32 @@ PRIVATE = [
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
+def quiet():
     """Warnings of the checks' tiny data are none of ours, nor are lines of failed trials."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         yield
     optuna.logging.set_verbosity(before)
 
 
 asked = inspect.signature(parametrize_with_checks).parameters
-STRICT: dict[str, Any] = {"xfail_strict": True} if "xfail_strict" in asked else {}
+STRICT = {"xfail_strict": True} if "xfail_strict" in asked else {}
 """What is listed fails, where scikit-learn is new enough to be asked for that."""
 
 
-def known(search: Any) -> dict[str, str]:
+def known(search):
     """What is expected to fail."""
     return OF_REGRESSORS if is_regressor(search) else FAILING
 
 
 @pytest.mark.slow
 @parametrize_with_checks(EXACT, expected_failed_checks=known, **STRICT)
-def test_without_noise_the_checks_pass_that_are_not_listed(estimator: Any, check: Any) -> None:
+def test_without_noise_the_checks_pass_that_are_not_listed(estimator, check):
     check(estimator)
 
 
 @pytest.mark.slow
 @parametrize_with_checks(PRIVATE, expected_failed_checks=lambda s: known(s) | NOISY)
-def test_with_noise_so_do_those_that_fit_once(estimator: Any, check: Any) -> None:
+def test_with_noise_so_do_those_that_fit_once(estimator, check):
     check(estimator)

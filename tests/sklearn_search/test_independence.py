@@ -3,13 +3,10 @@
 Both runs of a pair get the same releases, so every byte that they leave in public must be equal.
 """
 
-from __future__ import annotations
-
 import functools
 import pickle
 import warnings
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -24,7 +21,7 @@ import sklearn_search._optuna as of_optuna
 from optuna_samplers import DPGIBOSampler
 from sklearn_search import PrivateSearch
 from tests.independence.sealed import Deaf
-from tests.independence.seen import Seen, differences, left_by
+from tests.independence.seen import differences, left_by
 from tests.sklearn_search.problems import classes, halves
 
 pytestmark = pytest.mark.slow
@@ -33,7 +30,7 @@ N, PLACE = 60, 7
 """Records, and which of the validation records is the odd one."""
 
 
-def searching(seen: Seen, entry: Any, *, loss: str = "zero_one", **settings: Any) -> None:
+def searching(seen, entry, *, loss="zero_one", **settings):
     """A search whose odd record has this label."""
     X, y = classes(N)
     labels = np.array(["no", "yes"], dtype=object)[y]
@@ -55,11 +52,11 @@ def searching(seen: Seen, entry: Any, *, loss: str = "zero_one", **settings: Any
     seen.add("storage", "the study", repr((trials, search.study_.user_attrs)))
 
 
-def yes() -> str:
+def yes():
     return "yes"
 
 
-ODD: dict[str, Any] = {
+ODD = {
     "the other label": lambda: "no",
     "a label that no record trains with": lambda: "maybe",
     "none": lambda: None,
@@ -73,13 +70,13 @@ LOSSES = ("zero_one", "brier")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """One for all runs, because its path is part of what they write."""
     return Path(tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture(scope="module")
-def ordinary(folder: Path) -> dict[str, dict[str, bytes]]:
+def ordinary(folder):
     """What runs on ordinary data leave, by loss."""
     runs = {loss: functools.partial(searching, loss=loss) for loss in LOSSES}
     return {loss: left_by(run, yes, folder) for loss, run in runs.items()}
@@ -87,22 +84,20 @@ def ordinary(folder: Path) -> dict[str, dict[str, bytes]]:
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("odd", ODD)
-def test_nothing_but_releases_depends_on_a_record(
-    odd: str, loss: str, folder: Path, ordinary: dict[str, dict[str, bytes]]
-) -> None:
+def test_nothing_but_releases_depends_on_a_record(odd, loss, folder, ordinary):
     run = functools.partial(searching, loss=loss)
     assert differences(ordinary[loss], left_by(run, ODD[odd], folder)) == {}
 
 
-def test_control_a_split_that_looks_at_labels_shows_one(tmp_path: Path) -> None:
+def test_control_a_split_that_looks_at_labels_shows_one(tmp_path):
     from sklearn.model_selection import StratifiedShuffleSplit
 
     import sklearn_search._records as of_records
 
-    class Stratified(StratifiedShuffleSplit):  # type: ignore[misc]
+    class Stratified(StratifiedShuffleSplit):
         """Looks at the labels of all records."""
 
-        def split(self, X: Any) -> Any:
+        def split(self, X):
             return super().split(X, labels)
 
     runs = []

@@ -1,14 +1,10 @@
 """No validation record, and no loss of one, in anything that a search leaves behind."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import logging
 import pickle
 import warnings
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import optuna
@@ -19,7 +15,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from privbo_plugins.errors import ObjectiveFailedError
 from sklearn_search import PrivateSearch
 from tests.leaks.scanner import Scanner, exception_leaks
-from tests.sklearn_search.problems import Telling, classes, halves
+from tests.sklearn_search.problems import Telling, classes, halves, shares
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning"),
@@ -30,28 +26,22 @@ N = 120
 SPACE = {"alpha": loguniform(1e-3, 1e3), "fit_intercept": [True, False]}
 
 
-def records() -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(8)
-    X = rng.uniform(0.1, 0.5, size=(N, 2))
-    return X, 0.4 * X[:, 0] + rng.uniform(0.2, 0.7, size=N)
-
-
-def make_search(**settings: Any) -> PrivateSearch:
-    given: dict[str, Any] = {"mu": 1.0, "n_trials": 12, "seed": 0, "loss": "absolute"}
+def make_search(**settings):
+    given = {"mu": 1.0, "n_trials": 12, "seed": 0, "loss": "absolute"}
     return PrivateSearch(Ridge(), SPACE, y_range=(0, 1), **(given | settings))
 
 
-def losses_of(params: dict[str, Any]) -> np.ndarray:
+def losses_of(params):
     """Of each validation record, by hand."""
-    X, y = records()
+    X, y = shares()
     train, valid = halves(N)
     model = Ridge(**params).fit(X[train], y[train])
     return np.asarray(np.abs(y[valid] - model.predict(X[valid])))
 
 
-def secrets(trials: dict[str, Any]) -> Scanner:
+def secrets(trials):
     """Validation records, and every trial's losses and their mean."""
-    X, y = records()
+    X, y = shares()
     valid, scanner = halves(N)[1], Scanner()
     for i in valid:
         scanner.add_number(f"y[{i}]", y[i])
@@ -64,7 +54,7 @@ def secrets(trials: dict[str, Any]) -> Scanner:
     return scanner
 
 
-def shown(search: PrivateSearch) -> dict[str, bytes]:
+def shown(search):
     """Everything that a fitted search shows, or is pickled to."""
     return {
         "pickle": pickle.dumps(search),
@@ -77,26 +67,21 @@ def shown(search: PrivateSearch) -> dict[str, bytes]:
     }
 
 
-METHODS: list[dict[str, Any]] = [
-    {},
-    {"method": "released-means"},
-    {"memory": -1},
-    {"clipping_norm": "adaptive"},
-]
+METHODS = [{}, {"method": "released-means"}, {"memory": -1}, {"clipping_norm": "adaptive"}]
 
 
 @pytest.mark.parametrize("settings", METHODS, ids=str)
 def test_neither_records_nor_losses_are_in_what_a_fitted_search_shows(
-    settings: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture,
-    capfd: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    settings, tmp_path, caplog,
+    capfd,
+):  # fmt: skip
     storage, before = tmp_path / "study.db", optuna.logging.get_verbosity()
     optuna.logging.enable_propagation()
     optuna.logging.set_verbosity(optuna.logging.DEBUG)
     try:
         with caplog.at_level(logging.DEBUG):
             search = make_search(storage=f"sqlite:///{storage}", verbose=2, **settings)
-            search.fit(*records())
+            search.fit(*shares())
     finally:
         optuna.logging.disable_propagation()
         optuna.logging.set_verbosity(before)
@@ -111,9 +96,9 @@ def test_neither_records_nor_losses_are_in_what_a_fitted_search_shows(
     assert scanner.scan(left) == []
 
 
-def test_control_the_scanner_finds_what_a_careless_search_would_keep() -> None:
-    search = make_search().fit(*records())
-    scanner, (X, _) = secrets(search.cv_results_), records()
+def test_control_the_scanner_finds_what_a_careless_search_would_keep():
+    search = make_search().fit(*shares())
+    scanner, (X, _) = secrets(search.cv_results_), shares()
     search.X_valid_ = X[halves(N)[1]]
     assert any("X[" in hit for hit in scanner.hits(pickle.dumps(search)))
     del search.X_valid_
@@ -122,15 +107,15 @@ def test_control_the_scanner_finds_what_a_careless_search_would_keep() -> None:
     assert any("of trial 3" in hit for hit in hits)
 
 
-def test_nothing_that_a_fitted_search_holds_on_to_leads_to_a_validation_record() -> None:
+def test_nothing_that_a_fitted_search_holds_on_to_leads_to_a_validation_record():
     """Neither by a closure, nor by a method that a study or a sampler keeps."""
-    X, y = records()
+    X, y = shares()
     for settings in METHODS:
         search = make_search(**settings).fit(X, y)
         assert list(_arrays_behind(search, own={id(X), id(y)})) == []
 
 
-def _arrays_behind(root: Any, own: set[int]) -> list[tuple[int, ...]]:
+def _arrays_behind(root, own):
     """Arrays of as many rows as there are validation records, that can be reached from here."""
     seen, open_, found = set(own), [root], []
     while open_:
@@ -146,7 +131,7 @@ def _arrays_behind(root: Any, own: set[int]) -> list[tuple[int, ...]]:
     return found
 
 
-def test_control_such_an_array_is_found_behind_a_closure() -> None:
+def test_control_such_an_array_is_found_behind_a_closure():
     hidden = np.zeros((N // 2, 2))
     assert _arrays_behind([lambda: hidden], own=set()) == [(N // 2, 2)]
 
@@ -154,7 +139,7 @@ def test_control_such_an_array_is_found_behind_a_closure() -> None:
 class _Interrupted(Telling):
     """Somebody presses Ctrl+C while it predicts."""
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X):
         raise KeyboardInterrupt(f"at {X[0]}")
 
 
@@ -163,9 +148,7 @@ class _Interrupted(Telling):
     [(Telling(chokes=True), ObjectiveFailedError), (_Interrupted(), KeyboardInterrupt)],
     ids=["fails", "is interrupted"],
 )
-def test_no_exception_and_no_log_of_one_holds_a_validation_record(
-    estimator: Any, kind: type[BaseException], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_exception_and_no_log_of_one_holds_a_validation_record(estimator, kind, caplog):
     X, y = np.random.default_rng(5).uniform(0.1, 0.9, size=(N, 3)), classes(N)[1]
     scanner = Scanner()
     for i in halves(N)[1]:
@@ -179,7 +162,7 @@ def test_no_exception_and_no_log_of_one_holds_a_validation_record(
     assert not hasattr(search, "study_")
 
 
-def test_a_label_of_a_validation_record_does_not_widen_what_a_model_keeps() -> None:
+def test_a_label_of_a_validation_record_does_not_widen_what_a_model_keeps():
     """Texts of an array are as wide as its longest: that of a replaced record, perhaps."""
     X, y = classes(N)
     found = []
@@ -197,18 +180,18 @@ def test_a_label_of_a_validation_record_does_not_widen_what_a_model_keeps() -> N
 class _Keeping(Telling):
     """Keeps the categories of its columns, as packages for trees do."""
 
-    def fit(self, X: Any, y: Any) -> _Keeping:  # type: ignore[override]
+    def fit(self, X, y):
         self.kept_ = X["kind"].cat.categories.tolist()
         super().fit(X, y)
         return self
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X):
         assert X["kind"].cat.categories.tolist() == self.kept_
         assert X["kind"].isna().sum() == 1
         return super().predict(X)
 
 
-def test_a_category_of_a_validation_record_is_unknown_to_the_model() -> None:
+def test_a_category_of_a_validation_record_is_unknown_to_the_model():
     pd = pytest.importorskip("pandas", reason="pandas is not installed")
     _, y = classes(N)
     train, valid = halves(N)
@@ -225,13 +208,13 @@ def test_a_category_of_a_validation_record_is_unknown_to_the_model() -> None:
 class _KeepingRows(Telling):
     """Keeps the names of its rows."""
 
-    def fit(self, X: Any, y: Any) -> _KeepingRows:  # type: ignore[override]
+    def fit(self, X, y):
         self.rows_ = X.index
         super().fit(X, y)
         return self
 
 
-def test_a_model_knows_no_name_of_a_validation_row() -> None:
+def test_a_model_knows_no_name_of_a_validation_row():
     pd = pytest.importorskip("pandas", reason="pandas is not installed")
     rows = pd.MultiIndex.from_arrays([[f"row {i}" for i in range(N)], range(N)])
     table, y = pd.DataFrame({"number": np.arange(N)}, index=rows), classes(N)[1]
@@ -243,23 +226,22 @@ def test_a_model_knows_no_name_of_a_validation_row() -> None:
 class _Warning(Telling):
     """Warns of the records that it predicts, by Python and by numpy."""
 
-    def fit(self, X: Any, y: Any) -> _Warning:  # type: ignore[override]
+    def fit(self, X, y):
         warnings.warn("while it is fitted", UserWarning, stacklevel=2)
         super().fit(X, y)
         return self
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X):
         warnings.warn(f"has never seen {X[0]}", UserWarning, stacklevel=2)
         np.log(-np.abs(X))
         return super().predict(X)
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
-def test_what_predicting_warns_of_is_not_heard(n_jobs: int) -> None:
+def test_what_predicting_warns_of_is_not_heard(n_jobs):
     X, y = classes(N)
     search = PrivateSearch(_Warning(), {"a": uniform(0, 1)}, mu=1, n_trials=8, n_jobs=n_jobs)
-    with warnings.catch_warnings(record=True) as heard:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as heard:
         before = list(warnings.filters)
         search.fit(X, y)
         assert warnings.filters == before
@@ -267,7 +249,7 @@ def test_what_predicting_warns_of_is_not_heard(n_jobs: int) -> None:
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
-def test_no_exception_of_a_fit_leads_to_a_protected_training_record(n_jobs: int) -> None:
+def test_no_exception_of_a_fit_leads_to_a_protected_training_record(n_jobs):
     X, y = np.random.default_rng(5).uniform(0.1, 0.9, size=(N, 3)), classes(N)[1]
     scanner = Scanner()
     for i in halves(N)[0]:

@@ -1,7 +1,5 @@
 """docs/sklearn.md: its tables hold what is so."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -10,13 +8,13 @@ from tests.sklearn_search import test_estimator_checks as checks
 PAGE = Path(__file__).parents[2] / "docs" / "sklearn.md"
 
 
-def test_the_checks_that_fail_are_those_that_the_page_lists() -> None:
+def test_the_checks_that_fail_are_those_that_the_page_lists():
     text = PAGE.read_text().split("## What scikit-learn checks")[1]
     listed = set(re.findall(r"`(check_\w+)`", text)) - {"check_estimator"}
     assert listed == {*checks.FAILING, *checks.OF_REGRESSORS, *checks.NOISY}
 
 
-def test_the_table_of_losses_holds_every_named_one() -> None:
+def test_the_table_of_losses_holds_every_named_one():
     from tests.inside import losses_of_searches
 
     text = PAGE.read_text().split("## What is minimised")[1].split("##")[0]

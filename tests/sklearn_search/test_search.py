@@ -1,7 +1,5 @@
 """What a search does, against studies driven by hand and numbers worked out by hand."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import math
@@ -11,8 +9,6 @@ import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import optuna
@@ -66,19 +62,21 @@ pytestmark = [
 ]
 
 
+X, y = classes()
+train, valid = halves()
+
+
 @pytest.fixture(autouse=True)
-def nothing_seen_yet() -> None:
+def nothing_seen_yet():
     Telling.seen.clear()
 
 
 # Against studies and numbers by hand -------------------------------------------------------------
 
 
-def test_without_noise_it_finds_what_a_study_driven_by_hand_finds() -> None:
-    X, y = classes()
-    train, valid = halves()
+def test_without_noise_it_finds_what_a_study_driven_by_hand_finds():
 
-    def objective(trial: Any) -> Any:
+    def objective(trial):
         model = LogisticRegression(C=trial.suggest_float("C", 1e-3, 1e3, log=True))
         return (model.fit(X[train], y[train]).predict(X[valid]) != y[valid]).astype(float)
 
@@ -94,12 +92,12 @@ def test_without_noise_it_finds_what_a_study_driven_by_hand_finds() -> None:
     assert search.best_estimator_.coef_.tolist() == by_hand.coef_.tolist(), "training records only"
 
 
-def hinge(y_true: Any, margin: Any) -> Any:
+def hinge(y_true, margin):
     return np.maximum(0, 1 - (2 * y_true - 1) * margin)
 
 
 LINEAR = SVC(kernel="linear")
-CASES: dict[str, tuple[Any, Any, str, dict[str, Any]]] = {
+CASES = {
     **{name: (classes, LogisticRegression(), "C", {"loss": name})
        for name in ("zero_one", "brier", "bounded_log", "log")},
     "squared": (targets, Ridge(), "alpha", {"loss": "squared", "y_range": (0, 10), "y_spread": 2}),
@@ -111,7 +109,7 @@ CASES: dict[str, tuple[Any, Any, str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def by_hand(name: str, model: Any, X: Any, y: Any) -> float:
+def by_hand(name, model, X, y):
     """Mean loss, without the package's own losses."""
     if name == "of one's own":
         return float(np.mean(hinge(y, model.decision_function(X))))
@@ -137,10 +135,9 @@ def by_hand(name: str, model: Any, X: Any, y: Any) -> float:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_trial_shows_the_mean_loss_of_the_records_that_were_held_out(name: str) -> None:
+def test_a_trial_shows_the_mean_loss_of_the_records_that_were_held_out(name):
     problem, estimator, parameter, settings = CASES[name]
     X, y = problem()
-    train, valid = halves()
     sampler = optuna.samplers.RandomSampler(seed=0)
     space = {parameter: FloatDistribution(1e-3, 1e2, log=True)}
     search = exact_search(estimator, space, sampler=sampler, n_trials=4, **settings).fit(X, y)
@@ -152,8 +149,7 @@ def test_a_trial_shows_the_mean_loss_of_the_records_that_were_held_out(name: str
         assert shown == pytest.approx(by_hand(name, model, X[valid], y[valid]), rel=1e-12)
 
 
-def test_labels_that_are_strings_are_told_to_losses_of_probabilities() -> None:
-    X, y = classes()
+def test_labels_that_are_strings_are_told_to_losses_of_probabilities():
     named = np.array(["no", "yes"])[y]
     first = exact_search(loss="brier").fit(X, y)
     second = exact_search(loss="brier").fit(X, named)
@@ -161,10 +157,8 @@ def test_labels_that_are_strings_are_told_to_losses_of_probabilities() -> None:
     assert second.classes_.tolist() == ["no", "yes"]
 
 
-def test_the_released_values_carry_the_noise_that_the_guarantee_states() -> None:
+def test_the_released_values_carry_the_noise_that_the_guarantee_states():
     """Means of N trials: sd C sqrt(N) / (n mu), worked out by hand."""
-    X, y = classes()
-    train, valid = halves()
     sampler, T = optuna.samplers.RandomSampler(seed=0), 20
     search = make_search(sampler=sampler, n_trials=T, loss="zero_one").fit(X, y)
     off = []
@@ -182,9 +176,8 @@ def test_the_released_values_carry_the_noise_that_the_guarantee_states() -> None
 # Which records -----------------------------------------------------------------------------------
 
 
-def test_a_label_does_not_decide_who_is_held_out() -> None:
+def test_a_label_does_not_decide_who_is_held_out():
     """A split that looked at labels would move others, and the guarantee would not hold."""
-    X, y = classes()
     fits = []
     for labels in (y, 1 - y, np.r_[np.zeros(N - 2, int), 1, 1]):
         Telling.seen.clear()
@@ -194,8 +187,7 @@ def test_a_label_does_not_decide_who_is_held_out() -> None:
     assert fits[0][0] == X[halves()[0]].tolist()
 
 
-def test_a_seed_does_not_decide_who_is_held_out_and_random_state_does() -> None:
-    X, y = classes()
+def test_a_seed_does_not_decide_who_is_held_out_and_random_state_does():
     for seed, random_state in ((1, 0), (2, 0), (2, 5)):
         Telling.seen.clear()
         exact_search(
@@ -204,8 +196,7 @@ def test_a_seed_does_not_decide_who_is_held_out_and_random_state_does() -> None:
         assert Telling.seen[0]["X"].tolist() == X[halves(random_state=random_state)[0]].tolist()
 
 
-def test_with_validation_records_of_the_users_own_all_others_train() -> None:
-    X, y = classes()
+def test_with_validation_records_of_the_users_own_all_others_train():
     X_valid, y_valid = classes(60, seed=9)
     search = exact_search(Telling(), {"a": uniform(0, 1)}).fit(
         X, y, X_valid=X_valid, y_valid=y_valid
@@ -216,19 +207,16 @@ def test_with_validation_records_of_the_users_own_all_others_train() -> None:
 
 
 @pytest.mark.parametrize("step", ["", "telling__"], ids=["estimator", "step"])
-def test_weights_are_split_with_the_records_and_reach_fit_alone(step: str) -> None:
-    X, y = classes()
+def test_weights_are_split_with_the_records_and_reach_fit_alone(step):
     estimator = make_pipeline(StandardScaler(), Telling()) if step else Telling()
     given = {f"{step}sample_weight": np.arange(N, dtype=float), f"{step}note": "whole"}
     search = exact_search(estimator, {f"{step}a": uniform(0, 1)}).fit(X, y, **given)
-    train, valid = halves()
     assert all(seen["weight"].tolist() == train.tolist() for seen in Telling.seen)
     assert {seen["note"] for seen in Telling.seen} == {"whole"}
     assert search.cv_results_["loss"][0] == pytest.approx(np.mean(y[valid] != 1)), "not weighted"
 
 
-def test_metadata_is_routed_as_by_other_searches() -> None:
-    X, y = classes()
+def test_metadata_is_routed_as_by_other_searches():
     with sklearn.config_context(enable_metadata_routing=True):
         asked = Telling().set_fit_request(sample_weight=True, note=False)
         asked.set_score_request(sample_weight=True)
@@ -242,8 +230,7 @@ def test_metadata_is_routed_as_by_other_searches() -> None:
             exact_search(Telling(), {"a": uniform(0, 1)}).fit(X, y, sample_weight=weights)
 
 
-def test_a_pipeline_over_a_table_with_columns_of_several_kinds() -> None:
-    X, y = classes()
+def test_a_pipeline_over_a_table_with_columns_of_several_kinds():
     table = pd.DataFrame(X, columns=["a", "b", "c"])
     table["kind"] = np.where(y == 1, "x", np.where(X[:, 0] > 0, "y", "z"))
     kinds = OneHotEncoder(handle_unknown="ignore")
@@ -265,7 +252,7 @@ def test_a_pipeline_over_a_table_with_columns_of_several_kinds() -> None:
 # As a search of scikit-learn's -------------------------------------------------------------------
 
 
-def test_settings_are_set_and_shown_like_those_of_every_estimator() -> None:
+def test_settings_are_set_and_shown_like_those_of_every_estimator():
     search = make_search(loss="zero_one")
     search.set_params(mu=0.5, estimator__C=7.0, n_starts=2)
     assert (search.mu, search.estimator.C, search.n_starts) == (0.5, 7.0, 2)
@@ -277,7 +264,7 @@ def test_settings_are_set_and_shown_like_those_of_every_estimator() -> None:
     assert "LogisticRegression" in search._repr_html_()
 
 
-def test_every_setting_of_the_algorithm_is_offered_and_every_keyword_explained() -> None:
+def test_every_setting_of_the_algorithm_is_offered_and_every_keyword_explained():
     shown = inspect.signature(PrivateSearch).parameters
     text = inspect.getdoc(PrivateSearch) or ""
     assert [name for name in shown if f"    {name}: " not in text] == []
@@ -290,8 +277,7 @@ def test_every_setting_of_the_algorithm_is_offered_and_every_keyword_explained()
     ]  # fmt: skip
 
 
-def test_a_classifier_stays_one_and_gets_its_methods() -> None:
-    X, y = classes()
+def test_a_classifier_stays_one_and_gets_its_methods():
     search = make_search(SVC(), {"C": [0.1, 1.0, 10.0]})
     assert is_classifier(search)
     assert hasattr(search, "decision_function")
@@ -304,10 +290,9 @@ def test_a_classifier_stays_one_and_gets_its_methods() -> None:
     assert search.classes_.tolist() == [0, 1]
 
 
-def test_a_transformer_stays_one() -> None:
-    X, y = classes()
+def test_a_transformer_stays_one():
 
-    def far(_y: Any, Z: Any) -> Any:
+    def far(_y, Z):
         return np.minimum(np.abs(np.asarray(Z)).max(axis=1) / 10, 1)
 
     search = exact_search(
@@ -321,8 +306,7 @@ def test_a_transformer_stays_one() -> None:
     assert search.fit(X).best_params_["n_components"] in (1, 2), "without targets"
 
 
-def test_a_kernel_of_all_pairs_loses_the_columns_of_those_who_are_held_out() -> None:
-    X, y = classes()
+def test_a_kernel_of_all_pairs_loses_the_columns_of_those_who_are_held_out():
     space = {"C": [0.01, 0.1, 1.0, 10.0]}
     linear = exact_search(SVC(kernel="linear"), space).fit(X, y)
     given = exact_search(SVC(kernel="precomputed"), space).fit(X @ X.T, y)
@@ -330,8 +314,7 @@ def test_a_kernel_of_all_pairs_loses_the_columns_of_those_who_are_held_out() -> 
     assert given.n_features_in_ == len(halves()[0])
 
 
-def test_without_refit_there_are_parameters_and_no_model() -> None:
-    X, y = classes()
+def test_without_refit_there_are_parameters_and_no_model():
     search = make_search(refit=False).fit(X, y)
     assert set(search.best_params_) == {"C"}
     assert not hasattr(search, "best_estimator_")
@@ -342,8 +325,7 @@ def test_without_refit_there_are_parameters_and_no_model() -> None:
         search.score(X, y)
 
 
-def test_a_second_fit_forgets_the_first() -> None:
-    X, y = classes()
+def test_a_second_fit_forgets_the_first():
     search = exact_search().fit(X, y)
     first = search.best_params_, search.study_
     search.set_params(refit=False).fit(X, y)
@@ -352,8 +334,7 @@ def test_a_second_fit_forgets_the_first() -> None:
     assert not hasattr(search, "best_estimator_")
 
 
-def test_choices_that_are_objects_reach_the_estimator_as_they_are() -> None:
-    X, y = classes()
+def test_choices_that_are_objects_reach_the_estimator_as_they_are():
     pipe = Pipeline([("scale", StandardScaler()), ("model", Telling())])
     space = {"scale": [StandardScaler(), PCA(1)], "model__a": [(1, 2), (3,)]}
     search = exact_search(pipe, space).fit(X, y)
@@ -365,12 +346,11 @@ def test_choices_that_are_objects_reach_the_estimator_as_they_are() -> None:
     assert not hasattr(space["scale"][0], "mean_"), "choices are cloned"
 
 
-def test_settings_of_scikit_learn_hold_in_threads_too() -> None:
-    X, y = classes()
-    seen: set[tuple[str, bool]] = set()
+def test_settings_of_scikit_learn_hold_in_threads_too():
+    seen = set()
 
     class Looking(Telling):
-        def fit(self, X: Any, y: Any) -> Looking:
+        def fit(self, X, y):
             seen.add((threading.current_thread().name, sklearn.get_config()["assume_finite"]))
             return super().fit(X, y)
 
@@ -380,7 +360,7 @@ def test_settings_of_scikit_learn_hold_in_threads_too() -> None:
     assert {finite for _, finite in seen} == {True}
 
 
-def test_the_plan_decides_how_many_trials_there_are() -> None:
+def test_the_plan_decides_how_many_trials_there_are():
     X, y = classes(60)
     search = exact_search(Telling(), {"a": uniform(0, 1)}, n_trials=None)
     search.fit(X, y)
@@ -389,7 +369,7 @@ def test_the_plan_decides_how_many_trials_there_are() -> None:
     assert len(search.cv_results_["loss"]) == plan.n_trials
 
 
-def test_a_plan_before_any_fit_is_that_of_the_fit_and_says_its_time() -> None:
+def test_a_plan_before_any_fit_is_that_of_the_fit_and_says_its_time():
     X, y = classes(150)
     search = make_search(Telling(), {"a": uniform(0, 1)}, mu=1, n_trials=12, n_starts=2, n_jobs=2)
     with pytest.raises(ValueError, match="reads no data: n_records=, of the vali"):
@@ -405,15 +385,14 @@ def test_a_plan_before_any_fit_is_that_of_the_fit_and_says_its_time() -> None:
         search.set_params(backend="none").plan(n_records=75)
 
 
-def test_plan_is_asked_as_a_sampler_is() -> None:
+def test_plan_is_asked_as_a_sampler_is():
     own, theirs = (inspect.signature(kind.plan) for kind in (PrivateSearch, DPGIBOSampler))
     assert list(own.parameters) == list(theirs.parameters)
 
 
 @pytest.mark.parametrize("n_jobs", [1, 4])
 @pytest.mark.parametrize("method", ["dp-gibo", "released-means"])
-def test_trials_at_once_fit_no_more_often_than_is_planned(method: str, n_jobs: int) -> None:
-    X, y = classes()
+def test_trials_at_once_fit_no_more_often_than_is_planned(method, n_jobs):
     search = make_search(
         Slow(), {"a": uniform(0, 1)}, method=method, n_trials=20, n_jobs=n_jobs
     )  # fmt: skip
@@ -423,8 +402,7 @@ def test_trials_at_once_fit_no_more_often_than_is_planned(method: str, n_jobs: i
 
 
 @pytest.mark.parametrize("method", ["dp-gibo", "released-means"])
-def test_a_report_tells_what_the_search_tells(method: str, tmp_path: Path) -> None:
-    X, y = classes()
+def test_a_report_tells_what_the_search_tells(method, tmp_path):
     search = make_search(method=method, vault=str(tmp_path / "private.db"))
     with pytest.raises(NotFittedError):
         search.report(tmp_path / "report.html")
@@ -453,16 +431,13 @@ OF_ALPHA = {"alpha": loguniform(0.1, 10)}
         (ABSOLUTE | {"mu": 0.18}, ABSOLUTE | {"mu": 0.2}),
     ],
 )  # fmt: skip
-def test_noise_that_hides_losses_is_warned_of(
-    drowned: dict[str, Any], heard: dict[str, Any]
-) -> None:
+def test_noise_that_hides_losses_is_warned_of(drowned, heard):
     of_numbers = "y_range" in drowned
     model, space = (Ridge(), OF_ALPHA) if of_numbers else (LogisticRegression(), SPACE)
     more = {"method": "released-means", "n_trials": 8}
     with pytest.warns(UtilityWarning, match=r"a mere guess loses some .* hides which model"):
         PrivateSearch(model, space, **more, **drowned).fit(*(targets if of_numbers else classes)())
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as told:
         PrivateSearch(model, space, **more, **heard).fit(*(targets if of_numbers else classes)())
     assert not any("a mere guess" in str(warning.message) for warning in told)
 
@@ -473,7 +448,7 @@ class FailsOnce(LogisticRegression):
     for_ever = False
     fits = 0
 
-    def fit(self, X: Any, y: Any) -> Any:
+    def fit(self, X, y):
         FailsOnce.fits += 1
         if FailsOnce.fits == 3 or (FailsOnce.fits > 3 and FailsOnce.for_ever):
             raise ValueError("no fit")
@@ -483,10 +458,7 @@ class FailsOnce(LogisticRegression):
 @pytest.mark.parametrize("n_jobs", [1, 2, 4])
 @pytest.mark.parametrize("for_ever", [False, True])
 @pytest.mark.parametrize("as_errors", [False, True])
-def test_what_a_thread_of_trials_raises_ends_the_fit(
-    n_jobs: int, for_ever: bool, as_errors: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    X, y = classes()
+def test_what_a_thread_of_trials_raises_ends_the_fit(n_jobs, for_ever, as_errors, monkeypatch):
     monkeypatch.setattr(FailsOnce, "fits", 0)
     monkeypatch.setattr(FailsOnce, "for_ever", for_ever)
     search = make_search(estimator=FailsOnce(), n_jobs=n_jobs, loss="zero_one")
@@ -499,37 +471,32 @@ def test_what_a_thread_of_trials_raises_ends_the_fit(
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
-def test_what_a_callback_raises_ends_the_fit(n_jobs: int) -> None:
-    def refuses(study: Any, trial: Any) -> None:
+def test_what_a_callback_raises_ends_the_fit(n_jobs):
+    def refuses(study, trial):
         raise RuntimeError("a callback of the user's")
 
-    X, y = classes()
     with pytest.raises(RuntimeError, match="a callback of the user's"):
         make_search(callbacks=[refuses], n_jobs=n_jobs, loss="zero_one").fit(X, y)
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
-def test_what_optuna_loses_elsewhere_is_raised_by_one_thread(
-    n_jobs: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuses(*_: Any) -> None:
+def test_what_optuna_loses_elsewhere_is_raised_by_one_thread(n_jobs, monkeypatch):
+    def refuses(*_):
         raise RuntimeError("no space")
 
-    X, y = classes()
     monkeypatch.setattr(optuna.study.Study, "ask", refuses)
     with pytest.raises(RuntimeError, match="no space"):
         make_search(n_jobs=n_jobs, loss="zero_one").fit(X, y)
 
 
-def test_groups_are_refused_before_a_pipeline_trains() -> None:
-    X, y = classes()
+def test_groups_are_refused_before_a_pipeline_trains():
     model = make_pipeline(StandardScaler(), LogisticRegression())
     search = PrivateSearch(model, {"logisticregression__C": loguniform(0.1, 10)}, mu=1)
     with pytest.raises(TypeError, match=r"takes no 'groups'.*Split whole persons yourself"):
         search.fit(X, y, groups=np.arange(len(y)) // 2)
 
 
-def test_a_regressor_without_a_loss_is_asked_for_one() -> None:
+def test_a_regressor_without_a_loss_is_asked_for_one():
     X, y = targets()
     search = PrivateSearch(Ridge(), OF_ALPHA, mu=1)
     with pytest.raises(ValueError, match=r"no classifier: .*loss='absolute'.*y_range="):
@@ -540,7 +507,7 @@ SECRET = "postgresql://ann:swordfish@host/study?sslpassword=swordfish"
 
 
 @pytest.mark.parametrize("where", ["vault", "storage"])
-def test_no_representation_shows_a_password(where: str) -> None:
+def test_no_representation_shows_a_password(where):
     by_keyword, set_later = make_search(**{where: SECRET}), make_search()
     set_later.set_params(**{where: SECRET})
     for search in (by_keyword, set_later, clone(by_keyword), copy.deepcopy(by_keyword)):
@@ -557,8 +524,7 @@ def test_no_representation_shows_a_password(where: str) -> None:
 
 
 @pytest.mark.parametrize("verbose", [0, 1, 2])
-def test_how_much_is_said(verbose: int, capfd: pytest.CaptureFixture[str]) -> None:
-    X, y = classes()
+def test_how_much_is_said(verbose, capfd):
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.INFO)
     optuna.logging.disable_default_handler()
@@ -575,7 +541,7 @@ def test_how_much_is_said(verbose: int, capfd: pytest.CaptureFixture[str]) -> No
 
 # What GridSearchCV calls by other names ----------------------------------------------------------
 
-SCORES: dict[str, tuple[Any, Any, str, dict[str, Any]]] = {
+SCORES = {
     "accuracy": (classes, LogisticRegression(), "C", {}),
     "neg_log_loss": (classes, LogisticRegression(), "C", {}),
     "neg_brier_score": (classes, LogisticRegression(), "C", {}),
@@ -585,12 +551,9 @@ SCORES: dict[str, tuple[Any, Any, str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("scoring", SCORES)
-def test_a_score_is_what_scikit_learn_computes_of_the_records_that_were_held_out(
-    scoring: str,
-) -> None:
+def test_a_score_is_what_scikit_learn_computes_of_the_records_that_were_held_out(scoring):
     problem, estimator, parameter, settings = SCORES[scoring]
     X, y = problem()
-    train, valid = halves()
     space = {parameter: FloatDistribution(1e-3, 1e2, log=True)}
     search = exact_search(estimator, space, scoring=scoring, n_trials=None, n_iter=8, **settings)
     search.fit(X, y)
@@ -609,8 +572,7 @@ def test_a_score_is_what_scikit_learn_computes_of_the_records_that_were_held_out
 
 
 @pytest.mark.parametrize("method", ["dp-gibo", "released-means"])
-def test_the_noise_of_a_released_value_stands_beside_it(method: str) -> None:
-    X, y = classes()
+def test_the_noise_of_a_released_value_stands_beside_it(method):
     search = make_search(method=method, loss="zero_one").fit(X, y)
     noise = search.guarantee_.parameters["value_noise"]
     assert set(search.cv_results_["std_test_score"]) == {noise}
@@ -625,11 +587,8 @@ def test_the_noise_of_a_released_value_stands_beside_it(method: str) -> None:
     [("dp-gibo", "accuracy", 1.0), ("dp-gibo", "neg_brier_score", 0.0),
      ("released-means", "accuracy", 1.0)],
 )  # fmt: skip
-def test_scores_and_their_ranks_are_what_the_ledger_has_released(
-    method: str, scoring: str, best: float, tmp_path: Path
-) -> None:
+def test_scores_and_their_ranks_are_what_the_ledger_has_released(method, scoring, best, tmp_path):
     """Greater is better, and a row without a release has no score."""
-    X, y = classes()
     vault = tmp_path / "private.db"
     search = make_search(
         method=method, scoring=scoring, vault=f"sqlite:///{vault}", n_trials=12, n_jobs=3
@@ -646,16 +605,14 @@ def test_scores_and_their_ranks_are_what_the_ledger_has_released(
     assert search.cv_results_["loss"].tolist() == [t.value for t in search.study_.trials]
 
 
-def test_where_no_values_are_released_their_noise_is_not_said_to_be_none() -> None:
-    X, y = classes()
+def test_where_no_values_are_released_their_noise_is_not_said_to_be_none():
     search = make_search(value_share=0.0, n_starts=0, n_trials=None, n_steps=2).fit(X, y)
     assert np.isnan(search.cv_results_["std_test_score"]).all()
     assert np.isnan(search.cv_results_["mean_test_score"]).all()
     assert np.isfinite(search.cv_results_["loss"]).all()
 
 
-def test_a_search_that_ends_before_its_plan_has_no_best_trial() -> None:
-    X, y = classes()
+def test_a_search_that_ends_before_its_plan_has_no_best_trial():
     stop = [lambda study, trial: study.stop() if trial.number == 4 else None]
     search = make_search(n_starts=0, n_trials=None, n_steps=9, callbacks=stop, loss="brier")
     search.fit(X, y)
@@ -666,14 +623,13 @@ def test_a_search_that_ends_before_its_plan_has_no_best_trial() -> None:
             getattr(search, name)
 
 
-def test_callbacks_see_each_trial_as_it_was_released() -> None:
-    X, y = classes()
-    seen: list[float] = []
+def test_callbacks_see_each_trial_as_it_was_released():
+    seen = []
     search = make_search(callbacks=[lambda _study, trial: seen.append(trial.value)]).fit(X, y)
     assert seen == search.cv_results_["loss"].tolist()
 
 
-def test_before_fit_what_fit_makes_is_refused_as_scikit_learn_does() -> None:
+def test_before_fit_what_fit_makes_is_refused_as_scikit_learn_does():
     search = make_search()
     for name in (
         "best_params_",
@@ -688,12 +644,10 @@ def test_before_fit_what_fit_makes_is_refused_as_scikit_learn_does() -> None:
         assert not hasattr(search, name)
 
 
-def test_a_second_fit_says_before_it_spends_what_both_amount_to() -> None:
-    X, y = classes()
+def test_a_second_fit_says_before_it_spends_what_both_amount_to():
     search = make_search(Telling(), {"a": uniform(0, 1)}).fit(X, y)
     n = len(Telling.seen)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", PrivacyWarning)
+    with warnings.catch_warnings(action="error", category=PrivacyWarning):
         with pytest.raises(PrivacyWarning, match=r"1\.415-GDP at most together"):
             search.fit(X, y)
     assert len(Telling.seen) == n
@@ -703,28 +657,26 @@ def test_a_second_fit_says_before_it_spends_what_both_amount_to() -> None:
     assert {warning.filename for warning in told} == {__file__}
 
 
-def rare(n: int = N) -> np.ndarray:
+def rare(n=N):
     return np.where(np.arange(n) % 20 == 0, "ill", "well")
 
 
-def test_a_rare_class_among_training_records_is_said_and_one_among_others_is_not() -> None:
-    X, y = classes()
+def test_a_rare_class_among_training_records_is_said_and_one_among_others_is_not():
     labels = {"X_valid": X[1::2].copy(), "y_valid": y[1::2]}
     assert (rare()[halves()[0]] == "ill").mean() == 7 / 120  # 1 / (2 * 7 / 120) = 8.57
     with pytest.warns(UtilityWarning, match=r"^5\.8 % of the training .* 8\.57 times the noise"):
         make_search().fit(X, rare())
-    quiet: list[tuple[dict[str, Any], Any]] = [
+    quiet = [
         ({}, y), ({"loss": "zero_one"}, rare()), ({"scoring": "accuracy"}, rare()),
         ({"training_mu": 1.0}, rare()),
     ]  # fmt: skip
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UtilityWarning)
+    with warnings.catch_warnings(action="error", category=UtilityWarning):
         for settings, own in quiet:
             make_search(**settings).fit(X, own)
         make_search().fit(X[::2], y[::2], **(labels | {"y_valid": rare()[1::2]}))
 
 
-def test_the_balanced_loss_has_the_weights_of_the_training_records() -> None:
+def test_the_balanced_loss_has_the_weights_of_the_training_records():
     X, _ = classes()
     y, (train, valid) = rare(), halves()
     search = exact_search(loss="balanced").fit(X, y)
@@ -750,14 +702,14 @@ class Interrupted(Telling):
 
     left = 4
 
-    def fit(self, X: Any, y: Any) -> Interrupted:
+    def fit(self, X, y):
         type(self).left -= 1
         if type(self).left == 0:
             raise RuntimeError("the power went")
         return super().fit(X, y)
 
 
-def kept(folder: Path, **settings: Any) -> PrivateSearch:
+def kept(folder, **settings):
     return make_search(
         Interrupted(), {"a": uniform(0, 1)}, storage=f"sqlite:///{folder / 'study.db'}",
         study_name="s", load_if_exists=True, vault=f"sqlite:///{folder / 'private.db'}",
@@ -765,9 +717,8 @@ def kept(folder: Path, **settings: Any) -> PrivateSearch:
     )  # fmt: skip
 
 
-def test_a_study_that_goes_on_with_a_table_in_another_order_is_refused(tmp_path: Path) -> None:
+def test_a_study_that_goes_on_with_a_table_in_another_order_is_refused(tmp_path):
     pandas = pytest.importorskip("pandas", reason="pandas is not installed; Ray brings it along")
-    X, y = classes()
     table = pandas.DataFrame(X, index=[f"patient {i}" for i in range(len(X))])
     Interrupted.left = 4
     with pytest.raises(RuntimeError, match="the power went"):
@@ -778,16 +729,7 @@ def test_a_study_that_goes_on_with_a_table_in_another_order_is_refused(tmp_path:
     assert kept(tmp_path).fit(table, y).guarantee_.protected
 
 
-def test_a_study_that_compares_labels_does_not_go_on_without_them(tmp_path: Path) -> None:
-    X, y = classes()
-    Interrupted.left = -1
-    kept(tmp_path).fit(pd.DataFrame(X), y)
-    with pytest.raises(ValueError, match=r"'index': True.* 'index': False"):
-        kept(tmp_path).fit(X, y)
-
-
-def test_a_study_that_was_interrupted_goes_on_with_its_ledger(tmp_path: Path) -> None:
-    X, y = classes()
+def test_a_study_that_was_interrupted_goes_on_with_its_ledger(tmp_path):
     Interrupted.left = 4
     with pytest.raises(RuntimeError, match="the power went"):
         kept(tmp_path).fit(X, y)
@@ -804,7 +746,7 @@ def test_a_study_that_was_interrupted_goes_on_with_its_ledger(tmp_path: Path) ->
     assert len(Telling.seen) == over + 1, "nothing but the refit"
 
 
-def _trainings_in(folder: Path) -> int:
+def _trainings_in(folder):
     told = "SELECT COUNT(*) FROM privbo_events WHERE payer = 'training'"
     ((n,),) = rows(folder / "private.db", told)
     return int(n)
@@ -812,17 +754,14 @@ def _trainings_in(folder: Path) -> int:
 
 @pytest.mark.parametrize("method", ["dp-gibo", "released-means"])
 @pytest.mark.parametrize("refit", [True, False], ids=["refit", "no refit"])
-def test_each_fit_to_the_training_records_is_charged_before_it_happens(
-    refit: bool, method: str, tmp_path: Path
-) -> None:
+def test_each_fit_to_the_training_records_is_charged_before_it_happens(refit, method, tmp_path):
     """Whatever fits, a trial or the model that is published, and however often fit is called."""
-    X, y = classes()
-    settings: dict[str, Any] = {"training_mu": 0.5, "refit": refit, "method": method}
+    settings = {"training_mu": 0.5, "refit": refit, "method": method}
     settings |= {"vault": f"sqlite:///{tmp_path / 'private.db'}"}
-    charged: list[tuple[int, int]] = []
+    charged = []
 
     class Counted(Telling):
-        def fit(self, X: Any, y: Any) -> Counted:
+        def fit(self, X, y):
             super().fit(X, y)
             charged.append((_trainings_in(tmp_path), len(Telling.seen)))
             return self
@@ -851,38 +790,29 @@ def test_each_fit_to_the_training_records_is_charged_before_it_happens(
     assert len(Telling.seen) == n == most
 
 
-ANOTHER: list[tuple[dict[str, Any], tuple[int, ...]]] = [
-    ({"random_state": 1}, (1,)),
-    ({"valid_size": 0.25}, (1,)),
-    ({}, (2,)),
+OTHERS = "begun with the records told apart by"
+ANOTHER = [
+    ({"random_state": 1}, (X, y), ValueError, OTHERS),
+    ({"valid_size": 0.25}, (X, y), ValueError, OTHERS),
+    ({}, (np.tile(X, (2, 1)), np.tile(y, 2)), ValueError, OTHERS),
+    ({}, (pd.DataFrame(X), y), ValueError, r"'index': False.* 'index': True"),
+    ({"vault": None}, (X, y), VaultError, "another vault"),
 ]
 
 
-@pytest.mark.parametrize(("change", "times"), ANOTHER, ids=str)
-def test_a_study_does_not_go_on_with_other_records_held_out(
-    tmp_path: Path, change: dict[str, Any], times: tuple[int, ...]
-) -> None:
-    X, y = classes()
+@pytest.mark.parametrize(("change", "data", "error", "said"), ANOTHER)
+def test_a_study_goes_on_with_the_same_records_and_vault_alone(
+    change, data, error, said, tmp_path
+):
     Interrupted.left = -1
     kept(tmp_path).fit(X, y)
-    more = np.tile(X, (*times, 1)), np.tile(y, times)
-    search = kept(tmp_path, **change)
-    with pytest.raises(ValueError, match="begun with the records told apart by"):
-        search.fit(*more)
-    with pytest.raises(ValueError, match="begun with the records told apart by"):
+    with pytest.raises(error, match=said):
+        kept(tmp_path).set_params(**change).fit(*data)
+    with pytest.raises(ValueError, match=OTHERS):
         kept(tmp_path).fit(X, y, X_valid=X[:60].copy(), y_valid=y[:60])
 
 
-def test_a_vault_in_memory_does_not_go_on_with_a_stored_study(tmp_path: Path) -> None:
-    X, y = classes()
-    Interrupted.left = -1
-    kept(tmp_path).fit(X, y)
-    with pytest.raises(VaultError, match="another vault"):
-        kept(tmp_path).set_params(vault=None).fit(X, y)
-
-
-def test_a_vault_holds_no_losses_once_the_search_is_over(tmp_path: Path) -> None:
-    X, y = classes()
+def test_a_vault_holds_no_losses_once_the_search_is_over(tmp_path):
     make_search(memory=-1, vault=f"sqlite:///{tmp_path / 'private.db'}").fit(X, y)
     held = "SELECT count(*) FROM privbo_losses"
     assert rows(tmp_path / "private.db", held) == [(0,)]
@@ -890,8 +820,7 @@ def test_a_vault_holds_no_losses_once_the_search_is_over(tmp_path: Path) -> None
     assert rows(tmp_path / "private.db", released) == [(1,)]
 
 
-def test_workers_with_one_storage_and_one_vault_share_one_plan(tmp_path: Path) -> None:
-    X, y = classes()
+def test_workers_with_one_storage_and_one_vault_share_one_plan(tmp_path):
     Interrupted.left = -1
     optuna.storages.RDBStorage(f"sqlite:///{tmp_path / 'study.db'}").remove_session()
     with ThreadPoolExecutor(2) as pool:
@@ -907,13 +836,12 @@ def test_workers_with_one_storage_and_one_vault_share_one_plan(tmp_path: Path) -
 class Slow(Telling):
     """So that time runs out in the middle of a step."""
 
-    def fit(self, X: Any, y: Any) -> Slow:
+    def fit(self, X, y):
         time.sleep(0.05)
         return super().fit(X, y)
 
 
-def test_a_search_that_runs_out_of_time_says_what_was_spent_and_goes_on(tmp_path: Path) -> None:
-    X, y = classes()
+def test_a_search_that_runs_out_of_time_says_what_was_spent_and_goes_on(tmp_path):
     search = make_search(
         Slow(), {"a": uniform(0, 1)}, timeout=0.5, n_trials=60, study_name="s",
         load_if_exists=True, storage=f"sqlite:///{tmp_path / 'study.db'}",
@@ -928,8 +856,7 @@ def test_a_search_that_runs_out_of_time_says_what_was_spent_and_goes_on(tmp_path
     assert search.guarantee_.mu_spent == pytest.approx(1)
 
 
-def test_losses_that_wait_in_memory_when_time_runs_out_are_gone_with_the_search() -> None:
-    X, y = classes()
+def test_losses_that_wait_in_memory_when_time_runs_out_are_gone_with_the_search():
     search = make_search(
         Slow(), {"a": uniform(0, 1)}, timeout=0.5, n_starts=0, n_steps=1, batch_size=50,
         n_trials=None,
@@ -938,8 +865,7 @@ def test_losses_that_wait_in_memory_when_time_runs_out_are_gone_with_the_search(
     assert session_of(search.study_.sampler, search.study_).run.held_losses() == []
 
 
-def test_a_study_holds_no_attribute_that_its_guarantee_warns_of() -> None:
-    X, y = classes()
+def test_a_study_holds_no_attribute_that_its_guarantee_warns_of():
     search = make_search().fit(X, y)
     assert search.guarantee_.protected
     assert not any("attributes" in note for note in search.guarantee_.notes)
@@ -950,7 +876,7 @@ def test_a_study_holds_no_attribute_that_its_guarantee_warns_of() -> None:
 
 # What is refused ---------------------------------------------------------------------------------
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
+REFUSED = [
     ({"loss": "hinge"}, "loss must be one of zero_one"),
     ({"loss": "brier", "scoring": "accuracy"}, "loss= or scoring=, not both"),
     ({"scoring": "f1"}, "is none of accuracy, .*divides counts over all validation records"),
@@ -964,10 +890,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"n_iter": 9}, "n_iter= is another name of n_trials="),
     ({"refit": "accuracy"}, "refit must be True or False"),
     ({"callbacks": print}, "callbacks must be a list"),
-    (
-        {"param_distributions": {"C": (1e-3, 0.5)}},
-        "C.*FloatDistribution.0.001, 0.5, log=True",
-    ),
+    ({"param_distributions": {"C": (1e-3, 0.5)}}, "C.*FloatDistribution.0.001, 0.5, log=True"),
     ({"loss": "squared"}, "y_range="),
     ({"loss": "zero_one", "y_range": (0, 1)}, "neither with another loss"),
     ({"loss": "squared", "y_spread": 1.0}, "neither with another loss"),
@@ -1002,10 +925,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     REFUSED,
     ids=lambda part: None if " at 0x" in repr(part) else str(part)[:40],
 )
-def test_what_makes_no_sense_is_refused_before_anything_is_fitted(
-    change: dict[str, Any], words: str
-) -> None:
-    X, y = classes()
+def test_what_makes_no_sense_is_refused_before_anything_is_fitted(change, words):
     search = make_search().set_params(**change)
     with pytest.raises(ValueError, match=words.replace("(", r"\(")) as refused:
         search.fit(X, y)
@@ -1013,8 +933,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_fitted(
     assert not hasattr(search, "best_params_")
 
 
-def test_validation_records_come_with_their_targets() -> None:
-    X, y = classes()
+def test_validation_records_come_with_their_targets():
     with pytest.raises(ValueError, match="together"):
         make_search().fit(X, y, X_valid=X)
     with pytest.raises(ValueError, match="together"):
@@ -1034,11 +953,10 @@ def test_validation_records_come_with_their_targets() -> None:
 
 
 @pytest.mark.parametrize(("score", "shown"), [(math.nan, 1.0), (0.25, 0.25)])
-def test_or_counts_as_a_loss_of_every_record(score: float, shown: float) -> None:
-    X, y = classes()
+def test_or_counts_as_a_loss_of_every_record(score, shown):
 
     class Sometimes(Telling):
-        def fit(self, X: Any, y: Any) -> Sometimes:
+        def fit(self, X, y):
             super().fit(X, y)
             if self.a < 0.5:
                 raise ValueError("no")
@@ -1060,7 +978,7 @@ def test_or_counts_as_a_loss_of_every_record(score: float, shown: float) -> None
 class _Quoting(Telling):
     """Warns of a record that it is fitted with, and quotes it where it fails."""
 
-    def fit(self, X: Any, y: Any) -> _Quoting:  # type: ignore[override]
+    def fit(self, X, y):
         warnings.warn(f"cannot {X[0]}", UserWarning, stacklevel=2)
         if self.a < 0.5 or self.fails:
             raise ValueError(f"cannot be fitted to {X[0]}")
@@ -1069,8 +987,7 @@ class _Quoting(Telling):
 
 
 @pytest.mark.parametrize("score", ["raise", math.nan])
-def test_what_fits_say_of_protected_training_records_is_withheld(score: Any) -> None:
-    X, y = classes()
+def test_what_fits_say_of_protected_training_records_is_withheld(score):
     search = make_search(
         _Quoting(fails=score == "raise"), {"a": uniform(0, 1)}, training_mu=1.0,
         error_score=score, sampler=optuna.samplers.RandomSampler(seed=1), refit=False,
@@ -1087,15 +1004,15 @@ def test_what_fits_say_of_protected_training_records_is_withheld(score: Any) -> 
     assert not any("cannot" in text for text in told)
 
 
-def talks(y_true: Any, _prediction: Any) -> Any:
+def talks(y_true, _prediction):
     raise NotLossesError(f"Jane Doe has {y_true[0]}")
 
 
 class Talks(losses.ZeroOne):
-    __call__ = staticmethod(talks)  # type: ignore[assignment]
+    __call__ = staticmethod(talks)
 
 
-FAILING: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+FAILING = {
     "predicting": ({"estimator": Telling(chokes=True)}, ObjectiveFailedError, "while it scored"),
     # One record would decide the losses of all, which no noise covers.
     "predicting, with a score for failures": (
@@ -1124,8 +1041,7 @@ FAILING: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("what", FAILING)
-def test_what_scoring_says_of_a_validation_record_is_withheld(what: str) -> None:
-    X, y = classes()
+def test_what_scoring_says_of_a_validation_record_is_withheld(what):
     settings, kind, words = FAILING[what]
     settings = dict(settings)
     Y = np.c_[y, 1 - y] if settings.pop("targets", 1) == 2 else y
@@ -1141,8 +1057,7 @@ def test_what_scoring_says_of_a_validation_record_is_withheld(what: str) -> None
 # Pickles and copies ------------------------------------------------------------------------------
 
 
-def test_a_pickled_search_predicts_and_a_clone_is_unfitted() -> None:
-    X, y = classes()
+def test_a_pickled_search_predicts_and_a_clone_is_unfitted():
     search = make_search().fit(X, y)
     for again in (pickle.loads(pickle.dumps(search)), copy.deepcopy(search)):
         assert again.predict(X).tolist() == search.predict(X).tolist()
@@ -1155,14 +1070,12 @@ def test_a_pickled_search_predicts_and_a_clone_is_unfitted() -> None:
     ]  # fmt: skip
 
 
-def test_the_users_sampler_and_estimator_stay_as_they_were() -> None:
-    X, y = classes()
+def test_the_users_sampler_and_estimator_stay_as_they_were():
     sampler, estimator = optuna.samplers.TPESampler(seed=4), RandomForestClassifier(5)
     space = {"max_depth": IntDistribution(1, 4)}
     search = make_search(estimator, space, sampler=sampler, n_trials=3).fit(X, y)
     assert search.study_.sampler is not sampler
     assert not hasattr(estimator, "classes_")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         warnings.simplefilter("ignore", PrivacyWarning)  # of the second fit
         search.fit(X, y)  # a sampler that serves one study only would object

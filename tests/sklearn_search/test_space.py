@@ -1,9 +1,5 @@
 """What people write as a search space, in the engine's dimensions and in those of both hosts."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from optuna.distributions import (
@@ -14,16 +10,16 @@ from optuna.distributions import (
 )
 from scipy import stats
 
-from privbo_plugins.spaces import Categorical, Dimension, Float, Int
+from privbo_plugins.spaces import Categorical, Float, Int
 from tests.inside import search_space_of
 
 
-def without_addresses(part: Any) -> str | None:
+def without_addresses(part):
     """A test's name is the same in every process."""
     return None if " at 0x" in repr(part) or "__main__" in repr(part) else repr(part)[:50]
 
 
-KNOWN: list[tuple[Any, Dimension]] = [
+KNOWN = [
     (FloatDistribution(1e-2, 1e3, log=True), Float(1e-2, 1e3, log=True)),
     (FloatDistribution(0, 1, step=0.25), Float(0, 1, step=0.25)),
     (IntDistribution(1, 64, log=True), Int(1, 64, log=True)),
@@ -49,11 +45,11 @@ KNOWN: list[tuple[Any, Dimension]] = [
 
 
 @pytest.mark.parametrize(("given", "dimension"), KNOWN, ids=without_addresses)
-def test_what_is_written_is_what_is_searched(given: Any, dimension: Dimension) -> None:
+def test_what_is_written_is_what_is_searched(given, dimension):
     found = search_space_of({"p": given, "other": [1, 2]})
     assert found.dimensions["p"] == dimension
     if isinstance(dimension, Categorical):
-        assert [type(c) for c in found.dimensions["p"].choices] == [  # type: ignore[union-attr]
+        assert [type(c) for c in found.dimensions["p"].choices] == [
             type(c) for c in dimension.choices
         ]
         assert found.decoded({"p": dimension.choices[0]}) == {"p": dimension.choices[0]}
@@ -62,7 +58,7 @@ def test_what_is_written_is_what_is_searched(given: Any, dimension: Dimension) -
 @pytest.mark.parametrize(
     "given", [stats.uniform(2, 3), stats.loguniform(1, 9), stats.randint(1, 9)]
 )
-def test_a_range_is_where_scipy_draws_from(given: Any) -> None:
+def test_a_range_is_where_scipy_draws_from(given):
     dim = search_space_of({"p": given}).dimensions["p"]
     drawn = given.rvs(size=2000, random_state=0)
     assert not isinstance(dim, Categorical)
@@ -71,7 +67,7 @@ def test_a_range_is_where_scipy_draws_from(given: Any) -> None:
     assert (dim.high - dim.low) < 1.05 * (drawn.max() - drawn.min())
 
 
-STRANGE: list[tuple[Any, str]] = [
+STRANGE = [
     (stats.norm(), "scipy.stats.norm, and a private search needs a range"),
     (stats.expon(), "scipy.stats.expon"),
     (stats.loguniform(1, 10, loc=2), "with loc="),
@@ -90,24 +86,24 @@ STRANGE: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("given", "words"), STRANGE, ids=without_addresses)
-def test_what_cannot_be_translated_is_refused_with_what_can(given: Any, words: str) -> None:
+def test_what_cannot_be_translated_is_refused_with_what_can(given, words):
     with pytest.raises(ValueError, match=r"param_distributions\['p'\]") as refused:
         search_space_of({"p": given, "other": [1, 2]})
     assert words in str(refused.value)
 
 
-def test_another_distribution_of_optunas_is_refused() -> None:
+def test_another_distribution_of_optunas_is_refused():
     class Later(BaseDistribution):
-        def to_internal_repr(self, value: Any) -> float:
+        def to_internal_repr(self, value):
             return 0.0
 
-        def to_external_repr(self, value: float) -> Any:
+        def to_external_repr(self, value):
             return value
 
-        def single(self) -> bool:
+        def single(self):
             return False
 
-        def _contains(self, value: float) -> bool:
+        def _contains(self, value):
             return True
 
     Later.__module__ = "optuna.distributions"
@@ -115,24 +111,24 @@ def test_another_distribution_of_optunas_is_refused() -> None:
         search_space_of({"p": Later()})
 
 
-def test_a_space_of_constants_is_refused() -> None:
+def test_a_space_of_constants_is_refused():
     with pytest.raises(ValueError, match="at least one parameter that varies"):
         search_space_of({"p": [1], "q": IntDistribution(2, 2)})
 
 
-def test_of_an_object_nothing_but_its_type_is_stored() -> None:
+def test_of_an_object_nothing_but_its_type_is_stored():
     class Secret:
-        def __repr__(self) -> str:
+        def __repr__(self):
             return "Jane Doe, 1970"
 
     one, other = Secret(), Secret()
     found = search_space_of({"p": [one, other, len, (1, one)]})
-    labels = found.dimensions["p"].choices  # type: ignore[union-attr]
+    labels = found.dimensions["p"].choices
     assert labels == ("0: Secret", "1: Secret", "2: len", "3: tuple")
     assert found.decoded({"p": "1: Secret"})["p"] is other
 
 
-TUNE: list[tuple[Any, str]] = [
+TUNE = [
     (FloatDistribution(1e-2, 1e3, log=True), ""),
     (FloatDistribution(0.5, 2, step=0.25), ""),
     (FloatDistribution(1, 8, step=1, log=False), ""),
@@ -147,7 +143,7 @@ TUNE: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("given", "words"), TUNE, ids=without_addresses)
-def test_on_ray_the_same_space_is_searched_or_it_is_refused(given: Any, words: str) -> None:
+def test_on_ray_the_same_space_is_searched_or_it_is_refused(given, words):
     pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
     from raytune_searchers._space import domains_of
     from sklearn_search._ray import domain

@@ -1,13 +1,9 @@
 """Types of records: those that train decide them, and one validation record none."""
 
-from __future__ import annotations
-
 import io
 import math
 import warnings
-from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,7 +19,7 @@ from sklearn.preprocessing import OneHotEncoder
 from privbo_plugins import losses
 from sklearn_search import PrivateSearch
 from sklearn_search._losses import to_loss
-from sklearn_search._records import Records, Task, given_records, held_out
+from sklearn_search._records import Task, given_records, held_out
 from sklearn_search._space import Parameters
 from tests.independence.odd import ODD, of_objects
 from tests.sklearn_search.problems import halves
@@ -34,7 +30,7 @@ PLACE = 3
 """Of the odd record among those that are validated."""
 
 
-def cells(record: Any, place: int) -> Any:
+def cells(record, place):
     """What can be compared of a cell, a row or a label."""
     if hasattr(record, "iloc"):
         return cells(record.iloc[place] if record.ndim == 1 else list(record.iloc[place]), -1)
@@ -44,11 +40,11 @@ def cells(record: Any, place: int) -> Any:
     return type(found).__name__, np.asarray(found).tobytes() if _is_number(found) else found
 
 
-def _is_number(found: Any) -> bool:
+def _is_number(found):
     return isinstance(found, int | float | np.number)
 
 
-def frame(records: Any) -> Any:
+def frame(records):
     """Types, names and shape of what holds records."""
     if not hasattr(records, "iloc"):
         return type(records).__name__, str(getattr(records, "dtype", "")), len(records)
@@ -60,11 +56,11 @@ def frame(records: Any) -> Any:
     return type(records).__name__, kinds, str(records.index), records.shape
 
 
-def seen_of(records: Records) -> dict[str, Any]:
+def seen_of(records):
     """Everything but the odd record."""
     others = [i for i in range(records.n_valid) if i != PLACE]
     training = {"X": records.X, "y": records.y, **records.fit_params}
-    shown: dict[str, Any] = {}
+    shown = {}
     for name, part in training.items():
         shown[name] = frame(part), [cells(part, i) for i in range(len(part))]
     for name, part in (("X_valid", records.X_valid), ("y_valid", records.y_valid)):
@@ -74,23 +70,21 @@ def seen_of(records: Records) -> dict[str, Any]:
 
 # What holds records -----------------------------------------------------------------------------
 
-Holder = Callable[[list[Any]], Any]
 
-
-def of_cells(entries: list[Any], name: str = "a") -> Any:
+def of_cells(entries, name="a"):
     return pd.Series(of_objects(entries), dtype=object, name=name)
 
 
-def inferred(entries: list[Any]) -> Any:
+def inferred(entries):
     return of_cells(entries).infer_objects()
 
 
-def category(entries: list[Any]) -> Any:
+def category(entries):
     return inferred(entries).astype("category")
 
 
-def table(column: Holder) -> Holder:
-    def hold(entries: list[Any]) -> Any:
+def table(column):
+    def hold(entries):
         made = pd.DataFrame({"a": column(entries)})
         made["b"] = np.arange(len(entries)) / 4
         return made
@@ -98,30 +92,30 @@ def table(column: Holder) -> Holder:
     return hold
 
 
-def indexed(entries: list[Any]) -> Any:
+def indexed(entries):
     numbers = np.arange(len(entries))
     return pd.DataFrame({"a": numbers / 4, "b": numbers}, index=pd.Index(inferred(entries)))
 
 
-def rows(entries: list[Any]) -> list[Any]:
+def rows(entries):
     return [[entry, i / 4] for i, entry in enumerate(entries)]
 
 
-def array(entries: list[Any]) -> Any:
+def array(entries):
     made = np.empty((len(entries), 2), dtype=object)
     made[:, 0], made[:, 1] = of_objects(entries), np.arange(len(entries)) / 4
     return made
 
 
-TABLES: dict[str, Holder] = {
+TABLES = {
     "frame": table(of_cells), "frame, inferred": table(inferred), "categories": table(category),
     "index": indexed, "list": rows, "array": array,
 }  # fmt: skip
-COLUMNS: dict[str, Holder] = {
+COLUMNS = {
     "list": list, "array": of_objects, "series": of_cells, "series, inferred": inferred,
     "category": category,
 }  # fmt: skip
-ORDINARY: dict[str, Callable[[int], Any]] = {
+ORDINARY = {
     "numbers": lambda i: i / 8, "whole numbers": lambda i: i % 3,
     "texts": lambda i: ["no", "yes", "maybe"][i % 3], "truths": lambda i: i % 2 == 0,
     "nothing": lambda i: None, "no number": lambda i: math.nan,
@@ -132,7 +126,7 @@ FITTED = {"numbers", "whole numbers", "texts", "truths", "some missing"}
 """Of which a target can be made."""
 
 
-def both(hold: Holder, entry: Callable[[int], Any], odd: Callable[[], Any]) -> tuple[Any, Any]:
+def both(hold, entry, odd):
     entries = [entry(i) for i in range(N)]
     replaced = list(entries)
     replaced[VALID[PLACE]] = odd()
@@ -145,11 +139,9 @@ def both(hold: Holder, entry: Callable[[int], Any], odd: Callable[[], Any]) -> t
 
 @pytest.mark.parametrize("kind", ORDINARY)
 @pytest.mark.parametrize("holder", TABLES)
-@settings(deadline=None, max_examples=30, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=20, suppress_health_check=list(HealthCheck))
 @given(odd=ODD)
-def test_one_validation_row_decides_no_type(
-    holder: str, kind: str, odd: Callable[[], Any]
-) -> None:
+def test_one_validation_row_decides_no_type(holder, kind, odd):
     first, second = both(TABLES[holder], ORDINARY[kind], odd)
     y = np.arange(N) / 3
     split = {"valid_size": 0.5, "random_state": 0}
@@ -160,11 +152,9 @@ def test_one_validation_row_decides_no_type(
 @pytest.mark.parametrize("kind", sorted(FITTED))
 @pytest.mark.parametrize("holder", COLUMNS)
 @pytest.mark.parametrize("estimator", [Ridge(), LogisticRegression()], ids=["Ridge", "Logistic"])
-@settings(deadline=None, max_examples=20, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=12, suppress_health_check=list(HealthCheck))
 @given(odd=ODD)
-def test_one_target_and_one_weight_decide_no_type(
-    estimator: Any, holder: str, kind: str, odd: Callable[[], Any]
-) -> None:
+def test_one_target_and_one_weight_decide_no_type(estimator, holder, kind, odd):
     first, second = both(COLUMNS[holder], ORDINARY[kind], odd)
     X = np.arange(2 * N).reshape(N, 2) / 3
     split = {"valid_size": 0.5, "random_state": 0}
@@ -176,11 +166,9 @@ def test_one_target_and_one_weight_decide_no_type(
 
 @pytest.mark.parametrize("kind", ORDINARY)
 @pytest.mark.parametrize("holder", TABLES)
-@settings(deadline=None, max_examples=20, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=12, suppress_health_check=list(HealthCheck))
 @given(odd=ODD)
-def test_one_row_of_a_validation_table_decides_no_type(
-    holder: str, kind: str, odd: Callable[[], Any]
-) -> None:
+def test_one_row_of_a_validation_table_decides_no_type(holder, kind, odd):
     first, second = both(TABLES[holder], ORDINARY[kind], odd)
     entries, y = [ORDINARY[kind](i) for i in range(N)], np.arange(N) / 3
     X = TABLES[holder](entries)
@@ -196,12 +184,12 @@ def test_one_row_of_a_validation_table_decides_no_type(
 class Told(list[np.ndarray]):
     """A loss that notes what each record has lost, in each trial."""
 
-    def __call__(self, y: Any, prediction: Any) -> Any:
+    def __call__(self, y, prediction):
         self.append(losses.squared(y, prediction))
         return self[-1]
 
 
-def losses_of(estimator: Any, X: Any, y: Any, **more: Any) -> np.ndarray:
+def losses_of(estimator, X, y, **more):
     """Of each validation record in each trial, (trials, n)."""
     told = Told()
     space = {"ridge__alpha" if hasattr(estimator, "steps") else "alpha": [0.1, 1.0, 10.0]}
@@ -209,13 +197,12 @@ def losses_of(estimator: Any, X: Any, y: Any, **more: Any) -> np.ndarray:
         estimator, space, mu=np.inf, n_trials=4, loss=told, loss_bound=100.0, seed=0,
         method="released-means", **more,
     )  # fmt: skip
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         search.fit(X, y)
     return np.array(told)
 
 
-def a_pipeline() -> Any:
+def a_pipeline():
     columns = make_column_selector(dtype_include="number")
     texts = make_column_selector(dtype_exclude="number")
     both_kinds = ColumnTransformer([
@@ -225,7 +212,7 @@ def a_pipeline() -> Any:
     return make_pipeline(both_kinds, Ridge())
 
 
-def file_of(entry: str) -> Any:
+def file_of(entry):
     """A table as pandas reads it from a file with one odd cell among those that are validated."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 2))
@@ -236,7 +223,7 @@ def file_of(entry: str) -> Any:
 
 
 @pytest.mark.parametrize("odd", ["n/k", "NA", "1e999", "True", "2020-01-01", "7"])
-def test_a_file_with_one_odd_cell_trains_and_scores_the_others_as_ever(odd: str) -> None:
+def test_a_file_with_one_odd_cell_trains_and_scores_the_others_as_ever(odd):
     """One text makes a column of pandas text, and each of its entries a category."""
     first, second = (losses_of(a_pipeline(), *file_of(cell)) for cell in ("0.5", odd))
     others = np.arange(30) != PLACE
@@ -245,7 +232,7 @@ def test_a_file_with_one_odd_cell_trains_and_scores_the_others_as_ever(odd: str)
 
 
 @pytest.mark.parametrize("odd", [[2.0], (1, 2), [], 10**400, None, "n/k", {"a": 1}], ids=repr)
-def test_one_odd_target_in_a_list_moves_no_other_loss(odd: Any) -> None:
+def test_one_odd_target_in_a_list_moves_no_other_loss(odd):
     X, y = np.random.default_rng(0).normal(size=(60, 2)), list(np.linspace(0, 3, 60))
     replaced = list(y)
     replaced[int(halves(60)[1][PLACE])] = odd
@@ -255,7 +242,7 @@ def test_one_odd_target_in_a_list_moves_no_other_loss(odd: Any) -> None:
     assert second[:, others].tobytes() == first[:, others].tobytes()
 
 
-def test_the_types_that_a_user_declares_stay() -> None:
+def test_the_types_that_a_user_declares_stay():
     kinds = pd.CategoricalDtype(["low", "high"], ordered=True)
     X = pd.DataFrame({
         "kind": pd.Series(["low", "high"] * 6, dtype=kinds),
@@ -272,7 +259,7 @@ def test_the_types_that_a_user_declares_stay() -> None:
         assert part["code"].tolist() == X["code"].iloc[places].tolist()
 
 
-def test_texts_that_are_no_training_record_s_stay_texts_and_numbers_match_by_value() -> None:
+def test_texts_that_are_no_training_record_s_stay_texts_and_numbers_match_by_value():
     X = pd.DataFrame({"a": ["1.50", "no", "yes", "1.50"]})
     V = pd.DataFrame({"a": ["1.5", "never", None, "2"]})
     first = given_records(Ridge(), X, [0.0] * 4, V, [0.0] * 4, {}).X_valid["a"].tolist()
@@ -283,7 +270,7 @@ def test_texts_that_are_no_training_record_s_stay_texts_and_numbers_match_by_val
     assert (other[0], other[3]) == (first[0], first[3])
 
 
-def test_a_sparse_table_keeps_its_type_and_shape() -> None:
+def test_a_sparse_table_keeps_its_type_and_shape():
     X = sparse.random(N, 3, density=0.5, format="csr", random_state=0)
     records = held_out(Ridge(), X, np.arange(N) / 4, {}, valid_size=0.5, random_state=0)
     assert (records.X_valid != X[VALID]).nnz == 0
@@ -291,14 +278,14 @@ def test_a_sparse_table_keeps_its_type_and_shape() -> None:
     assert records.X.dtype == records.X_valid.dtype == float
 
 
-def test_a_document_that_is_none_is_empty() -> None:
+def test_a_document_that_is_none_is_empty():
     texts, odd = ["a b", "b c"] * 6, ["a b", None, 7, ["x"]]
     records = given_records(Ridge(), texts, [0.0] * N, odd, [0.0] * 4, {})
     assert list(records.X_valid) == ["a b", "", "", ""]
     assert records.X == texts
 
 
-HOLDERS: dict[str, Callable[[np.ndarray], Any]] = {
+HOLDERS = {
     "array": np.asarray,
     "frame": lambda X: pd.DataFrame(X, columns=["a", "b"]),
     "sparse": sparse.csr_matrix,
@@ -308,9 +295,7 @@ HOLDERS: dict[str, Callable[[np.ndarray], Any]] = {
 
 @pytest.mark.parametrize("unpredictable", [[0], [3], [0, 7, 8, 29], list(range(30))], ids=str)
 @pytest.mark.parametrize("hold", HOLDERS.values(), ids=HOLDERS)
-def test_a_record_that_cannot_be_predicted_decides_nothing_of_the_others(
-    hold: Callable[[np.ndarray], Any], unpredictable: list[int]
-) -> None:
+def test_a_record_that_cannot_be_predicted_decides_nothing_of_the_others(hold, unpredictable):
     """Ridge refuses a batch in which one entry is NaN."""
     X, y = np.random.default_rng(0).normal(size=(60, 2)), np.linspace(0, 3, 60)
     train, valid = halves(60)
@@ -330,9 +315,7 @@ def test_a_record_that_cannot_be_predicted_decides_nothing_of_the_others(
 
 
 @pytest.mark.parametrize("hold", [np.asarray, pd.DataFrame], ids=["array", "frame"])
-def test_a_validation_table_of_other_columns_is_refused_before_anything_is_fitted(
-    hold: Callable[[np.ndarray], Any],
-) -> None:
+def test_a_validation_table_of_other_columns_is_refused_before_anything_is_fitted(hold):
     X = np.zeros((6, 3))
     with pytest.raises(ValueError, match="must have the columns of X") as raised:
         given_records(Ridge(), hold(X), np.zeros(6), hold(X[:, :2].copy()), np.zeros(6), {})
@@ -342,21 +325,20 @@ def test_a_validation_table_of_other_columns_is_refused_before_anything_is_fitte
 
 
 @pytest.mark.parametrize("hold", [np.array, of_objects, list], ids=["array", "objects", "list"])
-def test_labels_that_are_texts_of_numbers_stay_texts(hold: Callable[[list[str]], Any]) -> None:
+def test_labels_that_are_texts_of_numbers_stay_texts(hold):
     X = np.random.default_rng(0).normal(size=(60, 2))
     labels = ["1" if x > 0 else "0" for x in X[:, 0]]
     search = PrivateSearch(
         LogisticRegression(), {"C": [1.0, 10.0]}, mu=np.inf, n_trials=4, method="released-means"
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         search.fit(X, hold(labels))
     assert search.best_estimator_.classes_.tolist() == ["0", "1"]
     assert search.cv_results_["loss"].max() < 0.2
 
 
 @pytest.mark.parametrize("odd", ["q", 1, None])
-def test_a_column_of_texts_and_numbers_has_one_type_whatever_one_record_holds(odd: Any) -> None:
+def test_a_column_of_texts_and_numbers_has_one_type_whatever_one_record_holds(odd):
     X = pd.DataFrame({"a": [1, "a", 2.0, "b"], "b": range(4)})
     V = pd.DataFrame({"a": ["b", "c", odd], "b": range(3)})
     typed = given_records(Ridge(), X, np.arange(4.0), V, np.arange(3.0), {}).X_valid
@@ -364,12 +346,11 @@ def test_a_column_of_texts_and_numbers_has_one_type_whatever_one_record_holds(od
     assert typed["a"].tolist()[:2] == ["b", "c"]
 
 
-def test_a_date_that_no_training_record_has_warns_of_nothing() -> None:
+def test_a_date_that_no_training_record_has_warns_of_nothing():
     days = pd.CategoricalDtype(pd.to_datetime(["2020-01-01", "2020-01-02"]))
     X = pd.DataFrame({"a": pd.Series(pd.to_datetime(["2020-01-01", "2020-01-02"]), dtype=days)})
     V = pd.DataFrame(
         {"a": pd.Series(pd.to_datetime(["2020-01-01", "2020-01-03"])).astype("category")}
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         given_records(Ridge(), X, np.arange(2.0), V, np.arange(2.0), {})

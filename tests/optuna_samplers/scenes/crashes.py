@@ -4,16 +4,11 @@ Draws are counted in a file that is
 written, and synced, before each draw.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import warnings
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import optuna
 
@@ -23,26 +18,14 @@ from privbo_plugins.store.vault import Vault
 from tests.inside import fail, watch_draws, watch_releases_of_records
 from tests.optuna_samplers.runs import broad, make_sampler, squares
 from tests.sixth import SixthConfig
+from tests.worker import append
 
 SPACE = {"x": optuna.distributions.FloatDistribution(0, 1)}
 
 POINTS = (
-    "before charge",
-    "after charge",
-    "after draw",
-    "after store",
-    "before commit",
-    "after commit",
-    "before publish",
-    "after publish",
-)
-
-
-def _append(path: Path, line: Any) -> None:
-    with path.open("a") as file:
-        file.write(json.dumps(line) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    "before charge", "after charge", "after draw", "after store", "before commit",
+    "after commit", "before publish", "after publish",
+)  # fmt: skip
 
 
 class CountingNoise:
@@ -51,13 +34,13 @@ class CountingNoise:
     Put where OpenDP is called: a run with an injected source is never called private.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.label: tuple[str, str] = ("", "")
+    def __init__(self, folder):
+        self.label = ("", "")
 
-        def counted(draw: Callable[[Any], Any], value: Any) -> Any:
-            _append(folder / "draws", self.label)
+        def counted(draw, value):
+            append(folder / "draws", self.label)
             noisy = draw(value)
-            _append(folder / "outcomes", [*self.label, noisy])
+            append(folder / "outcomes", [*self.label, noisy])
             return noisy
 
         watch_draws(counted)
@@ -73,16 +56,16 @@ class Killer:
         nth: See ``key``.
     """
 
-    def __init__(self, point: str | None, kind: str, key: str | None, nth: int = 0) -> None:
+    def __init__(self, point, kind, key, nth=0):
         self.point, self.kind, self.key, self.nth = point, kind, key, nth
         self.stored = self.committed = False
-        self._seen: dict[str, int] = {}
+        self._seen = {}
 
-    def strike(self, point: str) -> None:
+    def strike(self, point):
         if point == self.point:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def meant(self, point: str, kind: str, key: str) -> bool:
+    def meant(self, point, kind, key):
         if broad(kind) != self.kind or self.point is None:
             return False
         if self.key is not None:
@@ -90,22 +73,22 @@ class Killer:
         self._seen[point] = self._seen.get(point, -1) + 1
         return self._seen[point] == self.nth
 
-    def at(self, point: str, release: Any) -> None:
+    def at(self, point, release):
         if self.meant(point, release.kind, release.key):
             self.strike(point)
 
-    def install(self, noise: CountingNoise) -> None:
+    def install(self, noise):
         """Puts the points into the engine and the adapter of this process."""
         self._install_before_store(noise)
         self._install_from_store()
 
-    def _install_before_store(self, noise: CountingNoise) -> None:
-        def _charge(charge: Callable[[], None], query: Any) -> None:
+    def _install_before_store(self, noise):
+        def _charge(charge, query):
             self.at("before charge", query)
             charge()
             self.at("after charge", query)
 
-        def _draw(draw: Callable[[], Any], query: Any) -> Any:
+        def _draw(draw, query):
             noise.label = (broad(query.kind), query.key)
             noisy = draw()
             self.at("after draw", query)
@@ -113,11 +96,11 @@ class Killer:
 
         watch_releases_of_records(_charge, _draw)
 
-    def _install_from_store(self) -> None:
+    def _install_from_store(self):
         store, transaction = Transaction.release, Vault.transaction
         after_trial = PrivateSampler.after_trial
 
-        def _store(tx: Transaction, kind: str, key: str, payload: Any) -> str:
+        def _store(tx, kind, key, payload):
             text = store(tx, kind, key, payload)
             if self.meant("after store", kind, key):
                 self.stored = True
@@ -125,7 +108,7 @@ class Killer:
             return text
 
         @contextmanager
-        def _transaction(vault: Vault, run_id: str) -> Iterator[Any]:
+        def _transaction(vault, run_id):
             with transaction(vault, run_id) as tx:
                 yield tx
                 if self.stored:
@@ -134,31 +117,26 @@ class Killer:
                 self.committed = True
                 self.strike("after commit")
 
-        def _after_trial(sampler: PrivateSampler, *args: Any) -> None:
+        def _after_trial(sampler, *args):
             if self.committed:
                 self.strike("before publish")
             after_trial(sampler, *args)
 
-        Transaction.release, Vault.transaction = _store, _transaction  # type: ignore[method-assign]
-        PrivateSampler.after_trial = _after_trial  # type: ignore[method-assign]
+        Transaction.release, Vault.transaction = _store, _transaction
+        PrivateSampler.after_trial = _after_trial
 
 
-def stepwise(vault: str) -> PrivateSampler:
+def stepwise(vault):
     """Two start points, two steps, a last trial."""
     return make_sampler(batch_size=2, search_space=SPACE, vault=vault)
 
 
-def from_outside(vault: str) -> PrivateSampler:
+def from_outside(vault):
     """An algorithm that the product has never heard of: six values."""
     return PrivateSampler(SixthConfig(1.0, 6), search_space=SPACE, seed=3, vault=vault)
 
 
-Make = Callable[[str], PrivateSampler]
-
-
-def _open(
-    folder: Path, killer: Killer, make: Make = stepwise
-) -> tuple[PrivateSampler, optuna.Study]:
+def _open(folder, killer, make=stepwise):
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     noise = CountingNoise(folder)
     killer.install(noise)
@@ -170,45 +148,37 @@ def _open(
     return sampler, study
 
 
-def crash(
-    folder: Path,
-    point: str,
-    kind: str,
-    key: str | None,
-    nth: int = 0,
-    make: Make = stepwise,
-) -> None:
+def crash(folder, point, kind, key, nth=0, make=stepwise):
     """Runs the study until the point is reached; returns only if it never is."""
     killer = Killer(point, kind, key, nth)
     sampler, study = _open(folder, killer, make)
     _recover(sampler, study)
 
-    def published(study: optuna.Study, trial: Any) -> None:
+    def published(study, trial):
         if killer.committed:
             killer.strike("after publish")
 
     study.optimize(sampler.private(squares), callbacks=[published])
 
 
-def crash_at_attribute(folder: Path, attribute: str) -> None:
+def crash_at_attribute(folder, attribute):
     """Kills the process when the study is about to store one of its attributes."""
     sampler, study = _open(folder, Killer(None, "", None))
     set_user_attr = optuna.Study.set_user_attr
 
-    def fatal(study: optuna.Study, key: str, value: Any) -> None:
+    def fatal(study, key, value):
         if key == attribute:
             os.kill(os.getpid(), signal.SIGKILL)
         set_user_attr(study, key, value)
 
-    optuna.Study.set_user_attr = fatal  # type: ignore[method-assign]
+    optuna.Study.set_user_attr = fatal
     study.optimize(sampler.private(squares))
 
 
-def _recover(sampler: PrivateSampler, study: optuna.Study) -> list[int]:
+def _recover(sampler, study):
     """Replays what is released, and retries the rest as Optuna's heartbeat does."""
     replayed = sampler.replay(study)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+    with warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning):
         retry = optuna.storages.RetryHeartbeatStaleTrialCallback()
     for trial in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
         fail(study, trial)
@@ -216,7 +186,7 @@ def _recover(sampler: PrivateSampler, study: optuna.Study) -> list[int]:
     return replayed
 
 
-def finish(folder: Path, make: Make = stepwise) -> None:
+def finish(folder, make=stepwise):
     """Resumes in this process, runs to the end and writes what the study shows."""
     sampler, study = _open(folder, Killer(None, "", None), make)
     replayed = _recover(sampler, study)

@@ -5,13 +5,10 @@ ends it. ``how`` is "private" (answers are randomised), "plain" (answers are out
 "careless": it tells, prints and writes rows, all of which a scanner must find.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import optuna
@@ -23,7 +20,7 @@ FAILS = 5
 """Of so many rows, the first has an outcome that quotes its row and raises."""
 
 
-def log_everything(stream: Any) -> logging.Handler:
+def log_everything(stream):
     """Optuna's and SQLAlchemy's loggers at DEBUG."""
     handler = logging.StreamHandler(stream)
     for name in ("optuna", "sqlalchemy.engine", "sqlalchemy.pool", "sqlalchemy.orm", "alembic"):
@@ -33,34 +30,29 @@ def log_everything(stream: Any) -> logging.Handler:
     return handler
 
 
-def open_storage(shared: Path) -> optuna.storages.RDBStorage:
+def open_storage(shared):
     options = {"connect_args": {"timeout": 60.0}}
     return optuna.storages.RDBStorage(f"sqlite:///{shared}/study.db", engine_kwargs=options)
 
 
-def main(private: Path | str, shared: Path | str, how: str) -> None:
+def main(private, shared, how):
     private, shared = Path(private), Path(shared)
     log_everything(sys.stderr)
     with np.load(private / "rows.npz") as stored:
         X, y, token = stored["X"], stored["y"], str(stored["token"])
 
-    def outcome(row: int) -> float:
+    def outcome(row):
         if row % FAILS == 0:
             raise ValueError(f"{token} {X[row].tolist()} {y[row]!r}")
         return float(X[row, 0] if how == "careless" else y[row])
 
-    answers: dict[str, Any] = {}
+    answers = {}
     if how == "private":
         answers = {"outcome_epsilon": 1.0, "outcome_range": (0.0, 1.0)}
     curator = Curator(
-        X,
-        epsilon=4.0,
-        delta=1e-6,
-        bounds=[(0, 1)] * X.shape[1],
-        outcomes=outcome,
-        vault=f"sqlite:///{private}/vault.db",
-        **answers,
-    )
+        X, epsilon=4.0, delta=1e-6, bounds=[(0, 1)] * X.shape[1], outcomes=outcome,
+        vault=f"sqlite:///{private}/vault.db", **answers,
+    )  # fmt: skip
     curator.release().save(shared / "table.npz")
     if how == "careless":
         np.savez(shared / "more.npz", X=X)

@@ -4,18 +4,13 @@ Objectives, a link that writes down what passes it, a whole federation in one pr
 and agents in processes of their own. Workers kill themselves at a named point of a round.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os
 import signal
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import optuna
@@ -23,13 +18,14 @@ import sqlalchemy as sa
 from optuna.distributions import FloatDistribution
 
 from optuna_samplers import DPFTSDESampler, FederatedServer, FederationConfig, run_federated
-from privbo_plugins.algorithms.dp_fts_de import Broadcast, RoundSum
+from privbo_plugins.algorithms.dp_fts_de import RoundSum
 from privbo_plugins.errors import FederationError
 from privbo_plugins.federation import connect
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.transaction import Transaction
 from privbo_plugins.store.vault import Vault
 from tests.inside import watch_draws
+from tests.worker import append
 
 SQUARE = {"x": FloatDistribution(0, 1), "y": FloatDistribution(-2, 2)}
 PLANE = Space({"x": Float(0.0, 1.0), "y": Float(-2.0, 2.0)})
@@ -38,9 +34,9 @@ PLANE = Space({"x": Float(0.0, 1.0), "y": Float(-2.0, 2.0)})
 N_STARTUP = 2
 
 
-def make_config(n_agents: int = 3, **settings: Any) -> FederationConfig:
+def make_config(n_agents=3, **settings):
     """A small federation in the paper's mode: three agents and rounds, two start-up trials."""
-    known: dict[str, Any] = {"population": "explore", "n_rounds": 3, "n_startup": N_STARTUP}
+    known = {"population": "explore", "n_rounds": 3, "n_startup": N_STARTUP}
     if settings.get("population") != "prior":
         known |= {"n_features": 20, "clipping_norm": 22.0}
     if "epsilon" not in settings:
@@ -48,10 +44,10 @@ def make_config(n_agents: int = 3, **settings: Any) -> FederationConfig:
     return FederationConfig(n_agents=n_agents, **(known | settings))
 
 
-def bowl(n: int = 0) -> Callable[[Any], float]:
+def bowl(n=0):
     """Agent n's objective, in [0, 1]; small is good."""
 
-    def objective(trial: Any) -> float:
+    def objective(trial):
         x, y = trial.suggest_float("x", 0, 1), trial.suggest_float("y", -2, 2)
         return float((x - 0.2 - 0.1 * n) ** 2 / 2 + (y / 4) ** 2)
 
@@ -61,54 +57,33 @@ def bowl(n: int = 0) -> Callable[[Any], float]:
 class Wrapper:
     """A link that passes everything on."""
 
-    def __init__(self, link: Any) -> None:
-        self.link, self.agent, self.config = link, link.agent, link.config
+    def __init__(self, link):
+        self.link = link
 
-    def join(self, space: Mapping[str, Any]) -> None:
-        self.link.join(space)
-
-    def submit(self, message: np.ndarray) -> int | None:
-        return self.link.submit(message)
-
-    def collect(self, t: int) -> Broadcast | None:
-        return self.link.collect(t)
-
-    def broadcasts(self) -> list[Broadcast]:
-        return self.link.broadcasts()
-
-    def leave(self) -> None:
-        self.link.leave()
-
-    def guarantee(self) -> Any:
-        return self.link.guarantee()
+    def __getattr__(self, name):
+        return getattr(self.link, name)
 
 
 class Recorder(Wrapper):
     """A link that remembers what was sent, to which round, and what came back."""
 
-    def __init__(self, link: Any) -> None:
+    def __init__(self, link):
         super().__init__(link)
-        self.sent: list[tuple[int | None, np.ndarray]] = []
-        self.received: dict[int, np.ndarray] = {}
-        self.left = 0
+        self.sent, self.received = [], {}
 
-    def submit(self, message: np.ndarray) -> int | None:
-        t = super().submit(message)
+    def submit(self, message):
+        t = self.link.submit(message)
         self.sent.append((t, np.array(message)))
         return t
 
-    def collect(self, t: int) -> Broadcast | None:
-        found = super().collect(t)
+    def collect(self, t):
+        found = self.link.collect(t)
         if found is not None:
             self.received[found.round] = found.weights
         return found
 
-    def leave(self) -> None:
-        self.left += 1
-        super().leave()
-
     @property
-    def rounds(self) -> list[int]:
+    def rounds(self):
         """Rounds that this agent has sent to, in order."""
         return [t for t, _ in self.sent if t is not None]
 
@@ -116,7 +91,7 @@ class Recorder(Wrapper):
 # Facts of a vault -------------------------------------------------------------------------------
 
 
-def rows(url: str, sql: str) -> list[tuple[Any, ...]]:
+def rows(url, sql):
     """Rows of a database."""
     engine = sa.create_engine(url)
     try:
@@ -126,13 +101,13 @@ def rows(url: str, sql: str) -> list[tuple[Any, ...]]:
         engine.dispose()
 
 
-def ledger(url: str) -> list[str]:
+def ledger(url):
     """Keys that were charged."""
     found = rows(url, "SELECT key FROM privbo_events WHERE kind = 'charge' ORDER BY key")
     return [key.removeprefix("broadcast/") for (key,) in found]
 
 
-def releases(url: str) -> dict[str, Any]:
+def releases(url):
     """Weights by round, as stored."""
     told = "SELECT key, payload FROM privbo_events WHERE kind = 'release' ORDER BY seq"
     found = [(key.removeprefix("broadcast/"), payload) for key, payload in rows(url, told)]
@@ -143,26 +118,13 @@ def releases(url: str) -> dict[str, Any]:
 # Writing down, and dying ------------------------------------------------------------------------
 
 
-def append(path: Path, line: Any) -> None:
-    """One line of JSON, on the disk when this returns."""
-    with path.open("a") as file:
-        file.write(json.dumps(line) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def lines(path: Path) -> list[Any]:
-    """What was appended, by processes of which any may have been killed."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 class Death:
     """Kills this process at one point of one round."""
 
-    def __init__(self, point: str | None, t: int) -> None:
+    def __init__(self, point, t):
         self.point, self.t = point, t
 
-    def at(self, point: str, t: Any) -> None:
+    def at(self, point, t):
         if point == self.point and int(t) == self.t:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -174,27 +136,27 @@ class MortalLink(Wrapper):
     agent has seen released, so that a vector that is never sent has a number too.
     """
 
-    def __init__(self, link: Any, seen: Path, death: Death) -> None:
+    def __init__(self, link, seen, death):
         super().__init__(link)
         self._seen, self._death = seen, death
 
-    def submit(self, message: np.ndarray) -> int | None:
+    def submit(self, message):
         if self._death.point == "before sending":
-            self._death.at("before sending", len(super().broadcasts()) + 1)
-        t = super().submit(message)
+            self._death.at("before sending", len(self.link.broadcasts()) + 1)
+        t = self.link.submit(message)
         if t is not None:
             self._death.at("after sending", t)
         return t
 
-    def collect(self, t: int) -> Broadcast | None:
-        found = super().collect(t)
+    def collect(self, t):
+        found = self.link.collect(t)
         if found is not None:
             append(self._seen, [self.agent, found.round, found.weights.tolist()])
             self._death.at("after receiving", found.round)
         return found
 
 
-def install_in_server(death: Death, draws: Path) -> None:
+def install_in_server(death, draws):
     """Puts the points of a release into this process's server, and writes down its draws.
 
     Points: "after adding" (the round's first vector), "before charge", "after charge",
@@ -204,42 +166,42 @@ def install_in_server(death: Death, draws: Path) -> None:
     transaction = Vault.transaction
     now, released = [0], set[int]()
 
-    def _add(total: RoundSum, n: int, w: np.ndarray) -> None:
+    def _add(total, n, w):
         add(total, n, w)
         death.at("after adding", total.t)
 
-    def _charge(tx: Transaction, charged: Any) -> None:
+    def _charge(tx, charged):
         now[0] = int(charged.key)
         death.at("before charge", charged.key)
         charge(tx, charged)
         death.at("after charge", charged.key)
 
-    def _draw(draw: Callable[[Any], Any], value: Any) -> Any:
+    def _draw(draw, value):
         noisy = draw(value)
         append(draws, [now[0], noisy])
         death.at("after draw", now[0])
         return noisy
 
-    def _release(tx: Transaction, kind: str, key: str, payload: Any) -> str:
+    def _release(tx, kind, key, payload):
         text = release(tx, kind, key, payload)
         death.at("before commit", key)
         released.add(int(key))
         return text
 
     @contextmanager
-    def _transaction(vault: Vault, run_id: str) -> Iterator[Any]:
+    def _transaction(vault, run_id):
         with transaction(vault, run_id) as tx:
             yield tx
         while released:
             death.at("after commit", released.pop())
 
-    RoundSum.add = _add  # type: ignore[method-assign]
-    Transaction.charge, Transaction.release = _charge, _release  # type: ignore[method-assign]
-    Vault.transaction = _transaction  # type: ignore[method-assign]
+    RoundSum.add = _add
+    Transaction.charge, Transaction.release = _charge, _release
+    Vault.transaction = _transaction
     watch_draws(_draw)
 
 
-def open_study(url: str, name: str, sampler: Any) -> optuna.Study:
+def open_study(url, name, sampler):
     """The agent's study, which may exist."""
     timeout = {"connect_args": {"timeout": 60.0}} if url.startswith("sqlite") else {}
     storage = optuna.storages.RDBStorage(url, engine_kwargs=timeout)
@@ -251,15 +213,7 @@ def open_study(url: str, name: str, sampler: Any) -> optuna.Study:
 # A whole federation in one process --------------------------------------------------------------
 
 
-def drive(
-    folder: Path,
-    vault: str,
-    urls: list[str],
-    n_rounds: int,
-    point: str | None = None,
-    t: int = 2,
-    who: int = 1,
-) -> None:
+def drive(folder, vault, urls, n_rounds, point=None, t=2, who=1):
     """Runs a federation to its end, or until the point of round t is reached.
 
     Beside the points of a release, those of agent ``who``'s link, and "in the objective" of it.
@@ -281,8 +235,8 @@ def drive(
         study.sampler.guarantee(study)
 
 
-def _fatal(objective: Callable[[Any], float], death: Death) -> Callable[[Any], float]:
-    def measured(trial: Any) -> float:
+def _fatal(objective, death):
+    def measured(trial):
         value = objective(trial)
         death.at("in the objective", trial.number - N_STARTUP + 1)
         return value
@@ -293,7 +247,7 @@ def _fatal(objective: Callable[[Any], float], death: Death) -> Callable[[Any], f
 # A server and agents in processes of their own --------------------------------------------------
 
 
-def serve(folder: Path, vault: str, n_agents: int, point: str | None = None, t: int = 2) -> None:
+def serve(folder, vault, n_agents, point=None, t=2):
     """Listens until the file ``stop`` appears; a round waits for an agent that has died."""
     install_in_server(Death(point, t), folder / "draws")
     server = FederatedServer(make_config(n_agents), vault=vault, deadline=4.0, space=PLANE)
@@ -310,7 +264,7 @@ def serve(folder: Path, vault: str, n_agents: int, point: str | None = None, t: 
     server.close()
 
 
-def serve_loudly(folder: Path, vault: str, n_agents: int) -> None:
+def serve_loudly(folder, vault, n_agents):
     """:func:`serve`, with all that its process says at DEBUG in files."""
     handler = logging.FileHandler(folder / "server.log")
     for name in ("", "sqlalchemy.engine", "sqlalchemy.pool", "privbo", "privbo_plugins"):
@@ -323,7 +277,7 @@ def serve_loudly(folder: Path, vault: str, n_agents: int) -> None:
     serve(folder, vault, n_agents)
 
 
-def invited(path: Path) -> Any:
+def invited(path):
     """A link by the invitation in a file, once there is one."""
     end = time.monotonic() + 30
     while True:

@@ -1,14 +1,10 @@
 """Workers on PostgreSQL that are killed at random, again and again."""
 
-from __future__ import annotations
-
 import json
 import random
 import time
 import warnings
 from collections import Counter, defaultdict
-from multiprocessing.process import BaseProcess
-from typing import Any
 
 import optuna
 from optuna.storages import RetryHeartbeatStaleTrialCallback
@@ -26,7 +22,7 @@ BEAT = 2
 """Seconds between two signs of life of a worker; after three of them its trial is tried again."""
 
 
-def open_study(url: str, name: str) -> optuna.Study:
+def open_study(url, name):
     """A study that all workers share."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore")
@@ -43,7 +39,7 @@ def open_study(url: str, name: str) -> optuna.Study:
     )
 
 
-def private_at(vault: str) -> Any:
+def private_at(vault):
     """An objective of which each trial asks one of a hundred users."""
     return ldp_objective(
         lambda trial: trial.suggest_float("x", 0, 1) - 0.5,
@@ -54,16 +50,14 @@ def private_at(vault: str) -> Any:
     )
 
 
-def work(url: str, name: str, vault: str, n_trials: int) -> None:
+def work(url, name, vault, n_trials):
     """One worker, to the end of the study or of itself."""
     study = open_study(url, name)
     enough = MaxTrialsCallback(n_trials, states=(TrialState.COMPLETE,))
     study.optimize(private_at(vault), callbacks=[enough])
 
 
-def hammer(
-    url: str, vault: str, n_trials: int, n_workers: int, every: float, n_studies: int = 1
-) -> dict[str, int]:
+def hammer(url, vault, n_trials, n_workers, every, n_studies=1):
     """Runs studies over one vault, one after another, and kills one of the workers ever so often.
 
     Several studies, because a worker that begins reads all trials of its study.
@@ -79,7 +73,7 @@ def hammer(
     Returns:
         What happened: kills, and what :func:`compared` counts, added up.
     """
-    found: Counter[str] = Counter()
+    found = Counter()
     for number in range(n_studies):
         name = f"s{number}"
         found["kills"] += _hammered(url, name, vault, n_trials // n_studies, n_workers, every)
@@ -92,10 +86,10 @@ def hammer(
     return dict(found)
 
 
-def _hammered(url: str, name: str, vault: str, n_trials: int, n_workers: int, every: float) -> int:
+def _hammered(url, name, vault, n_trials, n_workers, every):
     study, draw, kills = open_study(url, name), random.Random(name), 0
     private_at(vault).guarantee(study)  # begins the run
-    workers: list[BaseProcess] = []
+    workers = []
     while count(study) < n_trials:
         workers = [worker for worker in workers if worker.is_alive()]
         while len(workers) < n_workers:
@@ -110,12 +104,12 @@ def _hammered(url: str, name: str, vault: str, n_trials: int, n_workers: int, ev
     return kills
 
 
-def count(study: optuna.Study) -> int:
+def count(study):
     """Trials that are over, without those that repeat another one."""
     return len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
 
 
-def drain(study: optuna.Study, vault: str) -> None:
+def drain(study, vault):
     """Has everything that the killed workers left tried again; nobody else is alive.
 
     Optuna finds stale trials by their signs of life; some were killed before the first one, and
@@ -132,9 +126,9 @@ def drain(study: optuna.Study, vault: str) -> None:
         study.optimize(private, n_trials=len(waiting))
 
 
-def compared(study: optuna.Study, vault: str) -> dict[str, int]:
+def compared(study, vault):
     """Compares what the study shows with the ledger: how many of what went wrong."""
-    shown: defaultdict[str, set[float]] = defaultdict(set)
+    shown = defaultdict(set)
     for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
         assert trial.value is not None
         shown[key_of(trial)].add(trial.value)

@@ -1,22 +1,18 @@
 """Workers that share a study, and workers that come back to one."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import time
 import warnings
 from pathlib import Path
-from typing import Any
 
 import optuna
 
-from optuna_samplers import DPGIBOSampler
 from tests.inside import algorithm_in, session_of
 from tests.optuna_samplers.runs import make_sampler, plane
 
 
-def open_storage(kind: str, folder: Path | str) -> optuna.storages.BaseStorage:
+def open_storage(kind, folder):
     """SQLite file, journal file, or the database at a URL."""
     if kind == "journal":
         backend = optuna.storages.journal.JournalFileBackend(f"{folder}/study.log")
@@ -26,14 +22,14 @@ def open_storage(kind: str, folder: Path | str) -> optuna.storages.BaseStorage:
     return optuna.storages.RDBStorage(url, engine_kwargs=timeout)
 
 
-def slow_plane(trial: Any) -> Any:
+def slow_plane(trial):
     """Lets the workers' trials overlap."""
     losses = plane(trial)
     time.sleep(0.01)
     return losses
 
 
-def shown(sampler: DPGIBOSampler, study: optuna.Study) -> dict[str, Any]:
+def shown(sampler, study):
     """What a worker believes when it is done."""
     recommended = sampler.recommend(study)
     return {
@@ -47,7 +43,7 @@ def shown(sampler: DPGIBOSampler, study: optuna.Study) -> dict[str, Any]:
     }
 
 
-def work(name: str, kind: str, where: str, vault: str, out: str, settings: dict[str, Any]) -> None:
+def work(name, kind, where, vault, out, settings):
     """Joins a study, works to the end and writes what it believes."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     sampler = make_sampler(vault=vault, **settings)
@@ -58,7 +54,7 @@ def work(name: str, kind: str, where: str, vault: str, out: str, settings: dict[
     Path(out, f"shown-{name}.json").write_text(json.dumps(shown(sampler, study)))
 
 
-def resume(storage: str, pickled: bytes | None, out: str) -> None:
+def resume(storage, pickled, out):
     """Resumes with a new vault in memory, or a pickled sampler whose own stayed behind."""
     sampler = make_sampler() if pickled is None else pickle.loads(pickled)
     study = optuna.load_study(study_name="s", storage=storage, sampler=sampler)
@@ -70,15 +66,14 @@ def resume(storage: str, pickled: bytes | None, out: str) -> None:
     Path(out).write_text(json.dumps(told))
 
 
-def candidates(seed: int, out: str) -> None:
+def candidates(seed, out):
     """Writes the first candidates of a seeded sampler."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     space = {
         "x": optuna.distributions.FloatDistribution(0, 1),
         "y": optuna.distributions.FloatDistribution(-2, 2),
     }
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         sampler = make_sampler(n_starts=8, seed=seed, search_space=space)
         study = optuna.create_study(sampler=sampler)
         points = [study.ask(space).params for _ in range(5)]
