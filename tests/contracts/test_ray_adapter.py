@@ -7,9 +7,12 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 pytest.importorskip("optuna", reason="Optuna is not installed (the optuna extra)")
 
+from privbo_plugins.errors import PrivacyWarning
+from raytune_searchers import PrivateSearch
 from tests.contracts import conformance, pages
-from tests.contracts.conformance import CHECKS
+from tests.contracts.conformance import CHECKS, Subject, evaluate_privately, maker
 from tests.inside import end_forgotten_hosts
+from tests.sixth import SixthConfig
 
 pytestmark = [
     pytest.mark.usefixtures("local_hosts"),
@@ -61,14 +64,24 @@ def outcomes(subject, checks, folder):
     return found
 
 
-ALL = [*conformance.documented(), *map(conformance.rewards, conformance.REWARDS[1:])]
-"""Searches of the table, and those that it knows as further ones on rewards."""
+LEARNING = ("min is minimised", "max is maximised", "NumPy numbers are learned from")
+OUTSIDE = Subject(
+    "PrivateSearch",
+    maker(PrivateSearch, SixthConfig(1.0, 100), seed=3),
+    evaluate_privately,
+    PrivacyWarning,
+    exempt=dict.fromkeys(LEARNING, "its points do not depend on what was released"),
+)
+"""An algorithm that the product has never heard of."""
+
+ALL = [*conformance.documented(), *map(conformance.rewards, conformance.REWARDS[1:]), OUTSIDE]
+"""Searches of the table, those that it knows as further ones on rewards, and one from outside."""
 
 
 @pytest.mark.parametrize("subject", ALL, ids=lambda one: one.name)
 def test_the_table_says_what_a_search_does(subject, tmp_path):
-    rows, of_rewards = documented(), conformance.REWARDS[0].__name__
-    expected = {name: row.get(subject.name, row[of_rewards]) for name, row in rows.items()}
+    alike = "DPGIBOSearch" if subject is OUTSIDE else conformance.REWARDS[0].__name__
+    expected = {name: row.get(subject.name, row[alike]) for name, row in documented().items()}
     expected |= {name: f"not applicable: {why}" for name, why in subject.exempt.items()}
     assert outcomes(subject, CHECKS, tmp_path) == expected
 

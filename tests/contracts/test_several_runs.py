@@ -106,15 +106,6 @@ def test_fits_of_one_search_say_their_sum(method):
     assert said(search.fit(*records()).guarantee_) == 1.225  # sqrt(.25 + .25 + 1) = 1.2247
 
 
-def test_a_fit_that_goes_on_with_a_study_is_no_other_run(tmp_path):
-    search = make_search(
-        vault=f"sqlite:///{tmp_path}/vault.db", storage=f"sqlite:///{tmp_path}/study.db",
-        study_name="s", load_if_exists=True,
-    )  # fmt: skip
-    for _ in range(2):
-        assert said(search.fit(*records()).guarantee_) is None
-
-
 def test_a_fit_that_failed_may_have_released():
     X, y = np.random.default_rng(1).uniform(size=(40, 2)), np.arange(40) % 2
     search = PrivateSearch(Telling(chokes=True), {"a": uniform(0, 1)}, mu=1, n_trials=8)

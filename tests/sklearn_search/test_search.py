@@ -471,22 +471,16 @@ def test_what_a_thread_of_trials_raises_ends_the_fit(n_jobs, for_ever, as_errors
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
-def test_what_a_callback_raises_ends_the_fit(n_jobs):
-    def refuses(study, trial):
-        raise RuntimeError("a callback of the user's")
-
-    with pytest.raises(RuntimeError, match="a callback of the user's"):
-        make_search(callbacks=[refuses], n_jobs=n_jobs, loss="zero_one").fit(X, y)
-
-
-@pytest.mark.parametrize("n_jobs", [1, 2])
-def test_what_optuna_loses_elsewhere_is_raised_by_one_thread(n_jobs, monkeypatch):
+@pytest.mark.parametrize("where", ["a callback", "Optuna itself"])
+def test_what_is_raised_outside_of_a_trial_ends_the_fit(where, n_jobs, monkeypatch):
     def refuses(*_):
         raise RuntimeError("no space")
 
-    monkeypatch.setattr(optuna.study.Study, "ask", refuses)
+    if where == "Optuna itself":
+        monkeypatch.setattr(optuna.study.Study, "ask", refuses)
+    callbacks = [refuses] if where == "a callback" else None
     with pytest.raises(RuntimeError, match="no space"):
-        make_search(n_jobs=n_jobs, loss="zero_one").fit(X, y)
+        make_search(callbacks=callbacks, n_jobs=n_jobs, loss="zero_one").fit(X, y)
 
 
 def test_groups_are_refused_before_a_pipeline_trains():
