@@ -4,38 +4,27 @@ A threshold on a score is chosen on half the runs; Clopper-Pearson bounds over t
 its rates into a bound, so both rates together hold with the given confidence.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 from scipy.stats import beta, norm
 
 CONFIDENCE = 0.9999
 
 
-def at_most(hits: Any, runs: int, confidence: float) -> Any:
+def at_most(hits, runs, confidence):
     """Clopper-Pearson upper bound on a rate."""
     hits = np.asarray(hits)
     bound = beta.ppf(1 - (1 - confidence) / 2, hits + 1, runs - hits)
     return np.nan_to_num(bound, nan=1.0)
 
 
-def at_least(hits: Any, runs: int, confidence: float) -> Any:
+def at_least(hits, runs, confidence):
     return 1.0 - at_most(runs - np.asarray(hits), runs, confidence)
 
 
-def audited_mu(
-    null: Sequence[float] | np.ndarray,
-    other: Sequence[float] | np.ndarray,
-    confidence: float = CONFIDENCE,
-    *,
-    tail: float = 0.2,
-) -> float:
+def audited_mu(null, other, confidence=CONFIDENCE, *, tail=0.2):
     """From the rates of false positives and negatives; scores tend to be larger on the other."""
 
-    def bound_at(thresholds: np.ndarray, low: np.ndarray, high: np.ndarray) -> Any:
+    def bound_at(thresholds, low, high):
         positives = at_most((low[:, None] > thresholds).sum(0), len(low), confidence)
         negatives = at_most((high[:, None] <= thresholds).sum(0), len(high), confidence)
         return norm.isf(positives) - norm.ppf(negatives)
@@ -48,17 +37,10 @@ def audited_mu(
     return float(bound_at(thresholds[place : place + 1], a[half:], b[half:])[0])
 
 
-def audited_epsilon(
-    a: np.ndarray,
-    b: np.ndarray,
-    confidence: float = CONFIDENCE,
-    *,
-    delta: float = 0.0,
-    quantiles: np.ndarray | None = None,
-) -> float:
+def audited_epsilon(a, b, confidence=CONFIDENCE, *, delta=0.0, quantiles=None):
     """From the rates of an event: both sides of a threshold, either world first."""
 
-    def bounds_at(a: np.ndarray, b: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    def bounds_at(a, b, thresholds):
         bounds = []
         for one, two in ((a, b), (b, a)):
             above = [(scores[:, None] > thresholds).sum(0) for scores in (one, two)]

@@ -1,20 +1,16 @@
 """Fixtures that several tests of the engine share."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from privbo_plugins.cli import main
 from privbo_plugins.sessions import rounds as server_module
-from privbo_plugins.store.vault import Vault, open_vault
+from privbo_plugins.store.vault import open_vault
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+def clock(monkeypatch):
     """A federation server's clock; it stands until ``now`` is set, and waiting takes real time."""
     hands = SimpleNamespace(now=1000.0)
     monkeypatch.setattr(server_module, "time", SimpleNamespace(monotonic=lambda: hands.now))
@@ -22,13 +18,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     """Where a vault's file may lie."""
     return tmp_path / "private.db"
 
 
 @pytest.fixture(params=["file", "postgres"])
-def url(request: pytest.FixtureRequest, path: Path) -> str:
+def url(request, path):
     """A vault's address, of every database."""
     if request.param == "postgres":
         return str(request.getfixturevalue("postgres_database"))
@@ -36,7 +32,7 @@ def url(request: pytest.FixtureRequest, path: Path) -> str:
 
 
 @pytest.fixture
-def vault(url: str) -> Iterator[Vault]:
+def vault(url):
     """An empty vault, in every database."""
     opened = open_vault(url)
     yield opened
@@ -44,10 +40,10 @@ def vault(url: str) -> Iterator[Vault]:
 
 
 @pytest.fixture
-def printed(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def printed(capsys):
     """Runs a command that is done, and returns what it prints."""
 
-    def run(*arguments: str) -> str:
+    def run(*arguments):
         assert main(arguments) == 0
         return capsys.readouterr().out
 
@@ -55,10 +51,10 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 
 @pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def refused(capsys):
     """Runs a command that is refused, and returns why: one text, and no traceback."""
 
-    def run(*arguments: str) -> str:
+    def run(*arguments):
         assert main(arguments) == 2
         out, err = capsys.readouterr()
         assert out == ""

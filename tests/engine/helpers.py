@@ -1,34 +1,30 @@
 """What several tests of the engine share: small spaces, losses and drivers."""
 
-from __future__ import annotations
-
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
-from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig, make_plan
-from privbo_plugins.algorithms.protocols import Query, Release
+from privbo_plugins.algorithms.dp_gibo import DPGIBO, make_plan
+from privbo_plugins.algorithms.protocols import Release
 from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Float, Space
-from privbo_plugins.store.vault import Vault, open_vault
+from privbo_plugins.store.vault import open_vault
 
 
 class Counting(InsecureNoise):
     """Counts what is drawn."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed=0):
         super().__init__(seed)
         self.draws = 0
 
-    def add_laplace(self, value: float, scale: float) -> float:
+    def add_laplace(self, value, scale):
         self.draws += 1
         return super().add_laplace(value, scale)
 
-    def add_gaussian(self, value: np.ndarray, scale: float) -> np.ndarray:
+    def add_gaussian(self, value, scale):
         self.draws += 1
         return super().add_gaussian(value, scale)
 
@@ -37,12 +33,12 @@ class Crash(BaseException):
     """Stands for a crash: not an Exception."""
 
 
-def in_threads(count: int, work: Callable[[int], object]) -> list[BaseException]:
+def in_threads(count, work):
     """Calls work with 0, 1, ... at the same moment; returns the errors."""
-    errors: list[BaseException] = []
+    errors = []
     barrier = threading.Barrier(count)
 
-    def guarded(index: int) -> None:
+    def guarded(index):
         try:
             barrier.wait(30)
             work(index)
@@ -57,27 +53,24 @@ def in_threads(count: int, work: Callable[[int], object]) -> list[BaseException]
     return errors
 
 
-LossFunction = Callable[[np.ndarray], np.ndarray]
-
-
-def cube(d: int) -> Space:
+def cube(d):
     """The unit cube itself as a space."""
     return Space({f"x{j:02d}": Float(0.0, 1.0) for j in range(d)})
 
 
-def quadratic(n: int, d: int, seed: int, width: float = 0.2) -> tuple[LossFunction, np.ndarray]:
+def quadratic(n, d, seed, width=0.2):
     """Per-record losses |x - a_i|² / (2 d) with random a_i; also the minimiser of their mean."""
     rng = np.random.default_rng(seed)
     a = rng.uniform(0.3, 0.7, d) + rng.uniform(-width, width, (n, d))
     return lambda x: ((x - a) ** 2).sum(1) / (2 * d), a.mean(0)
 
 
-def start(config: GIBOConfig, space: Space, n: int, seed: int = 0, **more: Any) -> DPGIBO:
+def start(config, space, n, seed=0, **more):
     """An algorithm with its plan."""
     return DPGIBO(config, space, seed=seed, plan=make_plan(config, space, n), **more)
 
 
-def answer(query: Query, Y: np.ndarray, noise: Any = None) -> Release:
+def answer(query, Y, noise=None):
     """Carries a query out on losses of shape (n, m); exact without a noise source."""
     values = query.exact([Y])
     if noise is not None and np.isfinite(query.mu):
@@ -86,14 +79,9 @@ def answer(query: Query, Y: np.ndarray, noise: Any = None) -> Release:
     return Release(query.kind, query.key, tuple(published), query.meta)
 
 
-def run_steps(
-    algorithm: DPGIBO,
-    losses: LossFunction,
-    noise: Any = None,
-    until: Callable[[DPGIBO], bool] = lambda a: a.phase[0] != "step",
-) -> list[np.ndarray]:
+def run_steps(algorithm, losses, noise=None, until=lambda a: a.phase[0] != "step"):
     """Drives the steps of an algorithm without a session; returns the released gradients."""
-    archive: dict[str, np.ndarray] = {}
+    archive = {}
     gradients = []
     while not until(algorithm):
         trials, X, slot = [], [], 0
@@ -114,15 +102,8 @@ def run_steps(
 
 
 def open_session(
-    config: GIBOConfig,
-    space: Space | None = None,
-    *,
-    vault: Vault | None = None,
-    maximize: bool = False,
-    noise: Any = None,
-    host_key: str = "run",
-    seed: int = 0,
-) -> Session:
+    config, space=None, *, vault=None, maximize=False, noise=None, host_key="run", seed=0
+):
     """A session of a run, over a new in-memory vault unless one is given."""
     session = Session.open(
         vault or open_vault(),
@@ -137,22 +118,21 @@ def open_session(
     return session
 
 
-def tell(session: Session, trial: str, losses: LossFunction) -> float:
+def tell(session, trial, losses):
     """One whole trial: ask, evaluate, tell."""
     space = session.space
-    assert space is not None
     x = session.ask(trial).x
     return session.tell(trial, space.decode(x), space, losses(x))[0]
 
 
-def run_session(session: Session, losses: LossFunction, limit: int = 2000) -> list[float]:
+def run_session(session, losses, limit=2000):
     """Trials until the plan is used up; the published values."""
-    values: list[float] = []
+    values = []
     while not session.finished and len(values) < limit:
         values.append(tell(session, f"t{len(values):04d}", losses))
     return values
 
 
-def decoded(space: Space, params: dict[str, Any] | Sequence[float]) -> np.ndarray:
+def decoded(space, params):
     """Parameters as an array in coordinate order."""
-    return np.array([params[name] for name in space.names])  # type: ignore[call-overload]
+    return np.array([params[name] for name in space.names])

@@ -1,15 +1,11 @@
 """Servers that listen, and what tests of a federation's link know of them."""
 
-from __future__ import annotations
-
 import base64
 import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from privbo_plugins.algorithms.dp_fts_de import FederationConfig
 from privbo_plugins.federation import FederatedServer
@@ -19,22 +15,17 @@ from tests.worker import PATIENCE
 from .scenes import SENTINEL, SPACE, as_json, vector
 
 M = 20
-PLAIN: dict[str, Any] = {
-    "population": "explore",
-    "n_rounds": 10,
-    "q": 1.0,
-    "z": 0.0,
-    "clipping_norm": 1e3,
-    "n_features": M,
-    "n_startup": 2,
-}
+PLAIN = {
+    "population": "explore", "n_rounds": 10, "q": 1.0, "z": 0.0, "clipping_norm": 1e3,
+    "n_features": M, "n_startup": 2,
+}  # fmt: skip
 """No noise, no sampling, hardly clipping: a broadcast is the average of what was sent."""
 
 
 PUBLIC = Space({"x": Float(0, 1, log=False), "c": Categorical(("a", 1, None))})
 
 
-def eventually(condition: Callable[[], bool]) -> None:
+def eventually(condition):
     """Waits until something that is bound to happen has happened."""
     end = time.monotonic() + PATIENCE
     while not condition():
@@ -42,21 +33,14 @@ def eventually(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def free_address() -> tuple[str, int]:
+def free_address():
     """At which one server can listen after the other."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return "127.0.0.1", int(probe.getsockname()[1])
 
 
 @contextmanager
-def serving(
-    n_agents: int = 3,
-    *,
-    address: Any = ("127.0.0.1", 0),
-    secret: Any = None,
-    settings: dict[str, Any] = PLAIN,
-    **more: Any,
-) -> Iterator[FederatedServer]:
+def serving(n_agents=3, *, address=("127.0.0.1", 0), secret=None, settings=PLAIN, **more):
     more.setdefault("space", SPACE)
     server = FederatedServer(FederationConfig(n_agents=n_agents, **settings), **more)
     before = working()
@@ -68,12 +52,12 @@ def serving(
         assert working() <= before
 
 
-def working() -> set[threading.Thread]:
+def working():
     """Threads of servers that listen."""
     return {t for t in threading.enumerate() if t.name.startswith("federation")}
 
 
-def locally(n_agents: int, seeds: list[int]) -> Any:
+def locally(n_agents, seeds):
     """What a server and agents of one process make of the same vectors."""
     server = FederatedServer(FederationConfig(n_agents=n_agents, **PLAIN))
     for n, seed in enumerate(seeds):
@@ -82,7 +66,7 @@ def locally(n_agents: int, seeds: list[int]) -> Any:
     return as_json(server.broadcasts()[0])
 
 
-def traces(content: bytes) -> list[str]:
+def traces(content):
     """In which forms the sentinel occurs."""
     little, big = struct.pack("<d", SENTINEL), struct.pack(">d", SENTINEL)
     forms = {

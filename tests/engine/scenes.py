@@ -1,20 +1,15 @@
 """What second processes do in the tests of the engine; :mod:`tests.worker` begins them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
 import signal
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig, make_model
-from privbo_plugins.algorithms.dp_fts_de.population import Belief, PopulationModel
+from privbo_plugins.algorithms.dp_fts_de import FederationConfig, make_model
 from privbo_plugins.federation import FederatedServer, connect
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
@@ -30,7 +25,7 @@ from tests.worker import CONTEXT, PATIENCE, children
 # Two that ask at the same time ------------------------------------------------------------------
 
 
-def at_once(work: Callable[..., None], *jobs: tuple[Any, ...], folder: Path) -> list[Any]:
+def at_once(work, *jobs, folder):
     """What processes answer that begin together, once all of them are there.
 
     Args:
@@ -46,14 +41,12 @@ def at_once(work: Callable[..., None], *jobs: tuple[Any, ...], folder: Path) -> 
     return [json.loads(file.read_text()) for file in files]
 
 
-def _take_part(work: Callable[..., None], job: tuple[Any, ...], barrier: Any, file: Path) -> None:
+def _take_part(work, job, barrier, file):
     warnings.simplefilter("error")
     work(*job, barrier.wait, lambda answer: file.write_text(json.dumps(answer)))
 
 
-def release_rewards(
-    url: str, seed: int, ready: Callable[[], Any], answer: Callable[[Any], Any]
-) -> None:
+def release_rewards(url, seed, ready, answer):
     """A curator's ten trials of one user, each seed with noise of its own."""
     mechanism = make_mechanism(0.5, value_range=(0.0, 1.9), mechanism="laplace")
     ready()
@@ -62,9 +55,7 @@ def release_rewards(
     answer([curator.release(str(t), seed, "Jane", 0.0) for t in range(10)])
 
 
-def release_table(
-    url: str, seed: int, ready: Callable[[], Any], answer: Callable[[Any], Any]
-) -> None:
+def release_table(url, seed, ready, answer):
     """A curator's table and the answers of its twelve rows; each seed has rows of its own."""
     X = np.random.default_rng(seed).uniform(size=(12, 3))
     ready()
@@ -79,24 +70,23 @@ def release_table(
 # One that believes ------------------------------------------------------------------------------
 
 
-def fingerprint(belief: Belief) -> str:
+def fingerprint(belief):
     """All bits of a belief."""
     parts = [belief.V, belief.L, *belief.gains]
     raw = b"".join(p.tobytes() for p in parts) + repr(belief.norms).encode()
     return hashlib.sha256(raw).hexdigest()
 
 
-def believe(config: dict[str, Any], space: dict[str, Any], file: str) -> None:
+def believe(config, space, file):
     """Leaves the fingerprint of a belief that was made from descriptions."""
     model = make_model(FederationConfig.from_dict(config), Space.from_dict(space))
-    assert isinstance(model, PopulationModel)
     Path(file).write_text(fingerprint(model.belief(3)))
 
 
 # A server that dies -----------------------------------------------------------------------------
 
 
-def crash(url: str, place: str, how: str) -> None:
+def crash(url, place, how):
     """Releases one round of a federation and dies in the second one.
 
     Args:
@@ -123,7 +113,7 @@ def crash(url: str, place: str, how: str) -> None:
     links[2].submit(np.ones(4))
 
 
-DEATHS: dict[str, tuple[Any, str]] = {
+DEATHS = {
     "drawn": (SecureNoise, "add_gaussian"),
     "stored": (Transaction, "release"),
     "committed": (ledger_module, "from_payload"),
@@ -131,15 +121,15 @@ DEATHS: dict[str, tuple[Any, str]] = {
 """After which call a server dies."""
 
 
-def _that_ends(call: Callable[..., Any], how: str) -> Callable[..., Any]:
-    def last(*arguments: Any) -> None:
+def _that_ends(call, how):
+    def last(*arguments):
         call(*arguments)
         _die(how)
 
     return last
 
 
-def _die(how: str) -> None:
+def _die(how):
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     os._exit(7)
@@ -153,19 +143,19 @@ SENTINEL = 0.7234918273645519
 SPACE = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 
 
-def vector(length: int, seed: int) -> np.ndarray:
+def vector(length, seed):
     """What an agent sends in tests: the sentinel, then something of its own."""
     return np.append(SENTINEL, np.random.default_rng(seed).normal(size=length - 1))
 
 
-def as_json(broadcast: Broadcast | None) -> Any:
+def as_json(broadcast):
     """All bits of a broadcast."""
     if broadcast is None:
         return None
     return [broadcast.round, broadcast.weights.tolist(), broadcast.noise.tolist()]
 
 
-def fork_an_agent(invitation: str, file: str) -> None:
+def fork_an_agent(invitation, file):
     """Leaves the child's round, the broadcasts that its parent sees, and both numbers of channels.
 
     The child sends with the link that its parent has used.
@@ -187,7 +177,7 @@ def fork_an_agent(invitation: str, file: str) -> None:
         Path(file).write_text(json.dumps([child, len(link.broadcasts()), len(opened)]))
 
 
-def fork_a_server(config: dict[str, Any], secret: str, file: str) -> None:
+def fork_a_server(config, secret, file):
     """Listens, and leaves its port and the number of a child that outlives this process."""
     warnings.filterwarnings("ignore", ".*multi-threaded.*fork")
     server = FederatedServer(FederationConfig(**config), space=SPACE)

@@ -1,9 +1,6 @@
 """Budgets and epsilons against dp-accounting, trade-off functions and limits."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import mpmath
 import numpy as np
@@ -26,7 +23,7 @@ from privbo_plugins.privacy.accountant import (
 from privbo_plugins.privacy.ledger import Charge, check_budget
 
 
-def exact_delta(mu: float, epsilon: float) -> Any:
+def exact_delta(mu, epsilon):
     """With sixty digits."""
     with mpmath.workdps(60):
         m, e = mpmath.mpf(mu), mpmath.mpf(epsilon)
@@ -39,7 +36,7 @@ def exact_delta(mu: float, epsilon: float) -> Any:
 @example(log_epsilon=-6.0, log_delta=-15.0)
 @example(log_epsilon=-10.15625, log_delta=-18.0)
 @example(log_epsilon=-9.0, log_delta=-17.0)
-def test_mu_never_exceeds_its_delta(log_epsilon: float, log_delta: float) -> None:
+def test_mu_never_exceeds_its_delta(log_epsilon, log_delta):
     epsilon, delta = 10.0**log_epsilon, 10.0**log_delta
     mu = gdp_mu(epsilon, delta)
     assert exact_delta(mu, epsilon) <= delta
@@ -51,7 +48,7 @@ def test_mu_never_exceeds_its_delta(log_epsilon: float, log_delta: float) -> Non
 @given(log_mu=st.floats(-18, 1.5), log_delta=st.floats(-18, -0.01))
 @example(log_mu=-17.0, log_delta=-18.0)
 @example(log_mu=-16.0, log_delta=-17.0)
-def test_epsilon_never_exceeds_its_delta(log_mu: float, log_delta: float) -> None:
+def test_epsilon_never_exceeds_its_delta(log_mu, log_delta):
     mu, delta = 10.0**log_mu, 10.0**log_delta
     epsilon = gdp_epsilon(mu, delta)
     exact = exact_delta(mu, epsilon)
@@ -62,7 +59,7 @@ def test_epsilon_never_exceeds_its_delta(log_mu: float, log_delta: float) -> Non
 
 @pytest.mark.parametrize("mu", [0.2, 1.0, 3.0])
 @pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-9])
-def test_epsilon_against_dp_accounting(mu: float, delta: float) -> None:
+def test_epsilon_against_dp_accounting(mu, delta):
     """The library's pessimistic discretisation lies just above the closed form."""
     theirs = pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=1e-4)
     assert gdp_epsilon(mu, delta) == pytest.approx(
@@ -70,7 +67,7 @@ def test_epsilon_against_dp_accounting(mu: float, delta: float) -> None:
     )
 
 
-def test_limits_of_delta_and_epsilon() -> None:
+def test_limits_of_delta_and_epsilon():
     assert gdp_delta(0.0, 0.0) == 0.0
     assert gdp_delta(math.inf, 5.0) == 1.0
     assert gdp_delta(1e-3, 100.0) == 0.0
@@ -88,7 +85,7 @@ def test_limits_of_delta_and_epsilon() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 0.5, 1.0, 3.0, 8.0])
-def test_pure_privacy_as_gaussian_is_sound_and_tight(epsilon: float) -> None:
+def test_pure_privacy_as_gaussian_is_sound_and_tight(epsilon):
     """The Gaussian trade-off curve lies under that of randomised response and touches it."""
     alpha = np.concatenate([np.logspace(-12, -1, 2000), np.linspace(0.1, 1, 4001)])
     kink = 1 / (1 + math.exp(epsilon))
@@ -108,11 +105,11 @@ def test_pure_privacy_as_gaussian_is_sound_and_tight(epsilon: float) -> None:
 # The ledger's rule --------------------------------------------------------------------------
 
 
-def charge(mu: float) -> Charge:
+def charge(mu):
     return Charge("value", "7", mu, 0.1, 0.1 / mu if mu else 0.0)
 
 
-def test_a_charge_that_fits_passes_and_one_that_does_not_is_refused() -> None:
+def test_a_charge_that_fits_passes_and_one_that_does_not_is_refused():
     check_budget(1.0, 0.0, charge(1.0))
     check_budget(1.0, 0.75, charge(0.5))
     check_budget(math.inf, 1e12, charge(1e6))
@@ -126,9 +123,7 @@ def test_a_charge_that_fits_passes_and_one_that_does_not_is_refused() -> None:
 
 @settings(deadline=None)
 @given(budget=st.floats(1e-6, 1e3), shares=st.lists(st.floats(0.01, 1), min_size=1, max_size=300))
-def test_an_even_plan_passes_at_the_float_edge_and_nothing_more_does(
-    budget: float, shares: list[float]
-) -> None:
+def test_an_even_plan_passes_at_the_float_edge_and_nothing_more_does(budget, shares):
     """Rounding of the sum must not refuse the last planned release, nor admit a real excess."""
     total, spent = math.fsum(shares), 0.0
     for share in shares:
@@ -140,7 +135,7 @@ def test_an_even_plan_passes_at_the_float_edge_and_nothing_more_does(
         check_budget(budget, spent, charge(budget * 1e-3))
 
 
-def test_more_outcomes_than_are_told_apart_cost_little_more() -> None:
+def test_more_outcomes_than_are_told_apart_cost_little_more():
     """Beyond some number they count as Gaussian, and never as the plain sum."""
     few, many = (compose_epsilon({PureEvent(0.001): k}, 1e-6) for k in (2**16 - 1, 2**16))
     assert few <= many <= 1.3 * few

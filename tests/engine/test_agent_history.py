@@ -1,9 +1,6 @@
 """What an agent keeps of its own trials: once each, in order, for its owner alone."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,11 +12,11 @@ from privbo_plugins.spaces import Categorical, Float, Space
 SPACE = Space({"x": Float(0, 1), "k": Categorical(("a", "b"))})
 
 
-def url(folder: Path) -> str:
+def url(folder):
     return f"sqlite:///{folder}/agent.db"
 
 
-def filled(vault: str | None, run: str = "r") -> AgentHistory:
+def filled(vault, run="r"):
     history = AgentHistory("a", SPACE, vault=vault, run_name=run)
     history.append(0, np.array([0.0, 0.25]), 3.5)
     history.append(1, np.array([1.0, 0.5]), math.nan)
@@ -27,7 +24,7 @@ def filled(vault: str | None, run: str = "r") -> AgentHistory:
     return history
 
 
-def test_an_empty_history_has_points_of_the_right_shape() -> None:
+def test_an_empty_history_has_points_of_the_right_shape():
     history = AgentHistory("a", SPACE)
     X, values = history.read()
     assert X.shape == (0, 2)
@@ -35,7 +32,7 @@ def test_an_empty_history_has_points_of_the_right_shape() -> None:
     assert history.n_trials == 0
 
 
-def test_trials_without_a_value_count_and_are_not_read(tmp_path: Path) -> None:
+def test_trials_without_a_value_count_and_are_not_read(tmp_path):
     for history in (
         filled(None),
         filled(url(tmp_path)),
@@ -48,14 +45,14 @@ def test_trials_without_a_value_count_and_are_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_only_finite_values_are_values(value: float) -> None:
+def test_only_finite_values_are_values(value):
     history = AgentHistory("a", SPACE)
     history.append(0, np.zeros(2), value)
     assert history.n_trials == 1
     assert len(history.read()[1]) == 0
 
 
-def test_the_first_write_of_a_trial_counts() -> None:
+def test_the_first_write_of_a_trial_counts():
     history = filled(None)
     history.append(0, np.ones(2), 9.0)
     history.append(1, np.ones(2), 9.0)
@@ -63,19 +60,19 @@ def test_the_first_write_of_a_trial_counts() -> None:
     assert history.n_trials == 3
 
 
-def test_runs_and_agents_are_kept_apart(tmp_path: Path) -> None:
+def test_runs_and_agents_are_kept_apart(tmp_path):
     filled(url(tmp_path))
     assert AgentHistory("a", SPACE, vault=url(tmp_path), run_name="other").n_trials == 0
     assert AgentHistory("b", SPACE, vault=url(tmp_path), run_name="r").n_trials == 0
 
 
-def test_another_space_is_refused(tmp_path: Path) -> None:
+def test_another_space_is_refused(tmp_path):
     filled(url(tmp_path))
     with pytest.raises(SpaceChangedError, match="another search space"):
         AgentHistory("a", Space({"x": Float(0, 2)}), vault=url(tmp_path), run_name="r")
 
 
-def test_reading_begins_nothing(tmp_path: Path) -> None:
+def test_reading_begins_nothing(tmp_path):
     with pytest.raises(VaultError, match="There is no vault file"):
         AgentHistory("a", SPACE, vault=url(tmp_path), run_name="r", create=False)
     assert not (tmp_path / "agent.db").exists()
@@ -86,12 +83,12 @@ def test_reading_begins_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "x"), [(-1, np.zeros(2)), (0, np.zeros(3)), (0, np.zeros(()))])
-def test_what_makes_no_sense_is_refused(number: int, x: np.ndarray) -> None:
+def test_what_makes_no_sense_is_refused(number, x):
     history = AgentHistory("a", SPACE)
     with pytest.raises(ValueError, match=r"point of shape \(2,\)"):
         history.append(number, x, 1.0)
 
 
-def test_its_owner_is_told_once(tmp_path: Path) -> None:
+def test_its_owner_is_told_once(tmp_path):
     assert not filled(url(tmp_path)).told()
     assert AgentHistory("a", SPACE, vault=url(tmp_path), run_name="r").told()

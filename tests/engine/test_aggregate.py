@@ -9,12 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import math
-import threading
-from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +19,7 @@ from hypothesis import strategies as st
 pytest.importorskip("cryptography", reason="needs the federation extra")
 
 from privbo_plugins import sealing
-from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig, shares
+from privbo_plugins.algorithms.dp_fts_de import FederationConfig, shares
 from privbo_plugins.algorithms.dp_fts_de.plan import make_federation_plan
 from privbo_plugins.errors import FederationError, PrivacyError
 from privbo_plugins.federation import FederatedServer, masking, phases
@@ -37,30 +32,31 @@ from privbo_plugins.sessions import aggregation
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.transaction import Transaction
 
+from .helpers import in_threads
+
 LINE = Space({"x": Float(0.0, 1.0)})
 M = 4
-Array = Any
 
 
-def config_of(n_agents: int = 6, **changed: Any) -> FederationConfig:
+def config_of(n_agents=6, **changed):
     given = {"population": "explore", "n_features": M, "clipping_norm": 3.0, "n_rounds": 2}
     return FederationConfig(n_agents, **{**given, "z": 0.0, "trust": "aggregate", **changed})
 
 
-def trusted(config: FederationConfig) -> FederationConfig:
+def trusted(config):
     changed = {**config.to_dict(), "trust": "server", "colluding": None, "min_present": None}
     return FederationConfig.from_dict(changed)
 
 
-def vectors(n: int, seed: int = 0) -> Array:
+def vectors(n, seed=0):
     return np.random.default_rng(seed).normal(size=(n, M))
 
 
-def server_of(config: FederationConfig, **more: Any) -> FederatedServer:
+def server_of(config, **more):
     return FederatedServer(config, **{"space": LINE, "deadline": None, **more})
 
 
-def play(server: FederatedServer, V: Array) -> Broadcast | None:
+def play(server, V):
     """A round of all agents, one after the other."""
     links = [server.connect(n) for n in range(len(V))]
     rounds = {link.submit(w) for link, w in zip(links, V, strict=True)}
@@ -71,7 +67,7 @@ def play(server: FederatedServer, V: Array) -> Broadcast | None:
     return found[0]
 
 
-def sum_of(config: FederationConfig, V: Array, agents: Any) -> Broadcast:
+def sum_of(config, V, agents):
     """What a trusted server without noise releases of some agents' vectors."""
     server = server_of(trusted(config))
     for n in agents:
@@ -84,11 +80,10 @@ def sum_of(config: FederationConfig, V: Array, agents: Any) -> Broadcast:
 
 
 @pytest.mark.parametrize("n_agents", [2, 3, 7])
-def test_without_noise_it_is_bit_for_bit_what_a_trusted_server_releases(n_agents: int) -> None:
+def test_without_noise_it_is_bit_for_bit_what_a_trusted_server_releases(n_agents):
     config, V = config_of(n_agents, n_regions=2), 5 * vectors(n_agents)
     V[0, 0] = math.nan
     found = play(server_of(config), V)
-    assert found is not None
     assert (found.weights == sum_of(config, V, range(n_agents)).weights).all()
 
 
@@ -98,23 +93,21 @@ def test_without_noise_it_is_bit_for_bit_what_a_trusted_server_releases(n_agents
 class Exchange:
     """An agent's way to a server, which dies before what it sends in some phase."""
 
-    def __init__(self, server: FederatedServer, n: int, dies: int | None) -> None:
+    def __init__(self, server, n, dies):
         self.server, self.n, self.dies = server, n, dies
-        self.seen: list[Any] = []
+        self.seen = []
 
-    def enter(self, keys: Any) -> Any:
+    def enter(self, keys):
         return self.server.rounds.enter(self.n, keys)
 
-    def turn(self, asked: Any) -> Any:
+    def turn(self, asked):
         if asked["phase"] == self.dies and asked["sent"] is not None:
             raise FederationError("the agent is dead")
         self.seen.append(asked)
         return self.server.rounds.turn(self.n, asked, patience=0.0)
 
 
-def agents_of(
-    server: FederatedServer, V: Array, dies: dict[int, int] | None = None, noise: Any = None
-) -> list[phases.Masking]:
+def agents_of(server, V, dies=None, noise=None):
     """All agents' parts; some die before they send in a phase."""
     dies = dies or {}
     made = []
@@ -125,15 +118,13 @@ def agents_of(
     return made
 
 
-def go_on(agents: list[phases.Masking]) -> None:
+def go_on(agents):
     while any([agent.step() for agent in agents]):
         pass
 
 
 @pytest.mark.parametrize("phase", [SHARES, MASKED, OPEN])
-def test_agents_that_are_lost_in_a_phase_do_not_spoil_the_sum(
-    phase: int, clock: SimpleNamespace
-) -> None:
+def test_agents_that_are_lost_in_a_phase_do_not_spoil_the_sum(phase, clock):
     config, V = config_of(9, min_present=7), vectors(9)
     server = server_of(config, deadline=10.0)
     agents = agents_of(server, V, dies={2: phase, 5: phase})
@@ -147,9 +138,7 @@ def test_agents_that_are_lost_in_a_phase_do_not_spoil_the_sum(
 
 
 @pytest.mark.parametrize("phase", [KEYS, SHARES, MASKED])
-def test_too_few_agents_release_nothing_and_cost_nothing(
-    phase: int, clock: SimpleNamespace
-) -> None:
+def test_too_few_agents_release_nothing_and_cost_nothing(phase, clock):
     config, V = config_of(5, min_present=4), vectors(5)
     server = server_of(config, deadline=10.0)
     sent = V[:3] if phase == KEYS else V
@@ -165,7 +154,7 @@ def test_too_few_agents_release_nothing_and_cost_nothing(
     assert play(server, V) is not None  # the round is tried again
 
 
-def test_a_sum_that_nobody_helps_to_open_has_cost_its_round(clock: SimpleNamespace) -> None:
+def test_a_sum_that_nobody_helps_to_open_has_cost_its_round(clock):
     V = vectors(5)
     server = server_of(config_of(5, z=1.0), deadline=10.0)
     agents = agents_of(server, V, dies=dict.fromkeys(range(3), OPEN))
@@ -186,7 +175,7 @@ def test_a_sum_that_nobody_helps_to_open_has_cost_its_round(clock: SimpleNamespa
     assert "1 of the rounds are paid for" in guarantee.notes[-1]
 
 
-def test_a_server_that_was_started_again_counts_what_it_had_paid_for(tmp_path: Path) -> None:
+def test_a_server_that_was_started_again_counts_what_it_had_paid_for(tmp_path):
     V, url = vectors(5), f"sqlite:///{tmp_path / 'server.db'}"
     first = server_of(config_of(5, z=1.0, n_rounds=1), vault=url)
     go_on(agents_of(first, V, dies=dict.fromkeys(range(3), OPEN)))
@@ -196,20 +185,19 @@ def test_a_server_that_was_started_again_counts_what_it_had_paid_for(tmp_path: P
     assert again.connect(0).submit(V[0]) is None
 
 
-def test_no_sum_is_opened_of_a_round_that_another_server_has_released(tmp_path: Path) -> None:
+def test_no_sum_is_opened_of_a_round_that_another_server_has_released(tmp_path):
     """It would be one that nobody has paid for."""
     V, url = vectors(5), f"sqlite:///{tmp_path / 'server.db'}"
     one, other = (server_of(config_of(5, z=1.0), vault=url) for _ in range(2))
     agents = agents_of(one, V)
     released = play(other, V)
-    assert released is not None
     go_on(agents)
     assert [b.digest() for b in one.broadcasts()] == [released.digest()]
     assert [charge.key for charge in one.ledger()] == ["1"]
     assert not any(asked["phase"] == OPEN for agent in agents for asked in _seen(agent))
 
 
-def test_of_two_servers_of_a_run_both_pay_for_what_they_open(tmp_path: Path) -> None:
+def test_of_two_servers_of_a_run_both_pay_for_what_they_open(tmp_path):
     V, url = vectors(5), f"sqlite:///{tmp_path / 'server.db'}"
     one, other = (server_of(config_of(5, z=1.0), vault=url) for _ in range(2))
     dies = dict.fromkeys(range(5), OPEN)
@@ -220,11 +208,11 @@ def test_of_two_servers_of_a_run_both_pay_for_what_they_open(tmp_path: Path) -> 
     assert other.guarantee().n_released == 2
 
 
-def test_a_vault_that_refuses_the_charge_opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_vault_that_refuses_the_charge_opens_nothing(monkeypatch):
     V = vectors(5)
     server = server_of(config_of(5, z=1.0))
 
-    def refuse(*_args: Any) -> None:
+    def refuse(*_args):
         raise OSError("secret 0.25 of a database")
 
     with monkeypatch.context() as patched:
@@ -236,7 +224,6 @@ def test_a_vault_that_refuses_the_charge_opens_nothing(monkeypatch: pytest.Monke
         assert "0.25" not in str(caught.value)
         assert caught.value.__context__ is None
         current = server.rounds.current
-        assert isinstance(current, aggregation.Attempt)
         assert current.phase == MASKED
         assert not any(asked["phase"] == OPEN for a in agents for asked in _seen(a))
     server.poll()
@@ -244,12 +231,11 @@ def test_a_vault_that_refuses_the_charge_opens_nothing(monkeypatch: pytest.Monke
     assert len(server.broadcasts()) == 1
 
 
-def _seen(agent: phases.Masking) -> list[Any]:
-    assert isinstance(agent._exchange, Exchange)
+def _seen(agent):
     return [asked for asked in agent._exchange.seen if asked["sent"] is not None]
 
 
-def test_an_agent_that_comes_in_the_middle_waits_for_the_end() -> None:
+def test_an_agent_that_comes_in_the_middle_waits_for_the_end():
     V = vectors(5)
     server = server_of(config_of(5))
     go_on(agents_of(server, V))
@@ -260,11 +246,10 @@ def test_an_agent_that_comes_in_the_middle_waits_for_the_end() -> None:
     assert late.submit(V[4]) == 1
     go_on(agents)
     found = late.collect(1)
-    assert found is not None
     assert (found.weights == sum_of(server.config, V, range(4)).weights).all()
 
 
-def test_an_agent_that_did_not_wait_for_a_round_takes_part_in_the_next() -> None:
+def test_an_agent_that_did_not_wait_for_a_round_takes_part_in_the_next():
     server, V = server_of(config_of(4)), vectors(4)
     links = [server.connect(n) for n in range(4)]
     for t in (1, 2):
@@ -278,16 +263,13 @@ def test_an_agent_that_did_not_wait_for_a_round_takes_part_in_the_next() -> None
 # What an agent refuses --------------------------------------------------------------------------
 
 
-def one(server: FederatedServer, n: int = 0) -> tuple[phases.Masking, Exchange]:
+def one(server, n=0):
     exchange = Exchange(server, n, None)
     return phases.Masking(exchange, server.config, n), exchange
 
 
-Change = Callable[[dict[str, Any]], None]
-
-
-def _fewer(name: str) -> Change:
-    def change(told: dict[str, Any]) -> None:
+def _fewer(name):
+    def change(told):
         held = told[name]
         for v in list(held)[2:]:
             held.remove(v) if isinstance(held, list) else held.pop(v)
@@ -295,23 +277,23 @@ def _fewer(name: str) -> Change:
     return change
 
 
-def _without_itself(told: dict[str, Any]) -> None:
+def _without_itself(told):
     told["present"].remove(0)
 
 
-def _a_stranger(told: dict[str, Any]) -> None:
+def _a_stranger(told):
     told["present"].append(77)
 
 
-def _other_keys(told: dict[str, Any]) -> None:
+def _other_keys(told):
     told["keys"]["0"] = phases.written(Keys.new().public)
 
 
-def _bad_point(told: dict[str, Any]) -> None:
+def _bad_point(told):
     told["keys"]["1"]["c"] = phases.text(bytes(32))
 
 
-def _until_it_refuses(agents: list[phases.Masking]) -> None:
+def _until_it_refuses(agents):
     for _ in range(10):
         with agents[0]._lock:
             agents[0]._step(wait=True)
@@ -321,34 +303,25 @@ def _until_it_refuses(agents: list[phases.Masking]) -> None:
 @pytest.mark.parametrize(
     ("phase", "change"),
     [
-        (KEYS, _fewer("keys")),
-        (KEYS, _other_keys),
-        (KEYS, _bad_point),
-        (KEYS, lambda told: told.update(keys=None)),
-        (SHARES, _fewer("shares")),
-        (SHARES, lambda told: told["shares"].update({"1": 7})),
-        (MASKED, _fewer("present")),
-        (MASKED, _without_itself),
-        (MASKED, _a_stranger),
-        (MASKED, lambda told: told.update(present=None)),
-        (OPEN, None),
+        (KEYS, _fewer("keys")), (KEYS, _other_keys), (KEYS, _bad_point),
+        (KEYS, lambda told: told.update(keys=None)), (SHARES, _fewer("shares")),
+        (SHARES, lambda told: told["shares"].update({"1": 7})), (MASKED, _fewer("present")),
+        (MASKED, _without_itself), (MASKED, _a_stranger),
+        (MASKED, lambda told: told.update(present=None)), (OPEN, None),
     ],
-)
-def test_an_agent_helps_to_open_no_other_sum_than_it_agreed_to(
-    phase: int, change: Change | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+)  # fmt: skip
+def test_an_agent_helps_to_open_no_other_sum_than_it_agreed_to(phase, change, monkeypatch):
     """The last server asks for the shares of another sum, of fewer agents, once it has one's."""
     server, V = server_of(config_of(6, min_present=5)), vectors(6)
     original, turn = aggregation.Attempt.told, Exchange.turn
 
-    def lying(self: aggregation.Attempt, u: int, asked: int) -> Any:
+    def lying(self, u, asked):
         told = copy.deepcopy(original(self, u, asked))
         if u == 0 and asked == phase and told is not None:
-            assert change is not None
             change(told)
         return told
 
-    def asking_again(self: Exchange, asked: Any) -> Any:
+    def asking_again(self, asked):
         told = turn(self, asked)
         return {"present": list(range(5))} if asked["phase"] == OPEN and self.n == 0 else told
 
@@ -364,7 +337,7 @@ def test_an_agent_helps_to_open_no_other_sum_than_it_agreed_to(
     assert sent == list(range(SHARES, phase + 1))
 
 
-def test_an_agent_opens_no_more_sums_than_rounds_were_agreed() -> None:
+def test_an_agent_opens_no_more_sums_than_rounds_were_agreed():
     V, config = vectors(5), config_of(5, n_rounds=1)
     server = server_of(config)
     agents = agents_of(server, V)
@@ -379,7 +352,7 @@ def test_an_agent_opens_no_more_sums_than_rounds_were_agreed() -> None:
     assert not any(asked["phase"] == OPEN for agent in agents for asked in _seen(agent))
 
 
-def test_shares_are_given_of_the_seed_or_of_the_key_never_of_both(clock: SimpleNamespace) -> None:
+def test_shares_are_given_of_the_seed_or_of_the_key_never_of_both(clock):
     server = server_of(config_of(9, min_present=7), deadline=10.0)
     agents = agents_of(server, vectors(9), dies={3: MASKED})
     for _ in range(3):
@@ -394,14 +367,13 @@ def test_shares_are_given_of_the_seed_or_of_the_key_never_of_both(clock: SimpleN
         assert not set(sent["keys"]) & set(sent["seeds"])
 
 
-def test_keys_and_noise_are_new_in_every_attempt() -> None:
+def test_keys_and_noise_are_new_in_every_attempt():
     server = server_of(config_of(4, z=1.0))
     V, public, masked = vectors(4), [], []
     agents = agents_of(server, V)
     for t in (1, 2):
         assert t == 1 or [agent.submit(w) for agent, w in zip(agents, V, strict=True)] == [2] * 4
         attempt = server.rounds.current
-        assert isinstance(attempt, aggregation.Attempt)
         public += list(attempt._public.values())
         go_on(agents)
         masked += [y.tobytes() for y in attempt._y.values()]
@@ -416,21 +388,14 @@ def test_keys_and_noise_are_new_in_every_attempt() -> None:
 @pytest.mark.parametrize(
     "sent",
     [
-        {},
-        {"shares": {}},
-        {"shares": {"1": "?", "2": "", "3": ""}},
-        {"shares": {"1": 3}},
-        {"shares": []},
-        {"vector": "AAAA"},
-        [],
-        7,
+        {}, {"shares": {}}, {"shares": {"1": "?", "2": "", "3": ""}}, {"shares": {"1": 3}},
+        {"shares": []}, {"vector": "AAAA"}, [], 7,
     ],
-)
-def test_what_is_no_message_is_refused_and_another_may_follow(sent: Any) -> None:
+)  # fmt: skip
+def test_what_is_no_message_is_refused_and_another_may_follow(sent):
     server, V = server_of(config_of(4)), vectors(4)
     agents = agents_of(server, V)
     attempt = server.rounds.current
-    assert isinstance(attempt, aggregation.Attempt)
     assert attempt.phase == SHARES
     asked = {"attempt": attempt.name, "phase": SHARES, "sent": sent}
     with pytest.raises(MalformedError) as caught:
@@ -440,18 +405,17 @@ def test_what_is_no_message_is_refused_and_another_may_follow(sent: Any) -> None
     assert len(server.broadcasts()) == 1
 
 
-def test_wrong_shares_end_the_attempt_and_release_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_shares_end_the_attempt_and_release_nothing(monkeypatch):
     server, V = server_of(config_of(4)), vectors(4)
     original = phases._Attempt._held
 
-    def wrong(self: Any, v: int) -> Any:
+    def wrong(self, v):
         held = original(self, v)
         return (held[0], bytes(masking.SHARE)) if self.agent == 3 and held else held
 
     monkeypatch.setattr(phases._Attempt, "_held", wrong)
     agents = agents_of(server, V)
     go_on(agents)
-    assert server.rounds.given_up is not None
     asked = {"attempt": server.rounds.given_up.name, "phase": OPEN, "sent": None}
     with pytest.raises(FederationError, match="shares that do not open the sum"):
         server.rounds.turn(0, asked)
@@ -459,7 +423,7 @@ def test_wrong_shares_end_the_attempt_and_release_nothing(monkeypatch: pytest.Mo
     assert len(server.ledger()) == 1
 
 
-def test_a_vector_in_the_clear_is_refused() -> None:
+def test_a_vector_in_the_clear_is_refused():
     server = server_of(config_of(4))
     with pytest.raises(PrivacyError, match="masked vectors alone"):
         server.rounds.submit(0, np.ones(M))
@@ -471,20 +435,15 @@ def test_a_vector_in_the_clear_is_refused() -> None:
 
 P = 2**255 - 19
 LOW_ORDER = [
-    0,
-    1,
-    325606250916557431795983626356110631294008115727848805560023387167927233504,
-    39382357235489614581723060781553021112529911719440698176882885853963445705823,
-    P - 1,
-    P,
-    P + 1,
-]
+    0, 1, 325606250916557431795983626356110631294008115727848805560023387167927233504,
+    39382357235489614581723060781553021112529911719440698176882885853963445705823, P - 1, P, P + 1,
+]  # fmt: skip
 """Points of order 1, 2, 4 and 8 on Curve25519 and its twist (RFC 7748, section 7; Bernstein)."""
 
 
 @pytest.mark.parametrize("point", LOW_ORDER)
 @pytest.mark.parametrize("name", ["c", "s"])
-def test_a_key_with_which_nobody_has_a_secret_is_refused(name: str, point: int) -> None:
+def test_a_key_with_which_nobody_has_a_secret_is_refused(name, point):
     """By the server, so that it spoils no round of the others."""
     server, V = server_of(config_of(5, min_present=4)), vectors(5)
     keys = phases.written(Keys.new().public) | {name: phases.text(point.to_bytes(32, "little"))}
@@ -501,10 +460,10 @@ def test_a_key_with_which_nobody_has_a_secret_is_refused(name: str, point: int) 
 class Told:
     """Noise that writes down when it was drawn."""
 
-    def __init__(self, events: list[str]) -> None:
+    def __init__(self, events):
         self.events, self.drawn = events, SecureNoise()
 
-    def discrete_gaussian(self, d: int, scale: float) -> Array:
+    def discrete_gaussian(self, d, scale):
         self.events.append("drawn")
         return self.drawn.discrete_gaussian(d, scale)
 
@@ -514,19 +473,19 @@ class Heard(Exchange):
 
     events: list[str]
 
-    def enter(self, keys: Any) -> Any:
+    def enter(self, keys):
         self.events.append("said")
         return super().enter(keys)
 
-    def turn(self, asked: Any) -> Any:
+    def turn(self, asked):
         self.events.append("said")
         return super().turn(asked)
 
 
-def test_noise_is_drawn_before_an_agent_says_anything() -> None:
+def test_noise_is_drawn_before_an_agent_says_anything():
     """Drawing takes as long as what is drawn makes it, and a server sees when messages come."""
     server, V, agents = server_of(config_of(4, z=1.0)), vectors(4), []
-    events: list[str] = []
+    events = []
     for n in range(4):
         exchange = Heard(server, n, None)
         exchange.events = events
@@ -542,7 +501,7 @@ def test_noise_is_drawn_before_an_agent_says_anything() -> None:
         assert set(events) == {"said"}
 
 
-def test_who_does_not_collude_adds_the_noise_of_a_trusted_server() -> None:
+def test_who_does_not_collude_adds_the_noise_of_a_trusted_server():
     """As many as can be missing are, and c know their own shares: T - c are left."""
     config = config_of(20, z=1.3, colluding=4, min_present=15)
     sigma = shares.share_scale(config)
@@ -555,9 +514,7 @@ def test_who_does_not_collude_adds_the_noise_of_a_trusted_server() -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(n_agents=st.integers(2, 60), data=st.data())
-def test_a_figure_is_finite_below_the_threshold_of_the_shares_alone(
-    n_agents: int, data: st.DataObject
-) -> None:
+def test_a_figure_is_finite_below_the_threshold_of_the_shares_alone(n_agents, data):
     """It grows with those who pool; of no rounds it is 0, or infinite: nothing is charged."""
     c = data.draw(st.integers(1, n_agents - 1))
     config = config_of(n_agents, z=2.0, colluding=c)
@@ -569,7 +526,7 @@ def test_a_figure_is_finite_below_the_threshold_of_the_shares_alone(
     assert trusted(config).epsilon_after(2, 1) == math.inf  # the server sees the vectors
 
 
-def _pooled(agents: list[phases.Masking], u: int, few: int) -> tuple[bytes, bytes]:
+def _pooled(agents, u, few):
     """Agent u's key and seed from the shares that so many of the others hold."""
     attempts = [agent._attempt for agent in agents if agent._agent != u][:few]
     held = {a.agent: a._held(u) for a in attempts if a is not None}
@@ -577,9 +534,7 @@ def _pooled(agents: list[phases.Masking], u: int, few: int) -> tuple[bytes, byte
     return key, seed
 
 
-def test_as_many_as_open_the_shares_read_every_attempt_charged_or_not(
-    clock: SimpleNamespace,
-) -> None:
+def test_as_many_as_open_the_shares_read_every_attempt_charged_or_not(clock):
     """What the figures are infinite from, and finite below: an attack on a round given up.
 
     Of nine agents two send no masked vector, so the sum is never opened, and nothing is charged.
@@ -589,9 +544,7 @@ def test_as_many_as_open_the_shares_read_every_attempt_charged_or_not(
     agents = agents_of(server, V, dies={7: MASKED, 8: MASKED})
     go_on(agents)
     attempt = server.rounds.current
-    assert isinstance(attempt, aggregation.Attempt)
     victim, t = agents[0]._attempt, server.config.threshold
-    assert victim is not None
     key, seed = _pooled(agents, 0, t)
     purpose = f"privbo-masks/1 {attempt.name} 1"
     masks = masking.stream(seed, M)
@@ -607,7 +560,7 @@ def test_as_many_as_open_the_shares_read_every_attempt_charged_or_not(
     assert not any(asked["phase"] == OPEN for agent in agents for asked in _seen(agent))
 
 
-def test_the_noise_of_a_sum_is_what_the_broadcast_says() -> None:
+def test_the_noise_of_a_sum_is_what_the_broadcast_says():
     """Chi-square of 60 x 4 numbers within its quantiles at 1e-9."""
     import scipy
 
@@ -617,7 +570,6 @@ def test_the_noise_of_a_sum_is_what_the_broadcast_says() -> None:
     squares = 0.0
     for _ in range(60):
         found = play(server, V)
-        assert found is not None
         squares += float((((found.weights - exact) / found.noise[:, None]) ** 2).sum())
     low, high = scipy.stats.chi2.ppf([5e-10, 1 - 5e-10], 60 * M)
     assert low < squares < high
@@ -626,17 +578,17 @@ def test_the_noise_of_a_sum_is_what_the_broadcast_says() -> None:
     assert config.heard_multiplier == pytest.approx(z)
 
 
-def excess(sigma: float, k: int) -> float:
+def excess(sigma, k):
     """tau: no probability of a sum of k shares differs from a Gaussian's by more than exp(tau)."""
     return 10.0 * sum(math.exp(-2.0 * math.pi**2 * sigma**2 * j / (j + 1)) for j in range(1, k))
 
 
-def test_a_sum_of_discrete_gaussians_is_as_near_to_one_as_is_claimed() -> None:
+def test_a_sum_of_discrete_gaussians_is_as_near_to_one_as_is_claimed():
     """By brute force where the bound is not nothing: all probabilities of sums of small ones."""
     for sigma, k in ((0.6, 2), (0.6, 3), (0.8, 4), (1.0, 6)):
         x = np.arange(-400, 401)
 
-        def pmf(variance: float, x: Array = x) -> Array:
+        def pmf(variance, x=x):
             weights = np.exp(-(x.astype(np.longdouble) ** 2) / (2 * variance))
             return weights / weights.sum()
 
@@ -652,7 +604,7 @@ def test_a_sum_of_discrete_gaussians_is_as_near_to_one_as_is_claimed() -> None:
 
 
 @pytest.mark.parametrize("scale", [3.0, 2.0**36])
-def test_shares_are_discrete_gaussians_of_the_operating_system(scale: float) -> None:
+def test_shares_are_discrete_gaussians_of_the_operating_system(scale):
     """Mean and variance of 4000 draws within six standard errors; no two calls agree."""
     drawn = SecureNoise().discrete_gaussian(4000, scale)
     assert drawn.dtype == np.int64
@@ -665,22 +617,22 @@ def test_shares_are_discrete_gaussians_of_the_operating_system(scale: float) -> 
             SecureNoise().discrete_gaussian(2, bad)
 
 
-def test_test_noise_is_marked_for_ever() -> None:
+def test_test_noise_is_marked_for_ever():
     server = server_of(config_of(4, z=1.0), noise=InsecureNoise(0))
     assert play(server, vectors(4)) is not None
     assert not server.guarantee().protected
 
     class Other:
-        def add_gaussian(self, value: Array, scale: float) -> Array:
+        def add_gaussian(self, value, scale):
             return value
 
-        def add_laplace(self, value: float, scale: float) -> float:
+        def add_laplace(self, value, scale):
             return value
 
-        def flip(self, probability: float) -> bool:
+        def flip(self, probability):
             return True
 
-        def integer(self, n: int) -> int:
+        def integer(self, n):
             return 0
 
     with pytest.raises(ValueError, match="discrete_gaussian"):
@@ -690,7 +642,7 @@ def test_test_noise_is_marked_for_ever() -> None:
 # Masks and shares of secrets --------------------------------------------------------------------
 
 
-def test_a_key_stream_is_that_of_the_standard() -> None:
+def test_a_key_stream_is_that_of_the_standard():
     """RFC 8439, appendix A.1, test vector 1: the key and the nonce are zero."""
     expected = bytes.fromhex(
         "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"
@@ -699,7 +651,7 @@ def test_a_key_stream_is_that_of_the_standard() -> None:
     assert masking.stream(bytes(32), 8).astype("<u8").tobytes() == expected
 
 
-def test_masks_of_all_agents_cancel_but_for_their_own() -> None:
+def test_masks_of_all_agents_cancel_but_for_their_own():
     keys = {n: Keys.new() for n in range(5)}
     public = {n: k.public for n, k in keys.items()}
     zero = np.zeros(3, dtype=np.uint64)
@@ -716,9 +668,7 @@ def test_masks_of_all_agents_cancel_but_for_their_own() -> None:
     more=st.integers(0, 4),
     data=st.data(),
 )
-def test_any_t_shares_give_a_secret_back(
-    secret: bytes, t: int, more: int, data: st.DataObject
-) -> None:
+def test_any_t_shares_give_a_secret_back(secret, t, more, data):
     agents = data.draw(
         st.lists(st.integers(0, 99), min_size=t + more, max_size=t + more, unique=True)
     )
@@ -728,7 +678,7 @@ def test_any_t_shares_give_a_secret_back(
     assert all(len(share) == masking.SHARE for share in shares_of.values())
 
 
-def test_fewer_shares_fit_every_secret() -> None:
+def test_fewer_shares_fit_every_secret():
     """With t - 1 shares and any secret there is a share that fits: they say nothing of it."""
     shares_of = masking.split(bytes(range(32)), 3, [0, 1, 2])
     for other in (bytes(32), b"\xff" * 32):
@@ -761,13 +711,13 @@ def test_fewer_shares_fit_every_secret() -> None:
         ({"trust": "server", "min_present": 5}, "belong to trust='aggregate'"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(given_: dict[str, Any], said: str) -> None:
+def test_settings_that_make_no_sense_are_refused(given_, said):
     with pytest.raises(ValueError, match=said):
         config_of(**given_)
 
 
 @pytest.mark.parametrize("n", [*range(2, 40), 100, 1000])
-def test_nobody_gets_enough_shares_of_both_secrets(n: int) -> None:
+def test_nobody_gets_enough_shares_of_both_secrets(n):
     """2t > N + c: who has t shares of one of them leaves fewer than t of the other."""
     for c in {1, max(1, n // 10), n // 3 or 1, n - 1}:
         config = config_of(n, colluding=c)
@@ -779,7 +729,7 @@ def test_nobody_gets_enough_shares_of_both_secrets(n: int) -> None:
         assert t - c > honest / 2  # of two groups of the others, one is too small
 
 
-def test_a_plan_tells_what_it_costs_not_to_trust() -> None:
+def test_a_plan_tells_what_it_costs_not_to_trust():
     plan = make_federation_plan(config_of(20, z=1.0, colluding=2, min_present=15))
     assert plan.widened == pytest.approx(math.sqrt(20 / 13))
     against = dict(plan.against)
@@ -795,7 +745,7 @@ def test_a_plan_tells_what_it_costs_not_to_trust() -> None:
     assert make_federation_plan(trusted(config_of(20, z=1.0))).against == ()
 
 
-def test_the_guarantee_names_the_server_and_who_colludes() -> None:
+def test_the_guarantee_names_the_server_and_who_colludes():
     guarantee = server_of(config_of(6, z=1.0, colluding=2)).guarantee()
     text = guarantee.details()
     assert "Not protected: anything from a server that breaks the protocol" in text.replace(
@@ -816,33 +766,28 @@ def test_the_guarantee_names_the_server_and_who_colludes() -> None:
 
 
 @contextmanager
-def listening(server: FederatedServer) -> Iterator[list[str]]:
+def listening(server):
     pytest.importorskip("grpc", reason="needs the federation extra")
     with closing(server):
         server.listen()
         yield [server.invitation(n) for n in range(server.config.n_agents)]
 
 
-def test_agents_over_the_link_end_with_the_exact_sum() -> None:
+def test_agents_over_the_link_end_with_the_exact_sum():
     from privbo_plugins.federation import connect
 
     config, V, found = config_of(6), vectors(6), {}
     with listening(server_of(config)) as invitations:
 
-        def act(n: int) -> None:
+        def act(n):
             link = connect(invitations[n], agreed=config)
             for _ in range(2):
                 t = link.submit(V[n])
                 assert t is not None
                 got = link.collect(t)
-                assert got is not None
                 found[n, t] = got.weights.tobytes()
             link.close()
 
-        threads = [threading.Thread(target=act, args=(n,)) for n in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
+        assert in_threads(6, act) == []
     exact = sum_of(config, V, range(6)).weights.tobytes()
     assert found == {(n, t): exact for n in range(6) for t in (1, 2)}

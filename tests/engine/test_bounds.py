@@ -1,7 +1,5 @@
 """What of the regret bounds can be computed, against brute force and the paper's formulas."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations_with_replacement
 
@@ -13,7 +11,7 @@ from hypothesis import strategies as st
 from privbo_plugins.algorithms.ldp_gp_ucb import bounds
 
 
-def brute_gain(K: np.ndarray, T: int, lam: float) -> float:
+def brute_gain(K, T, lam):
     """gamma_T over all multisets of T arms."""
     best = 0.0
     for A in combinations_with_replacement(range(len(K)), T):
@@ -21,7 +19,7 @@ def brute_gain(K: np.ndarray, T: int, lam: float) -> float:
     return best
 
 
-def covariance(n: int, seed: int) -> np.ndarray:
+def covariance(n, seed):
     A = np.random.default_rng(seed).standard_normal((n, n))
     K = A @ A.T
     return K / np.diag(K).max()
@@ -34,9 +32,7 @@ def covariance(n: int, seed: int) -> np.ndarray:
     T=st.integers(0, 4),
     lam=st.sampled_from([0.1, 1.0, 5.0]),
 )
-def test_greedy_gain_lies_within_its_factor_of_the_best_multiset(
-    seed: int, n: int, T: int, lam: float
-) -> None:
+def test_greedy_gain_lies_within_its_factor_of_the_best_multiset(seed, n, T, lam):
     K = covariance(n, seed)
     best, greedy = brute_gain(K, T, lam), bounds.information_gain(K, T, lam)
     assert (1 - 1 / math.e) * best - 1e-9 <= greedy <= best + 1e-9
@@ -52,9 +48,7 @@ settings_of_theorem_one = pytest.mark.parametrize(
 @settings_of_theorem_one
 @pytest.mark.parametrize("d", [1, 3])
 @pytest.mark.parametrize("epsilon", [0.2, 1.0])
-def test_lower_rate_of_the_se_kernel_is_that_of_theorem_one(
-    given_: dict[str, float], d: int, epsilon: float
-) -> None:
+def test_lower_rate_of_the_se_kernel_is_that_of_theorem_one(given_, d, epsilon):
     B, v, a = given_["B"], given_["v"], given_["alpha"]
     T, zeta = 10**6, math.exp(epsilon) - 1
     expected = (
@@ -70,9 +64,7 @@ def test_lower_rate_of_the_se_kernel_is_that_of_theorem_one(
 @settings_of_theorem_one
 @pytest.mark.parametrize("d", [1, 3])
 @pytest.mark.parametrize("nu", [0.5, 2.5])
-def test_lower_rate_of_the_matern_kernel_is_that_of_theorem_one(
-    given_: dict[str, float], d: int, nu: float
-) -> None:
+def test_lower_rate_of_the_matern_kernel_is_that_of_theorem_one(given_, d, nu):
     B, v, a = given_["B"], given_["v"], given_["alpha"]
     T, zeta = 10**4, math.exp(0.3) - 1
     below = nu * (1 + a) + d * a
@@ -86,13 +78,13 @@ def test_lower_rate_of_the_matern_kernel_is_that_of_theorem_one(
     assert ours == pytest.approx(expected, rel=1e-9)
 
 
-def test_too_few_evaluations_promise_no_regret_and_unknown_kernels_are_refused() -> None:
+def test_too_few_evaluations_promise_no_regret_and_unknown_kernels_are_refused():
     assert bounds.lower_rate("rbf", 10, epsilon=1e-3, d=2) == 0.0
     with pytest.raises(ValueError, match="'rbf' or 'matern', got 'cubic'"):
         bounds.lower_rate("cubic", 10, epsilon=1.0, d=1)
 
 
-def test_upper_rate_is_that_of_the_remarks() -> None:
+def test_upper_rate_is_that_of_the_remarks():
     for gamma, T, epsilon, B, R in ((0.1, 1, 1e-3, 0.1, 0.0), (3.0, 10**6, 2.0, 1.5, 10.0)):
         rate = bounds.upper_rate(gamma, T, epsilon=epsilon, B=B, R=R)
         assert rate == pytest.approx(gamma * T**0.5 * (B + R) / epsilon)

@@ -1,12 +1,8 @@
 """Certificates: what they say, that others can check them, and that a change is found."""
 
-from __future__ import annotations
-
 import json
 import math
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import numpy as np
@@ -15,7 +11,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 
 from privbo_plugins.cli import main
 from privbo_plugins.errors import PrivacyWarning
-from privbo_plugins.privacy.accountant import Event, GaussianEvent, PureEvent, compose_delta
+from privbo_plugins.privacy.accountant import GaussianEvent, PureEvent, compose_delta
 from privbo_plugins.privacy.statement import guess, percent
 from privbo_plugins.sessions import certificates
 from privbo_plugins.sessions.certificates import (
@@ -31,21 +27,21 @@ from privbo_plugins.sessions.rows import NOT_PRIVATE, Curator
 from privbo_plugins.sessions.stored import StoredRun, run_named, runs_of
 from privbo_plugins.settings import evolve
 from privbo_plugins.store.vault import open_vault
-from tests.engine.test_cli import RANDOMISED, RUNS, SHORT, Capsys, Typed, go_on, records, table
+from tests.engine.test_cli import RANDOMISED, RUNS, SHORT, go_on, records, table
 
 HOSTILE = "</td><script>alert(1)</script> [a](http://x.example) | `b` <b>"
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
+def url(tmp_path):
     return f"sqlite:///{tmp_path}/vault.db"
 
 
 @pytest.fixture
-def differing(capsys: Capsys) -> Typed:
+def differing(capsys):
     """Verifies a certificate that differs from its vault, and returns what is said."""
 
-    def run(path: Any, url: str) -> str:
+    def run(path, url):
         capsys.readouterr()
         assert main(["verify", str(path), "--vault", url, "-v"]) == 3
         return capsys.readouterr().out
@@ -56,16 +52,14 @@ def differing(capsys: Capsys) -> Typed:
 # The figures ------------------------------------------------------------------------------------
 
 
-def chance(*releases: Event) -> float:
+def chance(*releases):
     return guess(compose_delta(releases, 0.0))
 
 
 @pytest.mark.parametrize(("name", "event"), [
     ("mu-GDP", GaussianEvent), ("eps-LDP", PureEvent),
 ])  # fmt: skip
-def test_the_guesses_that_the_page_prints_are_these(
-    name: str, event: Callable[[float], Event]
-) -> None:
+def test_the_guesses_that_the_page_prints_are_these(name, event):
     page = (Path(__file__).parents[2] / "docs" / "claims.md").read_text()
     (line,) = [line for line in page.splitlines() if f"({name})" in line or f"({name}," in line]
     shown = [part.strip() for part in line.split("|")[3:-1]]
@@ -77,8 +71,8 @@ def test_the_guesses_that_the_page_prints_are_these(
 
 @pytest.mark.parametrize("system", RUNS)
 def test_a_certificate_of_every_system_has_the_form_of_the_schema_and_verifies(
-    system: str, url: str, tmp_path: Path, printed: Typed
-) -> None:
+    system, url, tmp_path, printed
+):
     begin, name, _ = RUNS[system]
     host = begin(url)
     path, people = tmp_path / "c.json", tmp_path / "c.md"
@@ -104,7 +98,7 @@ def test_a_certificate_of_every_system_has_the_form_of_the_schema_and_verifies(
 
 
 @pytest.fixture(scope="module")
-def labelled_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+def labelled_runs(tmp_path_factory):
     """A vault, and its certificate of runs with trainings: every kind of figure is in it."""
     url = f"sqlite:///{tmp_path_factory.mktemp('tampered')}/vault.db"
     records(url, config=evolve(SHORT, training_mu=0.25))
@@ -119,7 +113,7 @@ def labelled_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     return url, issue(labelled(vault, "wards2026"), "wards2026").to_json()
 
 
-def leaves(part: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def leaves(part, way=()):
     """The way to everything that is no collection, or an empty one."""
     if isinstance(part, dict | list) and part:
         for name, below in part.items() if isinstance(part, dict) else enumerate(part):
@@ -128,7 +122,7 @@ def leaves(part: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield way
 
 
-def changed(part: Any, way: tuple[Any, ...]) -> Any:
+def changed(part, way):
     """The same but for one leaf."""
     if way:
         several = dict(part) if isinstance(part, dict) else list(part)
@@ -145,9 +139,7 @@ OF_ISSUING = {"issued", "version", "format"}
 """Fields that no vault could tell: of these the digest of what it has issued speaks alone."""
 
 
-def test_whatever_is_changed_in_a_certificate_is_found(
-    labelled_runs: tuple[str, str], tmp_path: Path, differing: Typed
-) -> None:
+def test_whatever_is_changed_in_a_certificate_is_found(labelled_runs, tmp_path, differing):
     url, text = labelled_runs
     vault, told = open_vault(url), json.loads(text)
     assert all(line.agrees for line in verified(Certificate.from_json(text), vault))
@@ -169,17 +161,17 @@ def test_whatever_is_changed_in_a_certificate_is_found(
         assert text in said
 
 
-def released_later(url: str) -> Callable[[], Any]:
+def released_later(url):
     session = records(url, steps=2)
     return lambda: go_on(session, range(2, 20))
 
 
-def answered_later(url: str) -> Callable[[], Any]:
+def answered_later(url):
     curator = table(url, **RANDOMISED)
     return lambda: curator.evaluate(5)
 
 
-def put_back(url: str) -> Callable[[], Any]:
+def put_back(url):
     records(url, steps=2)
     file = Path(url.removeprefix("sqlite:///"))
     backup = file.read_bytes()
@@ -197,9 +189,7 @@ LATER = {
 
 
 @pytest.mark.parametrize("later", LATER, ids=lambda later: later.__name__)
-def test_what_happened_since_is_found(
-    later: Any, url: str, tmp_path: Path, printed: Typed, differing: Typed
-) -> None:
+def test_what_happened_since_is_found(later, url, tmp_path, printed, differing):
     act, path = later(url), str(tmp_path / "c.json")
     printed("certificate", "--vault", url, "--out", path)
     run = run_named(open_vault(url), None)
@@ -211,14 +201,12 @@ def test_what_happened_since_is_found(
     assert later is not released_later or int(since) > 1
 
 
-def test_a_release_while_a_certificate_is_made_is_in_all_of_it_or_in_none(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_release_while_a_certificate_is_made_is_in_all_of_it_or_in_none(url, monkeypatch):
     session, vault = records(url, steps=2), open_vault(url)
     run, releases = run_named(vault, "digits"), vars(StoredRun)["n_releases"].fget
-    looks: list[int] = []
+    looks = []
 
-    def beside(own: StoredRun) -> int:
+    def beside(own):
         """Another worker releases before the claim's releases are counted."""
         looks.append(len(looks))
         if len(looks) <= times:
@@ -237,7 +225,7 @@ def test_a_release_while_a_certificate_is_made_is_in_all_of_it_or_in_none(
 
 
 FORGED = '"guarantee": {"mu": 0.001, "protected": true}'
-NONE: dict[str, tuple[Callable[[str], str | bytes], str]] = {
+NONE = {
     "nothing": (lambda _: "", "ertificate"),
     "a list": (lambda _: "[]", "ertificate"),
     "no fields": (lambda _: "{}", "ertificate"),
@@ -261,9 +249,7 @@ NONE: dict[str, tuple[Callable[[str], str | bytes], str]] = {
 
 
 @pytest.mark.parametrize("what", NONE)
-def test_what_is_no_certificate_is_refused(
-    what: str, labelled_runs: tuple[str, str], tmp_path: Path, refused: Typed
-) -> None:
+def test_what_is_no_certificate_is_refused(what, labelled_runs, tmp_path, refused):
     (url, text), path = labelled_runs, tmp_path / "c.json"
     make, why = NONE[what]
     made = make(text)
@@ -273,9 +259,7 @@ def test_what_is_no_certificate_is_refused(
     assert "c.pdf" in refused("certificate", "--vault", url, "--out", str(tmp_path / "c.pdf"))
 
 
-def test_a_name_of_a_run_neither_steers_a_terminal_nor_passes_for_a_line(
-    url: str, tmp_path: Path, printed: Typed
-) -> None:
+def test_a_name_of_a_run_neither_steers_a_terminal_nor_passes_for_a_line(url, tmp_path, printed):
     names = [f"optuna/{c}\x1b[2J\u202edetcetorp\nprotected: yes {HOSTILE}" for c in "ab"]
     for name in names:
         Session.open(open_vault(url), name, SHORT, maximize=False)
@@ -306,9 +290,7 @@ def test_a_name_of_a_run_neither_steers_a_terminal_nor_passes_for_a_line(
 # Several studies on the same records ------------------------------------------------------------
 
 
-def test_runs_on_the_same_records_add_up_as_squares(
-    url: str, tmp_path: Path, printed: Typed, differing: Typed
-) -> None:
+def test_runs_on_the_same_records_add_up_as_squares(url, tmp_path, printed, differing):
     records(url)
     other = Session.open(open_vault(url), "optuna/second", SHORT, maximize=False, seed=1)
     label = ["--data-label", "wards2026"]
@@ -331,7 +313,7 @@ def test_runs_on_the_same_records_add_up_as_squares(
     assert told["figures"]["best_guess"] == 1.0
 
 
-def test_trainings_of_runs_on_the_same_records_compose(labelled_runs: tuple[str, str]) -> None:
+def test_trainings_of_runs_on_the_same_records_compose(labelled_runs):
     """One that is 1-GDP, and three that are 1/2-GDP: squares add up."""
     made = Certificate.from_json(labelled_runs[1])
     assert f"compose to {math.ceil(1e3 * math.sqrt(1.75)) / 1e3}-GDP for" in made.to_markdown()
@@ -339,7 +321,7 @@ def test_trainings_of_runs_on_the_same_records_compose(labelled_runs: tuple[str,
     assert sorted(training[:2] for training in trainings) == [[0.25, 0], [0.5, 3], [1.0, 1]]
 
 
-def test_a_certificate_of_a_label_with_one_run_notices_the_second(url: str) -> None:
+def test_a_certificate_of_a_label_with_one_run_notices_the_second(url):
     records(url)
     vault = open_vault(url)
     first = run_named(vault, "digits")
@@ -353,9 +335,7 @@ def test_a_certificate_of_a_label_with_one_run_notices_the_second(url: str) -> N
     assert {"runs", "mu"} <= differing
 
 
-def test_a_label_is_kept_for_good_and_must_be_a_short_name(
-    url: str, printed: Typed, refused: Typed
-) -> None:
+def test_a_label_is_kept_for_good_and_must_be_a_short_name(url, printed, refused):
     records(url)
     common = ["--vault", url, "--run", "digits", "--data-label"]
     printed("label", *common, "wards2026")
@@ -375,7 +355,7 @@ def test_a_label_is_kept_for_good_and_must_be_a_short_name(
     assert "leave --run out" in refused(*none, "--run", "digits")
 
 
-def test_figures_of_several_kinds_are_not_added(url: str) -> None:
+def test_figures_of_several_kinds_are_not_added(url):
     records(url)
     table(url)
     vault = open_vault(url)
@@ -389,8 +369,8 @@ def test_figures_of_several_kinds_are_not_added(url: str) -> None:
 
 
 def test_the_published_projection_gets_a_certificate_that_claims_nothing_and_says_why(
-    url: str, tmp_path: Path, printed: Typed
-) -> None:
+    url, tmp_path, printed
+):
     X = np.linspace(-1.0, 1.0, 40).reshape(20, 2)
     with pytest.warns(PrivacyWarning, match="Nothing is protected"):
         curator = Curator(

@@ -1,17 +1,13 @@
 """What a user's function returned, made into losses or a reward."""
 
-from __future__ import annotations
-
 import builtins
 import copy
 import math
 import pickle
 import warnings
 from collections import deque
-from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,12 +23,12 @@ RECORDS = np.array([0.25, 0.5, 0.75])
 class Chatters:
     """An object whose conversion to an array warns about a record."""
 
-    def __array__(self, *_: Any, **__: Any) -> Any:
+    def __array__(self, *_, **__):
         warnings.warn(f"record {RECORDS[0]} looks odd", UserWarning, stacklevel=1)
         return RECORDS
 
 
-def test_what_a_returned_object_warns_of_is_not_heard() -> None:
+def test_what_a_returned_object_warns_of_is_not_heard():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert np.array_equal(as_losses(Chatters()), RECORDS)
@@ -41,16 +37,16 @@ def test_what_a_returned_object_warns_of_is_not_heard() -> None:
 class Talkative:
     """Quotes itself wherever it can."""
 
-    def __repr__(self) -> str:
+    def __repr__(self):
         return "Jane 0.123456"
 
-    def __float__(self) -> float:
+    def __float__(self):
         raise ValueError("Jane 0.123456")
 
-    def __array__(self, *_: Any, **__: Any) -> Any:
+    def __array__(self, *_, **__):
         raise RuntimeError("Jane 0.123456")
 
-    def detach(self) -> Talkative:
+    def detach(self):
         return self
 
     cpu = detach
@@ -60,11 +56,11 @@ class Talkative:
 class Rude(float):
     """A number whose own code quotes it."""
 
-    def __float__(self) -> float:
+    def __float__(self):
         raise SystemExit(f"Jane {self!r}")
 
 
-ODD_RECORDS: list[tuple[Any, float]] = [
+ODD_RECORDS = [
     (None, math.nan), ("n/a", math.nan), ("0.5", 0.5), (b"n/a", math.nan), (1j, math.nan),
     (0.5 + 0j, 0.5), (np.complex128(0.5 + 1j), math.nan), ([0.5], math.nan),
     ((0.5, 0.25), math.nan), ({"loss": 0.5}, math.nan), (10**400, math.nan),
@@ -74,7 +70,7 @@ ODD_RECORDS: list[tuple[Any, float]] = [
 """What one record may be, and what it counts as."""
 
 
-def _objects(entries: list[Any]) -> np.ndarray:
+def _objects(entries):
     array = np.empty(len(entries), dtype=object)
     for place, entry in enumerate(entries):
         array[place] = entry
@@ -83,25 +79,23 @@ def _objects(entries: list[Any]) -> np.ndarray:
 
 @pytest.mark.parametrize("outer", [list, deque, _objects], ids=lambda f: f.__name__)
 @pytest.mark.parametrize(("odd", "number"), ODD_RECORDS, ids=lambda value: type(value).__name__)
-def test_one_record_of_any_kind_changes_its_own_entry_only(
-    odd: Any, number: float, outer: Callable[[list[Any]], Any]
-) -> None:
+def test_one_record_of_any_kind_changes_its_own_entry_only(odd, number, outer):
     for place in (0, 2):
-        entries: list[Any] = [0.25, 0.5, 0.75]
+        entries = [0.25, 0.5, 0.75]
         entries[place] = odd
         expected = [0.25, 0.5, 0.75]
         expected[place] = number
         assert np.array_equal(as_losses(outer(entries)), expected, equal_nan=True)
 
 
-NUMBERS: list[tuple[Any, float]] = [
+NUMBERS = [
     (0.25, 0.25), (3, 3.0), (-0.0, 0.0), (True, 1.0), (np.float16(0.5), 0.5), (np.int8(-3), -3.0),
     (np.bool_(True), 1.0), (np.array(0.25), 0.25), (np.array([[[0.25]]]), 0.25), ((0.25,), 0.25),
     (Decimal("0.25"), 0.25), (Fraction(1, 4), 0.25), (-math.inf, -math.inf), (1e308, 1e308),
     # one user's value may arrive as another type than the others'
     (b"1.5", 1.5), (["1.5"], 1.5), (np.array([b"1.5"]), 1.5), ([1.5 + 0j], 1.5),
 ]  # fmt: skip
-NO_NUMBERS: list[Any] = [
+NO_NUMBERS = [
     "Jane", bytearray(b"Jane"), np.str_("Jane"), ["Jane"], np.array("Jane"), [[0.123456]],
     np.array(["Jane"], dtype=object), np.complex64(1j), type("Jane0123456", (), {})(),
     lambda: 0.123456, math.nan, Decimal("sNaN"), Fraction(-(10**400)),
@@ -119,14 +113,14 @@ NO_NUMBERS: list[Any] = [
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
-def test_one_thing_is_a_reward_and_nan_if_it_is_no_number(returned: Any, reward: float) -> None:
+def test_one_thing_is_a_reward_and_nan_if_it_is_no_number(returned, reward):
     """Refusing it would tell, by a failed trial, what is odd about this user."""
     value = as_reward(returned)
     assert type(value) is float
     assert value == reward or (math.isnan(value) and math.isnan(reward))
 
 
-COLLECTIONS: list[Any] = [
+COLLECTIONS = [
     {"Jane": 0.123456}, {0.123456}, {}, ["Jane", 0.123456], np.array([0.123456, 0.2]), [],
     [[0.123456], [0.2, 0.3]], np.arange(37.0),
 ]  # fmt: skip
@@ -134,7 +128,7 @@ COLLECTIONS: list[Any] = [
 
 
 @pytest.mark.parametrize("returned", COLLECTIONS, ids=str)
-def test_what_is_no_reward_is_refused_without_quoting_it(returned: Any) -> None:
+def test_what_is_no_reward_is_refused_without_quoting_it(returned):
     """Nor counting it: a user's number of records is theirs."""
     words = "The objective must return one reward.*or several.*DPGIBOSampler, DPGIBOSearch"
     with pytest.raises(ValueError, match=words) as caught:
@@ -145,7 +139,7 @@ def test_what_is_no_reward_is_refused_without_quoting_it(returned: Any) -> None:
     assert caught.value.__context__ is None or caught.value.__suppress_context__
 
 
-def _dtypes() -> list[np.ndarray]:
+def _dtypes():
     return [
         np.array(["a", "b"]),
         np.array([b"a", b"b"]),
@@ -160,7 +154,7 @@ def _dtypes() -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("array", _dtypes(), ids=lambda a: str(a.dtype))
-def test_a_vector_of_any_type_passes_for_its_shape(array: np.ndarray) -> None:
+def test_a_vector_of_any_type_passes_for_its_shape(array):
     """Also without a single number: how many records are odd decides nothing."""
     assert np.isnan(as_losses(array)).tolist() == [True, True]
     for other in (array.reshape(2, 1), array[:0], array[0:1].reshape(())):
@@ -171,17 +165,15 @@ def test_a_vector_of_any_type_passes_for_its_shape(array: np.ndarray) -> None:
 @pytest.mark.parametrize(
     "series",
     [
-        pd.Series([0.25, None, 0.75]),
-        pd.Series([0.25, "n/a", 0.75], dtype=object),
+        pd.Series([0.25, None, 0.75]), pd.Series([0.25, "n/a", 0.75], dtype=object),
         pd.Series(["0.25", "n/a", "0.75"], dtype="string"),
         pd.Series([0.25, None, 0.75], dtype="Float64"),
         pd.Series([0.25, None, 0.75], dtype="category"),
-        pd.Series([0.25, None, 0.75], dtype="Float64").array,
-        pd.Index([0.25, math.nan, 0.75]),
+        pd.Series([0.25, None, 0.75], dtype="Float64").array, pd.Index([0.25, math.nan, 0.75]),
     ],
     ids=lambda s: f"{type(s).__name__} {s.dtype}",
-)
-def test_series_and_extension_arrays_are_vectors(series: Any) -> None:
+)  # fmt: skip
+def test_series_and_extension_arrays_are_vectors(series):
     assert np.array_equal(as_losses(series), [0.25, math.nan, 0.75], equal_nan=True)
     with pytest.raises(ValueError, match="2 dimension"):
         as_losses(pd.DataFrame({"loss": series}))
@@ -190,28 +182,28 @@ def test_series_and_extension_arrays_are_vectors(series: Any) -> None:
 class _Tensor:
     """What is used of torch; numpy has no bfloat16."""
 
-    def __init__(self, y: np.ndarray, half: bool) -> None:
+    def __init__(self, y, half):
         self.y, self.half = y, half
 
-    def detach(self) -> _Tensor:
+    def detach(self):
         return _Tensor(self.y, self.half)
 
     cpu = detach
 
-    def double(self) -> _Tensor:
+    def double(self):
         return _Tensor(self.y, False)
 
-    def numpy(self) -> np.ndarray:
+    def numpy(self):
         if self.half:
             raise TypeError("Got unsupported ScalarType BFloat16")
         return self.y
 
-    def __array__(self, *_: Any, **__: Any) -> Any:
+    def __array__(self, *_, **__):
         raise RuntimeError("Can't call numpy() on Tensor that requires grad.")
 
 
 @pytest.mark.parametrize("half", [False, True])
-def test_tensors_are_losses_and_rewards_alike(half: bool) -> None:
+def test_tensors_are_losses_and_rewards_alike(half):
     assert np.array_equal(as_losses(_Tensor(RECORDS, half)), RECORDS)
     assert as_reward(_Tensor(RECORDS[:1], half)) == RECORDS[0]
     with pytest.raises(ValueError, match="single number"):
@@ -221,20 +213,20 @@ def test_tensors_are_losses_and_rewards_alike(half: bool) -> None:
 class _Stored:
     """Records that are read one by one, of which one cannot be."""
 
-    def __len__(self) -> int:
+    def __len__(self):
         return 3
 
-    def __getitem__(self, place: int) -> float:
+    def __getitem__(self, place):
         if place == 1:
             raise self.kind("Jane Doe")
         return RECORDS[place]
 
-    def __init__(self, kind: type[Exception]) -> None:
+    def __init__(self, kind):
         self.kind = kind
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, IndexError])
-def test_a_record_that_cannot_be_read_is_missing_alone(kind: type[Exception]) -> None:
+def test_a_record_that_cannot_be_read_is_missing_alone(kind):
     expected = [RECORDS[0], math.nan, RECORDS[2]]
     assert np.array_equal(as_losses(_Stored(kind)), expected, equal_nan=True)
     assert as_labels(_Stored(kind)).tolist() == [RECORDS[0], None, RECORDS[2]]
@@ -244,12 +236,12 @@ def test_a_record_that_cannot_be_read_is_missing_alone(kind: type[Exception]) ->
     "returned",
     [{0.5: 1}, {0.5}, "0.5", b"12", None, object(), iter([0.5]), (RECORDS, RECORDS), (0.5, 0.25)],
 )
-def test_what_has_no_order_or_no_length_or_is_several_results_is_no_vector(returned: Any) -> None:
+def test_what_has_no_order_or_no_length_or_is_several_results_is_no_vector(returned):
     with pytest.raises(ValueError, match="one value per validation record"):
         as_losses(returned)
 
 
-def test_the_losses_given_are_not_changed() -> None:
+def test_the_losses_given_are_not_changed():
     masked = np.ma.array([0.1, 0.2], mask=[False, True])
     given_array = np.array([0.1, 0.2])
     as_losses(masked)[:] = 7.0
@@ -265,7 +257,7 @@ _KINDS = [
 
 
 @pytest.mark.parametrize("name", _KINDS)
-def test_a_failure_is_of_the_kind_that_was_raised_and_tells_no_more(name: str) -> None:
+def test_a_failure_is_of_the_kind_that_was_raised_and_tells_no_more(name):
     error = withheld(name)
     kind = getattr(builtins, name)
     assert isinstance(error, ObjectiveFailedError)

@@ -1,17 +1,13 @@
 """The curator's command line, and the files that go to and fro."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
 import shutil
 import sqlite3
 import stat
-from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +26,7 @@ from privbo_plugins.cli.curator import column, read_table
 from privbo_plugins.files import LogHead
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments):
     return privbo(["curator", *arguments])
 
 
@@ -40,7 +36,7 @@ PRIVACY = ["--epsilon", "2", "--delta", "1e-6"]
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """A clinic's folder: 30 people, five of them without an outcome yet."""
     rng = np.random.default_rng(0)
     lines = ["name,age,bmi,sex,score"]
@@ -53,20 +49,20 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def replaced(usual: list[str], more: Sequence[str]) -> list[str]:
+def replaced(usual, more):
     """Options of one value in place of the usual ones, which may not be given twice."""
     twice = {i for i, word in enumerate(usual) if word.startswith("--") and word in more}
     return [w for i, w in enumerate(usual) if not {i, i - 1} & twice] + [*more]
 
 
-def release(folder: Path, *more: str, columns: list[str] = COLUMNS, out: str = "t.npz") -> int:
+def release(folder, *more, columns=COLUMNS, out="t.npz"):
     return main(replaced(
         ["release", str(folder / "people.csv"), *columns, *PRIVACY, "--vault",
          f"sqlite:///{folder}/curator.db", "--out", str(folder / out)], more
     ))  # fmt: skip
 
 
-def answer(folder: Path, *more: str, outcome: str = "score") -> int:
+def answer(folder, *more, outcome="score"):
     return main(replaced(
         ["answer", str(folder / "people.csv"), "--outcome", outcome,
          "--vault", f"sqlite:///{folder}/curator.db", "--request", str(folder / "request.json"),
@@ -74,18 +70,18 @@ def answer(folder: Path, *more: str, outcome: str = "score") -> int:
     ))  # fmt: skip
 
 
-def request(folder: Path, *rows: int) -> ReleasedTable:
+def request(folder, *rows):
     table = ReleasedTable.load(folder / "t.npz")
     write_request(folder / "request.json", table.manifest.digest, rows)
     return table
 
 
-def told(folder: Path) -> dict[int, float]:
+def told(folder):
     table = ReleasedTable.load(folder / "t.npz")
     return read_answers(folder / "answers.json", table.manifest.digest)
 
 
-def test_a_table_is_released_once_and_written_again(folder: Path, capsys: Any) -> None:
+def test_a_table_is_released_once_and_written_again(folder, capsys):
     assert release(folder) == 0
     assert "epsilon = 2.00 at delta = 1e-06, for the table" in capsys.readouterr().out
     assert release(folder, out="again.parquet") == 0
@@ -100,7 +96,7 @@ def test_a_table_is_released_once_and_written_again(folder: Path, capsys: Any) -
     }
 
 
-def test_the_file_holds_what_the_bounds_make_of_the_rows(folder: Path) -> None:
+def test_the_file_holds_what_the_bounds_make_of_the_rows(folder):
     """Noise so small that the scaled rows can be read: of columns that stay out, nothing."""
     columns = ["--columns", "bmi:0:100"]
     assert release(folder, "--neighbor-distance", "1e-5", columns=columns) == 0
@@ -109,9 +105,7 @@ def test_the_file_holds_what_the_bounds_make_of_the_rows(folder: Path) -> None:
     assert np.abs(ReleasedTable.load(folder / "t.npz").Z - expected).max() < 1e-3
 
 
-def test_answers_are_told_once_and_kept_in_the_clinics_own_figures(
-    folder: Path, capsys: Any
-) -> None:
+def test_answers_are_told_once_and_kept_in_the_clinics_own_figures(folder, capsys):
     assert release(folder, *RANDOMISED) == 0
     request(folder, 1, 2)
     assert answer(folder) == 0
@@ -129,7 +123,7 @@ def test_answers_are_told_once_and_kept_in_the_clinics_own_figures(
     assert 2.0 < guarantee["epsilon"] <= 3.0
 
 
-def test_a_report_is_of_the_file_alone_or_of_the_vaults_answers(folder: Path, capsys: Any) -> None:
+def test_a_report_is_of_the_file_alone_or_of_the_vaults_answers(folder, capsys):
     """Also which column they come from: one that is neither released nor another's."""
     assert release(folder, columns=["--columns", "age:18:98", "bmi:10:60"]) == 0
     request(folder, 1)
@@ -155,17 +149,15 @@ def test_a_report_is_of_the_file_alone_or_of_the_vaults_answers(folder: Path, ca
 class Strange(ValueError):
     """An error of another library, whose text quotes an entry and which nobody can rebuild."""
 
-    def __init__(self, entry: str, place: int) -> None:
+    def __init__(self, entry, place):
         super().__init__(f"{entry} at {place}")
 
 
 @pytest.mark.parametrize("watched", [False, True])
-def test_errors_of_other_libraries_are_named_and_not_quoted(
-    folder: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch, watched: bool
-) -> None:
+def test_errors_of_other_libraries_are_named_and_not_quoted(folder, capsys, monkeypatch, watched):
     assert release(folder) == 0
 
-    def fails(*_: Any) -> Any:
+    def fails(*_):
         if watched:  # the second round ends it
             monkeypatch.setattr(command_line, "read_outcomes", reads)
         raise Strange("Jane Doe", 7)
@@ -180,7 +172,7 @@ def test_errors_of_other_libraries_are_named_and_not_quoted(
 
 
 @pytest.mark.parametrize("watch", [(), ("--watch", "0.01")], ids=["once", "watching"])
-def test_until_is_the_most_that_is_ever_told(folder: Path, watch: tuple[str, ...]) -> None:
+def test_until_is_the_most_that_is_ever_told(folder, watch):
     assert release(folder) == 0
     request(folder, *(row for row in range(30) if row % 6))
     for _ in range(2):
@@ -190,8 +182,8 @@ def test_until_is_the_most_that_is_ever_told(folder: Path, watch: tuple[str, ...
 
 @pytest.mark.parametrize("randomised", [True, False])
 def test_an_examination_without_a_result_counts_as_the_worst_or_keeps_its_row_waiting(
-    folder: Path, capsys: Any, randomised: bool
-) -> None:
+    folder, capsys, randomised
+):
     path = folder / "people.csv"
     lines = path.read_text().splitlines()
     lines[2] = lines[2].rsplit(",", 1)[0] + ",inf"
@@ -207,7 +199,7 @@ def test_an_examination_without_a_result_counts_as_the_worst_or_keeps_its_row_wa
         assert "Without an outcome yet: rows 0, 1." in capsys.readouterr().err
 
 
-def test_answers_that_a_crash_kept_from_the_file_are_written_later(folder: Path) -> None:
+def test_answers_that_a_crash_kept_from_the_file_are_written_later(folder):
     assert release(folder) == 0
     table = request(folder, 1, 2)
     assert answer(folder) == 0
@@ -216,7 +208,7 @@ def test_answers_that_a_crash_kept_from_the_file_are_written_later(folder: Path)
     assert sorted(told(folder)) == [1, 2]
 
 
-def test_a_table_of_another_vault_is_not_vouched_for(folder: Path, capsys: Any) -> None:
+def test_a_table_of_another_vault_is_not_vouched_for(folder, capsys):
     assert release(folder) == 0
     other = [*PRIVACY, "--vault", f"sqlite:///{folder}/other.db", "--out"]
     data = str(folder / "people.csv")
@@ -232,7 +224,7 @@ def test_a_table_of_another_vault_is_not_vouched_for(folder: Path, capsys: Any) 
     assert not (folder / "answers.json").exists()
 
 
-def test_blank_lines_never_shift_rows(tmp_path: Path) -> None:
+def test_blank_lines_never_shift_rows(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("age\n30\n\n50\n")
     rows = read_table(path, [column("age:0:99")])
@@ -244,9 +236,7 @@ def test_blank_lines_never_shift_rows(tmp_path: Path) -> None:
     assert len(read_table(path, [column("age:0:99")])) == 2
 
 
-def test_a_file_whose_first_line_is_no_text_is_refused_without_a_byte_of_it(
-    tmp_path: Path,
-) -> None:
+def test_a_file_whose_first_line_is_no_text_is_refused_without_a_byte_of_it(tmp_path):
     (tmp_path / "x.csv").write_bytes(b"age,\xff\xfe\n3,4\n")
     with pytest.raises(ValueError, match=r"x\.csv is no UTF-8 text") as refusal:
         read_table(tmp_path / "x.csv", [column("age:0:99")])
@@ -259,8 +249,8 @@ ODD_LINES = [
 
 
 @pytest.mark.parametrize("line", ODD_LINES, ids=lambda line: line[:12].decode(errors="replace"))
-def test_one_line_of_a_file_decides_its_own_entries_alone(line: bytes, tmp_path: Path) -> None:
-    def read(second: bytes) -> np.ndarray:
+def test_one_line_of_a_file_decides_its_own_entries_alone(line, tmp_path):
+    def read(second):
         (tmp_path / "x.csv").write_bytes(b"age,bmi,sex\n30,20,0\n" + second + b"\n50,22,1\n")
         return read_table(tmp_path / "x.csv", [column("age:0:99"), column("bmi:0:99")])
 
@@ -287,9 +277,7 @@ def test_one_line_of_a_file_decides_its_own_entries_alone(line: bytes, tmp_path:
         ),
     ],
 )
-def test_what_is_refused_is_explained_and_quotes_nobody(
-    folder: Path, capsys: Any, more: list[str], columns: list[str], text: str
-) -> None:
+def test_what_is_refused_is_explained_and_quotes_nobody(folder, capsys, more, columns, text):
     assert release(folder, *more, columns=columns) == 2
     seen = capsys.readouterr()
     assert text in seen.err
@@ -298,7 +286,7 @@ def test_what_is_refused_is_explained_and_quotes_nobody(
 
 
 @pytest.mark.parametrize("missing", ["people.csv", "curator.db"])
-def test_a_file_that_is_missing_is_named(folder: Path, missing: str, capsys: Any) -> None:
+def test_a_file_that_is_missing_is_named(folder, missing, capsys):
     assert release(folder) == 0
     request(folder, 1)
     (folder / missing).unlink()
@@ -309,7 +297,7 @@ def test_a_file_that_is_missing_is_named(folder: Path, missing: str, capsys: Any
     assert "none.npz" in capsys.readouterr().err
 
 
-def test_entries_that_are_missing_or_unknown_count_as_the_middle() -> None:
+def test_entries_that_are_missing_or_unknown_count_as_the_middle():
     assert np.isnan(column("age:1:2").read([" NA "])).all()
     assert column("sex=F,M").read(["M", "F"]).tolist() == [[0.0, 1.0], [1.0, 0.0]]
     assert np.isnan(column("sex=F,M").read(["?"])).all()
@@ -319,21 +307,21 @@ def test_entries_that_are_missing_or_unknown_count_as_the_middle() -> None:
 
 
 @pytest.fixture(params=[0o022, 0o077], ids=oct)
-def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+def umask(request):
     before = os.umask(request.param)
     yield request.param
     os.umask(before)
 
 
-def modes(folder: Path) -> dict[str, int]:
+def modes(folder):
     files = ("t.npz", "request.json", "answers.json", "curator.db")
     return {name: stat.S_IMODE((folder / name).stat().st_mode) for name in files}
 
 
 @pytest.mark.parametrize("randomised", [False, True], ids=["exact", "randomised"])
 def test_exact_outcomes_are_for_their_owner_alone_and_other_files_for_whom_the_umask_allows(
-    folder: Path, umask: int, randomised: bool
-) -> None:
+    folder, umask, randomised
+):
     assert release(folder, *(RANDOMISED if randomised else ())) == 0
     public = 0o666 & ~umask
     for rows in ((1,), (1, 2)):
@@ -349,8 +337,8 @@ def test_exact_outcomes_are_for_their_owner_alone_and_other_files_for_whom_the_u
 
 @pytest.mark.parametrize("ending", ["npz", "parquet"])
 def test_the_published_mechanism_warns_and_its_table_is_for_its_owner_alone(
-    folder: Path, umask: int, ending: str, capsys: Any
-) -> None:
+    folder, umask, ending, capsys
+):
     assert release(folder, "--mechanism", "projection", out=f"t.{ending}") == 0
     assert stat.S_IMODE((folder / f"t.{ending}").stat().st_mode) == 0o600
     seen = capsys.readouterr()
@@ -359,7 +347,7 @@ def test_the_published_mechanism_warns_and_its_table_is_for_its_owner_alone(
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640])
-def test_replacing_a_file_opens_it_to_nobody_new(folder: Path, mode: int) -> None:
+def test_replacing_a_file_opens_it_to_nobody_new(folder, mode):
     assert release(folder) == 0
     for name in ("t.npz", "request.json"):
         (folder / name).touch()
@@ -370,15 +358,13 @@ def test_replacing_a_file_opens_it_to_nobody_new(folder: Path, mode: int) -> Non
         assert stat.S_IMODE((folder / name).stat().st_mode) & 0o077 == mode & 0o077
 
 
-def test_no_file_is_open_to_others_even_while_it_is_written(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_file_is_open_to_others_even_while_it_is_written(folder, monkeypatch):
     assert release(folder) == 0
     request(folder, 1)
-    seen: list[int] = []
+    seen = []
     plain = os.replace
 
-    def spied(source: Any, target: Any, *, src_dir_fd: Any, dst_dir_fd: Any) -> None:
+    def spied(source, target, *, src_dir_fd, dst_dir_fd):
         seen.append(stat.S_IMODE(os.stat(source, dir_fd=src_dir_fd).st_mode))
         plain(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
 
@@ -390,8 +376,8 @@ def test_no_file_is_open_to_others_even_while_it_is_written(
 
 @pytest.mark.parametrize("name", ["answers.json", "t.npz", "t.parquet"])
 def test_a_name_that_is_exchanged_while_a_file_is_written_gets_nothing(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, name: str
-) -> None:
+    folder, monkeypatch, capsys, name
+):
     """Whoever may write the folder puts a link where the new file has just been created."""
     if name == "answers.json":
         assert release(folder) == 0
@@ -400,7 +386,7 @@ def test_a_name_that_is_exchanged_while_a_file_is_written_gets_nothing(
     loot.touch()
     plain = os.open
 
-    def swapping(path: Any, flags: int, *mode: int, dir_fd: int | None = None) -> int:
+    def swapping(path, flags, *mode, dir_fd=None):
         opened = plain(path, flags, *mode, dir_fd=dir_fd)
         hidden = Path(os.fsdecode(path)).name
         if flags & os.O_EXCL and hidden.startswith("."):
@@ -424,14 +410,12 @@ def test_a_name_that_is_exchanged_while_a_file_is_written_gets_nothing(
 # What answer files remember -----------------------------------------------------------------
 
 
-def put(folder: Path, source: str, target: str = "curator.db") -> None:
+def put(folder, source, target="curator.db"):
     shutil.copy(folder / source, folder / target)
 
 
 @pytest.mark.parametrize("how", [[], RANDOMISED], ids=["as they are", "randomised"])
-def test_a_vault_that_was_put_back_answers_nothing_anew(
-    folder: Path, capsys: Any, how: list[str]
-) -> None:
+def test_a_vault_that_was_put_back_answers_nothing_anew(folder, capsys, how):
     assert release(folder, *how) == 0
     put(folder, "curator.db", "backup")
     request(folder, 1, 2)
@@ -446,9 +430,7 @@ def test_a_vault_that_was_put_back_answers_nothing_anew(
 
 
 @pytest.mark.parametrize("emptied", [False, True], ids=["told", "emptied"])
-def test_a_new_file_of_answers_asks_those_beside_it(
-    folder: Path, capsys: Any, emptied: bool
-) -> None:
+def test_a_new_file_of_answers_asks_those_beside_it(folder, capsys, emptied):
     assert release(folder, *RANDOMISED) == 0
     request(folder)
     assert answer(folder) == 0  # so that the backup knows where it has lain
@@ -469,9 +451,7 @@ def test_a_new_file_of_answers_asks_those_beside_it(
     assert not (folder / "new.json").exists()
 
 
-def test_a_file_that_lost_its_answers_still_knows_how_far_the_vault_came(
-    folder: Path, capsys: Any
-) -> None:
+def test_a_file_that_lost_its_answers_still_knows_how_far_the_vault_came(folder, capsys):
     assert release(folder, *RANDOMISED) == 0
     put(folder, "curator.db", "backup")
     request(folder, 1, 2)
@@ -486,9 +466,7 @@ def test_a_file_that_lost_its_answers_still_knows_how_far_the_vault_came(
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_of_two_copies_of_a_vault_one_answers_for_one_file(
-    folder: Path, capsys: Any, when: str
-) -> None:
+def test_of_two_copies_of_a_vault_one_answers_for_one_file(folder, capsys, when):
     """Whether the copy was made before the first answer or after it: the other one notices."""
     assert release(folder, *RANDOMISED) == 0
     elsewhere = ["--vault", f"sqlite:///{folder}/copy.db"]
@@ -511,9 +489,7 @@ def test_of_two_copies_of_a_vault_one_answers_for_one_file(
 
 
 @pytest.mark.parametrize("lost", ["put back", "thrown away"])
-def test_a_vault_that_has_lost_a_release_does_not_draw_it_anew(
-    folder: Path, capsys: Any, lost: str
-) -> None:
+def test_a_vault_that_has_lost_a_release_does_not_draw_it_anew(folder, capsys, lost):
     assert release(folder, "--delta", "2", out="none.npz") == 2
     assert main(["release", str(folder / "people.csv"), "--columns", "age:18:98", *PRIVACY,
                  "--vault", f"sqlite:///{folder}/curator.db", "--run", "first",
@@ -534,9 +510,7 @@ def test_a_vault_that_has_lost_a_release_does_not_draw_it_anew(
             assert vault.execute(charged).fetchone() == (1,)
 
 
-def test_an_answer_that_the_vault_never_gave_is_refused_and_kept(
-    folder: Path, capsys: Any
-) -> None:
+def test_an_answer_that_the_vault_never_gave_is_refused_and_kept(folder, capsys):
     assert release(folder) == 0
     table = request(folder, 1)
     digest = table.manifest.digest
@@ -549,7 +523,7 @@ def test_an_answer_that_the_vault_never_gave_is_refused_and_kept(
         assert told(folder) == wrong
 
 
-def test_requests_and_answers_name_their_table(tmp_path: Path) -> None:
+def test_requests_and_answers_name_their_table(tmp_path):
     asked, told = tmp_path / "r.json", tmp_path / "a.json"
     assert (read_request(asked, "one", 5), read_answers(told, "one")) == ([], {})
     write_request(asked, "one", [3, 1, 3])
@@ -590,9 +564,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "read", "why"), WRONG)
-def test_a_file_that_was_changed_or_is_of_another_kind_is_refused(
-    text: str, read: Any, why: str, tmp_path: Path
-) -> None:
+def test_a_file_that_was_changed_or_is_of_another_kind_is_refused(text, read, why, tmp_path):
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(ValueError, match=why):
         read(tmp_path / "a.json", "one")

@@ -1,11 +1,8 @@
 """DUETS' server and agents: their messages, how these are counted, and what goes wrong."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +10,8 @@ import pytest
 from privbo_plugins.algorithms.duets import (
     Agent,
     Broadcast,
-    Communication,
     DUETSConfig,
     FinitePoints,
-    Server,
     SpaceDomain,
     Upload,
     make_agents,
@@ -38,17 +33,17 @@ each_config = pytest.mark.parametrize(
 both = pytest.mark.parametrize("config", [DEFAULT, PAPER], ids=["default", "paper"])
 
 
-def reward(agent: int, draw: int, x: np.ndarray) -> float:
+def reward(agent, draw, x):
     """A smooth function with something like noise, the same in every run."""
     return float(0.1 * np.sin(100 * x.sum() + 7 * agent + 13 * draw) - (x[0] - 0.4) ** 2)
 
 
-def tell_all(agent: Agent) -> None:
+def tell_all(agent):
     for draw, x in enumerate(agent.points):
         agent.tell(draw, reward(agent.number, draw, x))
 
 
-def epoch(server: Server, agents: list[Agent], *, lost: tuple[int, ...] = ()) -> Broadcast:
+def epoch(server, agents, *, lost=()):
     """One epoch; those that are lost neither report nor hear."""
     message = server.inducing_set()
     present = [agent for agent in agents if agent.number not in lost]
@@ -61,15 +56,13 @@ def epoch(server: Server, agents: list[Agent], *, lost: tuple[int, ...] = ()) ->
     return broadcast
 
 
-def projected_process(
-    kernel: Any, S: np.ndarray, D: np.ndarray, Y: np.ndarray, X: np.ndarray, lam: float
-) -> np.ndarray:
+def projected_process(kernel, S, D, Y, X, lam):
     """The sparse posterior's mean without roots: k_XS (lam K_SS + K_SD K_DS)^-1 K_SD Y."""
     A = lam * kernel.k(S, S) + kernel.k(S, D) @ kernel.k(D, S)
     return np.asarray(kernel.k(X, S) @ np.linalg.lstsq(A, kernel.k(S, D) @ Y, rcond=1e-13)[0])
 
 
-def travelled(state: dict[str, Any]) -> dict[str, Any]:
+def travelled(state):
     return dict(json.loads(json.dumps(state, allow_nan=False)))
 
 
@@ -78,9 +71,7 @@ def travelled(state: dict[str, Any]) -> dict[str, Any]:
 
 @each_config
 @pytest.mark.parametrize("lost", [(), (0,)], ids=["all", "one lost"])
-def test_what_is_broadcast_is_the_posterior_of_the_agents_that_reported(
-    config: DUETSConfig, lost: tuple[int, ...]
-) -> None:
+def test_what_is_broadcast_is_the_posterior_of_the_agents_that_reported(config, lost):
     """Dense; a lost agent counts for nothing and may come back."""
     if lost and config.n_agents == 1:
         config = evolve(config, n_agents=2)
@@ -107,7 +98,6 @@ def test_what_is_broadcast_is_the_posterior_of_the_agents_that_reported(
                     agents[number].hear(broadcast)
             agents[number].hear(broadcast, message)
         for known in (public_state, *(agent.public_state for agent in agents)):
-            assert known.posterior is not None
             np.testing.assert_allclose(known.posterior.mean(X), expected, atol=2e-5)
             assert known.active.digest == public_state.active.digest
         for agent in agents:
@@ -119,9 +109,7 @@ def test_what_is_broadcast_is_the_posterior_of_the_agents_that_reported(
 @pytest.mark.parametrize(
     "domain", [GRID, MIXED, SpaceDomain(cube(2))], ids=["line", "mixed", "square"]
 )
-def test_agents_apart_and_together_reach_the_same_discretisations(
-    config: DUETSConfig, domain: Any
-) -> None:
+def test_agents_apart_and_together_reach_the_same_discretisations(config, domain):
     runs = []
     for together in (False, True):
         server, agents = make_agents(config, domain, 5, together=together)
@@ -142,7 +130,7 @@ def test_agents_apart_and_together_reach_the_same_discretisations(
 # Counting ---------------------------------------------------------------------------------------
 
 
-def test_a_small_run_counted_by_hand() -> None:
+def test_a_small_run_counted_by_hand():
     """One inducing point spans everything: rewards where 2 < 1 + 2, projections where 4 > 3."""
     config = DUETSConfig(n_agents=3, horizon=14, lengthscale=100.0)
     server, agents = make_agents(config, GRID, key=0)
@@ -164,12 +152,11 @@ def test_a_small_run_counted_by_hand() -> None:
 
 
 @pytest.mark.parametrize("d", [1, 3])
-def test_the_papers_messages_counted_by_hand(d: int) -> None:
+def test_the_papers_messages_counted_by_hand(d):
     """p0 so large that every point is kept: m = N T_1; m D + (m + 1) down, m an agent up."""
     config = DUETSConfig.paper(3, 20, p0=1e9, discretisation=64)
     server, agents = make_agents(config, SpaceDomain(cube(d)), key=2)
     message = server.inducing_set()
-    assert message is not None
     D = np.vstack([agent.points for agent in agents])
     assert np.array_equal(np.array(message.points), D)
     assert server.inducing_set() is message
@@ -180,7 +167,7 @@ def test_the_papers_messages_counted_by_hand(d: int) -> None:
     assert server.communication.per_agent == 6 + 6 * d + 7
 
 
-def test_points_are_kept_with_p0_times_the_largest_variance() -> None:
+def test_points_are_kept_with_p0_times_the_largest_variance():
     """Seeded: five standard deviations of a count over 60 keys; the variance is the dense one."""
     config = DUETSConfig.paper(10, 50, p0=1.5, discretisation=64, noise_ratio=0.5, lengthscale=0.3)
     expected, spread, kept = 0.0, 0.0, 0
@@ -193,7 +180,6 @@ def test_points_are_kept_with_p0_times_the_largest_variance() -> None:
         p = 1.5 * (1 - np.einsum("ij,jk,ik->i", k, inverse, k)).max()
         assert 0.0 < p < 1.0
         message = server.inducing_set()
-        assert message is not None
         kept, expected, spread = (
             kept + len(message.points),
             expected + 20 * p,
@@ -202,7 +188,7 @@ def test_points_are_kept_with_p0_times_the_largest_variance() -> None:
     assert abs(kept - expected) < 5 * np.sqrt(spread)
 
 
-def test_what_was_sent_in_vain_is_counted() -> None:
+def test_what_was_sent_in_vain_is_counted():
     server, agents = make_agents(DEFAULT, GRID, key=0)
     tell_all(agents[0])
     upload = agents[0].upload(None)
@@ -220,7 +206,7 @@ def test_what_was_sent_in_vain_is_counted() -> None:
 # What goes wrong --------------------------------------------------------------------------------
 
 
-def test_an_epoch_ends_when_all_have_reported() -> None:
+def test_an_epoch_ends_when_all_have_reported():
     server, agents = make_agents(DEFAULT, GRID, key=0)
     with pytest.raises(ValueError, match="still waits for 2 of its 2 rewards"):
         agents[0].upload(None)
@@ -235,7 +221,7 @@ def test_an_epoch_ends_when_all_have_reported() -> None:
     assert server.close(without=[2]).agents == (0, 1)
 
 
-def test_rewards_of_other_epochs_and_draws() -> None:
+def test_rewards_of_other_epochs_and_draws():
     server, agents = make_agents(DEFAULT, GRID, key=0)
     agent = agents[0]
     for nothing in (math.nan, math.inf, -math.inf):
@@ -263,7 +249,7 @@ def test_rewards_of_other_epochs_and_draws() -> None:
 
 
 @both
-def test_broadcasts_are_heard_in_order_and_once(config: DUETSConfig) -> None:
+def test_broadcasts_are_heard_in_order_and_once(config):
     server, agents = make_agents(config, GRID, key=0)
     messages, broadcasts = [], []
     for _ in range(3):
@@ -281,9 +267,9 @@ def test_broadcasts_are_heard_in_order_and_once(config: DUETSConfig) -> None:
     assert late.public_state.heard == broadcasts
 
 
-def test_another_discretisation_is_noticed() -> None:
+def test_another_discretisation_is_noticed():
     finer = evolve(DEFAULT, discretisation=128)
-    cases: list[Any] = [(SpaceDomain(cube(d)), DEFAULT, 1) for d in (1, 2, 3)]
+    cases = [(SpaceDomain(cube(d)), DEFAULT, 1) for d in (1, 2, 3)]
     cases += [(GRID, DEFAULT, 1), (MIXED, DEFAULT, 1), (SpaceDomain(cube(1)), finer, 0)]
     for domain, config, key in cases:
         other = make_agents(config, domain, key)[1]
@@ -299,10 +285,10 @@ def test_another_discretisation_is_noticed() -> None:
 FITTED = DUETSConfig(n_agents=3, first_epoch=16, horizon=200, lengthscale=0.3)
 """Projections with sums."""
 
-NO_NUMBERS: list[Any] = [math.nan, math.inf, "a", None, True, 10**400]
+NO_NUMBERS = [math.nan, math.inf, "a", None, True, 10**400]
 
 
-def reported(config: DUETSConfig) -> tuple[Server, list[Agent], Upload]:
+def reported(config):
     """An epoch whose agents have evaluated, and an upload of the second."""
     server, agents = make_agents(config, GRID, key=0)
     message = server.inducing_set()
@@ -311,15 +297,15 @@ def reported(config: DUETSConfig) -> tuple[Server, list[Agent], Upload]:
     return server, agents, agents[1].upload(message)
 
 
-def state_of(server: Server) -> tuple[list[Broadcast], list[int], Communication]:
+def state_of(server):
     """What it has heard, waits for and counts."""
     public_state = server.public_state
     return list(public_state.heard), server.waiting_for, replace(server.communication)
 
 
-def changed_uploads(upload: Upload) -> list[Upload]:
+def changed_uploads(upload):
     n = upload.reals
-    bad: list[dict[str, Any]] = [{"agent": agent} for agent in (-1, 3, 1.0, True)]
+    bad = [{"agent": agent} for agent in (-1, 3, 1.0, True)]
     bad += [{"numbers": (*upload.numbers[:-1], x)} for x in NO_NUMBERS]
     bad += [{"numbers": x} for x in (None, "a" * n, np.zeros((n, 1)), (*upload.numbers, 0.0))]
     bad += [{"kind": kind} for kind in ("zzz", None, ["rewards"])]
@@ -329,7 +315,7 @@ def changed_uploads(upload: Upload) -> list[Upload]:
 
 
 @pytest.mark.parametrize("config", [DEFAULT, PAPER, FITTED], ids=["rewards", "paper", "sums"])
-def test_what_no_agent_sends_is_neither_stored_nor_counted(config: DUETSConfig) -> None:
+def test_what_no_agent_sends_is_neither_stored_nor_counted(config):
     server, agents, upload = reported(config)
     before = state_of(server)
     for wrong in changed_uploads(upload):
@@ -353,7 +339,7 @@ def test_what_no_agent_sends_is_neither_stored_nor_counted(config: DUETSConfig) 
     assert late[2].up == before[2].up + 3 * upload.reals
 
 
-def test_sums_that_no_rewards_have_are_refused() -> None:
+def test_sums_that_no_rewards_have_are_refused():
     server, _, upload = reported(FITTED)
     assert upload.kind == "projection"
     *v, one, two = upload.numbers
@@ -367,7 +353,7 @@ def test_sums_that_no_rewards_have_are_refused() -> None:
 
 @pytest.mark.parametrize("value", [-1e300, 1e-160, 0.0])
 @pytest.mark.parametrize("config", [DEFAULT, PAPER, FITTED], ids=["rewards", "paper", "sums"])
-def test_honest_agents_are_never_refused(config: DUETSConfig, value: float) -> None:
+def test_honest_agents_are_never_refused(config, value):
     server, agents = make_agents(config, GRID, key=0)
     message = server.inducing_set()
     for agent in agents:
@@ -380,7 +366,7 @@ def test_honest_agents_are_never_refused(config: DUETSConfig, value: float) -> N
         assert agent.public_state.active.digest == server.public_state.active.digest
 
 
-def test_errors_do_not_tell_what_an_upload_holds() -> None:
+def test_errors_do_not_tell_what_an_upload_holds():
     server, _, upload = reported(FITTED)
     marked = (*upload.numbers[:-2], 0.7654321, 1e-9)
     for numbers in (marked, (*marked[:-1], math.nan), marked[1:]):
@@ -389,7 +375,7 @@ def test_errors_do_not_tell_what_an_upload_holds() -> None:
         assert "7654" not in str(caught.value)
 
 
-def test_no_epoch_is_open_once_the_horizon_is_used_up() -> None:
+def test_no_epoch_is_open_once_the_horizon_is_used_up():
     server, agents, upload = reported(DEFAULT)
     epoch(server, agents)
     server.public_state.skip()
@@ -402,9 +388,7 @@ def test_no_epoch_is_open_once_the_horizon_is_used_up() -> None:
 
 @both
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
-def test_an_epoch_that_would_leave_nothing_does_not_end(
-    config: DUETSConfig, wrong: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_epoch_that_would_leave_nothing_does_not_end(config, wrong, monkeypatch):
     server, agents, _ = reported(config)
     message = server.inducing_set()
     for agent in agents:
@@ -424,9 +408,9 @@ def test_an_epoch_that_would_leave_nothing_does_not_end(
         assert agent.public_state.active.digest == server.public_state.active.digest
 
 
-def changed_broadcasts(heard: Broadcast) -> list[Broadcast]:
+def changed_broadcasts(heard):
     m, v = len(heard.v_bar), heard.v_bar
-    bad: list[dict[str, Any]] = [{"v_bar": (x,) * m} for x in NO_NUMBERS]
+    bad = [{"v_bar": (x,) * m} for x in NO_NUMBERS]
     bad += [{"v_bar": x} for x in (v[:-1], (*v, 0.0), (), None, "a" * m)]
     bad += [{"sigma_max": x} for x in (math.nan, math.inf, -1.0, "a", True, (1.0,))]
     bad += [{"sigma_max": 0.5 if heard.sigma_max is None else None}]
@@ -436,14 +420,14 @@ def changed_broadcasts(heard: Broadcast) -> list[Broadcast]:
     bad += [{"epoch": x} for x in (1.0, None, "1", True, 2)]
     bad += [{"digest": 0}, {"digest": None}]
     s = heard.scale
-    scales: list[Any] = [None, (*s, 1.0), (1.0,) * (len(s) + 1), (math.nan,) * 3, "abc"]
+    scales = [None, (*s, 1.0), (1.0,) * (len(s) + 1), (math.nan,) * 3, "abc"]
     if s:
         scales += [(), s[:2], (0.0, *s[1:]), (s[0], -1.0, s[2]), (*s[:2], math.inf)]
     return [replace(heard, **change) for change in bad + [{"scale": x} for x in scales]]
 
 
 @each_config
-def test_a_broadcast_that_no_server_sends_changes_nothing(config: DUETSConfig) -> None:
+def test_a_broadcast_that_no_server_sends_changes_nothing(config):
     server, agents = make_agents(config, GRID, key=0)
     late = make_agents(config, GRID, key=0)[1][0]
     message = server.inducing_set()
@@ -470,7 +454,7 @@ def test_a_broadcast_that_no_server_sends_changes_nothing(config: DUETSConfig) -
     assert late.public_state.active.digest == server.public_state.active.digest
 
 
-def test_a_broadcast_that_leaves_no_point_changes_nothing() -> None:
+def test_a_broadcast_that_leaves_no_point_changes_nothing():
     """Its numbers are finite, and the bar they set is not."""
     config = evolve(DEFAULT, beta=1e6)
     server, agents = make_agents(config, GRID, key=0)
@@ -490,7 +474,7 @@ def test_a_broadcast_that_leaves_no_point_changes_nothing() -> None:
 
 
 @each_config
-def test_a_server_that_crashed_hears_its_broadcasts_and_goes_on(config: DUETSConfig) -> None:
+def test_a_server_that_crashed_hears_its_broadcasts_and_goes_on(config):
     server, agents = make_agents(config, GRID, key=3)
     for _ in range(2):
         epoch(server, agents)
@@ -505,5 +489,5 @@ def test_a_server_that_crashed_hears_its_broadcasts_and_goes_on(config: DUETSCon
     assert epoch(again, agents) == epoch(twin, others)
 
 
-def test_an_upload_does_not_show_its_numbers() -> None:
+def test_an_upload_does_not_show_its_numbers():
     assert "0.625" not in repr(Upload(1, 0, "rewards", (0.625,)))

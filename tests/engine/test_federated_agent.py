@@ -4,12 +4,9 @@ Everything is seeded, so nothing is random; bounds are five standard deviations 
 unless a test says more.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import warnings
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,12 +26,13 @@ from privbo_plugins.federation import FederatedServer, Participant
 from privbo_plugins.spaces import Categorical, Float, Int, Space
 
 from .helpers import cube
+from .oracles import points_of
 
 ALONE = 10**6
 """A round at which an agent relies on itself: the chance not to is one in a million."""
 
 
-def config_of(**changed: Any) -> FederationConfig:
+def config_of(**changed):
     settings = {"n_agents": 8, "z": 0.0, "n_features": 12, "noise_variance": 0.1}
     published = {
         "population": "explore",
@@ -45,13 +43,13 @@ def config_of(**changed: Any) -> FederationConfig:
     return FederationConfig(**{**settings, **published, **changed})
 
 
-def model_of(space: Space | None = None, **changed: Any) -> FeatureModel:
+def model_of(space=None, **changed):
     model = make_model(config_of(**changed), cube(2) if space is None else space)
     assert isinstance(model, FeatureModel)
     return model
 
 
-def phi(model: FeatureModel, X: np.ndarray) -> np.ndarray:
+def phi(model, X):
     """Unit-length Fourier features of the public seed, written out."""
     config, Z = model.config, model.space.embed(X)
     rng = np.random.default_rng(config.feature_seed)
@@ -60,25 +58,25 @@ def phi(model: FeatureModel, X: np.ndarray) -> np.ndarray:
     return np.asarray(c / np.linalg.norm(c, axis=1, keepdims=True))
 
 
-def history(model: FeatureModel, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def history(model, n, seed=0):
     rng = np.random.default_rng(seed)
     low, high = model.config.value_range
     return model.space.uniform(n, rng), rng.uniform(low, high, n)
 
 
-def posterior(model: FeatureModel, X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def posterior(model, X, y):
     """Mean and precision Sigma / s2 of the weights (equation 2)."""
     Phi, s2 = phi(model, X), model.config.noise_variance
     S = Phi.T @ Phi + s2 * np.eye(Phi.shape[1])
     return np.linalg.solve(S, Phi.T @ y), S / s2
 
 
-def broadcast_of(weights: Any, t: int = 1) -> Broadcast:
+def broadcast_of(weights, t=1):
     W = np.atleast_2d(np.asarray(weights, dtype=float))
     return Broadcast(t, W, np.zeros(len(W)))
 
 
-def scores(model: FeatureModel, X: np.ndarray, W: np.ndarray) -> np.ndarray:
+def scores(model, X, W):
     """phi(x)ᵀ w^(i[x])."""
     region = Regions(model.space, model.config.n_regions).index(X)
     rows = W[region] if len(W) > 1 else np.repeat(W, len(X), 0)
@@ -90,25 +88,11 @@ GRID = Space(
 )
 
 
-def grid_points(space: Space) -> np.ndarray:
-    """All points of a finite space, written out."""
-    axes = [
-        range(len(d.choices))
-        if isinstance(d, Categorical)
-        else [
-            d.encode(d.low + k * (d.step or 1))
-            for k in range(int((d.high - d.low) // (d.step or 1)) + 1)
-        ]
-        for d in space.values()
-    ]
-    return np.array(list(itertools.product(*axes)), dtype=float)
-
-
 # What it sends --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("n", "maximize"), [(0, True), (3, False), (12, True), (40, False)])
-def test_messages_are_draws_from_the_posterior(n: int, maximize: bool) -> None:
+def test_messages_are_draws_from_the_posterior(n, maximize):
     """1500 rounds, made independent N(0, I) by the dense mean and covariance."""
     model = model_of(value_range=(-2.0, 6.0))
     X, values = history(model, n)
@@ -121,11 +105,11 @@ def test_messages_are_draws_from_the_posterior(n: int, maximize: bool) -> None:
     assert np.abs(white.T @ white / 1500 - np.eye(12)).max() < 5 * math.sqrt(2 / 1500)
 
 
-def test_what_an_agent_does_alone_is_not_what_it_sends() -> None:
+def test_what_an_agent_does_alone_is_not_what_it_sends():
     """Its own draw and its message are different ones, and neither tells the other."""
     model = model_of(GRID)
     X, values = history(model, 5)
-    agent, points = Agent(model, 0), grid_points(GRID)
+    agent, points = Agent(model, 0), points_of(GRID)
     best = [
         (
             points[np.argmax(phi(model, points) @ agent.message(X, values, t))].tolist(),
@@ -146,9 +130,7 @@ def test_what_an_agent_does_alone_is_not_what_it_sends() -> None:
     width=st.floats(1e-3, 1e6),
     maximize=st.booleans(),
 )
-def test_values_are_clipped_to_the_public_range(
-    values: list[float], low: float, width: float, maximize: bool
-) -> None:
+def test_values_are_clipped_to_the_public_range(values, low, width, maximize):
     model = model_of(value_range=(low, low + width))
     y = Agent(model, 0, maximize=maximize).units(np.array(values))
     assert ((y >= 0) & (y <= 1)).all()
@@ -159,7 +141,7 @@ def test_values_are_clipped_to_the_public_range(
 
 
 @pytest.mark.parametrize("maximize", [True, False])
-def test_a_value_that_is_no_number_is_the_worst(maximize: bool) -> None:
+def test_a_value_that_is_no_number_is_the_worst(maximize):
     model = model_of()
     agent = Agent(model, 0, maximize=maximize)
     assert agent.units(np.array([math.nan, 0.5])).tolist() == [0.0, 0.5]
@@ -171,11 +153,11 @@ def test_a_value_that_is_no_number_is_the_worst(maximize: bool) -> None:
 
 
 @pytest.mark.parametrize("P", [1, 2, 6])
-def test_the_first_round_follows_the_broadcast(P: int) -> None:
+def test_the_first_round_follows_the_broadcast(P):
     """p_1 = 0, whatever the agent has seen; only the last broadcast counts."""
     model = model_of(GRID, n_regions=P)
     X, values = history(model, 4)
-    rng, points = np.random.default_rng(P), grid_points(GRID)
+    rng, points = np.random.default_rng(P), points_of(GRID)
     for number in range(8):
         W = rng.standard_normal((P, 12))
         received = [broadcast_of(rng.standard_normal((P, 12))), broadcast_of(W, 2)]
@@ -183,12 +165,12 @@ def test_the_first_round_follows_the_broadcast(P: int) -> None:
         np.testing.assert_allclose(x, points[np.argmax(scores(model, points, W))], atol=1e-12)
 
 
-def test_without_a_broadcast_it_relies_on_itself() -> None:
+def test_without_a_broadcast_it_relies_on_itself():
     """The points of Thompson sampling: frequencies of 800 draws of each kind over 12 points."""
     space = Space({"a": Int(0, 11)})
     model = model_of(space, lengthscale=0.3)
     X, values = history(model, 5, seed=3)
-    points = grid_points(space)
+    points = points_of(space)
     agent, R = Agent(model, 1), 800
     mean, precision = posterior(model, X, values)
     rng = np.random.default_rng(0)
@@ -204,11 +186,11 @@ def test_without_a_broadcast_it_relies_on_itself() -> None:
 
 
 @pytest.mark.parametrize(("t", "power"), [(2, 1), (4, 1), (2, 2), (3, 2)])
-def test_the_chance_to_rely_on_itself(t: int, power: int) -> None:
+def test_the_chance_to_rely_on_itself(t, power):
     """600 seeds; the agent alone goes where the broadcast leads in one of ten cases at most."""
     space = Space({"a": Int(0, 11)})
     model = model_of(space, lengthscale=0.1, noise_variance=1e-3, power=power)
-    points = grid_points(space)
+    points = points_of(space)
     X, values = points, np.where(np.arange(12) == 9, 1.0, 0.0)  # alone: to the tenth point
     lure = [broadcast_of(phi(model, points[:1]))]
     chance, alone, led = 1 - 1 / t**power, 0, 0
@@ -220,7 +202,7 @@ def test_the_chance_to_rely_on_itself(t: int, power: int) -> None:
     assert abs(alone / 600 - chance) < 5 * math.sqrt(chance * (1 - chance) / 600)
 
 
-def test_a_start_point_lies_in_the_agents_region() -> None:
+def test_a_start_point_lies_in_the_agents_region():
     space = Space({"a": Float(0, 1), "b": Float(1, 100, log=True), "c": Categorical("xyz")})
     model = model_of(space, n_regions=4)
     regions = Regions(space, 4)
@@ -249,9 +231,9 @@ def test_a_start_point_lies_in_the_agents_region() -> None:
     ],
     ids=["mixed", "line", "numbers", "constant"],
 )
-def test_a_small_grid_is_searched_through(space: Space, P: int) -> None:
+def test_a_small_grid_is_searched_through(space, P):
     model = model_of(space, n_regions=P)
-    points = np.array([space.snap(x) for x in grid_points(space)])
+    points = np.array([space.snap(x) for x in points_of(space)])
     for seed in range(20):
         W = np.random.default_rng(seed).standard_normal((P, 12))
         x = model.argmax(W, np.random.default_rng(seed))
@@ -260,7 +242,7 @@ def test_a_small_grid_is_searched_through(space: Space, P: int) -> None:
         np.testing.assert_array_equal(space.snap(x), x)
 
 
-def in_closures(model: FeatureModel, x: np.ndarray, W: np.ndarray) -> float:
+def in_closures(model, x, W):
     """The best of phi(x)ᵀ w^(p) over the regions that x touches: a limit from within."""
     regions = Regions(model.space, model.config.n_regions)
     touched = ((x >= regions.lower - 1e-9) & (x <= regions.upper + 1e-9)).all(1)
@@ -269,7 +251,7 @@ def in_closures(model: FeatureModel, x: np.ndarray, W: np.ndarray) -> float:
 
 @pytest.mark.parametrize("P", [1, 2, 4])
 @pytest.mark.parametrize("d", [1, 2])
-def test_on_a_box_it_is_as_good_as_a_dense_grid(d: int, P: int) -> None:
+def test_on_a_box_it_is_as_good_as_a_dense_grid(d, P):
     model = model_of(cube(d), n_regions=P, n_features=40, lengthscale=0.25)
     axis = np.linspace(0, 1, 2001 if d == 1 else 81)
     dense = np.array(list(itertools.product(axis, repeat=d)))
@@ -280,7 +262,7 @@ def test_on_a_box_it_is_as_good_as_a_dense_grid(d: int, P: int) -> None:
         assert in_closures(model, x, W) >= scores(model, dense, W).max() - 1e-6
 
 
-def test_on_a_large_grid_a_climb_ends_in_its_region() -> None:
+def test_on_a_large_grid_a_climb_ends_in_its_region():
     """What the host evaluates must be scored by the weights of the region it lies in."""
     space = Space({"a": Float(0.0, 1.0, step=0.1), "b": Float(0.0, 1.0)})
     model = model_of(space, n_regions=2, n_features=40)
@@ -296,16 +278,16 @@ def test_on_a_large_grid_a_climb_ends_in_its_region() -> None:
 # A participant ----------------------------------------------------------------------------------
 
 
-def drive(participant: Participant, n: int) -> np.ndarray:
+def drive(participant, n):
     """The first n trials, which observe how far off the centre they are."""
-    X: list[np.ndarray] = []
+    X = []
     for number in range(n):
         values = np.array([1 - np.abs(x - 0.5).max() for x in X])
         X.append(participant.next_point(np.array(X), values, number))
     return np.array(X)
 
 
-def test_a_participant_sends_once_a_trial_after_its_start() -> None:
+def test_a_participant_sends_once_a_trial_after_its_start():
     config = config_of(n_agents=1, n_startup=3, n_rounds=2)
     server = FederatedServer(config, deadline=None)
     participant = Participant(server.connect(0), cube(2), maximize=True, seed=4)
@@ -323,14 +305,12 @@ def test_a_participant_sends_once_a_trial_after_its_start() -> None:
     np.testing.assert_array_equal(X[3], agent.propose(X[:3], y, 1, first))
 
 
-def test_a_participant_whose_server_fails_warns_and_goes_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_participant_whose_server_fails_warns_and_goes_on(monkeypatch):
     server = FederatedServer(config_of(n_agents=1, n_startup=1, n_rounds=5), deadline=None)
     participant = Participant(server.connect(0), cube(1), maximize=True, seed=0)
     drive(participant, 2)
 
-    def unreachable(*_: Any) -> None:
+    def unreachable(*_):
         raise FederationError("no route to the server")
 
     monkeypatch.setattr(server.rounds, "submit", unreachable)

@@ -21,12 +21,11 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig, RoundSum, Temperature
+from privbo_plugins.algorithms.dp_fts_de import FederationConfig, RoundSum, Temperature
 from privbo_plugins.algorithms.dp_fts_de import server as server_module
 from privbo_plugins.algorithms.dp_fts_de.regions import region_weights
 from privbo_plugins.privacy.mechanisms import FRACTION_BITS
@@ -55,14 +54,14 @@ UNIFORM = Temperature(0.0, 0, 1)
 # The audit --------------------------------------------------------------------------------------
 
 
-def audited_epsilon(a: np.ndarray, b: np.ndarray, delta: float = DELTA) -> float:
+def audited_epsilon(a, b, delta=DELTA):
     """At the claimed delta, with thresholds farther out."""
     far = np.linspace(0.005, 0.995, 100)
     return max(0.0, auditing.audited_epsilon(a, b, delta=delta, quantiles=far))
 
 
 @pytest.mark.parametrize(("q", "z"), [(1.0, 1.0), (1.0, 0.7), (0.35, 1.0)])
-def test_the_audit_itself_is_sound_and_has_power(q: float, z: float) -> None:
+def test_the_audit_itself_is_sound_and_has_power(q, z):
     """On numpy's own Gaussians, 8 audits each, none may accuse."""
     rng = np.random.default_rng(int(100 * q * z))
     claim, bounds = pld_epsilon(q, z, 1, DELTA), []
@@ -77,7 +76,7 @@ def test_the_audit_itself_is_sound_and_has_power(q: float, z: float) -> None:
 # Rounds -----------------------------------------------------------------------------------------
 
 
-def fresh_coins(noise: InsecureNoise, config: FederationConfig, present: list[int]) -> list[bool]:
+def fresh_coins(noise, config, present):
     return [choose(noise, config.q) for _ in range(config.n_agents)]
 
 
@@ -96,9 +95,7 @@ class Round:
     canary: np.ndarray = field(default_factory=lambda: np.array([1e3, 0.0, 0.0]))
     others: np.ndarray = field(default_factory=lambda: np.array([0.0, 5.0, -3.0]))
 
-    def evaluation(
-        self, noise: InsecureNoise, present: list[int], sums: dict[Any, RoundSum]
-    ) -> Any:
+    def evaluation(self, noise, present, sums):
         """One round; sums of the same coins are the same, so each is made once."""
         coins = tuple(self.coins(noise, self.config, present))
         if coins not in sums:
@@ -109,7 +106,7 @@ class Round:
         scale = sums[coins].noise_scale * self.noise_factor
         return sums[coins].broadcast(source.add_gaussian(sums[coins].exact(), scale)).weights
 
-    def direction(self) -> np.ndarray:
+    def direction(self):
         """What the canary adds to the joint vector in the units of its noise, length 1."""
         config = self.config
         phi = region_weights(config.n_agents, config.n_regions, config.temperature(1))
@@ -117,19 +114,19 @@ class Round:
         joint = (phi[:, CANARY] / phi.max(1))[:, None] * self.canary / np.linalg.norm(self.canary)
         return np.asarray(joint / np.linalg.norm(joint) / unit[:, None])
 
-    def scores(self, runs: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    def scores(self, runs, seed):
         """Scores in units of the clipping norm, with the canary and without it."""
         everyone = list(range(self.config.n_agents))
         noise, direction = InsecureNoise(seed), self.direction() / self.config.clipping_norm
         scores = []
         for present in (everyone, [n for n in everyone if n != CANARY]):
-            sums: dict[Any, RoundSum] = {}
+            sums = {}
             evaluations = (self.evaluation(noise, present, sums) for _ in range(runs))
             scores.append(np.array([np.vdot(direction, weights) for weights in evaluations]))
         return scores[0], scores[1]
 
 
-def config_of(q: float, *, z: float = Z, P: int = 2, N: int = 3, **more: Any) -> FederationConfig:
+def config_of(q, *, z=Z, P=2, N=3, **more):
     return FederationConfig(
         n_agents=N, q=q, z=z, n_regions=P, n_features=3, n_rounds=3, delta=DELTA,
         temperature=UNIFORM, population="explore", clipping_norm=22.0,
@@ -138,7 +135,7 @@ def config_of(q: float, *, z: float = Z, P: int = 2, N: int = 3, **more: Any) ->
 
 
 @functools.cache
-def true_scores(q: float) -> tuple[np.ndarray, np.ndarray]:
+def true_scores(q):
     return Round(config_of(q)).scores(RUNS[q], seed=0)
 
 
@@ -146,19 +143,19 @@ def true_scores(q: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("q", [1.0, 0.35])
-def test_a_round_is_as_private_as_it_claims(q: float) -> None:
+def test_a_round_is_as_private_as_it_claims(q):
     claim = pld_epsilon(q, Z, 1, DELTA)
     assert 0.5 * claim <= audited_epsilon(*true_scores(q)) <= claim
 
 
 @pytest.mark.parametrize("q", [1.0, 0.35])
 @pytest.mark.parametrize("delta", [1e-3, 0.1])
-def test_nor_is_it_less_private_at_another_delta(q: float, delta: float) -> None:
+def test_nor_is_it_less_private_at_another_delta(q, delta):
     assert audited_epsilon(*true_scores(q), delta) <= pld_epsilon(q, Z, 1, delta)
 
 
 @pytest.mark.parametrize("q", [1.0, 0.35])
-def test_three_rounds_are_as_private_as_they_claim(q: float) -> None:
+def test_three_rounds_are_as_private_as_they_claim(q):
     """The adversary adds up the log-likelihood ratios of three rounds."""
     claim = pld_epsilon(q, Z, 3, DELTA)
     ratios = [
@@ -177,11 +174,11 @@ def test_three_rounds_are_as_private_as_they_claim(q: float) -> None:
     ],
     ids=["nan", "inf", "huge"],
 )
-def test_odd_vectors_tell_no_more(canary: np.ndarray) -> None:
+def test_odd_vectors_tell_no_more(canary):
     aside = Round(config_of(1.0))  # its direction is that of a finite canary
 
     class Odd(Round):
-        def direction(self) -> np.ndarray:
+        def direction(self):
             return aside.direction()
 
     scores = Odd(config_of(1.0), canary=canary).scores(MUTANT_RUNS, seed=1)
@@ -189,7 +186,7 @@ def test_odd_vectors_tell_no_more(canary: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("q", [1.0, 0.35])
-def test_a_round_at_the_first_temperature_tells_no_more(q: float) -> None:
+def test_a_round_at_the_first_temperature_tells_no_more(q):
     config = evolve(config_of(q), temperature=Temperature())
     scores = Round(config).scores(MUTANT_RUNS, seed=2)
     assert audited_epsilon(*scores) <= pld_epsilon(q, Z, 1, DELTA)
@@ -198,26 +195,24 @@ def test_a_round_at_the_first_temperature_tells_no_more(q: float) -> None:
 # Mutants ----------------------------------------------------------------------------------------
 
 
-def flagged(mutant: Round, claim: float, runs: int = MUTANT_RUNS) -> bool:
+def flagged(mutant, claim, runs=MUTANT_RUNS):
     return audited_epsilon(*mutant.scores(runs, seed=7)) > claim
 
 
 @pytest.mark.parametrize("q", [1.0, 0.35])
-def test_the_audit_flags_forgotten_clipping(q: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_audit_flags_forgotten_clipping(q, monkeypatch):
     monkeypatch.setattr(server_module, "clip_rows", lambda w, bound: w)
     claim = pld_epsilon(q, Z, 1, DELTA)
     assert not flagged(Round(config_of(q)), claim)  # no entry of a sum counts for more than S
 
-    def unbounded(values: np.ndarray, bound: float) -> np.ndarray:
+    def unbounded(values, bound):
         return np.asarray(np.trunc(values / bound * 2.0**FRACTION_BITS).astype(np.int64).sum(0))
 
     monkeypatch.setattr(server_module, "fixed_point_sum", unbounded)
     assert flagged(Round(config_of(q)), claim)
 
 
-def test_the_audit_flags_clipping_to_the_joint_norm_in_every_region(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_audit_flags_clipping_to_the_joint_norm_in_every_region(monkeypatch):
     """S instead of S / sqrt(P): the joint vector is twice as long with four regions."""
     config, original = config_of(1.0, P=4, N=4), server_module.clip_rows
     claim = pld_epsilon(1.0, Z, 1, DELTA)
@@ -231,18 +226,18 @@ class RealisedSize(RoundSum):
 
     size = 0
 
-    def add(self, n: int, w: np.ndarray) -> None:
+    def add(self, n, w):
         super().add(n, w)
         self.size += self._chosen[n]
 
-    def broadcast(self, noisy: np.ndarray) -> Broadcast:
+    def broadcast(self, noisy):
         true, config = super().broadcast(noisy), self.config
         exact = super().broadcast(self.exact()).weights
         share = config.n_agents * config.q / max(self.size, 1)
         return replace(true, weights=share * exact + (true.weights - exact))
 
 
-def test_the_audit_flags_the_realised_size_as_normaliser() -> None:
+def test_the_audit_flags_the_realised_size_as_normaliser():
     """The other agent sends the opposite, which the canary dilutes as well as cancels."""
     q, config = 1.0, config_of(1.0, P=1, N=2)
     opposite = np.array([-1e3, 0.0, 0.0])
@@ -251,9 +246,7 @@ def test_the_audit_flags_the_realised_size_as_normaliser() -> None:
     assert flagged(Round(config, RealisedSize, others=opposite), claim)
 
 
-def redrawn_coins(
-    noise: InsecureNoise, config: FederationConfig, present: list[int]
-) -> list[bool]:
+def redrawn_coins(noise, config, present):
     """Mutant: draws again until somebody who is there is chosen."""
     while True:
         coins = fresh_coins(noise, config, present)
@@ -261,7 +254,7 @@ def redrawn_coins(
             return coins
 
 
-def test_the_audit_flags_an_empty_subset_that_is_drawn_again() -> None:
+def test_the_audit_flags_an_empty_subset_that_is_drawn_again():
     """With two agents the canary is then in every other round, instead of every twentieth."""
     config = config_of(0.05, P=1, N=2)
     claim = pld_epsilon(0.05, Z, 1, DELTA)
@@ -270,7 +263,7 @@ def test_the_audit_flags_an_empty_subset_that_is_drawn_again() -> None:
 
 
 @pytest.mark.parametrize("q", [1.0, 0.35])
-def test_the_audit_flags_noise_for_one_region_of_four(q: float) -> None:
+def test_the_audit_flags_noise_for_one_region_of_four(q):
     """S / sqrt(P) instead of S: half the noise."""
     config = config_of(q, P=4, N=4)
     claim = pld_epsilon(q, Z, 1, DELTA)
@@ -278,22 +271,22 @@ def test_the_audit_flags_noise_for_one_region_of_four(q: float) -> None:
     assert flagged(Round(config, noise_factor=0.5), claim)
 
 
-def test_the_audit_flags_noise_of_a_seed() -> None:
+def test_the_audit_flags_noise_of_a_seed():
     for q in (1.0, 0.35):
         mutant = Round(config_of(q), seeded=True)
         assert flagged(mutant, pld_epsilon(q, Z, 1, DELTA))
 
 
-def everybody(noise: InsecureNoise, config: FederationConfig, present: list[int]) -> list[bool]:
+def everybody(noise, config, present):
     """Mutant: takes everybody, and claims to have sampled."""
     return [True] * config.n_agents
 
 
-def test_the_audit_flags_sampling_that_is_claimed_but_not_done() -> None:
+def test_the_audit_flags_sampling_that_is_claimed_but_not_done():
     assert flagged(Round(config_of(0.35), coins=everybody), pld_epsilon(0.35, Z, 1, DELTA))
 
 
-def test_the_audit_flags_half_the_noise() -> None:
+def test_the_audit_flags_half_the_noise():
     for q in (1.0, 0.35):
         claim = pld_epsilon(q, Z, 1, DELTA)
         assert flagged(Round(config_of(q), noise_factor=0.5), claim)

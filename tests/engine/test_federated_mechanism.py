@@ -1,11 +1,7 @@
 """A round's sum and its release: against the paper's lines, and its sensitivity in integers."""
 
-from __future__ import annotations
-
 import math
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,37 +16,31 @@ from privbo_plugins.federation import FederatedServer
 from privbo_plugins.privacy import noise as noise_module
 from privbo_plugins.privacy.accountant import gdp_delta
 from privbo_plugins.privacy.mechanisms import FRACTION_BITS, SENSITIVITY_SLACK
-from privbo_plugins.privacy.noise import InsecureNoise, NoiseSource, SecureNoise, choose
-from tests.inside import Draw, draws_through
+from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise, choose
+from tests.inside import draws_through
 
 UNIT = 2.0**FRACTION_BITS
 UNIFORM = Temperature(0.0, 0, 1)
 
 
-def config_of(**changed: Any) -> FederationConfig:
+def config_of(**changed):
     published = {"population": "explore", "clipping_norm": 22.0, "n_rounds": 10}
     return FederationConfig(**{"n_agents": 6, "z": 1.0, "n_features": 5, **published, **changed})
 
 
-def total_of(
-    config: FederationConfig,
-    messages: Mapping[int, np.ndarray],
-    *,
-    t: int = 1,
-    chosen: Sequence[bool] | None = None,
-) -> RoundSum:
+def total_of(config, messages, *, t=1, chosen=None):
     total = RoundSum(config, t, [True] * config.n_agents if chosen is None else chosen)
     for n, w in messages.items():
         total.add(n, w)
     return total
 
 
-def clip(w: np.ndarray, bound: float) -> np.ndarray:
+def clip(w, bound):
     """The paper's: divided by max(1, |w| / bound)."""
     return np.asarray(w / max(1.0, float(np.linalg.norm(w)) / bound))
 
 
-def vectors(config: FederationConfig, seed: int = 0, scale: float = 1.0) -> dict[int, np.ndarray]:
+def vectors(config, seed=0, scale=1.0):
     """Some shorter than the bound of a region, some longer."""
     rng = np.random.default_rng(seed)
     bound = config.clipping_norm / math.sqrt(config.n_regions)
@@ -61,7 +51,7 @@ def vectors(config: FederationConfig, seed: int = 0, scale: float = 1.0) -> dict
     }
 
 
-def integers(exact: np.ndarray, S: float) -> list[int]:
+def integers(exact, S):
     """The exact sum in its fixed-point units."""
     units = exact / (S / UNIT)
     np.testing.assert_allclose(units, np.rint(units), rtol=1e-15)
@@ -71,13 +61,7 @@ def integers(exact: np.ndarray, S: float) -> list[int]:
 # The paper's lines ----------------------------------------------------------------------------
 
 
-def algorithm_1(
-    config: FederationConfig,
-    t: int,
-    chosen: Sequence[bool],
-    messages: Mapping[int, np.ndarray],
-    normal: np.ndarray,
-) -> np.ndarray:
+def algorithm_1(config, t, chosen, messages, normal):
     """Lines 5 to 11 as they are printed, with the given coins and N(0, 1) numbers (P, M)."""
     P, S, q, z = config.n_regions, config.clipping_norm, config.q, config.noise_multiplier
     phi = region_weights(config.n_agents, P, config.temperature(t))
@@ -103,7 +87,7 @@ def algorithm_1(
     ],
     ids=str,
 )
-def test_a_release_is_that_of_the_papers_lines(settings_of: dict[str, Any], t: int) -> None:
+def test_a_release_is_that_of_the_papers_lines(settings_of, t):
     config = config_of(**settings_of)
     rng = np.random.default_rng(t)
     messages = vectors(config, seed=t)
@@ -124,7 +108,7 @@ def test_a_release_is_that_of_the_papers_lines(settings_of: dict[str, Any], t: i
     assert (released.noise >= sd).all()
 
 
-def test_a_server_releases_what_its_coins_and_its_noise_say() -> None:
+def test_a_server_releases_what_its_coins_and_its_noise_say():
     """The coins are drawn first, an agent each in the order of the roster, and the noise last."""
     config = config_of(q=0.5, n_regions=2, n_rounds=3)
     server, twin = FederatedServer(config, noise=InsecureNoise(3)), InsecureNoise(3)
@@ -150,7 +134,7 @@ NUMBERS = st.one_of(ODD, st.floats(-100, 100), st.floats(allow_nan=True, allow_i
 
 @settings(deadline=None, max_examples=150)
 @given(data=st.data())
-def test_one_agent_changes_the_sum_by_at_most_the_bound_in_integers(data: Any) -> None:
+def test_one_agent_changes_the_sum_by_at_most_the_bound_in_integers(data):
     N, M = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 6))
     S = data.draw(st.floats(1e-9, 1e9))
     config = config_of(
@@ -170,7 +154,7 @@ def test_one_agent_changes_the_sum_by_at_most_the_bound_in_integers(data: Any) -
     assert sum(c * c for c in change) <= 2 ** (2 * FRACTION_BITS)
 
 
-def test_the_bound_is_used_up_by_a_long_vector() -> None:
+def test_the_bound_is_used_up_by_a_long_vector():
     """Where all agents count alike; otherwise an agent's other regions count less."""
     config = config_of(n_regions=4, temperature=UNIFORM, n_features=3)
     change = integers(total_of(config, {2: np.array([1e9, -2e9, 3e9])}).exact(), 22.0)
@@ -182,14 +166,14 @@ def test_the_bound_is_used_up_by_a_long_vector() -> None:
 @given(row=st.lists(NUMBERS, min_size=5, max_size=5).map(np.array))
 @example(row=np.full(5, 1.7976931348623157e308))
 @example(row=np.array([math.nan, 1.0, 2.0, 3.0, 4.0]))
-def test_what_is_not_finite_counts_as_nothing(row: np.ndarray) -> None:
+def test_what_is_not_finite_counts_as_nothing(row):
     exact = total_of(config_of(n_regions=2), {1: row}).exact()
     assert np.isfinite(exact).all()
     if not np.isfinite(row).all():
         assert not exact.any()
 
 
-def test_a_bound_so_tiny_that_squares_underflow_is_refused() -> None:
+def test_a_bound_so_tiny_that_squares_underflow_is_refused():
     with pytest.raises(ValueError, match="clipping_norm must be"):
         config_of(n_agents=1, clipping_norm=1e-170)
     config = config_of(n_agents=1, clipping_norm=1e-9)
@@ -201,7 +185,7 @@ def test_a_bound_so_tiny_that_squares_underflow_is_refused() -> None:
 
 
 @pytest.mark.parametrize("q", [1.0, 0.35])
-def test_the_normaliser_does_not_depend_on_who_arrives(q: float) -> None:
+def test_the_normaliser_does_not_depend_on_who_arrives(q):
     config = config_of(n_agents=10, q=q, n_regions=2, temperature=UNIFORM, clipping_norm=8.0)
     w = np.array([1.0, 2.0, 0.0, -1.0, 0.5])
     alone = total_of(config, {3: w})
@@ -212,7 +196,7 @@ def test_the_normaliser_does_not_depend_on_who_arrives(q: float) -> None:
     assert one.noise.tobytes() == two.noise.tobytes()
 
 
-def test_an_unchosen_vector_changes_no_bit_of_the_sum() -> None:
+def test_an_unchosen_vector_changes_no_bit_of_the_sum():
     config = config_of(n_regions=2, q=0.5)
     messages = vectors(config)
     total = RoundSum(config, 1, [True, False, False, False, False, False])
@@ -225,7 +209,7 @@ def test_an_unchosen_vector_changes_no_bit_of_the_sum() -> None:
 
 
 @pytest.mark.parametrize("arrived", [True, False], ids=["all came", "nobody came"])
-def test_an_empty_subset_releases_noise_of_the_full_scale(arrived: bool) -> None:
+def test_an_empty_subset_releases_noise_of_the_full_scale(arrived):
     """Seeded; 40000 numbers, five standard deviations of their spread are 1.8 %."""
     config = config_of(n_agents=5, q=1e-9, n_features=20_000, n_regions=2, n_rounds=1)
     server = FederatedServer(config, noise=InsecureNoise(0))
@@ -241,7 +225,7 @@ def test_an_empty_subset_releases_noise_of_the_full_scale(arrived: bool) -> None
 
 
 @pytest.mark.parametrize("shape", [(4,), (6,), (1, 5), (5, 1), ()], ids=str)
-def test_a_message_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
+def test_a_message_of_another_shape_is_refused(shape):
     total = total_of(config_of(), {})
     with pytest.raises(ValueError, match=r"has shape \(5,\)"):
         total.add(0, np.ones(shape))
@@ -251,16 +235,16 @@ def test_a_message_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
 # Noise and coins --------------------------------------------------------------------------------
 
 
-def test_noise_and_coins_come_from_the_vetted_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_and_coins_come_from_the_vetted_library(monkeypatch):
     """One OpenDP measurement of the joint vector, at the full scale."""
     made, integers_of = [], []
     randbelow = noise_module.secrets.randbelow
 
-    def recorded(draw: Draw, value: Any) -> Any:
+    def recorded(draw, value):
         made.append((draw.kind, draw.parameter))
         return draw(value)
 
-    def counted(n: int) -> int:
+    def counted(n):
         integers_of.append(n)
         return randbelow(n)
 
@@ -276,7 +260,7 @@ def test_noise_and_coins_come_from_the_vetted_library(monkeypatch: pytest.Monkey
     assert server.guarantee().protected
 
 
-def test_the_noise_of_a_server_has_its_scale_and_no_seed() -> None:
+def test_the_noise_of_a_server_has_its_scale_and_no_seed():
     """Over the secure source: the spread of 4000 numbers within six standard deviations (6.7 %).
 
     False alarm below 4e-9.
@@ -295,7 +279,7 @@ def test_the_noise_of_a_server_has_its_scale_and_no_seed() -> None:
 
 @pytest.mark.parametrize("q", [1e-3, 0.1, 0.35, 0.5, 0.65, 0.999])
 @pytest.mark.parametrize("noise", [InsecureNoise(1), SecureNoise()], ids=["seeded", "secure"])
-def test_coins_fall_with_their_probability(noise: NoiseSource, q: float) -> None:
+def test_coins_fall_with_their_probability(noise, q):
     """20000 coins, six standard deviations: six secure ones accuse with probability 1e-8."""
     runs = 20_000
     hits = sum(choose(noise, q) for _ in range(runs))
@@ -303,12 +287,12 @@ def test_coins_fall_with_their_probability(noise: NoiseSource, q: float) -> None
 
 
 @pytest.mark.parametrize("noise", [InsecureNoise(1), SecureNoise()], ids=["seeded", "secure"])
-def test_certain_coins(noise: NoiseSource) -> None:
+def test_certain_coins(noise):
     assert all(choose(noise, 1.0) for _ in range(200))
     assert not any(choose(noise, 1e-30) for _ in range(200))
 
 
-def test_coins_of_different_agents_are_independent() -> None:
+def test_coins_of_different_agents_are_independent():
     """Seeded: chi-squared of 16 subsets of 4 agents over 8000 rounds, below its 1 - 1e-6."""
     noise, q, runs = InsecureNoise(5), 0.35, 8000
     counts = np.zeros(16)
@@ -322,7 +306,7 @@ def test_coins_of_different_agents_are_independent() -> None:
 # Settings ---------------------------------------------------------------------------------------
 
 
-def test_a_plan_says_what_every_round_costs() -> None:
+def test_a_plan_says_what_every_round_costs():
     """Q = 1, z = 2: T rounds are sqrt(T) / 2-GDP, whose delta at the printed epsilon is claimed.
 
     With 22 of 29 in a sum and c = 3, against n agents sqrt(19 / (22 - n)) / 2-GDP is left.
@@ -340,9 +324,7 @@ def test_a_plan_says_what_every_round_costs() -> None:
 
 @settings(deadline=None, max_examples=25)
 @given(n_agents=st.integers(1, 10**4), times=st.floats(0.01, 9.0))
-def test_a_delta_above_a_tenth_over_the_roster_warns_wherever_it_is_said(
-    n_agents: int, times: float
-) -> None:
+def test_a_delta_above_a_tenth_over_the_roster_warns_wherever_it_is_said(n_agents, times):
     """In the constructor, the plan and the guarantee; and nowhere if it is smaller."""
     large, delta = times > 1, times / (10 * n_agents)
     with warnings.catch_warnings(record=True) as caught:
@@ -357,7 +339,7 @@ def test_a_delta_above_a_tenth_over_the_roster_warns_wherever_it_is_said(
     assert ("is large for" in guarantee.details()) == large
 
 
-def test_only_the_papers_settings_have_the_papers_delta() -> None:
+def test_only_the_papers_settings_have_the_papers_delta():
     assert FederationConfig(n_agents=5, epsilon=1.0).delta == 1e-5
     with pytest.warns(PrivacyWarning, match=r"Give delta= of at most 1/\(10 N\) = 0.00344"):
         assert FederationConfig.paper(29).delta == pytest.approx(29**-1.1)
@@ -369,22 +351,18 @@ def test_only_the_papers_settings_have_the_papers_delta() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"z": None}, "one of them"),
-        ({"epsilon": 1.0}, "one of them"),
-        ({"z": -1.0}, "z must be"),
-        ({"z": math.nan}, "z must be"),
-        ({"z": math.inf}, "z must be"),
+        ({"z": None}, "one of them"), ({"epsilon": 1.0}, "one of them"),
+        ({"z": -1.0}, "z must be"), ({"z": math.nan}, "z must be"), ({"z": math.inf}, "z must be"),
         ({"z": None, "epsilon": 0.0}, "epsilon must be"),
         ({"z": None, "epsilon": math.nan}, "epsilon must be"),
-        ({"q": 0.0}, "q must be a number in"),
-        ({"n_agents": 0}, "n_agents must be"),
+        ({"q": 0.0}, "q must be a number in"), ({"n_agents": 0}, "n_agents must be"),
         ({"n_regions": 7}, "at least as many agents"),
         ({"clipping_norm": 0.0}, "clipping_norm must be"),
         ({"clipping_norm": math.nan}, "clipping_norm must be"),
         ({"value_range": (math.nan, 1.0)}, "value_range"),
     ],
     ids=str,
-)
-def test_settings_outside_their_range_are_refused(changed: dict[str, Any], message: str) -> None:
+)  # fmt: skip
+def test_settings_outside_their_range_are_refused(changed, message):
     with pytest.raises(ValueError, match=message):
         config_of(**changed)

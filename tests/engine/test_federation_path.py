@@ -1,7 +1,5 @@
 """Who is on the path between an agent and its server, or reaches its port: what they get."""
 
-from __future__ import annotations
-
 import base64
 import gc
 import socket
@@ -11,10 +9,8 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import grpc
@@ -22,7 +18,7 @@ import numpy as np
 import pytest
 
 from privbo_plugins.errors import FederationError
-from privbo_plugins.federation import FederatedServer, connect, listening
+from privbo_plugins.federation import connect, listening
 from privbo_plugins.privacy.noise import InsecureNoise
 from tests import inside, wires
 from tests.worker import PATIENCE
@@ -34,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:This federation adds no noise")
 
 
 @pytest.fixture
-def server() -> Iterator[FederatedServer]:
+def server():
     with serving(1, deadline=None, space=PUBLIC) as made:
         yield made
 
@@ -48,18 +44,14 @@ class Relay:
             before and the next bytes those that are passed on.
     """
 
-    def __init__(
-        self,
-        invitation: str,
-        change: Callable[[str, int, bytes], bytes] = lambda _way, _n, data: data,
-    ) -> None:
+    def __init__(self, invitation, change=lambda _way, _n, data: data):
         self._there, self._change = wires.address_in(invitation), change
         self._invited = invitation
-        self.passed: dict[str, bytearray] = {"up": bytearray(), "down": bytearray()}
-        self._sockets: list[socket.socket] = []
-        self._threads: list[threading.Thread] = []
+        self.passed = {"up": bytearray(), "down": bytearray()}
+        self._sockets = []
+        self._threads = []
 
-    def __enter__(self) -> Relay:
+    def __enter__(self):
         self._listening = socket.create_server(("127.0.0.1", 0))
         host, port = self._listening.getsockname()[:2]
         there = "{}:{}".format(*self._there)
@@ -67,7 +59,7 @@ class Relay:
         self._begin(self._accept)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
         for sock in list(self._sockets):
@@ -78,11 +70,11 @@ class Relay:
         for sock in self._sockets:
             sock.close()
 
-    def _begin(self, *call: Any) -> None:
+    def _begin(self, *call):
         self._threads.append(threading.Thread(target=call[0], args=call[1:], daemon=True))
         self._threads[-1].start()
 
-    def _accept(self) -> None:
+    def _accept(self):
         with suppress(OSError):
             while True:
                 near = self._listening.accept()[0]
@@ -91,7 +83,7 @@ class Relay:
                 self._begin(self._pass_on, "up", near, far)
                 self._begin(self._pass_on, "down", far, near)
 
-    def _pass_on(self, way: str, source: socket.socket, to: socket.socket) -> None:
+    def _pass_on(self, way, source, to):
         with suppress(OSError):
             while data := source.recv(2**16):
                 changed = self._change(way, len(self.passed[way]), data)
@@ -101,7 +93,7 @@ class Relay:
             to.shutdown(socket.SHUT_RDWR)
 
 
-def test_a_machine_on_the_path_reads_nothing(server: FederatedServer) -> None:
+def test_a_machine_on_the_path_reads_nothing(server):
     """No vector, no secret, no name; the search finds all of them where nothing is encrypted."""
     sent = vector(M, 0)
     assert traces(wires.packed(sent).encode()) != []
@@ -120,11 +112,11 @@ def test_a_machine_on_the_path_reads_nothing(server: FederatedServer) -> None:
 
 @pytest.mark.parametrize("way", ["up", "down"])
 @pytest.mark.parametrize("place", [0, 3, 40, 300, 700, 1000, 1500, 1900])
-def test_a_machine_on_the_path_changes_nothing(way: str, place: int) -> None:
+def test_a_machine_on_the_path_changes_nothing(way, place):
     """One bit of the first connection is turned: what arrives is right, or an error."""
-    changed: list[int] = []
+    changed = []
 
-    def turn(direction: str, n: int, data: bytes) -> bytes:
+    def turn(direction, n, data):
         if direction != way or changed or not n <= place < n + len(data):
             return data
         changed.append(place)
@@ -143,7 +135,7 @@ def test_a_machine_on_the_path_changes_nothing(way: str, place: int) -> None:
     assert changed
 
 
-def test_a_recorded_session_cannot_be_played_again(server: FederatedServer) -> None:
+def test_a_recorded_session_cannot_be_played_again(server):
     with Relay(server.invitation(0)) as relay:
         with closing(connect(relay.invitation)) as link:
             assert link.submit(vector(M, 0)) == 1
@@ -177,14 +169,14 @@ sys.stdin.read()
 """
 
 
-def resident() -> int:
+def resident():
     """Bytes of memory that this process holds; 0 where the system does not say."""
     facts = Path("/proc/self/statm")
     return int(facts.read_text().split()[1]) * 4096 if facts.exists() else 0
 
 
 @pytest.mark.slow
-def test_ten_thousand_connections_that_say_nothing_keep_nobody_out() -> None:
+def test_ten_thousand_connections_that_say_nothing_keep_nobody_out():
     """They are held by another process; agents are served, by few threads, in bounded memory.
 
     Half say nothing, others begin a handshake, and 500 finish it and say nothing then.
@@ -203,7 +195,6 @@ def test_ten_thousand_connections_that_say_nothing_keep_nobody_out() -> None:
             with subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
             ) as crowd:
-                assert crowd.stdout is not None
                 assert crowd.stdout.readline().strip() == str(n)
                 with closing(connect(server.invitation(0))) as link:
                     assert link.submit(vector(M, 0)) == 1
@@ -218,18 +209,18 @@ def test_ten_thousand_connections_that_say_nothing_keep_nobody_out() -> None:
 class Silent:
     """Calls whose bodies never come, on a channel of their own."""
 
-    def __init__(self, invitation: str, *, proves: bool) -> None:
+    def __init__(self, invitation, *, proves):
         self._end = threading.Event()
         self._stranger = wires.Stranger(invitation).__enter__()
         shown = wires.shown(invitation) if proves else ()
         ask = self._stranger.channel.stream_unary(f"/{wires.SERVICE}/greet")
         self.calls = [ask.future(self._never(), metadata=shown) for _ in range(80)]
 
-    def _never(self) -> Iterator[bytes]:
+    def _never(self):
         self._end.wait()  # until it is closed: else it would end by itself while a test waits
         yield from ()
 
-    def close(self) -> None:
+    def close(self):
         for call in self.calls:
             call.cancel()
         self._end.set()
@@ -237,7 +228,7 @@ class Silent:
 
 
 @pytest.mark.parametrize("proves", [False, True])
-def test_calls_whose_bodies_never_come_take_no_threads_from_others(proves: bool) -> None:
+def test_calls_whose_bodies_never_come_take_no_threads_from_others(proves):
     with serving(2, deadline=None) as server:
         silent = [Silent(server.invitation(0), proves=proves) for _ in range(2)]
         try:
@@ -249,7 +240,7 @@ def test_calls_whose_bodies_never_come_take_no_threads_from_others(proves: bool)
                 calls.close()
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(listening, "_BODY", 0.1)
     monkeypatch.setattr(listening, "_POLL", 0.1)
     with serving(1) as server:
@@ -264,16 +255,14 @@ def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyP
 
 SAMPLED = PLAIN | {"q": 0.5, "z": 1.0}
 VALUES = {
-    "zeros": np.zeros(M),
-    "huge": np.full(M, 1e308),
-    "tiny": np.full(M, -5e-324),
+    "zeros": np.zeros(M), "huge": np.full(M, 1e308), "tiny": np.full(M, -5e-324),
     "no numbers": np.resize([np.nan, np.inf, -np.inf], M),
     "drawn": np.random.default_rng(0).normal(size=M),
-}
+}  # fmt: skip
 
 
 @contextmanager
-def tossed(coin: bool, n_agents: int) -> Iterator[FederatedServer]:
+def tossed(coin, n_agents):
     """A server whose open round has this coin for agent 0; the last agent has sent."""
     for seed in range(100):
         noise = InsecureNoise(seed)
@@ -288,26 +277,26 @@ def tossed(coin: bool, n_agents: int) -> Iterator[FederatedServer]:
 class Scales:
     """A channel whose messages are weighed in both directions, as they are on the wire."""
 
-    def __init__(self, channel: Any, weighed: list[tuple[str, int, int]]) -> None:
+    def __init__(self, channel, weighed):
         self._channel, self._weighed = channel, weighed
 
-    def unary_unary(self, path: str) -> Callable[..., bytes]:
+    def unary_unary(self, path):
         ask = self._channel.unary_unary(path)
 
-        def asked(request: bytes, **how: Any) -> bytes:
-            reply: bytes = ask(request, **how)
+        def asked(request, **how):
+            reply = ask(request, **how)
             self._weighed.append((path, len(request), len(reply)))
             return reply
 
         return asked
 
-    def close(self) -> None:
+    def close(self):
         self._channel.close()
 
 
-def weights_of_messages(value: np.ndarray, *, coin: bool) -> list[tuple[str, int, int]]:
+def weights_of_messages(value, *, coin):
     """Of all messages of an agent that takes part in a round."""
-    weighed: list[tuple[str, int, int]] = []
+    weighed = []
     create = grpc.secure_channel
     with tossed(coin, 2) as server:
         with mock.patch.object(
@@ -322,7 +311,7 @@ def weights_of_messages(value: np.ndarray, *, coin: bool) -> list[tuple[str, int
     return weighed
 
 
-def test_no_message_is_longer_or_shorter_for_a_value_or_a_coin() -> None:
+def test_no_message_is_longer_or_shorter_for_a_value_or_a_coin():
     found = {
         (name, coin): weights_of_messages(value, coin=coin)
         for name, value in VALUES.items()
@@ -333,11 +322,11 @@ def test_no_message_is_longer_or_shorter_for_a_value_or_a_coin() -> None:
     assert len({tuple(weighed) for weighed in found.values()}) == 1
 
 
-def steps_of(value: np.ndarray, *, coin: bool) -> list[tuple[str, int]]:
+def steps_of(value, *, coin):
     """Every line that the server runs for a vector."""
-    steps: list[tuple[str, int]] = []
+    steps = []
 
-    def trace(frame: Any, event: str, _argument: Any) -> Any:
+    def trace(frame, event, _argument):
         if event == "line":
             steps.append((frame.f_code.co_filename, frame.f_lineno))
         return trace
@@ -356,7 +345,7 @@ def steps_of(value: np.ndarray, *, coin: bool) -> list[tuple[str, int]]:
     return steps
 
 
-def test_the_server_does_the_same_for_a_vector_whatever_its_coin() -> None:
+def test_the_server_does_the_same_for_a_vector_whatever_its_coin():
     """Lines are counted, not seconds; the round stays open meanwhile."""
     steps_of(np.zeros(M), coin=True)  # what is imported or cached once is not what is compared
     for value in VALUES.values():
@@ -374,7 +363,7 @@ HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 SETTINGS = HTTP_2[-9:]
 
 
-def lowered(context: ssl.SSLContext, way: str) -> ssl.SSLContext:
+def lowered(context, way):
     """The same, but as somebody wants it who means no good."""
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -391,7 +380,7 @@ def lowered(context: ssl.SSLContext, way: str) -> ssl.SSLContext:
 class Weak:
     """Has the server's own key, and offers less than a server does; what agents then tell it."""
 
-    def __init__(self, way: str, folder: Path) -> None:
+    def __init__(self, way, folder):
         self._way, self.heard, self.met = way, bytearray(), 0
         own = wires.impostor()
         (folder / "own.pem").write_bytes(own.key + own.chain)
@@ -399,19 +388,19 @@ class Weak:
         self._context.load_cert_chain(folder / "own.pem")
         lowered(self._context, way)
 
-    def __enter__(self) -> Weak:
+    def __enter__(self):
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.address = self._listening.getsockname()[:2]
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._listening.shutdown(socket.SHUT_RDWR)
         self._thread.join(PATIENCE)
         self._listening.close()
 
-    def _accept(self) -> None:
+    def _accept(self):
         with suppress(OSError):
             while True:
                 near = self._listening.accept()[0]
@@ -420,7 +409,7 @@ class Weak:
                 with near, suppress(OSError):
                     self._hear(near)
 
-    def _hear(self, near: socket.socket) -> None:
+    def _hear(self, near):
         if self._way == "plaintext":
             near.sendall(SETTINGS)
             self._listen(near)
@@ -429,7 +418,7 @@ class Weak:
             secured.sendall(SETTINGS)
             self._listen(secured)
 
-    def _listen(self, sock: socket.socket) -> None:
+    def _listen(self, sock):
         while data := sock.recv(2**16):
             self.heard += data
             if self._way == ENOUGH:
@@ -437,7 +426,7 @@ class Weak:
 
 
 @pytest.mark.parametrize("way", [*WEAK[:2], ENOUGH])
-def test_what_offers_less_finds_others_who_accept_it(way: str, tmp_path: Path) -> None:
+def test_what_offers_less_finds_others_who_accept_it(way, tmp_path):
     """Else the tests below would show no more than that such a handshake is not possible here."""
     with Weak(way, tmp_path) as weak, socket.create_connection(weak.address, PATIENCE) as plain:
         with lowered(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), way).wrap_socket(plain) as sock:
@@ -446,7 +435,7 @@ def test_what_offers_less_finds_others_who_accept_it(way: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("way", [*WEAK, ENOUGH])
-def test_an_agent_tells_nothing_to_a_server_that_offers_less(way: str, tmp_path: Path) -> None:
+def test_an_agent_tells_nothing_to_a_server_that_offers_less(way, tmp_path):
     secret = bytes(range(32))
     with Weak(way, tmp_path) as weak:
         with pytest.raises(FederationError):
@@ -461,9 +450,7 @@ def test_an_agent_tells_nothing_to_a_server_that_offers_less(way: str, tmp_path:
 
 
 @pytest.mark.parametrize("way", [*WEAK, ENOUGH])
-def test_a_server_answers_nothing_to_whoever_offers_less(
-    way: str, server: FederatedServer
-) -> None:
+def test_a_server_answers_nothing_to_whoever_offers_less(way, server):
     """Nothing at all; whoever offers what an agent does hears the server's settings."""
     heard = b""
     with socket.create_connection(wires.address_in(server.invitation(0)), PATIENCE) as plain:

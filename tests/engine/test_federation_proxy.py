@@ -1,7 +1,5 @@
 """A federation's server behind the proxy that docs/federated-server.md describes."""
 
-from __future__ import annotations
-
 import glob
 import os
 import re
@@ -10,7 +8,6 @@ import socket
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -41,7 +38,7 @@ pytestmark = [
 ]
 
 
-def configuration() -> str:
+def configuration():
     """The block of the page that tells nginx what to pass on."""
     page = pages.ROOT / "docs" / "federated-server.md"
     found = [block.code for block in pages.blocks(page) if block.code.startswith("stream {")]
@@ -50,7 +47,7 @@ def configuration() -> str:
 
 
 @contextmanager
-def passing(block: str) -> Iterator[Path]:
+def passing(block):
     """The proxy with this block, as a user who may do nothing else; the folder of its log."""
     assert NGINX is not None
     folder = Path(tempfile.mkdtemp(prefix="ng", dir="/tmp"))  # which that user can reach
@@ -60,7 +57,7 @@ def passing(block: str) -> Iterator[Path]:
         os.chown(folder, NOBODY, NOBODY)
     command = [NGINX, "-c", str(folder / "nginx.conf"), "-e", str(folder / "errors")]
     try:
-        with subprocess.Popen(command, cwd=folder, **lowered) as proxy:  # type: ignore[call-overload]
+        with subprocess.Popen(command, cwd=folder, **lowered) as proxy:
             try:
                 yield folder
             finally:
@@ -69,7 +66,7 @@ def passing(block: str) -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def await_port(port: int) -> None:
+def await_port(port):
     done = threading.Event()
     for _ in range(int(PATIENCE * 20)):
         with socket.socket() as probe:
@@ -79,11 +76,10 @@ def await_port(port: int) -> None:
     raise AssertionError("nginx does not listen")
 
 
-def test_agents_pass_their_rounds_through_the_proxy_of_the_page(tmp_path: Path) -> None:
+def test_agents_pass_their_rounds_through_the_proxy_of_the_page(tmp_path):
     _, outside = free_address()
     with serving(*of_two(tmp_path, "--reached", f"127.0.0.1:{outside}")) as served:
         listens = re.match(r"Listening on 127.0.0.1:(\d+)", line(served))
-        assert listens is not None
         block = configuration()
         for old, new in (
             ("listen 443;", f"listen 127.0.0.1:{outside};"),
@@ -94,7 +90,7 @@ def test_agents_pass_their_rounds_through_the_proxy_of_the_page(tmp_path: Path) 
         with passing(block) as folder:
             await_port(outside)
             assert all(f"//127.0.0.1:{outside}/" in text for text in invitations(tmp_path))
-            heard: list[str] = []
+            heard = []
             both_take_part(tmp_path, lambda text: heard.append(takes_part(text, 2) or "all"))
             assert heard == ["all", "all"]
             assert "[emerg]" not in (folder / "errors").read_text()

@@ -1,7 +1,5 @@
 """Agents in processes of their own: what arrives, what is refused, and what survives a death."""
 
-from __future__ import annotations
-
 import base64
 import copy
 import datetime
@@ -14,11 +12,8 @@ import shutil
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import grpc
 import numpy as np
@@ -37,14 +32,7 @@ from privbo_plugins.errors import (
     SpaceChangedError,
     VaultError,
 )
-from privbo_plugins.federation import (
-    FederatedServer,
-    RemoteLink,
-    connect,
-    identity,
-    listening,
-    messages,
-)
+from privbo_plugins.federation import FederatedServer, connect, identity, listening, messages
 from privbo_plugins.federation.masking import Keys
 from privbo_plugins.sealing import Reader
 from privbo_plugins.spaces import Float, Space
@@ -74,7 +62,7 @@ AGREED = FederationConfig(
 )  # fmt: skip
 
 
-def _other(value: Any) -> Any:
+def _other(value):
     """Another value of the same kind, as a message holds it."""
     if isinstance(value, list):
         return [_other(value[0]), *value[1:]]
@@ -87,7 +75,7 @@ def _other(value: Any) -> Any:
     return 2 * (value or 0.25)
 
 
-def _forged(name: str) -> dict[str, Any]:
+def _forged(name):
     """The greeting of a server with another value of one setting, as small as it can be."""
     told = AGREED.to_dict()
     told[name] = _other(told[name])
@@ -103,11 +91,11 @@ def _forged(name: str) -> dict[str, Any]:
 
 
 @contextmanager
-def greeted_by(greeting: dict[str, Any]) -> Iterator[list[str]]:
+def greeted_by(greeting):
     """An invitation to whoever greets so, and then the calls that came there."""
-    calls: list[str] = []
+    calls = []
 
-    def answer(call: str, _request: bytes, _metadata: Any) -> bytes:
+    def answer(call, _request, _metadata):
         calls.append(call)
         return wires.as_json({"result": greeting})
 
@@ -117,7 +105,7 @@ def greeted_by(greeting: dict[str, Any]) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("name", sorted(AGREED.to_dict()))
-def test_a_greeting_that_differs_from_what_was_agreed_is_refused(name: str) -> None:
+def test_a_greeting_that_differs_from_what_was_agreed_is_refused(name):
     """Every setting forged in turn: trust, T, c, z, epsilon, delta, rounds and all others."""
     greeting = _forged(name)
     forged = FederationConfig.from_dict(greeting["config"])  # a proper one, but for that
@@ -129,19 +117,19 @@ def test_a_greeting_that_differs_from_what_was_agreed_is_refused(name: str) -> N
         connect(calls[0], agreed=forged).close()
 
 
-FORGED_CLAIMS: dict[str, Any] = {
+FORGED_CLAIMS = {
     "epsilon": 0.01, "epsilon_spent": 0.0, "delta": 1e-9, "n_agents": 10**6, "n_rounds": 1,
     "parameters": {"z": 100.0}, "not_covered": [], "n_released": 0,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FORGED_CLAIMS)
-def test_an_agent_claims_what_it_has_agreed_to_whatever_its_server_says(name: str) -> None:
+def test_an_agent_claims_what_it_has_agreed_to_whatever_its_server_says(name):
     with closing(FederatedServer(AGREED)) as server:
         truth = server.guarantee()
     told = truth.to_dict() | {name: FORGED_CLAIMS[name]}
 
-    def answer(call: str, _request: bytes, _metadata: Any) -> bytes:
+    def answer(call, _request, _metadata):
         return wires.as_json({"result": told if call == "guarantee" else wires.greeting(AGREED)})
 
     with wires.pretending(answer) as address:
@@ -151,14 +139,14 @@ def test_an_agent_claims_what_it_has_agreed_to_whatever_its_server_says(name: st
 
 
 @pytest.mark.parametrize("changed", [{"protected": False}, {"held": 3}, {"n_released": 10**6}])
-def test_a_claim_that_cannot_be_is_none(changed: dict[str, Any]) -> None:
+def test_a_claim_that_cannot_be_is_none(changed):
     with closing(FederatedServer(AGREED)) as server:
         sent = server.guarantee().to_dict() | changed
     with pytest.raises(messages.MalformedError):
         messages.as_guarantee(sent, AGREED, 0)
 
 
-def test_another_protocol_is_not_spoken() -> None:
+def test_another_protocol_is_not_spoken():
     with greeted_by(wires.greeting(AGREED) | {"protocol": "privbo-federation/1"}) as calls:
         with pytest.raises(FederationError, match="same version"):
             connect(calls[0], agreed=AGREED)
@@ -166,7 +154,7 @@ def test_another_protocol_is_not_spoken() -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_federation_without_noise_is_not_joined_silently() -> None:
+def test_a_federation_without_noise_is_not_joined_silently():
     with serving(1) as server:
         with pytest.warns(PrivacyWarning, match="adds no noise") as caught:
             connect(server.invitation(0)).close()
@@ -177,7 +165,7 @@ def test_a_federation_without_noise_is_not_joined_silently() -> None:
 # Processes --------------------------------------------------------------------------------------
 
 
-def test_a_round_ends_at_its_deadline_though_no_agent_waits(clock: SimpleNamespace) -> None:
+def test_a_round_ends_at_its_deadline_though_no_agent_waits(clock):
     with serving(3, deadline=0.5) as server:
         for n in (1, 2):
             with closing(connect(server.invitation(n))) as link:
@@ -188,7 +176,7 @@ def test_a_round_ends_at_its_deadline_though_no_agent_waits(clock: SimpleNamespa
         np.testing.assert_allclose(server.broadcasts()[0].weights[0], expected, atol=1e-6)
 
 
-def test_a_forked_agent_opens_a_connection_of_its_own(tmp_path: Path) -> None:
+def test_a_forked_agent_opens_a_connection_of_its_own(tmp_path):
     file = tmp_path / "found"
     with serving(1) as server:
         told = {"invitation": server.invitation(0), "file": str(file)}
@@ -197,7 +185,7 @@ def test_a_forked_agent_opens_a_connection_of_its_own(tmp_path: Path) -> None:
         assert as_json(server.broadcasts()[0]) == locally(1, [0])
 
 
-def test_a_child_of_a_killed_server_does_not_keep_its_port(tmp_path: Path) -> None:
+def test_a_child_of_a_killed_server_does_not_keep_its_port(tmp_path):
     file, secret = tmp_path / "found", tmp_path / "secret"
     told = {"config": PLAIN | {"n_agents": 1}, "secret": str(secret), "file": str(file)}
     with script("tests.engine.scenes:fork_a_server", told) as process:
@@ -212,11 +200,9 @@ def test_a_child_of_a_killed_server_does_not_keep_its_port(tmp_path: Path) -> No
         os.kill(child, signal.SIGKILL)
 
 
-def test_an_agent_whose_vector_was_lost_with_its_server_is_not_kept_waiting(
-    tmp_path: Path,
-) -> None:
+def test_an_agent_whose_vector_was_lost_with_its_server_is_not_kept_waiting(tmp_path):
     """Though another agent has opened the same round again."""
-    where: dict[str, Any] = {"address": free_address(), "secret": tmp_path / "secret"}
+    where = {"address": free_address(), "secret": tmp_path / "secret"}
     where |= {"deadline": None, "settings": PLAIN | {"n_regions": 2}}
     with serving(2, **where) as server:
         lost, other = (connect(server.invitation(n)) for n in range(2))
@@ -226,7 +212,6 @@ def test_an_agent_whose_vector_was_lost_with_its_server_is_not_kept_waiting(
         assert lost.collect(1) is None
         assert lost.submit(np.ones(M)) == 1
         found = other.collect(1)
-        assert found is not None
         assert as_json(found) == as_json(server.broadcasts()[0])
         assert found.weights.shape == (2, M)
 
@@ -234,38 +219,36 @@ def test_an_agent_whose_vector_was_lost_with_its_server_is_not_kept_waiting(
 # A ledger that was lost or put back ------------------------------------------------------------
 
 
-def forget(_vault: Path, _backup: Path) -> None:
+def forget(_vault, _backup):
     pass
 
 
-def put_back(vault: Path, backup: Path) -> None:
+def put_back(vault, backup):
     shutil.copy(backup, vault)
 
 
-def remove(vault: Path, _backup: Path) -> None:
+def remove(vault, _backup):
     vault.unlink()
 
 
 @pytest.mark.parametrize(
     ("durable", "damage"), [(False, forget), (True, put_back), (True, remove)]
 )
-def test_a_server_that_lost_its_ledger_is_found_out(
-    durable: bool, damage: Callable[[Path, Path], None], tmp_path: Path
-) -> None:
+def test_a_server_that_lost_its_ledger_is_found_out(durable, damage, tmp_path):
     config = FederationConfig(
         n_agents=1, epsilon=2.0, delta=1e-2, **PLAIN | {"z": None, "n_rounds": 2}
     )
     vault, backup = tmp_path / "server.db", tmp_path / "backup.db"
     url = f"sqlite:///{vault}" if durable else None
     address, secret = free_address(), tmp_path / "secret"
-    received: list[bytes] = []
+    received = []
 
-    def begin() -> FederatedServer:
+    def begin():
         server = FederatedServer(config, vault=url, space=SPACE)
         server.listen(address, secret=secret)
         return server
 
-    def send() -> bool:
+    def send():
         t = link.submit(np.ones(M))
         found = None if t is None else link.collect(t)
         if found is not None:
@@ -296,7 +279,7 @@ def test_a_server_that_lost_its_ledger_is_found_out(
         server.close()
 
 
-def test_an_agent_that_was_told_of_releases_misses_them(tmp_path: Path) -> None:
+def test_an_agent_that_was_told_of_releases_misses_them(tmp_path):
     """Though it has collected none: a greeting, and the number of a round, tell too."""
     address, secret = free_address(), tmp_path / "secret"
     with serving(2, address=address, secret=secret, deadline=None) as server:
@@ -310,7 +293,7 @@ def test_an_agent_that_was_told_of_releases_misses_them(tmp_path: Path) -> None:
                 link.submit(np.ones(M))
 
 
-def test_a_server_made_before_another_released_is_taken_for_none_that_lost(tmp_path: Path) -> None:
+def test_a_server_made_before_another_released_is_taken_for_none_that_lost(tmp_path):
     vault, secret = f"sqlite:///{tmp_path / 'vault.db'}", tmp_path / "secret"
     address, config = free_address(), FederationConfig(n_agents=1, **PLAIN)
     with serving(1, address=address, secret=secret, vault=vault) as server:
@@ -319,12 +302,9 @@ def test_a_server_made_before_another_released_is_taken_for_none_that_lost(tmp_p
         assert link.submit(np.ones(M)) == 1
         assert link.collect(1) is not None
     second.listen(address, secret=secret)
-    try:
-        with closing(link):
-            assert len(link.broadcasts()) == 1
-            assert link.submit(np.ones(M)) == 2
-    finally:
-        second.close()
+    with closing(second), closing(link):
+        assert len(link.broadcasts()) == 1
+        assert link.submit(np.ones(M)) == 2
 
 
 # Who is refused ---------------------------------------------------------------------------------
@@ -333,34 +313,24 @@ def test_a_server_made_before_another_released_is_taken_for_none_that_lost(tmp_p
 VECTOR = base64.b64encode(np.ones(M).tobytes()).decode()
 
 
-def said(**fields: Any) -> bytes:
+def said(**fields):
     """A request, but for the epoch."""
     return wires.as_json(fields)
 
 
-NONSENSE: dict[str, tuple[str, bytes]] = {
-    "not JSON": ("leave", b"\x00\xff garbage"),
-    "no object": ("leave", b"[1, 2]"),
-    "too deep": ("leave", b"[" * 60000),
-    "HTTP": ("leave", b"GET / HTTP/1.0\r\n\r\n"),
-    "a pickle": ("leave", pickle.dumps({"last": 0})),
-    "empty": ("leave", b""),
+NONSENSE = {
+    "not JSON": ("leave", b"\x00\xff garbage"), "too deep": ("leave", b"[" * 60000),
     "no vector": ("submit", said(key="k")),
     "half a number": ("submit", said(key="k", vector="AAAA")),
-    "no base64": ("submit", said(key="k", vector="\ud800")),
-    "no key": ("submit", said(vector=VECTOR)),
     "a long key": ("submit", said(key="k" * 65, vector=VECTOR)),
-    "no round": ("collect", said(round=-1)),
-    "no space": ("join", said(space=[1])),
-    "no space either": ("join", said(space={"x": {"type": "float", "low": 2, "high": 1}})),
-    "no number": ("broadcasts", said(after="1")),
+    "no round": ("collect", said(round=-1)), "no space": ("join", said(space=[1])),
     "true": ("broadcasts", said(after=True)),
     "no place in what was released": ("greet", said(last="1")),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NONSENSE)
-def test_nonsense_is_answered_with_nothing(name: str) -> None:
+def test_nonsense_is_answered_with_nothing(name):
     call, sent = NONSENSE[name]
     with serving(2, deadline=None) as server, closing(connect(server.invitation(1))) as link:
         with wires.Stranger(server.invitation(0)) as stranger:
@@ -373,12 +343,12 @@ def test_nonsense_is_answered_with_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("call", ["close_round", "__init__", "_told", "invitation"])
-def test_there_are_no_other_calls(call: str) -> None:
+def test_there_are_no_other_calls(call):
     with serving(1) as server, wires.Stranger(server.invitation(0)) as stranger:
         assert stranger.says(call, b"{}") == ("UNIMPLEMENTED", b"")
 
 
-def test_a_request_that_is_too_long_is_not_read() -> None:
+def test_a_request_that_is_too_long_is_not_read():
     with serving(2) as server, wires.Stranger(server.invitation(0)) as stranger:
         longest = 2**16 + 11 * M
         assert stranger.says("leave", b" " * longest)[0] == "INVALID_ARGUMENT"
@@ -394,7 +364,7 @@ def test_a_request_that_is_too_long_is_not_read() -> None:
         ("9" * 900, None), ("\u0660".encode().hex(), None),
     ],
 )  # fmt: skip
-def test_whoever_proves_nothing_is_answered_nothing(agent: Any, secret: bytes | None) -> None:
+def test_whoever_proves_nothing_is_answered_nothing(agent, secret):
     with serving(2, deadline=None) as server, wires.Stranger(server.invitation(0)) as stranger:
         for call in wires.CALLS:
             told = stranger.says(call, said(last=0, key="k", vector=VECTOR), agent=agent,
@@ -405,8 +375,8 @@ def test_whoever_proves_nothing_is_answered_nothing(agent: Any, secret: bytes | 
         assert server.broadcasts() == []
 
 
-def test_a_secret_opens_one_agent_of_one_run_of_one_server() -> None:
-    def secret(invitation: str) -> bytes:
+def test_a_secret_opens_one_agent_of_one_run_of_one_server():
+    def secret(invitation):
         return wires.secret_in(invitation)
 
     with serving(2, secret=bytes(range(32))) as server:
@@ -433,11 +403,11 @@ def test_a_secret_opens_one_agent_of_one_run_of_one_server() -> None:
             assert link.config == server.config
 
 
-def test_an_impostor_is_sent_nothing() -> None:
+def test_an_impostor_is_sent_nothing():
     """He listens at the server's address, with a certificate of his own that says its name."""
-    heard: list[bytes] = []
+    heard = []
 
-    def answer(_call: str, request: bytes, _metadata: Any) -> bytes:
+    def answer(_call, request, _metadata):
         heard.append(request)
         return b"{}"
 
@@ -451,11 +421,11 @@ def test_an_impostor_is_sent_nothing() -> None:
     assert heard == []
 
 
-def test_many_threads_of_an_agent_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_threads_of_an_agent_leave_room_for_others(monkeypatch):
     monkeypatch.setattr(listening, "_WAITERS", 2)
     monkeypatch.setattr(listening, "_THREADS", 2)
     with serving(2, deadline=None) as server:
-        waiting: list[Any] = []
+        waiting = []
         link = connect(server.invitation(0))
         assert link.submit(np.ones(M)) == 1
         threads = [
@@ -475,18 +445,18 @@ def test_many_threads_of_an_agent_leave_room_for_others(monkeypatch: pytest.Monk
 
 
 @pytest.fixture
-def server() -> Iterator[FederatedServer]:
+def server():
     with serving(1, deadline=None, space=PUBLIC) as made:
         yield made
 
 
 @pytest.fixture
-def link(server: FederatedServer) -> Iterator[RemoteLink]:
+def link(server):
     with closing(connect(server.invitation(0), agreed=server.config)) as made:
         yield made
 
 
-def test_errors_pass_by_name_and_text(server: FederatedServer, link: RemoteLink) -> None:
+def test_errors_pass_by_name_and_text(server, link):
     link.join(PUBLIC.to_dict())
     link.join(PUBLIC.to_dict())
     other = Space({"x": Float(0.0, 2.0)}).to_dict()
@@ -511,10 +481,8 @@ def test_errors_pass_by_name_and_text(server: FederatedServer, link: RemoteLink)
         (FederationError("a rule"), "a rule"),
     ],
 )
-def test_what_fails_inside_the_server_is_not_quoted(
-    server: FederatedServer, link: RemoteLink, monkeypatch: Any, error: Exception, text: str
-) -> None:
-    def fail(*_: Any) -> Any:
+def test_what_fails_inside_the_server_is_not_quoted(server, link, monkeypatch, error, text):
+    def fail(*_):
         raise error
 
     monkeypatch.setattr(server.rounds, "broadcasts", fail)
@@ -525,7 +493,7 @@ def test_what_fails_inside_the_server_is_not_quoted(
     assert link.broadcasts() == []
 
 
-def test_a_vector_counts_once_though_another_came_in_between() -> None:
+def test_a_vector_counts_once_though_another_came_in_between():
     """Of two threads of an agent, one repeats itself after the other's vector."""
     with serving(2, deadline=None) as server, wires.Stranger(server.invitation(0)) as stranger:
         assert stranger.asks("submit", key="a", vector=VECTOR) == {"result": 1}
@@ -536,7 +504,7 @@ def test_a_vector_counts_once_though_another_came_in_between() -> None:
         assert len(server.broadcasts()) == 1
 
 
-def test_a_lost_connection_is_opened_again(server: FederatedServer) -> None:
+def test_a_lost_connection_is_opened_again(server):
     with wires.dialled() as opened, closing(connect(server.invitation(0))) as link:
         assert link.submit(np.ones(M)) == 1
         opened[0].close()
@@ -546,7 +514,7 @@ def test_a_lost_connection_is_opened_again(server: FederatedServer) -> None:
     assert len(opened) == 3
 
 
-def test_a_server_begun_again_is_found_by_old_invitations(tmp_path: Path) -> None:
+def test_a_server_begun_again_is_found_by_old_invitations(tmp_path):
     secret = tmp_path / "secret"
     with serving(1, secret=secret) as server:
         invitation = server.invitation(0)
@@ -579,8 +547,11 @@ def test_a_server_begun_again_is_found_by_old_invitations(tmp_path: Path) -> Non
                 fresh.join(SPACE.to_dict())
 
 
-@pytest.mark.parametrize("n_rounds", [1200, pytest.param(10_000, marks=pytest.mark.soak)])
-def test_however_much_was_released_an_agent_gets_in(n_rounds: int) -> None:
+@pytest.mark.parametrize(
+    ("n_rounds", "page"), [(150, 2**12), pytest.param(10_000, None, marks=pytest.mark.soak)]
+)
+def test_however_much_was_released_an_agent_gets_in(n_rounds, page, monkeypatch):
+    monkeypatch.setattr(messages, "PAGE_BYTES", page or messages.PAGE_BYTES)
     settings = PLAIN | {"n_rounds": n_rounds, "n_features": 2}
     with serving(1, settings=settings) as server:
         local = server.connect(0)
@@ -593,9 +564,7 @@ def test_however_much_was_released_an_agent_gets_in(n_rounds: int) -> None:
             assert link.submit(np.ones(2)) is None
 
 
-def test_a_vector_that_may_have_been_used_is_not_sent_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_vector_that_may_have_been_used_is_not_sent_again(tmp_path, monkeypatch):
     """The answer to it is lost, and the server is started again after its round's release."""
     vault, secret = f"sqlite:///{tmp_path / 'vault.db'}", tmp_path / "secret"
     with serving(1, secret=secret, vault=vault) as server:
@@ -603,7 +572,7 @@ def test_a_vector_that_may_have_been_used_is_not_sent_again(
         address, link = wires.address_in(invitation), connect(invitation)
         exchanged = link._calls._exchanged
 
-        def lost(channel: Any, call: str, request: bytes) -> Any:
+        def lost(channel, call, request):
             told = exchanged(channel, call, request)
             if call != "submit" or not server.broadcasts() or again:
                 return told
@@ -612,7 +581,7 @@ def test_a_vector_that_may_have_been_used_is_not_sent_again(
                                                      address=address)))  # fmt: skip
             return None, grpc.StatusCode.UNAVAILABLE, "lost"
 
-        again: list[FederatedServer] = []
+        again = []
         with ExitStack() as stack, closing(link):
             monkeypatch.setattr(link._calls, "_exchanged", lost)
             with pytest.raises(FederationError, match="is not sent again"):
@@ -621,7 +590,7 @@ def test_a_vector_that_may_have_been_used_is_not_sent_again(
             assert link.submit(vector(M, 1)) == 2
 
 
-def test_every_bit_of_a_vector_arrives(server: FederatedServer, link: RemoteLink) -> None:
+def test_every_bit_of_a_vector_arrives(server, link):
     sent = np.random.default_rng(0).normal(size=M)
     sent[:6] = [np.nan, np.inf, -np.inf, -0.0, 5e-324, SENTINEL]
     assert link.submit(sent) == 1  # NaN and infinity are the sum's business
@@ -634,20 +603,20 @@ def test_every_bit_of_a_vector_arrives(server: FederatedServer, link: RemoteLink
         assert as_json(broadcast)[1:] == locally(1, [0])[1:]
 
 
-def test_a_server_that_closes_releases_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_closes_releases_who_waits(monkeypatch):
     with serving(2, deadline=None) as server, closing(connect(server.invitation(0))) as link:
         assert link.submit(np.ones(M)) == 1
-        errors: list[str] = []
+        errors = []
         waiting = threading.Event()
 
-        def time_left() -> float:
+        def time_left():
             if threading.current_thread().name.startswith("federation-agent"):
                 waiting.set()  # holds the lock until it waits
             return math.inf
 
         monkeypatch.setattr(server.rounds, "time_left", time_left)
 
-        def wait() -> None:
+        def wait():
             try:
                 link.collect(1)
             except FederationError as error:
@@ -665,7 +634,7 @@ def test_a_server_that_closes_releases_who_waits(monkeypatch: pytest.MonkeyPatch
         assert len(server.broadcasts()) == 1
 
 
-def test_a_server_that_nobody_holds_ends() -> None:
+def test_a_server_that_nobody_holds_ends():
     server = FederatedServer(FederationConfig(n_agents=1, **PLAIN), space=SPACE)
     server.listen()
     with closing(connect(server.invitation(0))) as link:
@@ -684,9 +653,7 @@ def test_a_server_that_nobody_holds_ends() -> None:
 # Secrets ----------------------------------------------------------------------------------------
 
 
-def test_what_holds_a_secret_shows_none_and_is_neither_pickled_nor_copied(
-    server: FederatedServer, link: RemoteLink
-) -> None:
+def test_what_holds_a_secret_shows_none_and_is_neither_pickled_nor_copied(server, link):
     invitation = server.invitation(0)
     shown = f"{link!r} {link} {vars(link)} {server!r} {vars(server)}"
     assert invitation.split("#")[1] not in shown
@@ -705,9 +672,7 @@ def test_what_holds_a_secret_shows_none_and_is_neither_pickled_nor_copied(
             pickle.dumps(secret)
 
 
-def test_an_invitation_may_lie_in_the_environment(
-    server: FederatedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_invitation_may_lie_in_the_environment(server, monkeypatch):
     monkeypatch.setenv("FEDERATION", server.invitation(0) + "\n")
     with closing(connect("env:FEDERATION")) as link:
         assert link.agent == 0
@@ -716,7 +681,7 @@ def test_an_invitation_may_lie_in_the_environment(
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_an_invitation_is_read_as_it_was_written(host: str) -> None:
+def test_an_invitation_is_read_as_it_was_written(host):
     if host == "::1" and not socket.has_ipv6:
         pytest.skip("no IPv6 on this machine")
     with serving(8, address=(host, 0)) as server:
@@ -726,9 +691,7 @@ def test_an_invitation_is_read_as_it_was_written(host: str) -> None:
             assert (link.agent, link.config) == (7, server.config)
 
 
-def test_a_secret_file_is_for_its_user_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_secret_file_is_for_its_user_alone(tmp_path, monkeypatch):
     path = tmp_path / "secret"
     with serving(1, secret=path) as server:
         held, invitation = path.read_bytes(), server.invitation(0)
@@ -748,7 +711,7 @@ def test_a_secret_file_is_for_its_user_alone(
         server.invitation(0)
 
 
-def test_addresses_that_cannot_be_used() -> None:
+def test_addresses_that_cannot_be_used():
     with serving(1) as server:
         with pytest.raises(ValueError, match="listens already"):
             server.listen()
@@ -761,7 +724,7 @@ def test_addresses_that_cannot_be_used() -> None:
             assert link.broadcasts() == []
 
 
-def test_a_server_on_every_address_says_which_one_to_use() -> None:
+def test_a_server_on_every_address_says_which_one_to_use():
     server = FederatedServer(FederationConfig(n_agents=1, **PLAIN), space=SPACE)
     _, port = server.listen(("0.0.0.0", 0))
     with pytest.raises(ValueError, match="which one agents reach it by"):
@@ -774,7 +737,7 @@ def test_a_server_on_every_address_says_which_one_to_use() -> None:
     server.close()
 
 
-def test_who_comes_first_does_not_say_what_all_tune() -> None:
+def test_who_comes_first_does_not_say_what_all_tune():
     server = FederatedServer(FederationConfig(n_agents=2, **PLAIN))
     with pytest.raises(ValueError, match=r"FederatedServer\(space=\.\.\.\)"):
         server.listen()
@@ -783,15 +746,7 @@ def test_who_comes_first_does_not_say_what_all_tune() -> None:
 # Certificates of institutions -------------------------------------------------------------------
 
 
-def issued(
-    folder: Path,
-    name: str,
-    ca: tuple[Any, Any] | None = None,
-    *,
-    key: Any = None,
-    days: int = 9,
-    more: Any = None,
-) -> tuple[Path, Path, Any]:
+def issued(folder, name, ca=None, *, key=None, days=9, more=None):
     """Files of a certificate and its key, and what signs with it; signed by ``ca`` or itself."""
     limits = more or x509.BasicConstraints(ca is None, None)
     key = key or ec.generate_private_key(ec.SECP256R1())
@@ -815,18 +770,15 @@ def issued(
     return cert, private, (own, key)
 
 
-def test_an_institution_gives_a_certificate_of_its_own(tmp_path: Path) -> None:
+def test_an_institution_gives_a_certificate_of_its_own(tmp_path):
     _, _, ca = issued(tmp_path, "authority.example")
     cert, key, _ = issued(tmp_path, "federation.hospital.example", ca)
     other, its_key, _ = issued(tmp_path, "other.hospital.example", ca)
     server = FederatedServer(FederationConfig(n_agents=1, **PLAIN), space=SPACE)
     server.listen(secret=bytes(range(32)), cert=cert, key=key)
-    try:
-        invitation = server.invitation(0)
-        with closing(connect(invitation)) as link:
-            assert link.submit(np.ones(M)) == 1
-    finally:
-        server.close()
+    invitation = server.invitation(0)
+    with closing(server), closing(connect(invitation)) as link:
+        assert link.submit(np.ones(M)) == 1
     with pytest.raises(ValueError, match="not the private key"):
         server.listen(cert=cert, key=its_key)
     for missing in ({"cert": cert}, {"key": key}):
@@ -836,14 +788,11 @@ def test_an_institution_gives_a_certificate_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(PrivacyError, match="can be read by other users"):
         server.listen(cert=cert, key=key)
     server.listen(wires.address_in(invitation), secret=bytes(range(32)), cert=other, key=its_key)
-    try:
-        with pytest.raises(FederationError, match="new invitation"):  # the same authority's
-            connect(invitation)
-    finally:
-        server.close()
+    with closing(server), pytest.raises(FederationError, match="new invitation"):
+        connect(invitation)  # the same authority's
 
 
-def test_a_certificate_that_nobody_could_use_is_refused(tmp_path: Path) -> None:
+def test_a_certificate_that_nobody_could_use_is_refused(tmp_path):
     server = FederatedServer(FederationConfig(n_agents=1, **PLAIN), space=SPACE)
     short = rsa.generate_private_key(65537, 1024)
     for name, more, message in (
@@ -864,7 +813,7 @@ SIGNS = x509.KeyUsage(
 
 
 @pytest.mark.parametrize("more", [x509.BasicConstraints(True, None), SIGNS])
-def test_an_authoritys_certificate_is_nobodys_own(tmp_path: Path, more: Any) -> None:
+def test_an_authoritys_certificate_is_nobodys_own(tmp_path, more):
     """A server's, an agent's and an invitation's: whatever it signs would be accepted as that."""
     cert, key, _ = issued(tmp_path, "authority.example", more=more)
     with serving(1, secret=bytes(range(32))) as server:
@@ -879,24 +828,30 @@ def test_an_authoritys_certificate_is_nobodys_own(tmp_path: Path, more: Any) -> 
         connect(forged)
 
 
-@pytest.mark.parametrize("mode", [0o770, 0o707, 0o720])
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o720, "another user's"])
 @pytest.mark.parametrize("what", ["secret", "key", "cert", "client_ca", "agent"])
 def test_a_folder_into_which_others_can_write_holds_nothing_of_an_identity(
-    tmp_path: Path, what: str, mode: int
-) -> None:
+    tmp_path, what, mode, monkeypatch
+):
     _, _, ca = issued(tmp_path, "authority.example")
     folder = tmp_path / "open"
     folder.mkdir()
     cert, key, _ = issued(tmp_path, "own.example", ca)
     there, its_key, _ = issued(folder, "own.example", ca)
-    given: dict[str, Any] = {
+    given = {
         "secret": {"secret": folder / "secret"},
         "key": {"cert": cert, "key": its_key},
         "cert": {"cert": there, "key": key},
         "client_ca": {"client_ca": there},
         "agent": {"cert": cert, "key": its_key},
     }[what]
-    folder.chmod(mode)
+    own = os.geteuid()
+    if mode != "another user's":
+        folder.chmod(mode)
+    elif own == 0:
+        os.chown(folder, 12345, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: own + 1)
     server = FederatedServer(FederationConfig(n_agents=1, **PLAIN), space=SPACE)
     refused = pytest.raises(PrivacyError, match="Other users can write into")
     with closing(server):
@@ -908,14 +863,14 @@ def test_a_folder_into_which_others_can_write_holds_nothing_of_an_identity(
             with refused:
                 server.listen(**given)
     assert not (folder / "secret").exists()
-    folder.chmod(0o1777)  # as /tmp: others write there, and replace nothing
-    if what == "secret":
+    if what == "secret" and mode == 0o770:
+        folder.chmod(0o1777)  # as /tmp: others write there, and replace nothing
         with serving(1, secret=folder / "secret"):
             assert (folder / "secret").exists()
 
 
 @pytest.mark.parametrize("writable", ["file", "folder above", "behind a link"])
-def test_an_authority_that_others_can_replace_is_none(tmp_path: Path, writable: str) -> None:
+def test_an_authority_that_others_can_replace_is_none(tmp_path, writable):
     folder = tmp_path / "above" / "folder"
     folder.mkdir(parents=True)
     authority, _, _ = issued(folder, "authority.example")
@@ -930,7 +885,7 @@ def test_an_authority_that_others_can_replace_is_none(tmp_path: Path, writable: 
             server.listen(client_ca=authority)
 
 
-def test_without_agreed_settings_the_guarantee_says_whose_word_they_are() -> None:
+def test_without_agreed_settings_the_guarantee_says_whose_word_they_are():
     with serving(2) as server:
         for agent, agreed in enumerate((None, server.config)):
             with closing(connect(server.invitation(agent), agreed=agreed)) as link:
@@ -938,35 +893,19 @@ def test_without_agreed_settings_the_guarantee_says_whose_word_they_are() -> Non
                 assert told is (agreed is None)
 
 
-def test_a_folder_of_another_user_holds_nothing_of_an_identity(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server = FederatedServer(FederationConfig(n_agents=1, **PLAIN), space=SPACE)
-    own = os.geteuid()
-    if own == 0:
-        os.chown(tmp_path, 12345, -1)
-    else:
-        monkeypatch.setattr(os, "geteuid", lambda: own + 1)
-    with pytest.raises(PrivacyError, match="Other users can write into"):
-        server.listen(secret=tmp_path / "secret")
-
-
-def test_a_server_may_ask_agents_for_certificates_too(tmp_path: Path) -> None:
+def test_a_server_may_ask_agents_for_certificates_too(tmp_path):
     authority, _, ca = issued(tmp_path, "authority.example")
     cert, key, _ = issued(tmp_path, "agent.example", ca)
     _, _, elsewhere = issued(tmp_path, "elsewhere.example")
     stranger, its_key, _ = issued(tmp_path, "stranger.example", elsewhere)
     server = FederatedServer(FederationConfig(n_agents=1, **PLAIN), space=SPACE)
     server.listen(client_ca=authority)
-    try:
+    with closing(server):
         invitation = server.invitation(0)
         with closing(connect(invitation, cert=cert, key=key)) as link:
             assert link.submit(np.ones(M)) == 1
-        with pytest.raises(FederationError):
-            connect(invitation)
-        with pytest.raises(FederationError):
-            connect(invitation, cert=stranger, key=its_key)
-    finally:
-        server.close()
+        for shown in ({}, {"cert": stranger, "key": its_key}):
+            with pytest.raises(FederationError):
+                connect(invitation, **shown)
     with pytest.raises(ValueError, match="client_ca"):
         server.listen(client_ca=its_key)

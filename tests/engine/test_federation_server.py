@@ -4,22 +4,16 @@ Noise is the system's unless a test injects it; no test depends on its values bu
 of what was released, and 64-bit floats of two draws meet by chance with probability below 1e-15.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import signal
 import sqlite3
 import threading
-from collections.abc import Callable
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig, RoundSum
+from privbo_plugins.algorithms.dp_fts_de import FederationConfig, RoundSum
 from privbo_plugins.algorithms.dp_fts_de import config as config_module
 from privbo_plugins.errors import FederationError, SpaceChangedError
 from privbo_plugins.federation import FederatedServer
@@ -34,48 +28,48 @@ from privbo_plugins.store.transaction import Transaction
 from tests.leaks import Scanner
 from tests.worker import children
 
-from .helpers import cube
+from .helpers import cube, in_threads
 from .scenes import crash
 
 M = 4
 LINE = Space({"x": Float(0.0, 1.0)})
 
 
-def config_of(**changed: Any) -> FederationConfig:
+def config_of(**changed):
     published = {"population": "explore", "clipping_norm": 22.0}
     settings = {"n_agents": 3, "z": 1.0, "n_rounds": 3, "n_features": M, **published}
     return FederationConfig(**{**settings, **changed})
 
 
-def server_of(config: FederationConfig | None = None, **more: Any) -> FederatedServer:
+def server_of(config=None, **more):
     return FederatedServer(config or config_of(), **{"deadline": None, **more})
 
 
-def evaluation(server: FederatedServer, value: float = 1.0) -> int | None:
+def evaluation(server, value=1.0):
     """Every agent of the roster sends the same vector."""
     rounds = [server.connect(n).submit(np.full(M, value)) for n in range(server.config.n_agents)]
     assert len(set(rounds)) == 1
     return rounds[0]
 
 
-def same(one: list[Broadcast], two: list[Broadcast]) -> bool:
+def same(one, two):
     """Bit for bit."""
 
-    def bits(broadcasts: list[Broadcast]) -> list[Any]:
+    def bits(broadcasts):
         return [(b.round, b.weights.tobytes(), b.noise.tobytes()) for b in broadcasts]
 
     return bits(one) == bits(two)
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
+def url(tmp_path):
     return f"sqlite:///{tmp_path / 'server.db'}"
 
 
 # Rounds ---------------------------------------------------------------------------------------
 
 
-def test_a_round_closes_when_everybody_has_sent() -> None:
+def test_a_round_closes_when_everybody_has_sent():
     server = server_of()
     links = [server.connect(n) for n in range(3)]
     for n in range(2):
@@ -90,7 +84,7 @@ def test_a_round_closes_when_everybody_has_sent() -> None:
     assert links[0].submit(np.ones(M)) == 2
 
 
-def test_after_the_last_round_nothing_is_taken() -> None:
+def test_after_the_last_round_nothing_is_taken():
     server = server_of()
     assert [evaluation(server) for _ in range(3)] == [1, 2, 3]
     assert server.finished
@@ -102,7 +96,7 @@ def test_after_the_last_round_nothing_is_taken() -> None:
     assert len(server.ledger()) == 3
 
 
-def test_the_ledger_holds_one_charge_a_round() -> None:
+def test_the_ledger_holds_one_charge_a_round():
     server = server_of(config_of(z=2.0, clipping_norm=5.0))
     for t in range(1, 4):
         evaluation(server)
@@ -114,7 +108,7 @@ def test_the_ledger_holds_one_charge_a_round() -> None:
 
 
 @pytest.mark.parametrize("again", [np.full(M, 2.0), np.full(M, np.nan), np.ones(M)], ids=str)
-def test_the_first_message_of_an_agent_counts(again: np.ndarray) -> None:
+def test_the_first_message_of_an_agent_counts(again):
     server = server_of(config_of(z=0.0, n_agents=2, clipping_norm=8.0))
     one, two = server.connect(0), server.connect(0)
     assert one.submit(np.ones(M)) == 1
@@ -124,7 +118,7 @@ def test_the_first_message_of_an_agent_counts(again: np.ndarray) -> None:
     np.testing.assert_allclose(server.broadcasts()[0].weights, [[0.5] * M], rtol=1e-9)
 
 
-def test_closing_early_leaves_out_who_has_not_sent_and_they_join_the_next() -> None:
+def test_closing_early_leaves_out_who_has_not_sent_and_they_join_the_next():
     server = server_of(config_of(z=0.0, clipping_norm=8.0))
     server.close_round()  # there is none
     assert server.broadcasts() == []
@@ -141,18 +135,17 @@ def test_closing_early_leaves_out_who_has_not_sent_and_they_join_the_next() -> N
 # Deadlines ------------------------------------------------------------------------------------
 
 
-def test_the_deadline_leaves_out_who_is_silent() -> None:
+def test_the_deadline_leaves_out_who_is_silent():
     server = FederatedServer(config_of(z=0.0, clipping_norm=8.0), deadline=0.05)
     link = server.connect(1)
     t = link.submit(np.full(M, 3.0))
     assert t == 1
     released = link.collect(t)
-    assert released is not None
     np.testing.assert_allclose(released.weights, [[1.0] * M], rtol=1e-9)
     assert server.connect(0).submit(np.ones(M)) == 2
 
 
-def test_the_deadline_runs_from_the_first_message(clock: SimpleNamespace) -> None:
+def test_the_deadline_runs_from_the_first_message(clock):
     server = FederatedServer(config_of(), deadline=10.0)
     clock.now += 100
     assert server.poll() == 0
@@ -168,11 +161,11 @@ def test_the_deadline_runs_from_the_first_message(clock: SimpleNamespace) -> Non
     assert server.poll() == 2
 
 
-def held_server(deadline: float) -> FederatedServer:
+def held_server(deadline):
     return FederatedServer(config_of(), space=LINE, deadline=deadline, hold=True)
 
 
-def test_rounds_that_are_held_close_on_the_servers_clock_only(clock: SimpleNamespace) -> None:
+def test_rounds_that_are_held_close_on_the_servers_clock_only(clock):
     server = held_server(10.0)
     assert evaluation(server) == 1
     server.connect(2).leave()
@@ -188,11 +181,11 @@ def test_rounds_that_are_held_close_on_the_servers_clock_only(clock: SimpleNames
     assert server.poll() == 2
 
 
-def test_what_fails_inside_is_told_without_what_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fails_inside_is_told_without_what_it_holds(monkeypatch):
     """Neither the text nor a frame of the failure, which may hold the exact sum."""
     server = FederatedServer(config_of(n_agents=1))
 
-    def fails(exact: Any) -> Any:
+    def fails(exact):
         raise RuntimeError(f"cannot add noise to {exact}")
 
     monkeypatch.setattr(noise_module, "_measurement", lambda *_: fails)
@@ -205,7 +198,7 @@ def test_what_fails_inside_is_told_without_what_it_holds(monkeypatch: pytest.Mon
     assert server.broadcasts() == []
 
 
-def test_closing_by_hand_keeps_the_servers_clock(clock: SimpleNamespace) -> None:
+def test_closing_by_hand_keeps_the_servers_clock(clock):
     server = held_server(10.0)
     server.close_round()
     assert server.poll() == 1
@@ -213,7 +206,7 @@ def test_closing_by_hand_keeps_the_servers_clock(clock: SimpleNamespace) -> None
     assert server.poll() == 2  # whether anybody has sent or not
 
 
-def test_nobody_waits_for_who_has_left() -> None:
+def test_nobody_waits_for_who_has_left():
     server = server_of(config_of(n_rounds=4))
     links = [server.connect(n) for n in range(3)]
     links[2].leave()
@@ -238,7 +231,7 @@ def test_nobody_waits_for_who_has_left() -> None:
 BOUND, DEADLINE = 1.0, 10.0
 
 
-def budgeted(**changed: Any) -> FederationConfig:
+def budgeted(**changed):
     """Ten agents and a budget that one round uses up."""
     budget = {"n_agents": 10, "z": None, "epsilon": 2.0, "delta": 1e-2, "n_rounds": 1}
     return config_of(**{**budget, "clipping_norm": BOUND, **changed})
@@ -247,11 +240,11 @@ def budgeted(**changed: Any) -> FederationConfig:
 class Silence(InsecureNoise):
     """Adds nothing: shows the sums that noise has to hide, where no claim is looked at."""
 
-    def add_gaussian(self, value: np.ndarray, scale: float) -> np.ndarray:
+    def add_gaussian(self, value, scale):
         return value
 
 
-def first_sum(clock: SimpleNamespace, *, present: bool, hold: bool) -> np.ndarray:
+def first_sum(clock, *, present, hold):
     """The first broadcast, without its noise, times N; the others act alike in both worlds."""
     server = FederatedServer(
         budgeted(), space=LINE, deadline=DEADLINE, hold=hold, noise=Silence(0)
@@ -267,15 +260,13 @@ def first_sum(clock: SimpleNamespace, *, present: bool, hold: bool) -> np.ndarra
     return np.asarray(server.broadcasts()[0].weights[0] * server.config.n_agents)
 
 
-def test_on_the_servers_clock_one_agents_presence_changes_a_sum_by_at_most_the_bound(
-    clock: SimpleNamespace,
-) -> None:
+def test_on_the_servers_clock_one_agents_presence_changes_a_sum_by_at_most_the_bound(clock):
     with_it = first_sum(clock, present=True, hold=True)
     without = first_sum(clock, present=False, hold=True)
     assert np.linalg.norm(with_it - without) <= BOUND
 
 
-def test_otherwise_who_is_there_when_is_said_to_be_public(clock: SimpleNamespace) -> None:
+def test_otherwise_who_is_there_when_is_said_to_be_public(clock):
     """The first message starts a round's clock, so presence can move others' vectors."""
     with_it = first_sum(clock, present=True, hold=False)
     without = first_sum(clock, present=False, hold=False)
@@ -286,11 +277,9 @@ def test_otherwise_who_is_there_when_is_said_to_be_public(clock: SimpleNamespace
 
 
 @pytest.mark.parametrize("deadlines", [1, 2, 5])
-def test_a_listener_sees_the_same_of_held_rounds_whoever_sends(
-    clock: SimpleNamespace, deadlines: int
-) -> None:
+def test_a_listener_sees_the_same_of_held_rounds_whoever_sends(clock, deadlines):
     """Whatever is looked at, and without a poll in between."""
-    looks: dict[str, Callable[[FederatedServer], Any]] = {
+    looks = {
         "finished": lambda server: server.finished,
         "broadcasts": lambda server: len(server.connect(1).broadcasts()),
         "ledger": lambda server: len(server.ledger()),
@@ -315,13 +304,13 @@ def test_a_listener_sees_the_same_of_held_rounds_whoever_sends(
 # The roster -----------------------------------------------------------------------------------
 
 
-def test_agents_have_numbers_and_names() -> None:
+def test_agents_have_numbers_and_names():
     server = server_of(agents=["Oslo", "Rome", "Bern"])
     assert server.connect("Rome").agent == server.connect(1).agent == 1
     assert server.connect(np.int64(2)).agent == 2
     for unknown in ("Paris", 3, -1, 1.5, None):
         with pytest.raises(ValueError, match="none of them"):
-            server.connect(unknown)  # type: ignore[arg-type]
+            server.connect(unknown)
     with pytest.raises(ValueError, match="none of them"):
         server_of().connect("Oslo")
 
@@ -338,12 +327,12 @@ def test_agents_have_numbers_and_names() -> None:
     ],
     ids=str,
 )
-def test_a_server_that_makes_no_sense_is_refused(changed: dict[str, Any], message: str) -> None:
+def test_a_server_that_makes_no_sense_is_refused(changed, message):
     with pytest.raises(ValueError, match=message):
         FederatedServer(config_of(), **changed)
 
 
-def test_all_agents_tune_the_same_space(url: str) -> None:
+def test_all_agents_tune_the_same_space(url):
     server = server_of(vault=url)
     server.connect(0).join(cube(2).to_dict())
     server.connect(1).join(cube(2).to_dict())
@@ -359,14 +348,14 @@ def test_all_agents_tune_the_same_space(url: str) -> None:
         again.connect(2).join(other.to_dict())
 
 
-def test_a_space_in_which_nothing_varies_is_refused() -> None:
+def test_a_space_in_which_nothing_varies_is_refused():
     server = FederatedServer(budgeted(population="prior", clipping_norm=None))
     with pytest.raises(ValueError, match="varies"):
         server.connect(0).join(Space({"x": Float(1.0, 1.0)}).to_dict())
     server.connect(1).join(Space({"x": Float(0.0, 1.0)}).to_dict())
 
 
-def test_nobody_can_write_into_what_others_receive() -> None:
+def test_nobody_can_write_into_what_others_receive():
     server = FederatedServer(budgeted(n_agents=1))
     server.connect(0).submit(np.ones(M))
     weights = server.connect(0).broadcasts()[0].weights
@@ -377,7 +366,7 @@ def test_nobody_can_write_into_what_others_receive() -> None:
 # Claims ---------------------------------------------------------------------------------------
 
 
-def test_the_guarantee_names_what_was_spent_and_what_can_be() -> None:
+def test_the_guarantee_names_what_was_spent_and_what_can_be():
     config = config_of(z=None, epsilon=4.0, delta=0.01, n_regions=2)
     server = server_of(config)
     for released in range(4):
@@ -404,9 +393,7 @@ def test_the_guarantee_names_what_was_spent_and_what_can_be() -> None:
     ],
     ids=["injected", "z", "epsilon", "both"],
 )
-def test_a_run_without_private_noise_says_so(
-    config: FederationConfig, more: dict[str, Any], why: str
-) -> None:
+def test_a_run_without_private_noise_says_so(config, more, why):
     server = server_of(config, **more)
     for _ in range(2):
         said = server.guarantee()
@@ -418,7 +405,7 @@ def test_a_run_without_private_noise_says_so(
         evaluation(server)
 
 
-def test_a_run_is_unprotected_for_ever_once_noise_was_injected(url: str) -> None:
+def test_a_run_is_unprotected_for_ever_once_noise_was_injected(url):
     evaluation(server_of(vault=url, noise=InsecureNoise(0)))
     again = server_of(vault=url)
     evaluation(again)
@@ -429,7 +416,7 @@ def test_a_run_is_unprotected_for_ever_once_noise_was_injected(url: str) -> None
 # Begun again ----------------------------------------------------------------------------------
 
 
-def test_a_new_server_replays_what_was_released_and_goes_on(url: str) -> None:
+def test_a_new_server_replays_what_was_released_and_goes_on(url):
     config = config_of(q=0.4, n_regions=3)
     first = server_of(config, vault=url)
     assert [evaluation(first, v) for v in (1.0, 2.0)] == [1, 2]
@@ -448,18 +435,16 @@ def test_a_new_server_replays_what_was_released_and_goes_on(url: str) -> None:
 
 
 @pytest.mark.parametrize("factor", [1.5, 1 / 1.5])
-def test_what_was_spent_is_what_the_ledger_says(
-    factor: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_spent_is_what_the_ledger_says(factor, tmp_path, monkeypatch):
     """As if another version of a library found another noise multiplier for the same budget."""
     url = f"sqlite:///{tmp_path / 'server.db'}"
-    settings: dict[str, Any] = {"n_agents": 1, "n_rounds": 3}
+    settings = {"n_agents": 1, "n_rounds": 3}
     server = FederatedServer(budgeted(**settings), vault=url)
     for _ in range(2):
         server.connect(0).submit(np.ones(M))
     usual = config_module.calibrate
 
-    def other(**budget: Any) -> Calibration:
+    def other(**budget):
         found = usual(**budget)
         return Calibration(found.q, found.z * factor, found.epsilon, found.delta, found.n_rounds)
 
@@ -474,18 +459,12 @@ def test_what_was_spent_is_what_the_ledger_says(
 @pytest.mark.parametrize(
     "changed",
     [
-        {"n_rounds": 30},
-        {"z": 0.9},
-        {"q": 0.5},
-        {"clipping_norm": 21.0},
-        {"n_agents": 4},
-        {"feature_seed": 1},
-        {"delta": 1e-3},
-        {"z": None, "epsilon": 5.0},
+        {"n_rounds": 30}, {"z": 0.9}, {"q": 0.5}, {"clipping_norm": 21.0}, {"n_agents": 4},
+        {"feature_seed": 1}, {"delta": 1e-3}, {"z": None, "epsilon": 5.0},
     ],
     ids=str,
-)
-def test_other_settings_are_refused(url: str, changed: dict[str, Any]) -> None:
+)  # fmt: skip
+def test_other_settings_are_refused(url, changed):
     evaluation(server_of(vault=url))
     with pytest.raises(ValueError, match="with other settings"):
         server_of(config_of(**changed), vault=url)
@@ -494,7 +473,7 @@ def test_other_settings_are_refused(url: str, changed: dict[str, Any]) -> None:
     assert len(server_of(vault=url).broadcasts()) == 1
 
 
-def test_two_servers_over_one_vault_release_each_round_once(url: str) -> None:
+def test_two_servers_over_one_vault_release_each_round_once(url):
     one, two = server_of(vault=url), server_of(vault=url)
     assert [evaluation(one, 1.0), evaluation(one, 1.0)] == [1, 2]
     assert evaluation(two, -1.0) == 1  # what the other has released, and no second draw
@@ -505,48 +484,29 @@ def test_two_servers_over_one_vault_release_each_round_once(url: str) -> None:
     assert [c.key for c in one.ledger()] == ["1", "2", "3"]
 
 
-def test_two_servers_that_close_at_the_same_time_release_each_round_once(url: str) -> None:
+def test_two_servers_that_close_at_the_same_time_release_each_round_once(url):
     servers = [server_of(config_of(n_agents=1, n_rounds=4), vault=url) for _ in range(2)]
     gate = threading.Barrier(2)
 
-    def run(server: FederatedServer) -> None:
+    def run(server):
         for _ in range(4):
             gate.wait(30)
             evaluation(server)
 
-    together(*(lambda s=s: run(s) for s in servers))  # type: ignore[misc]
+    assert in_threads(2, lambda i: run(servers[i])) == []
     assert same(*(s.broadcasts() for s in servers))
     assert len(servers[0].ledger()) == len(servers[0].broadcasts()) == 4
-
-
-def together(*jobs: Callable[[], None]) -> None:
-    """Runs jobs in threads; any failure fails the test."""
-    failures: list[BaseException] = []
-
-    def guarded(job: Callable[[], None]) -> None:
-        try:
-            job()
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(job,), daemon=True) for job in jobs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-        assert not thread.is_alive(), "a thread waits for ever"
-    assert failures == []
 
 
 # A vault that fails ---------------------------------------------------------------------------
 
 
 @pytest.fixture(params=["charge", "release"])
-def broken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+def broken(request, monkeypatch):
     """The disk is full while the list holds True: after the charge, or after the draw."""
     full, original = [True], getattr(Transaction, request.param)
 
-    def refused(self: Transaction, *args: Any) -> Any:
+    def refused(self, *args):
         original(self, *args)
         if full[0]:
             raise sqlite3.OperationalError("database or disk is full")
@@ -555,7 +515,7 @@ def broken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> l
     return full
 
 
-def test_a_vault_that_refuses_publishes_nothing(broken: list[bool]) -> None:
+def test_a_vault_that_refuses_publishes_nothing(broken):
     server = server_of()
     links = [server.connect(n) for n in range(3)]
     for n in range(2):
@@ -564,12 +524,12 @@ def test_a_vault_that_refuses_publishes_nothing(broken: list[bool]) -> None:
         links[2].submit(np.ones(M))
     assert refusal.value.__cause__ is None  # whose frames would hold the sum
 
-    def waits(n: int) -> None:
+    def waits(n):
         with pytest.raises(FederationError, match="Nothing was published"):
             links[n].collect(1)
         assert links[n].broadcasts() == []
 
-    together(*(lambda n=n: waits(n) for n in range(3)))  # type: ignore[misc]
+    assert in_threads(3, waits) == []
     assert server.ledger() == []
     assert server.guarantee().n_released == 0
     broken[0] = False
@@ -582,9 +542,7 @@ def test_a_vault_that_refuses_publishes_nothing(broken: list[bool]) -> None:
 # What the vault holds -------------------------------------------------------------------------
 
 
-def test_no_agents_vector_is_ever_in_the_vault(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_agents_vector_is_ever_in_the_vault(url, tmp_path, monkeypatch):
     """Neither vectors nor their exact sums, in any encoding; also not while a round is open.
 
     See :mod:`tests.leaks` for the probability of a chance hit.
@@ -593,15 +551,15 @@ def test_no_agents_vector_is_ever_in_the_vault(
     config = config_of(n_agents=2, n_features=6, n_regions=2)
     exact, original = [], RoundSum.exact
 
-    def spied(self: RoundSum) -> np.ndarray:
+    def spied(self):
         exact.append(original(self))
         return exact[-1]
 
     monkeypatch.setattr(RoundSum, "exact", spied)
     server = server_of(config, vault=url)
-    artefacts: dict[str, bytes] = {}
+    artefacts = {}
 
-    def scan(label: str) -> None:
+    def scan(label):
         for path in tmp_path.iterdir():
             artefacts[f"{label}/{path.name}"] = path.read_bytes()
 
@@ -629,9 +587,7 @@ def test_no_agents_vector_is_ever_in_the_vault(
     ("place", "how"),
     [("open", "kill"), ("drawn", "kill"), ("stored", "exit"), ("committed", "kill")],
 )
-def test_a_server_that_is_killed_has_released_each_round_at_most_once(
-    url: str, place: str, how: str
-) -> None:
+def test_a_server_that_is_killed_has_released_each_round_at_most_once(url, place, how):
     """Before the second round closes, inside its transaction, and after it was committed."""
     assert children(crash, (url, place, how)) == [-signal.SIGKILL if how == "kill" else 7]
     server = server_of(vault=url)

@@ -4,8 +4,6 @@ Oracles: products of small mechanisms outcome by outcome, in exact fractions; Sc
 normal distributions; dp-accounting, asked without the engine's accountant.
 """
 
-from __future__ import annotations
-
 import ast
 import itertools
 import json
@@ -31,7 +29,6 @@ from privbo_plugins.errors import BudgetExceededError
 from privbo_plugins.privacy.accountant import (
     ApproximateEvent,
     Cost,
-    Event,
     GaussianEvent,
     PureEvent,
     compose_delta,
@@ -47,12 +44,14 @@ from privbo_plugins.privacy.statement import guess, percent
 from privbo_plugins.sessions.rewards import RewardSession, check_user_budget, local_guarantee
 from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.spaces import Float, Space
-from privbo_plugins.store.vault import Vault, open_vault
+from privbo_plugins.store.vault import open_vault
+
+from .oracles import gaussian_delta, gaussian_mu
 
 EPSILONS = [0.1, 0.25, 0.5, 1.3, 2.0]
 
 
-def responses_delta(epsilons: list[float], epsilon: float) -> float:
+def responses_delta(epsilons, epsilon):
     """Of randomised responses, each series of answers written out."""
     total = 0.0
     for honest in itertools.product((True, False), repeat=len(epsilons)):
@@ -65,7 +64,7 @@ def responses_delta(epsilons: list[float], epsilon: float) -> float:
     return total
 
 
-def binomial_delta(epsilon: float, k: int, at: float) -> float:
+def binomial_delta(epsilon, k, at):
     honest = np.arange(k + 1)
     loss = epsilon * (2 * honest - k)
     weights = stats.binom.pmf(honest, k, 1 / (1 + math.exp(-epsilon)))
@@ -82,9 +81,7 @@ def binomial_delta(epsilon: float, k: int, at: float) -> float:
 )
 @example(epsilons=[0.1] * 9, log_delta=-9.0)
 @example(epsilons=[2.0, 0.1], log_delta=-0.1)
-def test_pure_releases_compose_as_randomised_responses_of_several_epsilons(
-    epsilons: list[float], log_delta: float
-) -> None:
+def test_pure_releases_compose_as_randomised_responses_of_several_epsilons(epsilons, log_delta):
     """No less than the product written out asks for, and no more than a hair above."""
     delta = 10.0**log_delta
     found = compose_epsilon([PureEvent(e) for e in epsilons], delta)
@@ -100,9 +97,7 @@ def test_pure_releases_compose_as_randomised_responses_of_several_epsilons(
 
 @pytest.mark.parametrize(("epsilon", "k"), [(0.1, 100), (0.5, 30), (1.0, 1), (0.01, 5000)])
 @pytest.mark.parametrize("delta", [1e-9, 1e-6, 0.01])
-def test_many_pure_evaluations_cost_what_the_binomial_says(
-    epsilon: float, k: int, delta: float
-) -> None:
+def test_many_pure_evaluations_cost_what_the_binomial_says(epsilon, k, delta):
     found = evaluations_epsilon({Cost(epsilon): k}, delta)
     assert binomial_delta(epsilon, k, found) <= delta * (1 + 1e-12)
     least = optimize.brentq(lambda e: binomial_delta(epsilon, k, e) - delta, 0.0, k * epsilon)
@@ -111,11 +106,9 @@ def test_many_pure_evaluations_cost_what_the_binomial_says(
 
 @pytest.mark.parametrize("mu", [0.2, 1.5])
 @pytest.mark.parametrize("epsilons", [[0.5], [1.3] * 3, [0.1] * 4 + [2.0]])
-def test_responses_beside_a_gaussian_release_by_integrals(
-    mu: float, epsilons: list[float]
-) -> None:
+def test_responses_beside_a_gaussian_release_by_integrals(mu, epsilons):
     """Hockey-stick divergence of the joint density, summed over answers and integrated over x."""
-    events: list[Event] = [GaussianEvent(mu), *(PureEvent(e) for e in epsilons)]
+    events = [GaussianEvent(mu), *(PureEvent(e) for e in epsilons)]
     x = np.linspace(-12, 12 + mu, 40001)
     for at in (0.0, 0.7):
         exact = 0.0
@@ -128,7 +121,7 @@ def test_responses_beside_a_gaussian_release_by_integrals(
         assert exact - 1e-6 <= found <= exact + 1e-6
 
 
-def test_what_leaks_beside_other_releases_is_composed_exactly() -> None:
+def test_what_leaks_beside_other_releases_is_composed_exactly():
     """Joint outcomes written out: all is told, or a response; the other is a response alone."""
     leak, epsilon, other, at = 0.05, 0.5, 1.3, 0.4
     rest = responses_delta([epsilon, other], at)
@@ -137,7 +130,7 @@ def test_what_leaks_beside_other_releases_is_composed_exactly() -> None:
     )
 
 
-def test_too_many_kinds_to_be_told_apart_are_still_bounded() -> None:
+def test_too_many_kinds_to_be_told_apart_are_still_bounded():
     """A dozen epsilons, some hundred of each: no less than dp-accounting's optimistic figure."""
     events = {PureEvent(0.01 + j / 300): 60 for j in range(6)}
     total = None
@@ -172,10 +165,8 @@ def test_too_many_kinds_to_be_told_apart_are_still_bounded() -> None:
 )
 @example(paid=[(0.1, 0.0, False, 30)], more=(0.1, 0.1, True), delta=0.0)
 @example(paid=[(0.1, 0.0, False, 30)], more=(0.1, 0.1, True), delta=0.1)
-def test_one_more_evaluation_never_costs_less_than_nothing(
-    paid: list[tuple[float, float, bool, int]], more: tuple[float, float, bool], delta: float
-) -> None:
-    evaluations: Counter[Cost] = Counter()
+def test_one_more_evaluation_never_costs_less_than_nothing(paid, more, delta):
+    evaluations = Counter()
     for epsilon, at, gaussian, k in paid:
         evaluations[Cost(epsilon, at, gaussian and at > 0)] += k
     epsilon, at, gaussian = more
@@ -188,7 +179,7 @@ def test_one_more_evaluation_never_costs_less_than_nothing(
 # Budgets of users -------------------------------------------------------------------------------
 
 
-def allowed(vault: Vault, budget: float, delta: float, most: int = 150) -> int:
+def allowed(vault, budget, delta, most=150):
     """How many evaluations of epsilon .1 Jane may still have."""
     session = RewardSession(
         make_mechanism(0.1, bound=1.0), vault, "run", user_budget=budget, user_delta=delta
@@ -201,7 +192,7 @@ def allowed(vault: Vault, budget: float, delta: float, most: int = 150) -> int:
     return most
 
 
-def elsewhere(vault: Vault, epsilon: float, delta: float | None) -> None:
+def elsewhere(vault, epsilon, delta):
     mechanism = make_mechanism(
         epsilon, bound=1.0, mechanism="gaussian" if delta else "duchi", delta=delta
     )
@@ -210,21 +201,19 @@ def elsewhere(vault: Vault, epsilon: float, delta: float | None) -> None:
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6, 0.01])
 @pytest.mark.parametrize(("epsilon", "at"), [(0.1, None), (0.1, 0.1), (0.01, 0.3), (1.0, 1e-7)])
-def test_nothing_that_is_paid_elsewhere_enlarges_what_a_budget_allows(
-    epsilon: float, at: float | None, delta: float
-) -> None:
+def test_nothing_that_is_paid_elsewhere_enlarges_what_a_budget_allows(epsilon, at, delta):
     alone, vault = allowed(open_vault(), 1.0, delta), open_vault()
     elsewhere(vault, epsilon, at)
     assert allowed(vault, 1.0, delta) < alone
 
 
-def test_a_budget_at_a_delta_allows_what_composes_below_it() -> None:
+def test_a_budget_at_a_delta_allows_what_composes_below_it():
     k = allowed(open_vault(), 3.0, 1e-6)
     assert binomial_delta(0.1, k, 3.0) <= 1e-6 < binomial_delta(0.1, k + 1, 3.0)
     assert k > 30
 
 
-def test_a_mechanism_with_a_delta_needs_a_delta_of_the_budget() -> None:
+def test_a_mechanism_with_a_delta_needs_a_delta_of_the_budget():
     gaussian = make_mechanism(0.5, bound=1.0, mechanism="gaussian", delta=1e-5)
     with pytest.raises(ValueError, match=r"Give user_delta=, for example 1e-05"):
         check_user_budget(gaussian, 2.0)
@@ -235,7 +224,7 @@ def test_a_mechanism_with_a_delta_needs_a_delta_of_the_budget() -> None:
             check_user_budget(gaussian, 2.0, delta)
 
 
-def test_a_guarantee_of_users_tells_what_their_evaluations_compose_to_at_any_delta() -> None:
+def test_a_guarantee_of_users_tells_what_their_evaluations_compose_to_at_any_delta():
     vault = open_vault()
     session = RewardSession(make_mechanism(0.1, bound=1.0), vault, "run")
     for trial in range(100):
@@ -259,15 +248,12 @@ def test_a_guarantee_of_users_tells_what_their_evaluations_compose_to_at_any_del
 # An attacker's best chance ----------------------------------------------------------------------
 
 
-def test_the_chance_against_a_released_table_is_that_of_its_mu() -> None:
+def test_the_chance_against_a_released_table_is_that_of_its_mu():
     """(e^epsilon + delta) / (1 + e^epsilon) gave 98 % at epsilon 4, where 68 % is true."""
     X = np.random.default_rng(0).uniform(size=(20, 2))
     how = {"epsilon": 4.0, "delta": 1e-6, "bounds": [(0, 1)] * 2}
     guarantee = Curator(X, **how).release().guarantee()
-    mu = optimize.brentq(
-        lambda m: stats.norm.cdf(-4 / m + m / 2)
-        - math.exp(4 + stats.norm.logcdf(-4 / m - m / 2)) - 1e-6, 0.1, 5, xtol=1e-14,
-    )  # fmt: skip
+    mu = gaussian_mu(4.0, 1e-6)
     assert guarantee.best_guess == pytest.approx(stats.norm.cdf(mu / 2), rel=1e-7)
     answered = Curator(X, **how, outcome_epsilon=1.0, outcome_range=(0, 1)).release().guarantee()
     x = np.linspace(-12, 13, 40001)
@@ -281,9 +267,7 @@ def test_the_chance_against_a_released_table_is_that_of_its_mu() -> None:
 
 
 @pytest.mark.parametrize(("q", "z", "rounds"), [(1.0, 2.0, 3), (0.35, 1.0, 4), (0.1, 1.5, 10)])
-def test_the_chance_against_a_federation_is_half_the_total_variation_of_its_rounds(
-    q: float, z: float, rounds: int
-) -> None:
+def test_the_chance_against_a_federation_is_half_the_total_variation_of_its_rounds(q, z, rounds):
     config = FederationConfig(20, n_rounds=rounds, q=q, z=z, delta=1e-3)
     claim = FederationGuarantee(
         True, 20, config.epsilon_after(rounds), 1e-3, 0.0, rounds, 0,
@@ -303,7 +287,7 @@ def test_the_chance_against_a_federation_is_half_the_total_variation_of_its_roun
 
 
 @given(st.floats(0.0, 1.0))
-def test_a_chance_is_rounded_up(apart: float) -> None:
+def test_a_chance_is_rounded_up(apart):
     assert Fraction(guess(apart)) >= (1 + Fraction(apart)) / 2 or guess(apart) == 1.0
     assert guess(apart) <= 0.5 + apart / 2 + 2e-16
 
@@ -322,12 +306,12 @@ KINDS = {
 """Settings that take epsilon and delta in place of mu: every host's keywords are these."""
 
 
-def shown(text: str) -> list[float]:
+def shown(text):
     """Every epsilon in a text."""
     return [float(found) for found in re.findall(r"epsilon = ([0-9.]+[0-9])", text)]
 
 
-def claim_of(config: GIBOConfig | MeansConfig) -> Guarantee:
+def claim_of(config):
     return Guarantee(
         True, "m", "n", "p", 300, config.mu, config.mu, 9, parameters={**config.asked}
     )
@@ -339,9 +323,7 @@ def claim_of(config: GIBOConfig | MeansConfig) -> Guarantee:
 @example(asked=(4.0, 1e-5))
 @example(asked=(4.005, 1e-5))
 @example(asked=(1.0, 1e-9))
-def test_whoever_was_allowed_an_epsilon_reads_no_larger_one(
-    kind: str, asked: tuple[float, float]
-) -> None:
+def test_whoever_was_allowed_an_epsilon_reads_no_larger_one(kind, asked):
     """Epsilon 4 at 1e-5 was shown as 4.01, and at another delta first."""
     epsilon, delta = asked
     config = KINDS[kind](epsilon=epsilon, delta=delta)
@@ -354,17 +336,12 @@ def test_whoever_was_allowed_an_epsilon_reads_no_larger_one(
         assert all(found == epsilon for found in shown(text))
     (row, *_) = [text for what, text in claim.statement().folded if what.startswith("Epsilon")]
     assert float(row) == epsilon
-    # The oracle: dp-accounting's own profile of the Gaussian mechanism, and the largest mu.
-    mu = config.mu
-    profile = stats.norm.cdf(-epsilon / mu + mu / 2) - math.exp(
-        epsilon + stats.norm.logcdf(-epsilon / mu - mu / 2)
-    )
-    assert profile <= delta * (1 + 1e-9)
-    assert gdp_epsilon(mu * (1 + 1e-5), delta) > epsilon
+    assert gaussian_delta(config.mu, epsilon) <= delta * (1 + 1e-9)
+    assert gdp_epsilon(config.mu * (1 + 1e-5), delta) > epsilon
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_settings_remember_the_pair_and_stay_what_they_are(kind: str) -> None:
+def test_settings_remember_the_pair_and_stay_what_they_are(kind):
     config = KINDS[kind](epsilon=4, delta=1e-5)
     assert config.asked == {"epsilon": 4.0, "delta": 1e-5}
     assert type(config).from_dict(json.loads(json.dumps(config.to_dict()))) == config
@@ -380,7 +357,7 @@ def test_settings_remember_the_pair_and_stay_what_they_are(kind: str) -> None:
 @settings(deadline=None, max_examples=40)
 @given(asked=ASKED)
 @example(asked=(4.005, 1e-5))
-def test_a_table_and_a_reward_show_the_pair_that_was_asked_for(asked: tuple[float, float]) -> None:
+def test_a_table_and_a_reward_show_the_pair_that_was_asked_for(asked):
     epsilon, delta = asked
     table = OutsourcedGuarantee(True, "gaussian", epsilon, delta, 0.5, 9)
     assert shown(str(table)) == [epsilon]
@@ -400,7 +377,7 @@ FIGURE = st.floats(1e-12, 1e6) | st.decimals("0.001", "99", places=4).map(float)
 @example(1.00049, 4)
 @example(math.nextafter(1.13, 2), 3)
 @example(math.nextafter(0.29, 1), 2)
-def test_no_figure_in_words_is_below_the_value(value: float, digits: int) -> None:
+def test_no_figure_in_words_is_below_the_value(value, digits):
     exact = Decimal(repr(value))
     assert Decimal(two_decimals(value)) >= exact
     assert Decimal(not_below(value, digits)) >= exact
@@ -418,7 +395,7 @@ def test_no_figure_in_words_is_below_the_value(value: float, digits: int) -> Non
 _NAMES = re.compile(r"(^|_)(mu|mu2|epsilon|delta|budget|spent|chance|guess|rho)($|_)")
 
 
-def test_no_text_of_the_product_rounds_a_privacy_figure_by_itself() -> None:
+def test_no_text_of_the_product_rounds_a_privacy_figure_by_itself():
     """One module does; a format like ``:.3g`` rounds to the nearest number, and so down."""
     found = []
     for package in ("privbo_plugins", "optuna_samplers", "raytune_searchers", "sklearn_search"):
@@ -438,7 +415,7 @@ def test_no_text_of_the_product_rounds_a_privacy_figure_by_itself() -> None:
 # Mu that noise cannot keep ----------------------------------------------------------------------
 
 
-def _run(config: GIBOConfig | MeansConfig) -> object:
+def _run(config):
     module = "dp_gibo" if isinstance(config, GIBOConfig) else "released_means"
     plan = import_module(f"privbo_plugins.algorithms.{module}.plan")
     return plan.make_plan(config, Space({"x": Float(0, 1)}), 1000)
@@ -466,7 +443,7 @@ TOO_SMALL = {
 
 
 @pytest.mark.parametrize("comes_in", TOO_SMALL)
-def test_a_mu_that_the_grid_of_the_noise_cannot_keep_is_refused(comes_in: str) -> None:
+def test_a_mu_that_the_grid_of_the_noise_cannot_keep_is_refused(comes_in):
     """The grid is 2^-60 deviations wide, the slack of the sensitivity 2^-20 of it."""
     if comes_in != "pair of a reward":
         with pytest.raises(ValueError, match="1e-09"):

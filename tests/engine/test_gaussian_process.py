@@ -1,7 +1,5 @@
 """Gaussian process regression against scikit-learn and exact limits."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,7 +9,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as reference
 
 from privbo_plugins.models.gaussian_process import gradient_weights
-from privbo_plugins.models.kernels import RBF, Kernel, Matern52, Polynomial2
+from privbo_plugins.models.kernels import RBF, Matern52, Polynomial2
 
 SCALES = np.array([0.3, 0.5, 0.9])
 CASES = {
@@ -23,9 +21,7 @@ S2 = 1e-3
 
 
 @pytest.mark.parametrize(("kernel", "theirs"), CASES.values(), ids=CASES.keys())
-def test_weights_are_the_slope_of_scikit_learns_posterior_mean(
-    kernel: Kernel, theirs: object
-) -> None:
+def test_weights_are_the_slope_of_scikit_learns_posterior_mean(kernel, theirs):
     rng = np.random.default_rng(0)
     X, y = rng.uniform(size=(10, 3)), rng.standard_normal(10)
     oracle = GaussianProcessRegressor(theirs, alpha=S2, optimizer=None).fit(X, y)
@@ -36,9 +32,7 @@ def test_weights_are_the_slope_of_scikit_learns_posterior_mean(
 
 @settings(deadline=None, max_examples=60)
 @given(seed=st.integers(0, 10**6))
-def test_repeated_points_without_noise_give_the_interpolant_of_the_distinct_ones(
-    seed: int,
-) -> None:
+def test_repeated_points_without_noise_give_the_interpolant_of_the_distinct_ones(seed):
     """The minimum-norm interpolant does not know how often a point was repeated."""
     rng = np.random.default_rng(seed)
     distinct, y = rng.uniform(size=(4, 3)), rng.standard_normal(4)
@@ -50,7 +44,7 @@ def test_repeated_points_without_noise_give_the_interpolant_of_the_distinct_ones
 
 @settings(deadline=None, max_examples=60)
 @given(seed=st.integers(0, 10**6))
-def test_polynomial_kernel_is_exact_on_quadratics_beyond_its_rank(seed: int) -> None:
+def test_polynomial_kernel_is_exact_on_quadratics_beyond_its_rank(seed):
     """In d=3 the kernel has rank 10; 14 points make the Gram matrix singular."""
     rng = np.random.default_rng(seed)
     X = rng.uniform(size=(14, 3))

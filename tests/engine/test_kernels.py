@@ -1,34 +1,27 @@
 """Kernels against finite differences, dense loops and scikit-learn."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.gaussian_process import kernels as reference
 
-from privbo_plugins.models.kernels import RBF, Kernel, Matern52, Polynomial2
+from privbo_plugins.models.kernels import RBF, Matern52, Polynomial2
 
 D = 3
 SCALES = np.array([0.3, 0.7, 1.9])
 CASES = {
-    "rbf": RBF(0.4),
-    "rbf-ard": RBF(SCALES),
-    "matern52": Matern52(0.4),
-    "matern52-ard": Matern52(SCALES),
-    "polynomial2": Polynomial2(),
+    "rbf": RBF(0.4), "rbf-ard": RBF(SCALES), "matern52": Matern52(0.4),
+    "matern52-ard": Matern52(SCALES), "polynomial2": Polynomial2(),
     "polynomial2-c": Polynomial2(0.3),
-}
+}  # fmt: skip
 each_kernel = pytest.mark.parametrize("kernel", CASES.values(), ids=CASES.keys())
 
 
-def points(n: int, seed: int) -> np.ndarray:
+def points(n, seed):
     return np.random.default_rng(seed).uniform(-0.2, 1.2, (n, D))
 
 
-def central(f: Callable[[np.ndarray], np.ndarray], x: np.ndarray, h: float) -> np.ndarray:
+def central(f, x, h):
     """Fourth-order central differences of f at x, derivative index last."""
     columns = []
     for e in h * np.eye(len(x)):
@@ -47,13 +40,13 @@ def central(f: Callable[[np.ndarray], np.ndarray], x: np.ndarray, h: float) -> n
         (Polynomial2(0.3), reference.DotProduct(np.sqrt(0.3)) ** 2),
     ],
 )
-def test_values_are_those_of_scikit_learn(ours: Kernel, theirs: object) -> None:
+def test_values_are_those_of_scikit_learn(ours, theirs):
     A, B = points(5, 0), points(4, 1)
     assert_allclose(ours.k(A, B), theirs(A, B), rtol=1e-11)
 
 
 @each_kernel
-def test_first_derivative_against_finite_differences(kernel: Kernel) -> None:
+def test_first_derivative_against_finite_differences(kernel):
     A, B = points(4, 2), points(5, 3)
     numeric = np.array([central(lambda a: kernel.k(a[None], B)[0], a, 1e-3) for a in A])
     assert_allclose(kernel.dk(A, B), numeric, atol=1e-7)
@@ -61,7 +54,7 @@ def test_first_derivative_against_finite_differences(kernel: Kernel) -> None:
     assert_allclose(kernel.jacobian(B, A[0]), in_second, atol=1e-7)
 
 
-def cross(kernel: Kernel, a: np.ndarray, b: np.ndarray, h: float = 1e-3) -> np.ndarray:
+def cross(kernel, a, b, h=1e-3):
     """∂²k(a, b)/∂a∂bᵀ by central differences of the first derivative, shape (d, d)."""
     if not np.array_equal(a, b):
         return central(lambda x: kernel.dk(a[None], x[None])[0, 0], b, h)
@@ -72,7 +65,7 @@ def cross(kernel: Kernel, a: np.ndarray, b: np.ndarray, h: float = 1e-3) -> np.n
 
 
 @each_kernel
-def test_contractions_against_dense_loops_and_finite_differences(kernel: Kernel) -> None:
+def test_contractions_against_dense_loops_and_finite_differences(kernel):
     """Also where points coincide."""
     rng = np.random.default_rng(9)
     A, B, theta = points(4, 10), points(5, 11), points(1, 12)[0]
@@ -90,6 +83,6 @@ def test_contractions_against_dense_loops_and_finite_differences(kernel: Kernel)
 @pytest.mark.parametrize(
     "bad", [0.0, -1.0, np.nan, np.inf, [0.5, 0.0], [1.0, np.nan], [[1.0, 1.0]]]
 )
-def test_bad_length_scales_are_refused(kind: type, bad: object) -> None:
+def test_bad_length_scales_are_refused(kind, bad):
     with pytest.raises(ValueError, match="lengthscale must be positive"):
         kind(bad)

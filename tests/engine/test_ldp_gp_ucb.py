@@ -1,11 +1,8 @@
 """GP-UCB for privatised and heavy-tailed rewards against literal readings of Algorithms 1 to 4."""
 
-from __future__ import annotations
-
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -20,7 +17,6 @@ from privbo_plugins.algorithms.ldp_gp_ucb.domain import Arms, Box, make_domain
 from privbo_plugins.algorithms.ldp_gp_ucb.gp_ucb import GPUCB, WIDTH
 from privbo_plugins.algorithms.ldp_gp_ucb.moma_gp_ucb import MoMAGPUCB
 from privbo_plugins.algorithms.ldp_gp_ucb.tgp_ucb import TGPUCB
-from privbo_plugins.algorithms.ldp_gp_ucb.ucb import RewardUCB
 from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.models.kernels import RBF, Matern52
 from privbo_plugins.privacy.local import make_mechanism
@@ -30,17 +26,19 @@ from privbo_plugins.settings import evolve
 from privbo_plugins.spaces import Categorical, Float, Int, Space
 from tests.inside import scores_of
 
+from .oracles import conditioned
+
 ALL = [GPUCB, TGPUCB, ATAGPUCB, MoMAGPUCB]
 each_class = pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.name)
 each_nystrom = pytest.mark.parametrize("cls", [ATAGPUCB, MoMAGPUCB], ids=lambda cls: cls.name)
 SQUARE = Space({"a": Float(0.0, 1.0), "b": Float(0.0, 1.0)})
 
 
-def row(n: int) -> Space:
+def row(n):
     return Space({"arm": Int(0, n - 1)})
 
 
-def covariance(n: int, seed: int = 0) -> np.ndarray:
+def covariance(n, seed=0):
     """Well-conditioned correlated arms of variance 1."""
     A = np.random.default_rng(seed).standard_normal((n, n))
     K = A @ A.T / n + 0.5 * np.eye(n)
@@ -48,35 +46,33 @@ def covariance(n: int, seed: int = 0) -> np.ndarray:
     return K / np.outer(d, d)
 
 
-def number(algorithm: RewardUCB, evaluation: Evaluation) -> int:
+def number(algorithm, evaluation):
     return int(algorithm.domain.inputs(evaluation.x[None])[0, 0])
 
 
-def evaluation_of(algorithm: RewardUCB, arm: int, epoch: int | None = None) -> Evaluation:
+def evaluation_of(algorithm, arm, epoch=None):
     domain = algorithm.domain
     assert isinstance(domain, Arms)
     return Evaluation(domain.X[arm], epoch)
 
 
-def everything(n: int) -> np.ndarray:
+def everything(n):
     return np.arange(n, dtype=float)[:, None]
 
 
-def sigma_of(algorithm: Any, n: int) -> np.ndarray:
+def sigma_of(algorithm, n):
     """What the upper confidence bounds of all arms hold besides the mean."""
     ucb = scores_of(algorithm, np.empty((0, 1)), everything(n))
     return np.asarray((ucb - algorithm.mean(everything(n))) / algorithm.beta)
 
 
-def dense(K: np.ndarray, arms: list[int], y: Any, lam: float) -> tuple[np.ndarray, np.ndarray]:
+def dense(K, arms, y, lam):
     """Equations (2) and (3) at all arms, a row each evaluation."""
-    A = np.linalg.inv(K[np.ix_(arms, arms)] + lam * np.eye(len(arms)))
-    k = K[:, arms]
-    variance = np.diag(K) - np.einsum("ij,jk,ik->i", k, A, k)
-    return k @ A @ np.asarray(y, dtype=float), np.sqrt(variance)
+    mean, variance = conditioned(K[np.ix_(arms, arms)], K[:, arms], np.diag(K), y, lam)
+    return mean, np.sqrt(variance)
 
 
-def heavy(n: int, seed: int) -> np.ndarray:
+def heavy(n, seed):
     return np.random.default_rng(seed).standard_t(2.1, size=n)
 
 
@@ -86,30 +82,30 @@ def heavy(n: int, seed: int) -> np.ndarray:
 Of = Callable[..., float]
 
 
-def raw(lam: float) -> tuple[UCBConfig, Of, Of, np.ndarray, int]:
+def raw(lam):
     """The published raw version: b_t = sqrt(v) t^{1/4}, beta_t = B + b_t sqrt(ln t)."""
     config = UCBConfig(low=-2, high=2, kernel_matrix=covariance(8), second_moment=0.4, lam=lam)
 
-    def b(t: int) -> float:
+    def b(t):
         return math.sqrt(0.4) * t**0.25
 
     return config, b, lambda t, _: 1.0 + b(t) * math.sqrt(math.log(t)), heavy(60, 0), 5
 
 
-def privatised() -> tuple[UCBConfig, Of, Of, np.ndarray, int]:
+def privatised():
     """Order-wise: b_t = B + R + L ln t, beta = B + b sqrt(ln t)."""
     mechanism = make_mechanism(2.0, bound=1.0, mechanism="laplace")
     L = mechanism.scale
     config = UCBConfig(low=-1, high=1, noise=mechanism.noise, kernel_matrix=covariance(8))
 
-    def b(t: int) -> float:
+    def b(t):
         return 1.0 + L * math.log(t)
 
     noise = np.random.default_rng(1).laplace(0, 2 * L, 60)
     return config, b, lambda t, _: 0.5 + b(t) * math.sqrt(math.log(t)), noise, 2
 
 
-def theorem(lam: float) -> tuple[UCBConfig, Of, Of, np.ndarray, int]:
+def theorem(lam):
     """Lines 2, 4 and 5, L = 2 (B + R) / eps, with B = R; gamma_t of the points evaluated."""
     eps, delta, B, R = 1.0, 0.05, 0.5, 0.5
     mechanism = make_mechanism(eps, bound=B + R, mechanism="laplace")
@@ -118,10 +114,10 @@ def theorem(lam: float) -> tuple[UCBConfig, Of, Of, np.ndarray, int]:
     config = UCBConfig(low=-1, high=1, noise=mechanism.noise, kernel_matrix=covariance(8),
                        lam=lam, failure_probability=delta, constants="theorem")  # fmt: skip
 
-    def b(t: int) -> float:
+    def b(t):
         return B + R + L * math.log(t)
 
-    def beta(t: int, gamma: float) -> float:
+    def beta(t, gamma):
         K = B**2 + R**2 + 2 * L**2
         exploration = 2 * math.sqrt(2) * b(t) * math.sqrt(gamma + math.log(1 / delta))
         return B + (exploration + math.sqrt(K * (math.log(t) + 1))) / math.sqrt(lam)
@@ -132,13 +128,13 @@ def theorem(lam: float) -> tuple[UCBConfig, Of, Of, np.ndarray, int]:
 @pytest.mark.parametrize(
     "made", [raw(1.0), raw(0.3), privatised(), theorem(1.0), theorem(2.0)], ids=range(5)
 )
-def test_rewards_follow_algorithm_two(made: tuple[UCBConfig, Of, Of, np.ndarray, int]) -> None:
+def test_rewards_follow_algorithm_two(made):
     """A dense reference compares every choice and posterior; rewards beyond b_t count as zero."""
     (config, b, beta, rewards, cut), N = made, 8
     algorithm, lam = TGPUCB(config, row(N)), config.lam
     K = np.asarray(config.kernel_matrix)
-    arms: list[int] = []
-    seen: list[float] = []
+    arms = []
+    seen = []
     for t, noise in enumerate(rewards, start=1):
         mu, sigma = dense(K, arms, seen, lam) if arms else (np.zeros(N), np.sqrt(np.diag(K)))
         gram = K[np.ix_(arms, arms)] / lam + np.eye(len(arms))
@@ -157,7 +153,7 @@ def test_rewards_follow_algorithm_two(made: tuple[UCBConfig, Of, Of, np.ndarray,
     assert cut < 0
 
 
-def test_truncation_points_follow_the_moments_or_the_tail() -> None:
+def test_truncation_points_follow_the_moments_or_the_tail():
     """v^{1/(1+alpha)} t^{1/(2(1+alpha))}; B + R + radius (ln a t)^theta (after equation 5)."""
     for t, e in itertools.product((1, 9, 400), (0.3, 0.7, 1.0)):
         raw = TGPUCB(UCBConfig(low=-1, high=1, second_moment=3.0, alpha=e), row(2))
@@ -170,9 +166,7 @@ def test_truncation_points_follow_the_moments_or_the_tail() -> None:
 # Algorithm 1 ----------------------------------------------------------------------------------
 
 
-def literal_ata(
-    K: np.ndarray, arms: list[int], y: list[float], config: UCBConfig
-) -> tuple[np.ndarray, np.ndarray, float, int]:
+def literal_ata(K, arms, y, config):
     """One round of Algorithm 1: a row each evaluation, lines 6 to 13 as printed, b_t for b_tau."""
     D = sorted(set(arms))
     root = np.linalg.pinv(sqrtm(K[np.ix_(D, D)]).real)
@@ -213,7 +207,7 @@ def literal_ata(
      {"n_trials": 60}],
     ids=str,
 )  # fmt: skip
-def test_sixty_heavy_tailed_evaluations_follow_algorithm_one(more: dict[str, Any]) -> None:
+def test_sixty_heavy_tailed_evaluations_follow_algorithm_one(more):
     K = covariance(8)
     config = UCBConfig(low=-2, high=2, kernel_matrix=K, second_moment=0.5, **more)
     algorithm, arms, seen, cut = ATAGPUCB(config, row(8)), [], [], 0
@@ -238,13 +232,13 @@ def test_sixty_heavy_tailed_evaluations_follow_algorithm_one(more: dict[str, Any
     assert cut > 20
 
 
-def test_truncation_is_that_of_every_single_evaluation_whatever_the_dictionary() -> None:
+def test_truncation_is_that_of_every_single_evaluation_whatever_the_dictionary():
     """On a box with repeats, where the dictionary is drawn only now and then."""
     rng = np.random.default_rng(3)
     X = rng.uniform(size=(60, 2))
     algorithm = ATAGPUCB(UCBConfig(low=-1, high=1, second_moment=0.5, accuracy=0.5), SQUARE)
-    evaluated: list[np.ndarray] = []
-    seen: list[float] = []
+    evaluated = []
+    seen = []
     cut = 0
     for t in range(120):
         evaluated.append(X[t // 2 if t % 3 else rng.integers(60)])
@@ -266,7 +260,7 @@ def test_truncation_is_that_of_every_single_evaluation_whatever_the_dictionary()
 # Algorithm 3 ----------------------------------------------------------------------------------
 
 
-def literal_median(Theta: np.ndarray, V: np.ndarray) -> list[float]:
+def literal_median(Theta, V):
     """Line 11: r_j for every estimate."""
     r = []
     for j in range(Theta.shape[1]):
@@ -275,9 +269,7 @@ def literal_median(Theta: np.ndarray, V: np.ndarray) -> list[float]:
     return r
 
 
-def literal_moma(
-    K: np.ndarray, arms: list[int], Y: list[list[float]], config: UCBConfig
-) -> tuple[np.ndarray, np.ndarray, float]:
+def literal_moma(K, arms, Y, config):
     """Lines 7 to 14 of Algorithm 3 after n epochs, an epoch a row."""
     D, n, lam, a = sorted(set(arms)), len(arms), config.lam, config.alpha
     phi = K[:, D] @ np.linalg.pinv(sqrtm(K[np.ix_(D, D)]).real)
@@ -306,17 +298,16 @@ def literal_moma(
      {"alpha": 0.5}, {"constants": "theorem", "alpha": 0.5}],
     ids=str,
 )  # fmt: skip
-def test_epochs_of_heavy_tailed_evaluations_follow_algorithm_three(more: dict[str, Any]) -> None:
+def test_epochs_of_heavy_tailed_evaluations_follow_algorithm_three(more):
     K, rng = covariance(7), np.random.default_rng(7)
     options = {"replays": 5} | more
     config = UCBConfig(low=-2, high=2, kernel_matrix=K, noise_moment=0.7, **options)
     algorithm, arms, Y = MoMAGPUCB(config, row(7)), [], []
     ucb = np.ones(7)
     for n in range(20):
-        rewards: list[float] = []
+        rewards = []
         for j in range(config.k):
             evaluation = algorithm.ask(100 * n + j)
-            assert evaluation is not None
             assert evaluation.epoch == algorithm.n == n
             if j == 0:
                 arm = number(algorithm, evaluation)
@@ -337,32 +328,28 @@ def test_epochs_of_heavy_tailed_evaluations_follow_algorithm_three(more: dict[st
     assert algorithm.t == 20 * config.k
 
 
-def moma(k: int = 3, n: int = 12, **more: Any) -> MoMAGPUCB:
+def moma(k=3, n=12, **more):
     return MoMAGPUCB(UCBConfig(low=-1, high=1, replays=k, **more), row(n))
 
 
-def test_a_worker_may_be_told_to_wait_once_the_replays_are_out() -> None:
+def test_a_worker_may_be_told_to_wait_once_the_replays_are_out():
     algorithm = moma(3)
     first = algorithm.ask(0, may_wait=True)
-    assert first is not None
     algorithm.tell(first, 0.1)
     assert algorithm.ask(1, [first], may_wait=True) is not None  # 1 told, 1 out
     assert algorithm.ask(2, [first, first], may_wait=True) is None  # 1 told, 2 out
     extra = algorithm.ask(2, [first, first])  # without leave to wait there is one more replay
-    assert extra is not None
     assert np.array_equal(extra.x, first.x)
     vanished = algorithm.ask(3, [first], may_wait=True)  # one of the two failed: replayed
-    assert vanished is not None
     assert np.array_equal(vanished.x, first.x)
     for _ in range(2):
         algorithm.tell(first, 0.1)
     assert algorithm.n == 1
     late = algorithm.ask(4, [first], may_wait=True)  # evaluations of a past epoch hold nobody up
-    assert late is not None
     assert late.epoch == 1
 
 
-def test_workers_that_open_an_epoch_at_different_points_settle_on_the_fullest() -> None:
+def test_workers_that_open_an_epoch_at_different_points_settle_on_the_fullest():
     """Rewards of other points, of past epochs and of none are not used."""
     algorithm = moma(3)
     one, two = evaluation_of(algorithm, 2, 0), evaluation_of(algorithm, 9, 0)
@@ -387,7 +374,6 @@ def test_workers_that_open_an_epoch_at_different_points_settle_on_the_fullest() 
     assert algorithm.n == 1
     assert np.array_equal(algorithm.mean(everything(12)), alone.mean(everything(12)))
     evaluation = algorithm.ask(0, [nowhere, two], may_wait=True)
-    assert evaluation is not None
     assert evaluation.epoch == 1
 
 
@@ -396,9 +382,9 @@ def test_workers_that_open_an_epoch_at_different_points_settle_on_the_fullest() 
 
 @pytest.mark.parametrize("T", [1, 2, 100, 10**5])
 @pytest.mark.parametrize("accuracy", [0.1, 0.5])
-def test_oversampling_and_replays(T: int, accuracy: float) -> None:
+def test_oversampling_and_replays(T, accuracy):
     """Order-wise, and those of Theorem 4."""
-    given_: dict[str, Any] = {"n_trials": T, "accuracy": accuracy, "failure_probability": 0.2}
+    given_ = {"n_trials": T, "accuracy": accuracy, "failure_probability": 0.2}
     order = UCBConfig(low=-1, high=1, **given_)
     assert order.q == pytest.approx(max(math.log(T), 1) / accuracy**2)
     assert order.k == max(math.ceil(math.log(T)), 1)
@@ -411,7 +397,7 @@ def test_oversampling_and_replays(T: int, accuracy: float) -> None:
     assert published.k == 279  # the number in the reference settings
 
 
-def test_moments_are_derived_from_range_and_noise() -> None:
+def test_moments_are_derived_from_range_and_noise():
     noise = RewardNoise(3.0, 4.0, Tail(1.0, 1.0))
     config = UCBConfig(low=-1.0, high=4.0, noise=noise)
     assert (config.largest, config.norm, config.raw_noise) == (4.0, 2.0, 2.0)
@@ -431,9 +417,7 @@ def test_moments_are_derived_from_range_and_noise() -> None:
     assert config.c == pytest.approx(R**2 + 8 * (B + R) ** 2 / eps**2, rel=1e-5)
 
 
-def mixture(
-    covariances: Sequence[np.ndarray], arms: list[int], y: np.ndarray, lam: float
-) -> tuple[np.ndarray, np.ndarray]:
+def mixture(covariances, arms, y, lam):
     """Mean and deviation of a mixture of models, evidence by scipy's multivariate normal."""
     evidence = [
         scipy.stats.multivariate_normal.logpdf(
@@ -448,7 +432,7 @@ def mixture(
     return np.asarray(mean), np.sqrt(second - mean**2)
 
 
-def told_at_random(algorithm: GPUCB, n: int, seed: int) -> tuple[list[int], np.ndarray]:
+def told_at_random(algorithm, n, seed):
     """Arms and rewards in [0, 9] that an algorithm has been told."""
     rng = np.random.default_rng(seed)
     arms, y = rng.integers(5, size=n).tolist(), rng.uniform(0, 9, n)
@@ -457,7 +441,7 @@ def told_at_random(algorithm: GPUCB, n: int, seed: int) -> tuple[list[int], np.n
     return arms, y
 
 
-def test_gp_ucb_of_private_rewards_weighs_the_covariance_by_evidence() -> None:
+def test_gp_ucb_of_private_rewards_weighs_the_covariance_by_evidence():
     mechanism = make_mechanism(1.0, value_range=(2.0, 6.0))
     config = UCBConfig(low=2.0, high=6.0, noise=mechanism.noise, kernel_matrix=covariance(5))
     algorithm = GPUCB(config, row(5))
@@ -473,7 +457,7 @@ def test_gp_ucb_of_private_rewards_weighs_the_covariance_by_evidence() -> None:
     assert number(algorithm, algorithm.ask(0)) == int(np.argmax(ucb))
 
 
-def test_gp_ucb_of_plain_rewards_takes_covariance_and_noise_at_their_word() -> None:
+def test_gp_ucb_of_plain_rewards_takes_covariance_and_noise_at_their_word():
     config = UCBConfig(low=2, high=6, noise_moment=3.0, kernel_matrix=covariance(5), n_trials=90)
     algorithm = GPUCB(config, row(5))
     width = algorithm.beta
@@ -484,7 +468,7 @@ def test_gp_ucb_of_plain_rewards_takes_covariance_and_noise_at_their_word() -> N
     assert algorithm.beta == width
 
 
-def test_gp_ucbs_unit_comes_from_what_is_public() -> None:
+def test_gp_ucbs_unit_comes_from_what_is_public():
     assert GPUCB(UCBConfig(low=2, high=6), row(2)).lam == 1.0
     assert GPUCB(UCBConfig(low=2, high=6, noise_moment=0.4), row(2)).lam == pytest.approx(0.1)
     both = UCBConfig(low=2, high=6, noise_moment=0.4, noise=RewardNoise(8.0, 9.0, Tail(1, 1)))
@@ -495,7 +479,7 @@ def test_gp_ucbs_unit_comes_from_what_is_public() -> None:
         GPUCB(UCBConfig(B=1.0, second_moment=2.0, noise_moment=1.0), row(2))
 
 
-def test_the_width_of_private_rewards_falls_from_twice_to_once_by_the_middle_of_the_plan() -> None:
+def test_the_width_of_private_rewards_falls_from_twice_to_once_by_the_middle_of_the_plan():
     noise = make_mechanism(1.0, value_range=(-1.0, 1.0)).noise
     algorithm = GPUCB(UCBConfig(low=-1, high=1, noise=noise, n_trials=1000), row(4))
     widths = []
@@ -513,7 +497,7 @@ def test_the_width_of_private_rewards_falls_from_twice_to_once_by_the_middle_of_
 
 @each_class
 @pytest.mark.parametrize("space", [row(9), SQUARE], ids=["arms", "box"])
-def test_minimising_is_maximising_what_is_negated(cls: type[RewardUCB], space: Space) -> None:
+def test_minimising_is_maximising_what_is_negated(cls, space):
     low, high = -0.5, 2.0
     noise = RewardNoise(1.0, 2.0, Tail(1.0, 1.0))
     up = cls(UCBConfig(low=-high, high=-low, noise=noise, replays=2), space)
@@ -521,8 +505,6 @@ def test_minimising_is_maximising_what_is_negated(cls: type[RewardUCB], space: S
     rng = np.random.default_rng(0)
     for t in range(15):
         one, two = up.ask(t), down.ask(t)
-        assert one is not None
-        assert two is not None
         assert np.array_equal(one.x, two.x)
         reward = float(rng.normal(0.3, 2.0))
         up.tell(one, reward)
@@ -531,7 +513,7 @@ def test_minimising_is_maximising_what_is_negated(cls: type[RewardUCB], space: S
 
 
 @each_nystrom
-def test_a_recommendation_in_between_changes_no_later_ask(cls: type[RewardUCB]) -> None:
+def test_a_recommendation_in_between_changes_no_later_ask(cls):
     """Coins are tossed where q s2 < 1; each look after a reward tosses them."""
     config = UCBConfig(low=-1, high=1, replays=1, n_trials=2, accuracy=0.9,
                        kernel_matrix=covariance(8) * 0.9 + 0.1)  # fmt: skip
@@ -546,9 +528,7 @@ def test_a_recommendation_in_between_changes_no_later_ask(cls: type[RewardUCB]) 
 
 @each_nystrom
 @pytest.mark.parametrize("told", [1, 4])
-def test_a_dictionary_that_came_out_empty_leaves_the_prior(
-    cls: type[RewardUCB], told: int
-) -> None:
+def test_a_dictionary_that_came_out_empty_leaves_the_prior(cls, told):
     """A variance of 1e-6 and q = 1 / .81 leave an evaluation out, all but surely."""
     K = np.diag([1e-6, 1.0])
     config = UCBConfig(low=-1, high=1, kernel_matrix=K, accuracy=0.9, n_trials=2, replays=1)
@@ -558,12 +538,12 @@ def test_a_dictionary_that_came_out_empty_leaves_the_prior(
     evaluation = algorithm.ask(0)
     assert evaluation is not None
     assert number(algorithm, evaluation) == 1
-    assert algorithm.m == 0  # type: ignore[attr-defined]
+    assert algorithm.m == 0
     assert np.array_equal(algorithm.mean(everything(2)), [0.0, 0.0])
 
 
 @each_nystrom
-def test_the_published_dictionary_is_drawn_after_every_evaluation(cls: type[RewardUCB]) -> None:
+def test_the_published_dictionary_is_drawn_after_every_evaluation(cls):
     """Fifty arms, against the printed lines; the control draws it now and then beyond 32."""
     n, rng = 50, np.random.default_rng(3)
     K = 0.5 * np.eye(n) + 0.5 * np.exp(-0.5 * (np.subtract.outer(range(n), range(n)) / 0.7) ** 2)
@@ -576,7 +556,7 @@ def test_the_published_dictionary_is_drawn_after_every_evaluation(cls: type[Rewa
             algorithm.tell(evaluation_of(algorithm, arm, t), reward)
         if t in (20, 33, 40, 45):
             told = arms[: t + 1], y[: t + 1]
-            literal: Any = literal_ata(K, *told, config)
+            literal = literal_ata(K, *told, config)
             if cls is MoMAGPUCB:
                 literal = literal_moma(K, told[0], [[reward] for reward in told[1]], config)
             mu, sigma = literal[:2]
@@ -588,7 +568,7 @@ def test_the_published_dictionary_is_drawn_after_every_evaluation(cls: type[Rewa
 
 
 @pytest.mark.parametrize("cls", [GPUCB, TGPUCB, ATAGPUCB], ids=lambda cls: cls.name)
-def test_a_pending_evaluation_counts_as_one_told_its_own_mean(cls: type[RewardUCB]) -> None:
+def test_a_pending_evaluation_counts_as_one_told_its_own_mean(cls):
     """Up to the width, which grows with what was told: compared by sigma alone."""
     config = UCBConfig(low=-1, high=1, kernel_matrix=covariance(6))
     algorithm = cls(config, row(6))
@@ -597,10 +577,10 @@ def test_a_pending_evaluation_counts_as_one_told_its_own_mean(cls: type[RewardUC
         algorithm.tell(evaluation_of(algorithm, arm), 0.4)
     pending = np.array([[2.0], [2.0], [4.0]])
     ucb = [scores_of(algorithm, p, everything(6)) for p in (np.empty((0, 1)), pending)]
-    lam = algorithm.lam if cls is GPUCB else config.lam  # type: ignore[attr-defined]
+    lam = algorithm.lam if cls is GPUCB else config.lam
     sigma = [dense(covariance(6), told, np.zeros(len(told)), lam)[1]
              for told in (arms, [*arms, 2, 2, 4])]  # fmt: skip
-    expected = algorithm.beta * (sigma[1] - sigma[0])  # type: ignore[attr-defined]
+    expected = algorithm.beta * (sigma[1] - sigma[0])
     assert_allclose(ucb[1] - ucb[0], expected, atol=1e-7)
 
 
@@ -617,13 +597,13 @@ def test_a_pending_evaluation_counts_as_one_told_its_own_mean(cls: type[RewardUC
     ids=["size", "two", "float"],
 )
 @pytest.mark.parametrize("option", ["kernel_matrix", "features"])
-def test_arms_must_fit_the_space(space: Space, rest: str, option: str) -> None:
+def test_arms_must_fit_the_space(space, rest, option):
     for cls in ALL:
         with pytest.raises(ValueError, match=f"need one integer parameter with 3 .*{rest}"):
             cls(UCBConfig(low=-1, high=1, **{option: np.eye(3)}), space)
 
 
-def test_a_kernel_matrix_is_scaled_to_unit_variance_and_numbered_like_the_parameter() -> None:
+def test_a_kernel_matrix_is_scaled_to_unit_variance_and_numbered_like_the_parameter():
     K = 4 * covariance(5) * np.outer([1, 1, 0.5, 1, 1], [1, 1, 0.5, 1, 1])
     domain = make_domain(UCBConfig(low=-1, high=1, kernel_matrix=K.tolist()), row(5))
     assert isinstance(domain, Arms)
@@ -635,7 +615,7 @@ def test_a_kernel_matrix_is_scaled_to_unit_variance_and_numbered_like_the_parame
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "matern52"])
-def test_features_are_compared_by_the_kernel(kernel: str) -> None:
+def test_features_are_compared_by_the_kernel(kernel):
     F = np.random.default_rng(0).standard_normal((6, 3))
     config = UCBConfig(low=-1, high=1, features=F, kernel=kernel, lengthscale=0.8)
     domain, oracle = make_domain(config, row(6)), {"rbf": RBF, "matern52": Matern52}[kernel](0.8)
@@ -650,15 +630,13 @@ def test_features_are_compared_by_the_kernel(kernel: str) -> None:
 @pytest.mark.parametrize(
     ("space", "n"),
     [
-        (row(400), 400),
-        (Space({"a": Int(1, 4, log=True), "b": Categorical(("u", "v"))}), 8),
-        (Space({"a": Float(0.0, 1.0, step=0.25), "b": Float(2.0, 2.0)}), 5),
-        (row(401), None),
+        (row(400), 400), (Space({"a": Int(1, 4, log=True), "b": Categorical(("u", "v"))}), 8),
+        (Space({"a": Float(0.0, 1.0, step=0.25), "b": Float(2.0, 2.0)}), 5), (row(401), None),
         (SQUARE, None),
     ],
     ids=["400", "mixed", "stepped", "401", "square"],
-)
-def test_small_finite_spaces_are_arms_and_others_boxes(space: Space, n: int | None) -> None:
+)  # fmt: skip
+def test_small_finite_spaces_are_arms_and_others_boxes(space, n):
     domain = make_domain(UCBConfig(low=-1, high=1), space)
     if n is None:
         assert isinstance(domain, Box)
@@ -672,8 +650,8 @@ def test_small_finite_spaces_are_arms_and_others_boxes(space: Space, n: int | No
 # Settings that make no sense --------------------------------------------------------------------
 
 
-BARE: dict[str, Any] = {"low": None, "high": None}
-SENSELESS: list[tuple[dict[str, Any], str]] = [
+BARE = {"low": None, "high": None}
+SENSELESS = [
     ({"low": 5.0}, "finite low < high, or neither"),
     ({"high": None}, "finite low < high, or neither"),
     ({"kernel_matrix": np.eye(2), "features": np.eye(2)}, "kernel_matrix= or features=, not"),
@@ -692,7 +670,7 @@ SENSELESS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("more", "message"), SENSELESS, ids=lambda value: str(value)[:40])
-def test_senseless_settings_are_refused_by_name(more: dict[str, Any], message: str) -> None:
+def test_senseless_settings_are_refused_by_name(more, message):
     """Of settings taken together; ranges of single ones are those of their types."""
     with pytest.raises(ValueError, match=message):
         UCBConfig(**({"low": -1.0, "high": 1.0} | more))
@@ -701,7 +679,7 @@ def test_senseless_settings_are_refused_by_name(more: dict[str, Any], message: s
 # Learning, with fixed seeds ----------------------------------------------------------------------
 
 
-def test_gp_ucb_on_privatised_rewards_beats_uniform_choice_by_a_wide_margin() -> None:
+def test_gp_ucb_on_privatised_rewards_beats_uniform_choice_by_a_wide_margin():
     """Ten arms, eps = 1, the default mechanism; a reward's noise is 2.7 times the best mean."""
     mechanism, T, space = make_mechanism(1.0, bound=1.0), 600, row(10)
     f = 0.8 * np.sin(6 * np.linspace(0, 1, 10))

@@ -21,8 +21,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,11 +31,10 @@ from privbo_plugins.privacy.local import (
     Gaussian,
     Hybrid,
     Laplace,
-    LocalMechanism,
     Piecewise,
     make_mechanism,
 )
-from privbo_plugins.privacy.noise import InsecureNoise, NoiseSource, SecureNoise
+from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.store.vault import open_vault
 
@@ -63,37 +60,27 @@ PURE = ("laplace", "duchi", "piecewise", "hybrid")
 PAIRS = ((-1.0, 1.0), (-1e308, 1e308), (math.nan, 1.0), (math.inf, 7.0), (0.0, 1.0))
 """Rewards on [-1, 1], where what is no finite number counts as -1."""
 
-Draw = Callable[[float], float]
-
-
 audited_mu = functools.partial(auditing.audited_mu, tail=0.05)
 
 
-def both_sides(draw: Draw, pair: tuple[float, float], runs: int) -> tuple[np.ndarray, np.ndarray]:
+def both_sides(draw, pair, runs):
     one, two = ([draw(y) for _ in range(runs)] for y in pair)
     return np.array(one), np.array(two)
 
 
-def releases(mechanism: LocalMechanism, noise: NoiseSource) -> Draw:
+def releases(mechanism, noise):
     return lambda y: mechanism.randomize(y, noise, mechanism.low)
 
 
-def audit(
-    mechanism: LocalMechanism,
-    noise: NoiseSource,
-    *,
-    pair: tuple[float, float] = (-1.0, 1.0),
-    runs: int = MUTANT_RUNS,
-    confidence: float = CONFIDENCE,
-) -> float:
+def audit(mechanism, noise, *, pair=(-1.0, 1.0), runs=MUTANT_RUNS, confidence=CONFIDENCE):
     return audited_epsilon(*both_sides(releases(mechanism, noise), pair, runs), confidence)
 
 
-def mechanism_of(name: str, epsilon: float) -> LocalMechanism:
+def mechanism_of(name, epsilon):
     return make_mechanism(epsilon, bound=1.0, mechanism=name)
 
 
-def gaussian(epsilon: float = 5.0) -> Any:
+def gaussian(epsilon=5.0):
     return make_mechanism(epsilon, bound=1.0, mechanism="gaussian", delta=DELTA)
 
 
@@ -101,7 +88,7 @@ def gaussian(epsilon: float = 5.0) -> Any:
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.0, 2.0])
-def test_the_audit_itself_is_sound_and_has_power(epsilon: float) -> None:
+def test_the_audit_itself_is_sound_and_has_power(epsilon):
     """On randomised response and Laplace noise of numpy's own, seeded; none may accuse."""
     rng = np.random.default_rng(int(10 * epsilon))
     truth = 1 / (1 + math.exp(-epsilon))
@@ -121,9 +108,7 @@ def test_the_audit_itself_is_sound_and_has_power(epsilon: float) -> None:
 @each_size
 @pytest.mark.parametrize("pair", PAIRS, ids=str)
 @pytest.mark.parametrize("name", PURE)
-def test_no_pair_of_rewards_is_told_apart_better_than_claimed(
-    name: str, pair: tuple[float, float], runs: int
-) -> None:
+def test_no_pair_of_rewards_is_told_apart_better_than_claimed(name, pair, runs):
     """Over a seeded source, which draws ideal noise."""
     bound = audit(mechanism_of(name, 1.0), InsecureNoise(1), pair=pair, runs=runs)
     assert bound <= 1.0
@@ -134,14 +119,14 @@ def test_no_pair_of_rewards_is_told_apart_better_than_claimed(
 @each_size
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 3.0])
 @pytest.mark.parametrize("name", PURE)
-def test_no_epsilon_is_exceeded(name: str, epsilon: float, runs: int) -> None:
+def test_no_epsilon_is_exceeded(name, epsilon, runs):
     """Over a seeded source, which draws ideal noise."""
     bound = audit(mechanism_of(name, epsilon), InsecureNoise(2), runs=runs)
     assert POWER[runs] * epsilon <= bound <= epsilon
 
 
 @pytest.mark.parametrize("name", PURE)
-def test_secure_releases_are_as_private_as_they_claim(name: str) -> None:
+def test_secure_releases_are_as_private_as_they_claim(name):
     """False alarm below 1e-7; the power check fails below six standard deviations only."""
     mechanism = mechanism_of(name, 2.0)
     bound = audit(mechanism, SecureNoise(), runs=SECURE_RUNS, confidence=SECURE_CONFIDENCE)
@@ -149,7 +134,7 @@ def test_secure_releases_are_as_private_as_they_claim(name: str) -> None:
 
 
 @pytest.mark.parametrize("pair", [(-1.0, 1.0), (math.nan, 1e308)], ids=str)
-def test_gaussian_releases_are_as_private_as_they_claim(pair: tuple[float, float]) -> None:
+def test_gaussian_releases_are_as_private_as_they_claim(pair):
     """Over a seeded source, and with fewer runs over the secure one."""
     mechanism = gaussian()
     scores = both_sides(releases(mechanism, InsecureNoise(3)), pair, MUTANT_RUNS)
@@ -157,7 +142,7 @@ def test_gaussian_releases_are_as_private_as_they_claim(pair: tuple[float, float
     assert audited_epsilon(*scores) <= mechanism.epsilon
 
 
-def test_secure_gaussian_releases_are_as_private_as_they_claim() -> None:
+def test_secure_gaussian_releases_are_as_private_as_they_claim():
     mechanism = gaussian()
     scores = both_sides(releases(mechanism, SecureNoise()), (-1.0, 1.0), SECURE_RUNS)
     assert 0.3 * mechanism.mu <= audited_mu(*scores, SECURE_CONFIDENCE) <= mechanism.mu
@@ -169,49 +154,49 @@ def test_secure_gaussian_releases_are_as_private_as_they_claim() -> None:
 class HalfScale(InsecureNoise):
     """Mutant: noise of half the scale."""
 
-    def add_gaussian(self, value: np.ndarray, scale: float) -> np.ndarray:
+    def add_gaussian(self, value, scale):
         return super().add_gaussian(value, scale / 2)
 
-    def add_laplace(self, value: float, scale: float) -> float:
+    def add_laplace(self, value, scale):
         return super().add_laplace(value, scale / 2)
 
 
 class HalfScaleSecure(SecureNoise):
     """Mutant: the same, from the system's entropy."""
 
-    def add_laplace(self, value: float, scale: float) -> float:
+    def add_laplace(self, value, scale):
         return super().add_laplace(value, scale / 2)
 
 
 class Braver(InsecureNoise):
     """Mutant: a coin that lies half as often as it is told to."""
 
-    def flip(self, probability: float) -> bool:
+    def flip(self, probability):
         return super().flip((1 + probability) / 2)
 
 
-def seeded(mechanism: LocalMechanism) -> Draw:
+def seeded(mechanism):
     """Mutant: every release starts from the same seed."""
     return lambda y: mechanism.randomize(y, InsecureNoise(0), mechanism.low)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0])
-def test_the_audit_flags_noise_of_half_the_scale(epsilon: float) -> None:
+def test_the_audit_flags_noise_of_half_the_scale(epsilon):
     assert audit(mechanism_of("laplace", epsilon), HalfScale(0)) > epsilon
 
 
-def test_the_audit_flags_secure_noise_of_half_the_scale() -> None:
+def test_the_audit_flags_secure_noise_of_half_the_scale():
     """Bounded at .7 of the true 4 or more, within 1e-9."""
     assert audit(mechanism_of("laplace", 2.0), HalfScaleSecure(), runs=4000) > 2.0
 
 
 @pytest.mark.parametrize("name", ["duchi", "piecewise", "hybrid"])
-def test_the_audit_flags_a_coin_that_lies_too_rarely(name: str) -> None:
+def test_the_audit_flags_a_coin_that_lies_too_rarely(name):
     assert audit(mechanism_of(name, 1.0), Braver(0)) > 1.0
 
 
 @pytest.mark.parametrize("name", PURE)
-def test_the_audit_flags_seeded_noise(name: str) -> None:
+def test_the_audit_flags_seeded_noise(name):
     mechanism = mechanism_of(name, 1.0)
     assert audited_epsilon(*both_sides(seeded(mechanism), (-1.0, 1.0), 1000)) > 1.0
 
@@ -225,7 +210,7 @@ class _NoClip:
     low: float
     half: float
 
-    def clip(self, y: float, worst: float) -> float:
+    def clip(self, y, worst):
         return (y - self.low) / self.half - 1.0
 
 
@@ -240,7 +225,7 @@ class PiecewiseWithoutClip(_NoClip, Piecewise): ...
 
 class HybridWithoutClip(_NoClip, Hybrid):
     @property
-    def piecewise(self) -> Piecewise:  # type: ignore[override]
+    def piecewise(self):
         return PiecewiseWithoutClip(self.epsilon, self.low, self.high)
 
 
@@ -251,7 +236,7 @@ class _HalfTheRange:
     high: float
 
     @property
-    def width(self) -> float:
+    def width(self):
         return (self.high - self.low) / 2
 
     half = width
@@ -267,14 +252,14 @@ class DuchiOfTwiceEpsilon(Duchi):
     """Mutant: an honest bit with e^(2 eps) / (1 + e^(2 eps))."""
 
     @property
-    def truth(self) -> float:
+    def truth(self):
         return 1.0 / (1.0 + math.exp(-2 * self.eps))
 
 
 class HonestDuchi(Duchi):
     """Mutant: rounds to an end of the range, and says so."""
 
-    def _release(self, u: float, noise: NoiseSource) -> float:
+    def _release(self, u, noise):
         upper = noise.integer(2**53) < (u + 1) / 2 * 2**53
         return self.C if upper else -self.C
 
@@ -283,7 +268,7 @@ class PiecewiseTwiceAsLikely(Piecewise):
     """Mutant: the odds of the window are doubled."""
 
     @property
-    def inside(self) -> float:  # type: ignore[override]
+    def inside(self):
         odds = Piecewise(self.epsilon, self.low, self.high).inside
         odds = 2 * odds / (1 - odds)
         return odds / (1 + odds)
@@ -292,7 +277,7 @@ class PiecewiseTwiceAsLikely(Piecewise):
 class PiecewiseOutsideDrawnAnywhere(Piecewise):
     """Mutant: forgets to jump over the window, so that the points above it are never drawn."""
 
-    def _release(self, u: float, noise: NoiseSource) -> float:
+    def _release(self, u, noise):
         position = (u + 1.0) / 2.0 * (2**20 - self.w)
         if noise.flip(self.inside):
             index = math.floor(position) + noise.integer(self.w)
@@ -304,47 +289,40 @@ class PiecewiseOutsideDrawnAnywhere(Piecewise):
 class HybridThatLooks(Hybrid):
     """Mutant: chooses Duchi's mechanism, whose outputs are two numbers, by the reward."""
 
-    def _release(self, u: float, noise: NoiseSource) -> float:
+    def _release(self, u, noise):
         chosen = self.piecewise if u > 0 else self.duchi
         return chosen._release(u, noise)
 
 
 @pytest.mark.parametrize("pair", [(-3.0, 3.0), (-1e6, 1e6)], ids=str)
 @pytest.mark.parametrize("mutant", [LaplaceWithoutClip, PiecewiseWithoutClip, HybridWithoutClip])
-def test_the_audit_flags_forgotten_clipping(
-    mutant: type[LocalMechanism], pair: tuple[float, float]
-) -> None:
+def test_the_audit_flags_forgotten_clipping(mutant, pair):
     assert audit(mutant(1.0, -1.0, 1.0), InsecureNoise(0), pair=pair, runs=4000) > 1.0
 
 
 @pytest.mark.parametrize(
     "mutant",
     [
-        LaplaceOfHalfTheRange,
-        DuchiOfTwiceEpsilon,
-        HonestDuchi,
-        PiecewiseTwiceAsLikely,
+        LaplaceOfHalfTheRange, DuchiOfTwiceEpsilon, HonestDuchi, PiecewiseTwiceAsLikely,
         PiecewiseOutsideDrawnAnywhere,
     ],
-)
-def test_the_audit_flags_a_broken_mechanism(mutant: type[LocalMechanism]) -> None:
+)  # fmt: skip
+def test_the_audit_flags_a_broken_mechanism(mutant):
     assert audit(mutant(1.0, -1.0, 1.0), InsecureNoise(0)) > 1.0
 
 
 @pytest.mark.parametrize("name", PURE)
 @pytest.mark.parametrize("combine", [min, np.mean], ids=["best", "mean"])
-def test_the_audit_flags_five_draws_of_which_one_is_published(
-    name: str, combine: Callable[[list[float]], float]
-) -> None:
+def test_the_audit_flags_five_draws_of_which_one_is_published(name, combine):
     mechanism, noise = mechanism_of(name, 1.0), InsecureNoise(0)
 
-    def draw(y: float) -> float:
+    def draw(y):
         return float(combine([mechanism.randomize(y, noise, -1.0) for _ in range(5)]))
 
     assert audited_epsilon(*both_sides(draw, (-1.0, 1.0), 4000)) > 1.0
 
 
-GAUSSIAN_MUTANTS: dict[str, tuple[Draw, tuple[float, float]]] = {
+GAUSSIAN_MUTANTS = {
     "half the scale": (releases(gaussian(), HalfScale(0)), (-1.0, 1.0)),
     "seeded": (seeded(gaussian()), (-1.0, 1.0)),
     "no clipping": (
@@ -359,18 +337,18 @@ GAUSSIAN_MUTANTS: dict[str, tuple[Draw, tuple[float, float]]] = {
 
 
 @pytest.mark.parametrize("mutant", GAUSSIAN_MUTANTS)
-def test_the_audit_flags_broken_gaussian_noise(mutant: str) -> None:
+def test_the_audit_flags_broken_gaussian_noise(mutant):
     draw, pair = GAUSSIAN_MUTANTS[mutant]
     assert audited_mu(*both_sides(draw, pair, 4000)) > gaussian().mu
 
 
-def atoms(mechanism: Any, noise: NoiseSource) -> Draw:
+def atoms(mechanism, noise):
     """Whether the release is one of Duchi's two numbers."""
     draw, largest = releases(mechanism, noise), mechanism.duchi.C
     return lambda y: float(abs(draw(y)) == largest)
 
 
-def test_the_audit_flags_a_choice_of_the_mechanism_by_the_reward() -> None:
+def test_the_audit_flags_a_choice_of_the_mechanism_by_the_reward():
     """The event is that the release is one of two numbers; correct code gives it nothing."""
     correct, mutant = (kind(1.0, -1.0, 1.0) for kind in (Hybrid, HybridThatLooks))
     scores = [both_sides(atoms(m, InsecureNoise(0)), (-1.0, 1.0), 4000) for m in (correct, mutant)]
@@ -386,23 +364,23 @@ class Forgetful(RewardSession):
 
     retries = itertools.count()
 
-    def release(self, trial: str, reward: float, user: Any, worst: float) -> float:
+    def release(self, trial, reward, user, worst):
         return super().release(f"{trial}/{next(self.retries)}", reward, user, worst)
 
 
-def told_five_times(kind: type[RewardSession]) -> Draw:
+def told_five_times(kind):
     """Every run is a trial; whoever retries it sees all of its answers."""
     curator = kind(mechanism_of("hybrid", 1.0), open_vault(), "run", noise=InsecureNoise(0))
     trials = itertools.count()
 
-    def draw(y: float) -> float:
+    def draw(y):
         trial = str(next(trials))
         return float(np.mean([curator.release(trial, y, None, -1.0) for _ in range(5)]))
 
     return draw
 
 
-def test_a_curator_asked_five_times_says_no_more_than_once() -> None:
+def test_a_curator_asked_five_times_says_no_more_than_once():
     """The bound from few trials is wide; five answers show more than 1."""
     one, five = (
         audited_epsilon(*both_sides(told_five_times(kind), (-1.0, 1.0), 400))
@@ -411,5 +389,5 @@ def test_a_curator_asked_five_times_says_no_more_than_once() -> None:
     assert 0.25 <= one <= 1.0 < five
 
 
-def test_every_mechanism_is_audited() -> None:
+def test_every_mechanism_is_audited():
     assert set(LOCAL_MECHANISMS) == {*PURE, "gaussian"}

@@ -1,12 +1,8 @@
 """Per-record losses against scikit-learn and SciPy, record by record, and what bounds say."""
 
-from __future__ import annotations
-
 import json
 import math
-from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,18 +18,17 @@ from privbo_plugins.errors import NotLossesError
 
 UNIT = st.floats(0.0, 1.0)
 REALS = st.floats(-1e6, 1e6)
-Vectors = tuple[np.ndarray, np.ndarray]
 
 
 @st.composite
-def binary(draw: st.DrawFn) -> Vectors:
+def binary(draw):
     n = draw(st.integers(1, 20))
     labels = draw(hnp.arrays(np.int64, n, elements=st.integers(0, 1)))
     return labels, draw(hnp.arrays(np.float64, n, elements=UNIT))
 
 
 @st.composite
-def several(draw: st.DrawFn) -> Vectors:
+def several(draw):
     n, K = draw(st.integers(1, 10)), draw(st.integers(3, 6))
     labels = draw(hnp.arrays(np.int64, n, elements=st.integers(0, K - 1)))
     raw = draw(hnp.arrays(np.float64, (n, K), elements=st.floats(1e-6, 1.0)))
@@ -41,13 +36,13 @@ def several(draw: st.DrawFn) -> Vectors:
 
 
 @st.composite
-def targets(draw: st.DrawFn) -> Vectors:
+def targets(draw):
     n = draw(st.integers(1, 20))
     numbers = hnp.arrays(np.float64, n, elements=REALS)
     return draw(numbers), draw(numbers)
 
 
-def each(metric: Callable[..., float], y: Any, p: Any, **settings: Any) -> np.ndarray:
+def each(metric, y, p, **settings):
     """A metric's value on each record alone."""
     return np.array([metric(y[i : i + 1], p[i : i + 1], **settings) for i in range(len(y))])
 
@@ -57,7 +52,7 @@ def each(metric: Callable[..., float], y: Any, p: Any, **settings: Any) -> np.nd
 
 @settings(deadline=None, max_examples=50)
 @given(binary())
-def test_losses_of_two_classes_are_those_of_scikit_learn(data: Vectors) -> None:
+def test_losses_of_two_classes_are_those_of_scikit_learn(data):
     y, p = data
     brier = each(metrics.brier_score_loss, y, p, labels=[0, 1])
     log = each(metrics.log_loss, y, p, labels=[0, 1])
@@ -71,7 +66,7 @@ def test_losses_of_two_classes_are_those_of_scikit_learn(data: Vectors) -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(several())
-def test_losses_of_several_classes_are_those_of_scikit_learn(data: Vectors) -> None:
+def test_losses_of_several_classes_are_those_of_scikit_learn(data):
     y, P = data
     K = list(range(P.shape[1]))
     half = each(metrics.brier_score_loss, y, P, labels=K, scale_by_half=True)
@@ -87,7 +82,7 @@ def test_losses_of_several_classes_are_those_of_scikit_learn(data: Vectors) -> N
 
 @settings(deadline=None, max_examples=50)
 @given(targets(), st.floats(0.01, 0.99))
-def test_losses_of_regressions_are_those_of_scikit_learn(data: Vectors, q: float) -> None:
+def test_losses_of_regressions_are_those_of_scikit_learn(data, q):
     y, p = data
     for loss, metric, more in (
         (losses.squared, metrics.mean_squared_error, {}),
@@ -104,7 +99,7 @@ def test_losses_of_regressions_are_those_of_scikit_learn(data: Vectors, q: float
 # What comes in, and what it becomes ------------------------------------------------------------
 
 
-def name_of(loss: Any) -> str:
+def name_of(loss):
     """The same in every process that runs a part of the tests."""
     return type(loss).__name__
 
@@ -116,16 +111,16 @@ NUMBERS = (losses.squared, losses.absolute, losses.pinball(0.3))
 class Tensor:
     """What a tensor of torch offers, and no more: numpy() fails before detach and cpu."""
 
-    def __init__(self, values: Any, steps: tuple[str, ...] = ()) -> None:
+    def __init__(self, values, steps=()):
         self._values, self._steps = np.asarray(values), steps
 
-    def detach(self) -> Tensor:
+    def detach(self):
         return Tensor(self._values, (*self._steps, "detach"))
 
-    def cpu(self) -> Tensor:
+    def cpu(self):
         return Tensor(self._values, (*self._steps, "cpu"))
 
-    def numpy(self) -> Any:
+    def numpy(self):
         assert self._steps == ("detach", "cpu")
         return self._values
 
@@ -136,7 +131,7 @@ WEIGHTED = losses.weighted({0: 0.5, 1: 2.0, "a": 3.0})
 @pytest.mark.parametrize(
     "loss", [*PROBABILITIES, *NUMBERS, losses.zero_one, WEIGHTED], ids=name_of
 )
-def test_every_kind_of_collection_gives_the_same(loss: Callable[..., Any]) -> None:
+def test_every_kind_of_collection_gives_the_same(loss):
     import pandas as pd
 
     y, p = [0, 1, 1], [0.0, 1.0, 0.0] if isinstance(loss, losses.ZeroOne) else [0.25, 0.5, 1.0]
@@ -148,22 +143,22 @@ def test_every_kind_of_collection_gives_the_same(loss: Callable[..., Any]) -> No
     assert np.array_equal(loss(np.array(y, np.int8), np.array(p, np.float32)), expected)
 
 
-ODD: list[Any] = [math.nan, math.inf, -math.inf, None, "x", -0.1, 1.1, 1e300]
+ODD = [math.nan, math.inf, -math.inf, None, "x", -0.1, 1.1, 1e300]
 
 
 class Shouts:
     """A label whose own code quotes it."""
 
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, other):
         raise RuntimeError("Jane Doe")
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
 
 LAST = np.ma.array([1.0, 1.0], mask=[False, True])
 ROWS = [[1.0, 1.0], [0.5, 0.5], [0.0, 0.0], [0.5, 0.4], [0.5004, 0.5]]
 THREE = [[0.5, 0.25, 0.25], [0.5, 0.5], 0.5]
-MISSING: list[tuple[Any, Any, Any, dict[str, Any], list[bool]]] = [
+MISSING = [
     *((losses.squared, [1.0, 2.0], [0.5, odd], {}, [False, True]) for odd in (*ODD[:5], 1e300)),
     *((losses.squared, [1.0, odd], [0.5, 0.5], {}, [False, True]) for odd in (*ODD[:5], 1e300)),
     *((losses.zero_one, [0, 1], [0, odd], {}, [False, True]) for odd in (math.nan, None)),
@@ -192,7 +187,7 @@ MISSING: list[tuple[Any, Any, Any, dict[str, Any], list[bool]]] = [
 """A loss, what it gets, and which of its values are missing."""
 
 
-def test_a_list_has_no_type_and_no_width_that_a_record_could_decide() -> None:
+def test_a_list_has_no_type_and_no_width_that_a_record_could_decide():
     """What one record holds is NaN in its own place, and nothing that it does gets out."""
     for loss, y, p, more, missing in MISSING:
         assert np.isnan(loss(y, p, **more)).tolist() == missing, (loss, y, p)
@@ -202,7 +197,7 @@ def test_a_list_has_no_type_and_no_width_that_a_record_could_decide() -> None:
 TEXTS = np.array(["a", "b"])
 
 SECRET = 0.8371625
-WRONG: list[tuple[Callable[[], Any], str]] = [
+WRONG = [
     (lambda: losses.squared([1.0, 2.0], [1.0]), "y_true has 2 of them, prediction 1"),
     (lambda: losses.squared([SECRET, SECRET], [SECRET]), "y_true has 2 of them"),
     (lambda: losses.zero_one([SECRET], np.array([[SECRET, SECRET]])), "argmax"),
@@ -223,13 +218,13 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
 
 
 @pytest.mark.parametrize(("call", "text"), WRONG)
-def test_other_shapes_are_refused_with_the_way_out(call: Callable[[], Any], text: str) -> None:
+def test_other_shapes_are_refused_with_the_way_out(call, text):
     with pytest.raises(NotLossesError, match=text) as refused:
         call()
     assert "8371" not in str(refused.value)
 
 
-def test_labels_that_numpy_can_tell_apart_are_told_apart_in_lists() -> None:
+def test_labels_that_numpy_can_tell_apart_are_told_apart_in_lists():
     large = 2**53
     assert losses.zero_one([large, True, "1"], [large + 1, 1.0, b"1"]).tolist() == [1.0, 0.0, 1.0]
     assert losses.brier([large], [[1.0, 0.0]], labels=[large, large + 1]).tolist() == [0.0]
@@ -240,7 +235,7 @@ def test_labels_that_numpy_can_tell_apart_are_told_apart_in_lists() -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(binary(), several())
-def test_bounded_losses_stay_within_their_bound(two: Vectors, more: Vectors) -> None:
+def test_bounded_losses_stay_within_their_bound(two, more):
     for y, p in (two, more):
         for loss in (losses.brier, losses.bounded_log):
             found = loss(y, p)
@@ -254,7 +249,7 @@ def test_bounded_losses_stay_within_their_bound(two: Vectors, more: Vectors) -> 
 
 @settings(deadline=None, max_examples=50)
 @given(binary())
-def test_an_error_weighs_as_much_as_its_true_label(data: Vectors) -> None:
+def test_an_error_weighs_as_much_as_its_true_label(data):
     y, p = data
     label = (p > 0.5).astype(int)
     expected = np.where(y == label, 0.0, np.where(y == 1, 2.0, 0.5))
@@ -264,16 +259,14 @@ def test_an_error_weighs_as_much_as_its_true_label(data: Vectors) -> None:
 
 
 @pytest.mark.parametrize("weight", [0, -1.0, math.nan, math.inf, "1", True, None])
-def test_a_weight_is_a_positive_number(weight: Any) -> None:
+def test_a_weight_is_a_positive_number(weight):
     with pytest.raises(ValueError, match="A weight must be a number in"):
         losses.weighted({"well": 1.0, "ill": weight})
 
 
 @settings(deadline=None, max_examples=50)
 @given(REALS, st.floats(1e-3, 1e6), UNIT, UNIT, st.floats(0.01, 0.99))
-def test_no_target_and_prediction_in_the_range_lose_more_than_the_bound(
-    low: float, width: float, a: float, b: float, q: float
-) -> None:
+def test_no_target_and_prediction_in_the_range_lose_more_than_the_bound(low, width, a, b, q):
     high = low + width
     y, p = (min(low + u * width, high) for u in (a, b))
     for loss in (losses.squared, losses.absolute, losses.pinball(q)):
@@ -285,9 +278,7 @@ def test_no_target_and_prediction_in_the_range_lose_more_than_the_bound(
 
 @settings(deadline=None, max_examples=50)
 @given(st.floats(1e-3, 1.0), st.floats(1.0, 1e3), st.floats(1e-3, 1e3))
-def test_settings_change_with_the_unit_of_the_target_as_the_loss_does(
-    spread: float, width: float, unit: float
-) -> None:
+def test_settings_change_with_the_unit_of_the_target_as_the_loss_does(spread, width, unit):
     for loss, power in ((losses.squared, 2), (losses.absolute, 1), (losses.pinball(0.9), 1)):
         one = loss.settings(0.0, width, spread=spread)
         other = loss.settings(0.0, width * unit, spread=spread * unit)
@@ -298,7 +289,7 @@ def test_settings_change_with_the_unit_of_the_target_as_the_loss_does(
         assert default == loss.settings(0.0, width, spread=width / 4)
 
 
-def test_a_sampler_takes_the_settings_of_every_loss() -> None:
+def test_a_sampler_takes_the_settings_of_every_loss():
     for taken in (
         losses.zero_one.settings(),
         losses.brier.settings(),
@@ -315,7 +306,7 @@ def test_a_sampler_takes_the_settings_of_every_loss() -> None:
 
 
 @pytest.mark.parametrize("bad", [0.0, 1.0, -1.0, math.nan, "x", True, None])
-def test_settings_outside_their_range_are_refused(bad: Any) -> None:
+def test_settings_outside_their_range_are_refused(bad):
     for call, name in (
         (lambda: losses.log.bound(floor=bad), "floor"),
         (lambda: losses.pinball(bad), "q"),
@@ -326,10 +317,10 @@ def test_settings_outside_their_range_are_refused(bad: Any) -> None:
     for ends in ((1, 0), (0, 0), (0, math.inf), (math.nan, 1), ("0", 1), (True, 2), (None, 1)):
         for regression in (losses.squared.bound, losses.absolute.settings):
             with pytest.raises(ValueError, match="finite y_low < y_high"):
-                regression(*ends)  # type: ignore[arg-type]
+                regression(*ends)
     for spread in (0.0, -1.0, math.nan, math.inf, "1", True):
         with pytest.raises(ValueError, match="spread must be a number in"):
-            losses.squared.settings(0, 1, spread=spread)  # type: ignore[arg-type]
+            losses.squared.settings(0, 1, spread=spread)
 
 
 # The link --------------------------------------------------------------------------------------
@@ -337,7 +328,7 @@ def test_settings_outside_their_range_are_refused(bad: Any) -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.floats(0.0, 1.0), min_size=2, max_size=20), st.floats(1e-6, 0.5))
-def test_bounded_log_grows_with_log_loss(p: list[float], e: float) -> None:
+def test_bounded_log_grows_with_log_loss(p, e):
     y = np.ones(len(p), dtype=int)
     order = np.argsort(p)[::-1]
     found = losses.bounded_log(y, p, smoothing=e)[order]
@@ -350,8 +341,8 @@ def test_bounded_log_grows_with_log_loss(p: list[float], e: float) -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(st.floats(0.0, 1.0), st.sampled_from([1e-3, 2e-3, 0.05]))
-def test_the_minimiser_of_bounded_log_is_where_its_docstring_says(r: float, e: float) -> None:
-    def mean(p: float) -> float:
+def test_the_minimiser_of_bounded_log_is_where_its_docstring_says(r, e):
+    def mean(p):
         own = losses.bounded_log([1, 0], [p, p], smoothing=e)
         return float(r * own[0] + (1 - r) * own[1])
 
@@ -365,7 +356,7 @@ def test_the_minimiser_of_bounded_log_is_where_its_docstring_says(r: float, e: f
 
 
 @pytest.mark.parametrize("missing", [False, True])
-def test_a_missing_label_of_a_type_that_knows_it_changes_no_other(missing: bool) -> None:
+def test_a_missing_label_of_a_type_that_knows_it_changes_no_other(missing):
     """As an array of numpy's, labels of pandas and of pyarrow are floats where one is missing."""
     pandas, arrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
     large = 2**53 + 1
@@ -400,16 +391,14 @@ class Loader:
     dataset = range(10)
     in_order = True
 
-    def __init__(
-        self, order: Any = dataset, numbered: bool = False, sampler: Any = None, **more: Any
-    ) -> None:
+    def __init__(self, order=dataset, numbered=False, sampler=None, **more):
         order = list(order)
         self.batch_sampler = BATCHES(order[start : start + 4] for start in range(0, len(order), 4))
         self.batch_sampler.sampler = SEQUENTIAL() if sampler is None else sampler
         self.numbered = numbered
         self.__dict__.update(more)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self):
         for numbers in self.batch_sampler:
             batch = np.array(numbers, float)
             yield batch, batch % 2, *[numbers] * self.numbered
@@ -418,19 +407,19 @@ class Loader:
 class Model:
     """What is used of a module: two parts, one of which was frozen, and a mode that matters."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.training, self.frozen, self.calls = True, SimpleNamespace(training=False), 0
 
-    def modules(self) -> list[Any]:
+    def modules(self):
         return [self, self.frozen]
 
-    def parameters(self) -> Iterator[Any]:
+    def parameters(self):
         return iter(())
 
-    def eval(self) -> None:
+    def eval(self):
         self.training = False
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x):
         assert not self.training
         self.calls += 1
         return x / 2
@@ -441,12 +430,10 @@ ANOTHER = "a sampler"
 
 
 @pytest.mark.parametrize("loader", [
-    Loader(),
-    Loader(numbered=True),
-    Loader(range(9, -1, -1), numbered=True, sampler=ANOTHER),
+    Loader(), Loader(numbered=True), Loader(range(9, -1, -1), numbered=True, sampler=ANOTHER),
     Loader([3, *range(3), *range(4, 10)], numbered=True, in_order=False),
 ])  # fmt: skip
-def test_a_model_is_evaluated_on_each_record_and_keeps_its_mode(loader: Any) -> None:
+def test_a_model_is_evaluated_on_each_record_and_keeps_its_mode(loader):
     model = Model()
     given = losses.per_record(losses.absolute, model, loader)
     assert given.tolist() == [abs(i / 2 - i % 2) for i in range(10)]
@@ -458,13 +445,10 @@ LIKE = type("SequentialSampler", (), {})
 
 
 @pytest.mark.parametrize("loader", [
-    Loader(sampler=ANOTHER),
-    Loader(sampler=LIKE()),
-    Loader(batch_sampler=[[3, 1], [0, 2]]),
-    Loader(in_order=False),
-    [(np.zeros(4), np.zeros(4))],
+    Loader(sampler=ANOTHER), Loader(sampler=LIKE()), Loader(batch_sampler=[[3, 1], [0, 2]]),
+    Loader(in_order=False), [(np.zeros(4), np.zeros(4))],
 ])  # fmt: skip
-def test_a_loader_whose_order_is_not_known_is_refused(loader: Any) -> None:
+def test_a_loader_whose_order_is_not_known_is_refused(loader):
     model = Model()
     with pytest.raises(ValueError, match="shuffle=False, drop_last=False and in_order=True"):
         losses.per_record(losses.absolute, model, loader)
@@ -473,35 +457,31 @@ def test_a_loader_whose_order_is_not_known_is_refused(loader: Any) -> None:
 
 @pytest.mark.parametrize("order", [range(9), [*range(9), 8], [*range(9), 8.5], range(1, 11)])
 @pytest.mark.parametrize("numbered", [False, True])
-def test_each_record_of_the_data_set_comes_once(order: Any, numbered: bool) -> None:
+def test_each_record_of_the_data_set_comes_once(order, numbered):
     with pytest.raises(ValueError, match="from 0 to n - 1, once"):
         losses.per_record(losses.absolute, Model(), Loader(order, numbered))
 
 
-def test_a_stream_has_no_order() -> None:
+def test_a_stream_has_no_order():
     for loader in (Loader(numbered=True, dataset=iter(())), [*Loader(numbered=True)]):
         with pytest.raises(ValueError, match="from 0 to n - 1, once"):
             losses.per_record(losses.absolute, Model(), loader)
 
 
-def mixed(output: Any, y: Any) -> Any:
+def mixed(output, y):
     """As many values as there are records in all, but not in each batch."""
-    mixed.calls += 1  # type: ignore[attr-defined]
-    return [0.0] * {1: 3, 2: 5}.get(mixed.calls, len(y))  # type: ignore[attr-defined]
+    mixed.calls += 1
+    return [0.0] * {1: 3, 2: 5}.get(mixed.calls, len(y))
 
 
-mixed.calls = 0  # type: ignore[attr-defined]
+mixed.calls = 0
 
 
 @pytest.mark.parametrize("loss", [
-    lambda output, y: (output - y).mean(),
-    lambda output, y: output - y[:, None],
-    lambda output, y: (output - y)[1:],
-    lambda output, y: [],
-    lambda output, y: None,
-    mixed,
+    lambda output, y: (output - y).mean(), lambda output, y: output - y[:, None],
+    lambda output, y: (output - y)[1:], lambda output, y: [], lambda output, y: None, mixed,
 ])  # fmt: skip
-def test_a_loss_that_mixes_or_loses_records_is_refused(loss: Any) -> None:
+def test_a_loss_that_mixes_or_loses_records_is_refused(loss):
     model = Model()
     with pytest.raises(NotLossesError, match="one value a record"):
         losses.per_record(loss, model, Loader())

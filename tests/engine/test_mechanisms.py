@@ -1,13 +1,10 @@
 """Clipping, exact sums and noise: what every guarantee rests on."""
 
-from __future__ import annotations
-
 import math
 import pickle
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -37,16 +34,16 @@ anything = st.sampled_from(EXTREME) | st.floats() | st.floats(-2, 2)
 norms = st.sampled_from([1e-6, 0.1, 0.3, 1.0, 3.0, 1e6]) | st.floats(1e-3, 1e3)
 
 
-def rows(least: int = 1, most: int = 12) -> st.SearchStrategy[np.ndarray]:
+def rows(least=1, most=12):
     shape = st.tuples(st.integers(least, most), st.integers(1, 5))
     return shape.flatmap(lambda s: hnp.arrays(float, s, elements=anything))
 
 
-def pairs(width: int | None = None) -> st.SearchStrategy[tuple[np.ndarray, np.ndarray]]:
+def pairs(width=None):
     """Two data sets that differ in one record, both arbitrary."""
 
-    def neighbour(G: np.ndarray) -> st.SearchStrategy[tuple[np.ndarray, np.ndarray]]:
-        def replaced(new: tuple[int, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    def neighbour(G):
+        def replaced(new):
             other = G.copy()
             other[new[0]] = new[1]
             return G, other
@@ -58,7 +55,7 @@ def pairs(width: int | None = None) -> st.SearchStrategy[tuple[np.ndarray, np.nd
     return shape.flatmap(lambda s: hnp.arrays(float, s, elements=anything)).flatmap(neighbour)
 
 
-def exact_norm(row: np.ndarray) -> float:
+def exact_norm(row):
     """Euclidean norm without overflow or underflow."""
     return math.hypot(*row.tolist())
 
@@ -69,7 +66,7 @@ def exact_norm(row: np.ndarray) -> float:
 @settings(deadline=None, max_examples=150)
 @given(G=rows(), B=norms)
 @example(G=np.array([[1e300, 1e300], [1e308, -1e308], [3.0, 4.0]]), B=1.0)
-def test_clipped_rows_are_short_enough_and_keep_their_direction(G: np.ndarray, B: float) -> None:
+def test_clipped_rows_are_short_enough_and_keep_their_direction(G, B):
     before = G.copy()
     rows_clipped = clip_rows(G, B)
     assert np.array_equal(G, before, equal_nan=True)
@@ -87,7 +84,7 @@ def test_clipped_rows_are_short_enough_and_keep_their_direction(G: np.ndarray, B
 
 @settings(deadline=None)
 @given(y=hnp.arrays(float, st.integers(1, 20), elements=anything), low=st.floats(-5, 5))
-def test_clipped_values_are_distances_from_the_lower_bound(y: np.ndarray, low: float) -> None:
+def test_clipped_values_are_distances_from_the_lower_bound(y, low):
     clipped = clip_values(y, low, low + 1.5, low + 1.0)
     for value, result in zip(y, clipped, strict=True):
         inside = min(max(value, low), low + 1.5) if math.isfinite(value) else low + 1.0
@@ -98,7 +95,7 @@ def test_clipped_values_are_distances_from_the_lower_bound(y: np.ndarray, low: f
 # Sensitivity --------------------------------------------------------------------------------
 
 
-def squared_distance(one: np.ndarray, two: np.ndarray) -> Fraction:
+def squared_distance(one, two):
     """Exactly: floats are fractions."""
     exact = zip(one.tolist(), two.tolist(), strict=True)
     return sum(((Fraction(a) - Fraction(b)) ** 2 for a, b in exact), Fraction(0))
@@ -108,7 +105,7 @@ ONE_OF_THREE = np.array([[0.6, 0.8], [0.0, 0.0], [0.0, 0.0]])
 
 
 @st.composite
-def bounds_and_pairs(draw: st.DrawFn) -> tuple[float, np.ndarray, np.ndarray]:
+def bounds_and_pairs(draw):
     """A norm of any magnitude, and two data sets that differ in one record of any magnitude."""
     B = 10.0 ** draw(st.floats(-300, 300))
     n, d = draw(st.integers(1, 6)), draw(st.integers(1, 4))
@@ -126,9 +123,7 @@ def bounds_and_pairs(draw: st.DrawFn) -> tuple[float, np.ndarray, np.ndarray]:
 @example(made=(1e-180, np.zeros((3, 2)), ONE_OF_THREE * 1e-172))
 @example(made=(1e-300, -ONE_OF_THREE, ONE_OF_THREE))
 @example(made=(1e300, -ONE_OF_THREE * 1e308, ONE_OF_THREE * 1e308))
-def test_no_magnitude_of_norm_or_record_moves_the_mean_farther(
-    made: tuple[float, np.ndarray, np.ndarray],
-) -> None:
+def test_no_magnitude_of_norm_or_record_moves_the_mean_farther(made):
     B, G, other = made
     one, two = (mean_of_clipped_rows([rows], B) for rows in (G, other))
     farthest = 2 * Fraction(B) / len(G) * Fraction(SENSITIVITY_SLACK)
@@ -138,13 +133,13 @@ def test_no_magnitude_of_norm_or_record_moves_the_mean_farther(
 
 
 @pytest.mark.parametrize("odd", [1e308, -1e308, math.inf, -math.inf, math.nan])
-def test_no_entry_of_a_sum_counts_for_more_than_the_bound(odd: float) -> None:
+def test_no_entry_of_a_sum_counts_for_more_than_the_bound(odd):
     """Beyond 2**63 a cast to integers would be anything."""
     (units,) = fixed_point_sum(np.array([[odd]]), 1e-12)
     assert abs(int(units)) == 2**mechanisms.FRACTION_BITS
 
 
-def test_the_fraction_within_a_tiny_norm_is_counted() -> None:
+def test_the_fraction_within_a_tiny_norm_is_counted():
     G = np.array([[3e-171, 4e-171], [3e-170, 4e-170], [0.0, 0.0], [math.nan, 0.0]])
     assert fraction_within([G], 1e-170)[0] == pytest.approx(0.5)
 
@@ -156,9 +151,7 @@ def test_the_fraction_within_a_tiny_norm_is_counted() -> None:
     width=st.sampled_from([0.01, 0.1, 1.0, 7.0]),
     worst=st.floats(0, 1),
 )
-def test_mean_of_values_never_moves_more_than_its_sensitivity(
-    neighbours: tuple[np.ndarray, np.ndarray], low: float, width: float, worst: float
-) -> None:
+def test_mean_of_values_never_moves_more_than_its_sensitivity(neighbours, low, width, worst):
     high = low + width
     constant = min(max(low + worst * width, low), high)
     one, two = (mean_of_clipped_values([y], low, high, constant)[0] for y in neighbours)
@@ -167,16 +160,14 @@ def test_mean_of_values_never_moves_more_than_its_sensitivity(
 
 @settings(deadline=None, max_examples=150)
 @given(neighbours=pairs(), B=norms)
-def test_fraction_never_moves_more_than_its_sensitivity(
-    neighbours: tuple[np.ndarray, np.ndarray], B: float
-) -> None:
+def test_fraction_never_moves_more_than_its_sensitivity(neighbours, B):
     one, two = (fraction_within([G], B)[0] for G in neighbours)
     assert abs(one - two) <= 1 / len(neighbours[0]) * SENSITIVITY_SLACK
     assert 0 <= one <= 1
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_the_worst_pair_of_rows_reaches_the_sensitivity(sign: float) -> None:
+def test_the_worst_pair_of_rows_reaches_the_sensitivity(sign):
     n, B = 1000, 0.3
     G = np.zeros((n, 2))
     G[0] = sign * np.array([1e9, 0.0])
@@ -185,7 +176,7 @@ def test_the_worst_pair_of_rows_reaches_the_sensitivity(sign: float) -> None:
 
 
 @pytest.mark.parametrize("n", [100, 12_345])
-def test_a_range_far_from_zero_does_not_widen_the_sensitivity(n: int) -> None:
+def test_a_range_far_from_zero_does_not_widen_the_sensitivity(n):
     """Rounding at 1e9 is coarse next to 1/n; it must not come on top of the sensitivity."""
     low, high = 1e9, 1e9 + 1.0
     rng = np.random.default_rng(0)
@@ -202,7 +193,7 @@ def test_a_range_far_from_zero_does_not_widen_the_sensitivity(n: int) -> None:
 @settings(deadline=None, max_examples=150)
 @given(G=rows(), B=norms)
 @example(G=np.array([[0.6, 0.8], [1 / 3, 2 / 3]]), B=1.0)
-def test_rounding_to_integers_never_lengthens_a_row(G: np.ndarray, B: float) -> None:
+def test_rounding_to_integers_never_lengthens_a_row(G, B):
     for row in clip_rows(G, B):
         units = fixed_point_sum(row[None], B)
         exact = row / B * 2.0**mechanisms.FRACTION_BITS
@@ -214,7 +205,7 @@ def test_rounding_to_integers_never_lengthens_a_row(G: np.ndarray, B: float) -> 
 # Sums ---------------------------------------------------------------------------------------
 
 
-def statistics(G: np.ndarray) -> dict[str, Callable[[list[np.ndarray]], np.ndarray]]:
+def statistics(G):
     return {
         "rows": lambda blocks: mean_of_clipped_rows(blocks, 0.7),
         "values": lambda blocks: mean_of_clipped_values([b[:, :1] for b in blocks], -1, 2, 2),
@@ -224,9 +215,7 @@ def statistics(G: np.ndarray) -> dict[str, Callable[[list[np.ndarray]], np.ndarr
 
 @settings(deadline=None, max_examples=100)
 @given(G=rows(2, 30), data=st.data())
-def test_order_and_blocks_do_not_matter_to_the_last_bit(
-    G: np.ndarray, data: st.DataObject
-) -> None:
+def test_order_and_blocks_do_not_matter_to_the_last_bit(G, data):
     order = data.draw(st.permutations(range(len(G))))
     cuts = sorted(data.draw(st.lists(st.integers(1, len(G) - 1), max_size=5, unique=True)))
     for statistic in statistics(G).values():
@@ -235,7 +224,7 @@ def test_order_and_blocks_do_not_matter_to_the_last_bit(
         assert whole.tobytes() == split.tobytes()
 
 
-def test_means_agree_with_a_high_precision_sum() -> None:
+def test_means_agree_with_a_high_precision_sum():
     G = np.random.default_rng(1).normal(size=(1000, 3))
     clipped = G / np.maximum(np.linalg.norm(G, axis=1, keepdims=True), 1.0)
     expected = [math.fsum(column) / 1000 for column in clipped.T]
@@ -247,9 +236,7 @@ def test_means_agree_with_a_high_precision_sum() -> None:
     assert_allclose(fraction_within([G], 1.3), [within], atol=1e-10)
 
 
-def test_too_many_records_are_refused_before_a_sum_could_overflow(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_too_many_records_are_refused_before_a_sum_could_overflow(monkeypatch):
     assert mechanisms.MAX_RECORDS * 2**mechanisms.FRACTION_BITS < 2**63
     monkeypatch.setattr(mechanisms, "MAX_RECORDS", 10)
     mean = BoundedMean(1.0)
@@ -264,7 +251,7 @@ def test_too_many_records_are_refused_before_a_sum_could_overflow(
 @settings(deadline=None)
 @given(G=rows(), B=norms)
 @example(G=np.array([[5e-324]]), B=0.3)
-def test_extreme_records_raise_no_warning(attitude: str, G: np.ndarray, B: float) -> None:
+def test_extreme_records_raise_no_warning(attitude, G, B):
     """A warning would tell that a record is extreme, whatever the caller asked of numpy."""
     with np.errstate(all=attitude):
         mean_of_clipped_rows([G], B)
@@ -272,7 +259,7 @@ def test_extreme_records_raise_no_warning(attitude: str, G: np.ndarray, B: float
         fraction_within([G], B)
 
 
-def test_gaussian_scale() -> None:
+def test_gaussian_scale():
     assert gaussian_scale(2.0, 0.5) == pytest.approx(4.0, rel=1e-5)
     assert gaussian_scale(2.0, 0.5) > 4.0
     assert gaussian_scale(2.0, math.inf) == 0.0
@@ -281,7 +268,7 @@ def test_gaussian_scale() -> None:
 # Noise --------------------------------------------------------------------------------------
 
 
-def test_secure_noise_is_the_gaussian_that_was_asked_for() -> None:
+def test_secure_noise_is_the_gaussian_that_was_asked_for():
     """20000 draws: mean, standard deviation and Kolmogorov-Smirnov, false alarm 3e-9 in all."""
     n, scale, shift = 20_000, 0.37, 5.0
     draws = SecureNoise().add_gaussian(np.full(n, shift), scale) - shift
@@ -311,7 +298,7 @@ os.write(1, draw().encode())
 """
 
 
-def test_forked_processes_draw_other_noise_than_their_parent() -> None:
+def test_forked_processes_draw_other_noise_than_their_parent():
     """Coins, Gaussian, Laplace and integer of each: no two of four are the same."""
     run = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=True)
     drawn = [re.split(r"[ ,()\[\]]+", line) for line in run.stdout.splitlines()]
@@ -324,9 +311,7 @@ def test_forked_processes_draw_other_noise_than_their_parent() -> None:
     lambda value, scale: SecureNoise().add_gaussian(np.array([0.0, value]), scale),
     lambda value, scale: SecureNoise().add_laplace(value, scale),
 ], ids=["gaussian", "laplace"])  # fmt: skip
-def test_secure_noise_refuses_what_is_not_finite_and_senseless_scales(
-    draw: Callable[[float, float], object],
-) -> None:
+def test_secure_noise_refuses_what_is_not_finite_and_senseless_scales(draw):
     for value in (np.nan, np.inf, -np.inf):
         with pytest.raises(ValueError, match="clip before noise"):
             draw(value, 1.0)
@@ -339,7 +324,7 @@ METHODS = ("add_gaussian", "add_laplace", "flip", "integer")
 
 
 @pytest.mark.parametrize("name", [*METHODS, "anything"])
-def test_nothing_can_be_put_into_an_instance_of_secure_noise(name: str) -> None:
+def test_nothing_can_be_put_into_an_instance_of_secure_noise(name):
     noise = SecureNoise()
     with pytest.raises(AttributeError):
         setattr(noise, name, lambda *_: 0.0)
@@ -347,7 +332,7 @@ def test_nothing_can_be_put_into_an_instance_of_secure_noise(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*METHODS, "__getattribute__"])
-def test_a_patched_class_is_no_secure_noise(name: str) -> None:
+def test_a_patched_class_is_no_secure_noise(name):
     noise = SecureNoise()
     assert is_secure(noise)
     own = vars(SecureNoise).get(name)
@@ -361,7 +346,7 @@ def test_a_patched_class_is_no_secure_noise(name: str) -> None:
     assert is_secure(noise)
 
 
-def test_only_the_class_itself_is_secure_noise() -> None:
+def test_only_the_class_itself_is_secure_noise():
     class Silent(SecureNoise):
         pass
 
@@ -372,7 +357,7 @@ def test_only_the_class_itself_is_secure_noise() -> None:
     assert not any(is_secure(x) for x in (Silent(), Pretender(), InsecureNoise(0), None))
 
 
-def test_secure_noise_pickles_without_any_state() -> None:
+def test_secure_noise_pickles_without_any_state():
     noise = SecureNoise()
     fresh = pickle.dumps(noise)
     noise.add_gaussian(np.zeros(3), 1.0)

@@ -9,11 +9,7 @@ confidence .9999, so each audit of correct code would accuse it once in 10**4. M
 here, never in the engine, and every one of them must be found out.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -36,31 +32,26 @@ EPSILON, DELTA = gdp_epsilon(MU, 1e-5), 1e-5
 class Recorded(InsecureNoise):
     """Keeps what is to be hidden, and the scale."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed=0):
         super().__init__(seed)
         self.exact = np.empty(0)
         self.scale = 0.0
 
-    def add_gaussian(self, value: np.ndarray, scale: float) -> np.ndarray:
+    def add_gaussian(self, value, scale):
         self.exact, self.scale = value, scale
         return super().add_gaussian(value, scale)
 
 
-def curator_of(X: np.ndarray, **settings: Any) -> tuple[Curator, Recorded]:
+def curator_of(X, **settings):
     noise = Recorded()
     return Curator(X, epsilon=EPSILON, delta=DELTA, noise=noise, **settings), noise
 
 
-Draw = Callable[[np.ndarray, float, InsecureNoise], np.ndarray]
-
-
-def drawn(exact: np.ndarray, scale: float, noise: InsecureNoise) -> np.ndarray:
+def drawn(exact, scale, noise):
     return noise.add_gaussian(exact, scale)
 
 
-def audit(
-    X: np.ndarray, other: np.ndarray, runs: int, draw: Draw = drawn, **settings: Any
-) -> float:
+def audit(X, other, runs, draw=drawn, **settings):
     """A lower bound on mu from what a curator hands to its noise source."""
     curators = [curator_of(table, **settings) for table in (X, other)]
     hidden = []
@@ -74,7 +65,7 @@ def audit(
     return audited_mu(*scores)
 
 
-def pair(n: int = 3, d: int = 2, distance: float = 10.0) -> tuple[np.ndarray, np.ndarray]:
+def pair(n=3, d=2, distance=10.0):
     """Tables whose first rows lie on opposite sides of the origin; the other rows are there."""
     X = np.random.default_rng(0).uniform(-0.2, 0.2, size=(n, d))
     X[0] = 0.0
@@ -90,21 +81,21 @@ SEEDED = public_projection(3, 1, 0)[:, 0]
 ALONG = SEEDED / np.linalg.norm(SEEDED)
 
 
-def along(distance: float) -> tuple[np.ndarray, np.ndarray]:
+def along(distance):
     """The pair that the seeded matrix moves farthest."""
     X, other = np.zeros((2, 3)), np.zeros((2, 3))
     X[0], other[0] = distance / 2 * ALONG, -distance / 2 * ALONG
     return X, other
 
 
-def corners() -> tuple[np.ndarray, np.ndarray]:
+def corners():
     """Far beyond opposite corners of the bounds."""
     X = np.zeros((3, 2))
     X[0] = 1e308
     return X, -X
 
 
-CASES: dict[str, tuple[tuple[np.ndarray, np.ndarray], dict[str, Any]]] = {
+CASES = {
     "any two rows": (pair(distance=1e3), {"norm_bound": 1.0}),
     "nu": (pair(distance=0.5), {"norm_bound": 4.0, "neighbor_distance": 0.5}),
     "nu beyond the ball": (pair(distance=5.0), {"norm_bound": 1.0, "neighbor_distance": 5.0}),
@@ -115,13 +106,13 @@ CASES: dict[str, tuple[tuple[np.ndarray, np.ndarray], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_a_released_table_is_as_private_as_it_claims_and_no_more(case: Any) -> None:
+def test_a_released_table_is_as_private_as_it_claims_and_no_more(case):
     (X, other), settings = case
     assert 0.75 * MU <= audit(X, other, RUNS, **settings) <= MU
 
 
 @pytest.mark.parametrize("entry", [math.nan, math.inf, -math.inf, 1e308, 1.35e154])
-def test_odd_entries_tell_no_more(entry: float) -> None:
+def test_odd_entries_tell_no_more(entry):
     X, other = pair()
     other[0] = [entry, 0.3]
     for settings in ({"norm_bound": 1.0}, {"bounds": [(-1, 1)] * 2}):
@@ -132,7 +123,7 @@ def test_odd_entries_tell_no_more(entry: float) -> None:
 
 
 @pytest.mark.slow
-def test_tables_from_whole_curators_are_as_private_as_they_claim() -> None:
+def test_tables_from_whole_curators_are_as_private_as_they_claim():
     """With a vault, a ledger and a manifest: 800 runs a table, so the bound is wider.
 
     A vault looks at all of its tables before it releases another, so few share one.
@@ -151,34 +142,34 @@ def test_tables_from_whole_curators_are_as_private_as_they_claim() -> None:
 # Mutants ------------------------------------------------------------------------------------
 
 
-def flagged(X: np.ndarray, other: np.ndarray, draw: Draw = drawn, **settings: Any) -> bool:
+def flagged(X, other, draw=drawn, **settings):
     return audit(X, other, MUTANT_RUNS, draw, **settings) > MU
 
 
-def half(exact: np.ndarray, scale: float, noise: InsecureNoise) -> np.ndarray:
+def half(exact, scale, noise):
     return noise.add_gaussian(exact, scale / 2)
 
 
-def seeded(exact: np.ndarray, scale: float, noise: InsecureNoise) -> np.ndarray:
+def seeded(exact, scale, noise):
     return InsecureNoise(0).add_gaussian(exact, scale)
 
 
-def once_a_column(exact: np.ndarray, scale: float, noise: InsecureNoise) -> np.ndarray:
+def once_a_column(exact, scale, noise):
     """The same noise for every row: the difference of two rows has none at all."""
     return exact + np.tile(noise.add_gaussian(np.zeros(2), scale), exact.size // 2)
 
 
-def least_of_five(exact: np.ndarray, scale: float, noise: InsecureNoise) -> np.ndarray:
+def least_of_five(exact, scale, noise):
     """Released anew whenever it is asked for; whoever asks five times takes the mean."""
     return np.mean([noise.add_gaussian(exact, scale) for _ in range(5)], axis=0)
 
 
 @pytest.mark.parametrize("draw", [half, seeded, least_of_five])
-def test_the_audit_flags_broken_noise(draw: Draw) -> None:
+def test_the_audit_flags_broken_noise(draw):
     assert flagged(*pair(distance=1e3), draw, norm_bound=1.0)
 
 
-def test_the_audit_flags_noise_that_rows_share() -> None:
+def test_the_audit_flags_noise_that_rows_share():
     """The score is then the difference of the row that moved and one that did not."""
     curators = [curator_of(X, norm_bound=1.0) for X in pair(distance=1e3)]
     source, scores = InsecureNoise(1), []
@@ -192,15 +183,15 @@ def test_the_audit_flags_noise_that_rows_share() -> None:
 clipped = curator_module.rows_within
 
 
-def distance(mistaken: Callable[[float, float], float]) -> Any:
+def distance(mistaken):
     return "sensitivity", lambda nu, R, P: mistaken(nu, R) * (1 + 1e-9)
 
 
-def rows(mistaken: Callable[[np.ndarray, float], np.ndarray]) -> Any:
+def rows(mistaken):
     return "rows_within", lambda X, scaling, R: mistaken(X, R)
 
 
-MISTAKES: dict[str, tuple[tuple[np.ndarray, np.ndarray], dict[str, Any], tuple[str, Any]]] = {
+MISTAKES = {
     "no clipping": (pair(distance=4.0), {"norm_bound": 1.0}, rows(lambda X, R: X)),
     "clipping by coordinate": (
         (np.eye(2, 1) * np.full(4, 5.0), np.eye(2, 1) * np.full(4, -5.0)),
@@ -249,16 +240,14 @@ MISTAKES: dict[str, tuple[tuple[np.ndarray, np.ndarray], dict[str, Any], tuple[s
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_the_audit_flags_a_mistake(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_audit_flags_a_mistake(name, monkeypatch):
     (X, other), settings, (function, mistaken) = MISTAKES[name]
     assert not flagged(X, other, **settings)
     monkeypatch.setattr(curator_module, function, mistaken)
     assert flagged(X, other, **settings)
 
 
-def test_the_audit_flags_noise_for_the_rows_that_goes_through_the_matrix(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_audit_flags_noise_for_the_rows_that_goes_through_the_matrix(monkeypatch):
     """Noise for X, then times a matrix: harmless, unless the matrix was scaled after the fact.
 
     (X + N) P has the privacy of X + N whatever P is. It is broken where sigma is that of the rows
@@ -267,8 +256,8 @@ def test_the_audit_flags_noise_for_the_rows_that_goes_through_the_matrix(
     X, other = along(7.0)
     P, settings = public_projection(3, 1, 0), {"norm_bound": 1.0, "r": 1}
 
-    def through(shrunk: float) -> Draw:
-        def draw(exact: np.ndarray, scale: float, noise: InsecureNoise) -> np.ndarray:
+    def through(shrunk):
+        def draw(exact, scale, noise):
             sigma = scale / math.sqrt(3)  # for the rows themselves
             mixed = noise.add_gaussian(np.zeros((2, 3)), sigma) @ P * shrunk
             return exact + mixed.ravel()
@@ -279,7 +268,7 @@ def test_the_audit_flags_noise_for_the_rows_that_goes_through_the_matrix(
     assert flagged(X, other, through(1 / math.sqrt(3)), **settings)
 
 
-def test_all_of_these_audits_would_have_seen_more_than_is_claimed_at_half_the_noise() -> None:
+def test_all_of_these_audits_would_have_seen_more_than_is_claimed_at_half_the_noise():
     """The power of the audit: every correct case is flagged once its noise is halved."""
     for (X, other), settings in CASES.values():
         assert flagged(X, other, half, **settings)

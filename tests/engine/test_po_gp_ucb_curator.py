@@ -4,29 +4,22 @@ Where only the bookkeeping is tested, seeded sources stand in for the system's e
 curators over one vault get different seeds there, so that a second draw would show.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import math
 import pickle
 import warnings
-from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from dp_accounting.pld import common, privacy_loss_distribution
 from scipy.optimize import brentq
-from scipy.stats import norm
 
 from privbo_plugins.algorithms.po_gp_ucb import TableManifest
 from privbo_plugins.algorithms.po_gp_ucb.table import IN_MEMORY, sealed
 from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, PrivacyWarning, VaultError
 from privbo_plugins.privacy import noise as noise_module
-from privbo_plugins.privacy.ledger import Charge
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.privacy.words import WORDS, texts_of
 from privbo_plugins.sessions.rows import NOT_TIED, TIED, Curator
@@ -38,20 +31,21 @@ from privbo_plugins.store.vault import open_vault
 from tests.inside import answers_of, pseudonym, run_of, vault_of
 
 from .helpers import Counting, Crash
+from .oracles import gaussian_delta, gaussian_epsilon, gaussian_mu
 from .scenes import at_once, release_table
 
 SECRET, NAME = 48151.62342, "Jane Doe"
 X = np.random.default_rng(0).uniform(size=(12, 3))
 Y = np.random.default_rng(1).uniform(size=12)
-USUAL: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "norm_bound": 2.0}
-PRIVATE: dict[str, Any] = {"outcome_epsilon": 0.7, "outcome_range": (0.0, 1.0)}
+USUAL = {"epsilon": 1.0, "delta": 1e-5, "norm_bound": 2.0}
+PRIVATE = {"outcome_epsilon": 0.7, "outcome_range": (0.0, 1.0)}
 
 
-def curator_of(rows: Any = X, **more: Any) -> Curator:
+def curator_of(rows=X, **more):
     return Curator(rows, **{**USUAL, **more})
 
 
-def ledger(curator: Curator) -> list[Charge]:
+def ledger(curator):
     with run_of(curator).transaction() as tx:
         return list(tx.charges())
 
@@ -59,7 +53,7 @@ def ledger(curator: Curator) -> list[Charge]:
 # One release --------------------------------------------------------------------------------
 
 
-def test_a_table_is_drawn_once_whoever_asks_and_whatever_its_rows_are_now(url: str) -> None:
+def test_a_table_is_drawn_once_whoever_asks_and_whatever_its_rows_are_now(url):
     first = curator_of(vault=url).release()
     again = curator_of(vault=url)
     other = curator_of(1 - X, vault=url)
@@ -73,7 +67,7 @@ def test_a_table_is_drawn_once_whoever_asks_and_whatever_its_rows_are_now(url: s
     assert noise.draws == 0
 
 
-def test_two_processes_release_one_table_and_one_answer_a_row(path: Path, tmp_path: Path) -> None:
+def test_two_processes_release_one_table_and_one_answer_a_row(path, tmp_path):
     handle = f"sqlite:///{path}"
     open_vault(handle).close()
     answers = at_once(release_table, (handle, 1), (handle, 2), folder=tmp_path)
@@ -85,7 +79,7 @@ def test_two_processes_release_one_table_and_one_answer_a_row(path: Path, tmp_pa
     assert len(ledger(curator)) == 1
 
 
-def unwarned(mechanism: str) -> Any:
+def unwarned(mechanism):
     if mechanism == "projection":
         return pytest.warns(PrivacyWarning, match="Nothing is protected")
     return nullcontext()
@@ -94,16 +88,16 @@ def unwarned(mechanism: str) -> Any:
 @pytest.mark.parametrize("place", ["charge", "draw", "put_table", "release", "progress"])
 @pytest.mark.parametrize("error", [RuntimeError, Crash])
 def test_a_crash_before_the_commit_leaves_neither_charge_nor_table(
-    path: Path, place: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    path, place, error, monkeypatch
+):
     """Charge, draw and store are one transaction; the next release draws anew, charged once."""
     handle, drawn = f"sqlite:///{path}", 0
     measurement = noise_module._measurement
 
-    def fail(*_: Any) -> Any:
+    def fail(*_):
         raise error("stop")
 
-    def counted(*how: Any) -> Any:
+    def counted(*how):
         nonlocal drawn
         drawn += 1
         return fail() if place == "draw" else measurement(*how)
@@ -129,7 +123,7 @@ def test_a_crash_before_the_commit_leaves_neither_charge_nor_table(
     )  # fmt: skip
 
 
-OTHER_SETTINGS: list[dict[str, Any]] = [
+OTHER_SETTINGS = [
     {"epsilon": 2.0}, {"delta": 1e-6}, {"norm_bound": 3.0}, {"neighbor_distance": 0.5},
     {"mechanism": "projection"}, {"bounds": [(0, 1)] * 3}, {"r": 2}, {"columns": ["a", "b", "c"]},
     {"projection_seed": 1}, PRIVATE, {**PRIVATE, "outcome_mechanism": "duchi"},
@@ -138,7 +132,7 @@ OTHER_SETTINGS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("other", OTHER_SETTINGS, ids=str)
-def test_other_settings_under_the_same_name_are_refused(other: dict[str, Any]) -> None:
+def test_other_settings_under_the_same_name_are_refused(other):
     """In both directions; a privatised run cannot be told its raw answers afterwards."""
     for one, two in ((other, {}), ({}, other)):
         vault = open_vault()
@@ -155,14 +149,14 @@ def test_other_settings_under_the_same_name_are_refused(other: dict[str, Any]) -
             curator_of(rows, vault=vault.handle)
 
 
-def test_progress_is_told_in_rows() -> None:
+def test_progress_is_told_in_rows():
     rows = np.zeros((6000, 3))
-    seen: list[tuple[int, int]] = []
+    seen = []
     curator_of(rows, noise=InsecureNoise(0)).release(lambda done, of: seen.append((done, of)))
     assert seen == [(5461, 6000), (6000, 6000)]
 
 
-def damaged(raw: bytes, number: bytes) -> Iterator[bytes]:
+def damaged(raw, number):
     """A vault's file with one number changed, or after its end, or any one page, was lost."""
     yield raw.replace(number, np.array(0.25).tobytes().hex().encode(), 1)
     for length in (*range(4096, len(raw), 4096), len(raw) - 1):
@@ -171,9 +165,7 @@ def damaged(raw: bytes, number: bytes) -> Iterator[bytes]:
         yield raw[:start] + bytes(4096) + raw[start + 4096 :]
 
 
-def test_a_damaged_vault_never_releases_another_table(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_vault_never_releases_another_table(path, monkeypatch):
     """It is refused, or replayed where the damage lies elsewhere."""
     monkeypatch.setattr(vault_module.time, "sleep", lambda _: None)
     url, rows = f"sqlite:///{path}", np.zeros((600, 3))
@@ -191,7 +183,7 @@ def test_a_damaged_vault_never_releases_another_table(
 # What is not protected, and says so ---------------------------------------------------------
 
 
-def test_a_projection_is_never_protected_and_warns_each_time() -> None:
+def test_a_projection_is_never_protected_and_warns_each_time():
     vault = open_vault()
     for _ in range(2):
         with pytest.warns(PrivacyWarning, match="Nothing is protected.*column space"):
@@ -214,7 +206,7 @@ class Subclass(SecureNoise):
 
 @pytest.mark.parametrize("source", [InsecureNoise(0), Subclass()])
 @pytest.mark.parametrize("comes", ["first", "later"])
-def test_test_noise_leaves_a_run_unprotected_for_ever(path: Path, source: Any, comes: str) -> None:
+def test_test_noise_leaves_a_run_unprotected_for_ever(path, source, comes):
     """And its table, where it was drawn from there."""
     handle = f"sqlite:///{path}"
     table = curator_of(vault=handle, noise=source if comes == "first" else None).release()
@@ -234,7 +226,7 @@ def test_test_noise_leaves_a_run_unprotected_for_ever(path: Path, source: Any, c
 
 
 @pytest.mark.parametrize("entry", [math.nan, math.inf, -1e308, SECRET])
-def test_rows_outside_are_clipped_or_refused_as_asked(entry: float) -> None:
+def test_rows_outside_are_clipped_or_refused_as_asked(entry):
     rows = X.copy()
     rows[3, 1] = entry
     noise = Counting()
@@ -261,14 +253,14 @@ def test_rows_outside_are_clipped_or_refused_as_asked(entry: float) -> None:
 class Evil:
     """Quotes an entry when it is converted."""
 
-    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+    def __array__(self, *_, **__):
         raise RuntimeError(f"{NAME}: {SECRET}")
 
-    def __float__(self) -> float:
+    def __float__(self):
         raise LookupError(f"{NAME}: {SECRET}")
 
 
-def with_secret(**more: Any) -> tuple[np.ndarray, dict[str, Any]]:
+def with_secret(**more):
     rows = X.copy()
     rows[2, 2] = SECRET
     return rows, {"outcomes": [SECRET] * 12, **more}
@@ -295,9 +287,7 @@ BAD_ARGUMENTS = [
 
 
 @pytest.mark.parametrize("bad", BAD_ARGUMENTS, ids=str)
-def test_every_argument_outside_its_range_is_refused_without_quoting_an_entry(
-    bad: dict[str, Any],
-) -> None:
+def test_every_argument_outside_its_range_is_refused_without_quoting_an_entry(bad):
     rows, arguments = with_secret(**bad)
     vault = open_vault()
     with pytest.raises(ValueError, match=r"\w") as refused:
@@ -307,7 +297,7 @@ def test_every_argument_outside_its_range_is_refused_without_quoting_an_entry(
         assert tx.run_of_host("outsourced:table") is None  # nothing was begun
 
 
-def said_nothing(error: BaseException | None) -> None:
+def said_nothing(error):
     while error is not None:
         for text in (str(error), repr(error), repr(vars(error)), repr(error.args)):
             for secret in (NAME, "Jane", "48151", "62342"):
@@ -325,14 +315,14 @@ BAD_TABLES = [
 
 
 @pytest.mark.parametrize("bad", BAD_TABLES, ids=range(len(BAD_TABLES)))
-def test_a_table_that_is_none_is_refused_without_quoting_an_entry(bad: Any) -> None:
+def test_a_table_that_is_none_is_refused_without_quoting_an_entry(bad):
     with pytest.raises(ValueError, match="X must be a table of numbers") as refused:
         curator_of(bad)
     said_nothing(refused.value)
 
 
 @pytest.mark.parametrize("bad", [[SECRET] * 11, SECRET, Evil(), NAME, {1: SECRET}], ids=range(5))
-def test_outcomes_that_are_none_are_refused_without_quoting_one(bad: Any) -> None:
+def test_outcomes_that_are_none_are_refused_without_quoting_one(bad):
     with pytest.raises(ValueError, match="one number for each of the 12 rows") as refused:
         curator_of(outcomes=bad)
     said_nothing(refused.value)
@@ -341,14 +331,14 @@ def test_outcomes_that_are_none_are_refused_without_quoting_one(bad: Any) -> Non
 class Talkative:
     """Warns of what it is."""
 
-    def __float__(self) -> float:
+    def __float__(self):
         warnings.warn(f"{SECRET} is unusual", RuntimeWarning, stacklevel=1)
         return SECRET
 
 
 @pytest.mark.parametrize("action", ["error", "always"])
 @pytest.mark.parametrize("odd", [np.ma.masked, np.complex64(0.25), Talkative()], ids=range(3))
-def test_an_odd_cell_or_outcome_is_taken_without_a_warning(odd: Any, action: Any) -> None:
+def test_an_odd_cell_or_outcome_is_taken_without_a_warning(odd, action):
     rows, outcomes = X.tolist(), Y.tolist()
     rows[3][1] = outcomes[3] = odd
     with warnings.catch_warnings(record=True) as caught:
@@ -358,7 +348,7 @@ def test_an_odd_cell_or_outcome_is_taken_without_a_warning(odd: Any, action: Any
 
 
 @pytest.mark.parametrize("public", [{"columns": "xyz"}, {"bounds": [(0, 1)] * 3}], ids=str)
-def test_a_list_of_rows_is_as_wide_as_what_is_public_says(public: dict[str, Any]) -> None:
+def test_a_list_of_rows_is_as_wide_as_what_is_public_says(public):
     """Not as its rows: a list of one row's own width would be refused, or cut, for that row."""
     for wide in (X.tolist(), [*X.tolist()[:11], [0.5] * 4]):
         assert curator_of(wide, **public).d == 3
@@ -368,15 +358,15 @@ def test_a_list_of_rows_is_as_wide_as_what_is_public_says(public: dict[str, Any]
 
 
 @pytest.mark.parametrize("row", [-1, 12, 1.0, True, "3", None, np.float64(1.0)])
-def test_rows_that_are_none_are_refused(row: Any) -> None:
+def test_rows_that_are_none_are_refused(row):
     with pytest.raises(ValueError, match="row must be an integer from 0 to 11"):
         curator_of(outcomes=Y).evaluate(row)
     with pytest.raises(ValueError, match="can only release"):
         curator_of().evaluate(0)
 
 
-def fails_with(error: BaseException) -> Callable[[int], float]:
-    def outcome(row: int) -> float:
+def fails_with(error):
+    def outcome(row):
         raise error
 
     return outcome
@@ -386,17 +376,12 @@ def fails_with(error: BaseException) -> Callable[[int], float]:
 @pytest.mark.parametrize(
     "outcome",
     [
-        fails_with(ValueError(f"{NAME} has {SECRET}")),
-        fails_with(KeyError(NAME)),
-        fails_with(Crash(NAME)),
-        fails_with(type(NAME.replace(" ", ""), (Exception,), {})(SECRET)),
-        lambda row: [SECRET, SECRET],
-        lambda row: {NAME: SECRET},
+        fails_with(ValueError(f"{NAME} has {SECRET}")), fails_with(KeyError(NAME)),
+        fails_with(Crash(NAME)), fails_with(type(NAME.replace(" ", ""), (Exception,), {})(SECRET)),
+        lambda row: [SECRET, SECRET], lambda row: {NAME: SECRET},
     ],
-)
-def test_what_a_function_of_outcomes_says_is_withheld(
-    outcome: Any, private: dict[str, Any]
-) -> None:
+)  # fmt: skip
+def test_what_a_function_of_outcomes_says_is_withheld(outcome, private):
     curator = curator_of(outcomes=outcome, **private)
     if private:  # failing is told no more than any other outcome: it counts as the worst
         assert math.isfinite(curator.evaluate(0))
@@ -411,7 +396,7 @@ def test_what_a_function_of_outcomes_says_is_withheld(
 @pytest.mark.parametrize(
     "outcome", [NAME, Evil(), SECRET * 1j, math.nan, math.inf, 10**400], ids=range(6)
 )
-def test_an_outcome_that_is_no_finite_number_is_none(outcome: Any) -> None:
+def test_an_outcome_that_is_no_finite_number_is_none(outcome):
     curator = curator_of(outcomes=lambda row: outcome)
     with pytest.raises(PrivacyError, match="Row 0 has no finite outcome") as failed:
         curator.evaluate(0)
@@ -420,7 +405,7 @@ def test_an_outcome_that_is_no_finite_number_is_none(outcome: Any) -> None:
     assert math.isfinite(curator_of(outcomes=lambda row: outcome, **PRIVATE).evaluate(0))
 
 
-def test_a_curator_is_neither_pickled_nor_copied_nor_quotes_its_rows() -> None:
+def test_a_curator_is_neither_pickled_nor_copied_nor_quotes_its_rows():
     rows, arguments = with_secret(columns=["a", "b", "c"])
     curator = curator_of(rows, **arguments)
     for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
@@ -434,10 +419,10 @@ def test_a_curator_is_neither_pickled_nor_copied_nor_quotes_its_rows() -> None:
 # Answers ------------------------------------------------------------------------------------
 
 
-def test_answers_as_they_are_are_told_once_and_kept(path: Path) -> None:
+def test_answers_as_they_are_are_told_once_and_kept(path):
     handle, asked = f"sqlite:///{path}", []
 
-    def outcome(row: int) -> float:
+    def outcome(row):
         asked.append(row)
         return float(Y[row])
 
@@ -456,13 +441,11 @@ def test_answers_as_they_are_are_told_once_and_kept(path: Path) -> None:
 # One column ---------------------------------------------------------------------------------
 
 
-NAMED: dict[str, Any] = {"columns": ["age", "sex=F", "sex=M"], "outcomes": Y}
+NAMED = {"columns": ["age", "sex=F", "sex=M"], "outcomes": Y}
 
 
 @pytest.mark.parametrize("private", [{}, PRIVATE], ids=["raw", "private"])
-def test_the_first_answer_ties_a_run_to_one_outcome_column(
-    url: str, private: dict[str, Any]
-) -> None:
+def test_the_first_answer_ties_a_run_to_one_outcome_column(url, private):
     """Not the first curator: one that told nothing may have been given a wrong name."""
     how = {"vault": url, **NAMED, **private}
     curator_of(outcome_column="typo", **how)
@@ -483,7 +466,7 @@ def test_the_first_answer_ties_a_run_to_one_outcome_column(
 
 
 @pytest.mark.parametrize("name", ["age", "sex", "sex=F"])
-def test_a_column_of_a_released_table_is_never_told_as_it_is(url: str, name: str) -> None:
+def test_a_column_of_a_released_table_is_never_told_as_it_is(url, name):
     """Of its own, or of another run's."""
     vault = open_vault()
     own = {"vault": vault.handle, "outcome_column": name, **NAMED}
@@ -504,7 +487,7 @@ def test_a_column_of_a_released_table_is_never_told_as_it_is(url: str, name: str
     assert curator_of(outcome_column="score", **other).evaluate(3) == Y[3]
 
 
-def test_a_table_of_a_column_that_another_run_tells_is_not_released(url: str) -> None:
+def test_a_table_of_a_column_that_another_run_tells_is_not_released(url):
     other = curator_of(
         vault=url, run_name="other", columns="xyz", outcomes=Y, outcome_column="sex"
     )
@@ -518,7 +501,7 @@ def test_a_table_of_a_column_that_another_run_tells_is_not_released(url: str) ->
     assert "'sex' is answered" in late.guarantee().details()
 
 
-def test_a_column_of_randomised_answers_is_told_as_it_is_by_no_other_run(path: Path) -> None:
+def test_a_column_of_randomised_answers_is_told_as_it_is_by_no_other_run(path):
     url = f"sqlite:///{path}"
     one = {"vault": url, "outcomes": Y, "outcome_column": "score"}
     randomised = curator_of(run_name="a", **one, **PRIVATE)
@@ -532,7 +515,7 @@ def test_a_column_of_randomised_answers_is_told_as_it_is_by_no_other_run(path: P
         curator_of(run_name="c", **{**one, "outcome_column": "stay"}, **PRIVATE)
 
 
-def test_what_names_no_column_claims_nothing_of_it_until_its_next_answer(path: Path) -> None:
+def test_what_names_no_column_claims_nothing_of_it_until_its_next_answer(path):
     bare = curator_of(outcomes=Y, outcome_column="score")
     url = f"sqlite:///{path}"
     before = curator_of(vault=url, **NAMED)
@@ -549,7 +532,7 @@ def test_what_names_no_column_claims_nothing_of_it_until_its_next_answer(path: P
         Curator.resume(vault=url, outcomes=Y, outcome_column="stay")
 
 
-MECHANISMS: list[dict[str, Any]] = [
+MECHANISMS = [
     {"outcome_mechanism": "laplace"}, {"outcome_mechanism": "duchi"},
     {"outcome_mechanism": "piecewise"}, {"outcome_mechanism": "hybrid"},
     {"outcome_mechanism": "gaussian", "outcome_delta": 1e-6},
@@ -557,9 +540,7 @@ MECHANISMS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("how", MECHANISMS, ids=lambda how: how["outcome_mechanism"])
-def test_privatised_answers_are_charged_and_drawn_once_a_row(
-    path: Path, how: dict[str, Any]
-) -> None:
+def test_privatised_answers_are_charged_and_drawn_once_a_row(path, how):
     handle = f"sqlite:///{path}"
     curators = [
         curator_of(vault=handle, outcomes=y, noise=InsecureNoise(seed), **{**PRIVATE, **how})
@@ -580,7 +561,7 @@ def test_privatised_answers_are_charged_and_drawn_once_a_row(
     assert curators[0].guarantee().n_answers == 4
 
 
-def test_a_row_is_no_user_of_that_number_in_another_run(path: Path) -> None:
+def test_a_row_is_no_user_of_that_number_in_another_run(path):
     """Nor a row of that number of another table: neither pays for the other."""
     handle = f"sqlite:///{path}"
     curators = [curator_of(vault=handle, run_name=run, outcomes=Y, **PRIVATE) for run in "ab"]
@@ -594,7 +575,7 @@ def test_a_row_is_no_user_of_that_number_in_another_run(path: Path) -> None:
     assert not any(pseudonym(asked, "x", name) in people for name in (3, "3"))
 
 
-def test_answers_that_crash_are_neither_charged_nor_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_that_crash_are_neither_charged_nor_told(monkeypatch):
     curator = curator_of(outcomes=Y, **PRIVATE)
     with monkeypatch.context() as patched:
         patched.setattr(Transaction, "release", fails_with(Crash()))
@@ -607,15 +588,13 @@ def test_answers_that_crash_are_neither_charged_nor_told(monkeypatch: pytest.Mon
 class NoNoise(InsecureNoise):
     """Shows what a value is clipped to."""
 
-    def add_laplace(self, value: float, scale: float) -> float:
+    def add_laplace(self, value, scale):
         return value
 
 
 @pytest.mark.parametrize(("maximize", "worst"), [(True, -2.0), (False, 3.0)])
 @pytest.mark.parametrize("given", ["array", "function"])
-def test_what_is_no_number_counts_as_the_end_that_nobody_wants(
-    maximize: bool, worst: float, given: str
-) -> None:
+def test_what_is_no_number_counts_as_the_end_that_nobody_wants(maximize, worst, given):
     """And what a function fails at."""
     y = np.array([math.nan, math.inf, -math.inf, 1e308, -1e308, 0.5, *[math.nan] * 6])
     curator = curator_of(
@@ -629,13 +608,7 @@ def test_what_is_no_number_counts_as_the_end_that_nobody_wants(
 # Claims -------------------------------------------------------------------------------------
 
 
-def gdp(mu: float, epsilon: float) -> float:
-    """Delta of a Gaussian mechanism, at any epsilon."""
-    a, b = norm.cdf(-epsilon / mu + mu / 2), norm.cdf(-epsilon / mu - mu / 2)
-    return float(a - math.exp(epsilon) * b)
-
-
-def claim_of(**how: Any) -> Any:
+def claim_of(**how):
     curator = curator_of(outcomes=Y, **how)
     curator.release()
     curator.evaluate(1)
@@ -644,17 +617,17 @@ def claim_of(**how: Any) -> Any:
 
 @pytest.mark.parametrize(("epsilon", "answer"), [(0.3, 3.0), (1.0, 0.1), (1.0, 0.7), (4.0, 2.0)])
 def test_table_and_answer_compose_to_what_loss_distributions_and_a_closed_form_say(
-    epsilon: float, answer: float
-) -> None:
+    epsilon, answer
+):
     """An epsilon-DP answer loses at most +-epsilon by a biased coin: two Gaussians, weighted."""
     claim = claim_of(epsilon=epsilon, **{**PRIVATE, "outcome_epsilon": answer})
     assert claim.protected
     assert claim.delta == 1e-5
-    mu = brentq(lambda m: gdp(m, epsilon) - 1e-5, 1e-3, 20)
+    mu = gaussian_mu(epsilon, 1e-5)
     coin = math.exp(answer) / (1 + math.exp(answer))
 
-    def delta(e: float) -> float:
-        return coin * gdp(mu, e - answer) + (1 - coin) * gdp(mu, e + answer)
+    def delta(e):
+        return coin * gaussian_delta(mu, e - answer) + (1 - coin) * gaussian_delta(mu, e + answer)
 
     exact = brentq(lambda e: delta(e) - 1e-5, 0.0, 60)
     assert exact * (1 - 1e-6) <= claim.epsilon <= min(exact + 0.01, epsilon + answer)
@@ -671,22 +644,19 @@ def test_table_and_answer_compose_to_what_loss_distributions_and_a_closed_form_s
 
 
 @pytest.mark.parametrize("answer", [0.3, 2.0])
-def test_a_gaussian_answer_composes_in_closed_form(answer: float) -> None:
+def test_a_gaussian_answer_composes_in_closed_form(answer):
     how = {"outcome_epsilon": answer, "outcome_range": (0.0, 1.0), "outcome_delta": 1e-6,
            "outcome_mechanism": "gaussian"}  # fmt: skip
     claim = claim_of(**how)
     assert claim.delta == pytest.approx(1.1e-5)
-    mus = [
-        brentq(lambda m, e=e, d=d: gdp(m, e) - d, 1e-3, 20)
-        for e, d in ((1.0, 1e-5), (answer, 1e-6))
-    ]
-    exact = brentq(lambda e: gdp(math.hypot(*mus), e) - 1.1e-5, 0.0, 60)
+    mus = gaussian_mu(1.0, 1e-5), gaussian_mu(answer, 1e-6)
+    exact = gaussian_epsilon(math.hypot(*mus), 1.1e-5)
     assert claim.epsilon == pytest.approx(exact, rel=1e-5)
     assert claim.epsilon >= exact * (1 - 1e-9)
     assert claim.epsilon <= 1.0 + answer
 
 
-def test_a_claim_names_its_mechanism_neighbours_population_and_limits() -> None:
+def test_a_claim_names_its_mechanism_neighbours_population_and_limits():
     curator = curator_of(neighbor_distance=0.25, outcomes=Y, delta=2.0**-14)
     curator.release()
     claim = curator.guarantee()
@@ -718,16 +688,14 @@ def test_a_claim_names_its_mechanism_neighbours_population_and_limits() -> None:
 
 
 @pytest.mark.parametrize("private", [{}, PRIVATE], ids=["raw", "private"])
-def test_a_table_claims_for_itself_what_its_curator_claims(
-    path: Path, private: dict[str, Any]
-) -> None:
+def test_a_table_claims_for_itself_what_its_curator_claims(path, private):
     curator = curator_of(neighbor_distance=0.25, vault=f"sqlite:///{path}", **private)
     table = curator.release()
     assert table.guarantee().protected
     assert table.guarantee() == curator.guarantee()
 
 
-def test_a_manifest_holds_what_is_public_and_travels_in_json() -> None:
+def test_a_manifest_holds_what_is_public_and_travels_in_json():
     curator = curator_of(bounds=[(0, 2)] * 3, norm_bound=None, columns=["a", "b", "c"], r=2,
                          projection_seed=5)  # fmt: skip
     made = curator.release().manifest
@@ -743,7 +711,7 @@ def test_a_manifest_holds_what_is_public_and_travels_in_json() -> None:
     assert made.reasons == ()
 
 
-def test_other_releases_in_the_vault_are_drawn_anew_and_counted(path: Path) -> None:
+def test_other_releases_in_the_vault_are_drawn_anew_and_counted(path):
     url, tables = f"sqlite:///{path}", []
     for run in ("spring", "autumn", "winter"):
         curator = curator_of(vault=url, run_name=run)
@@ -755,7 +723,7 @@ def test_other_releases_in_the_vault_are_drawn_anew_and_counted(path: Path) -> N
     assert again.guarantee() == curator.guarantee()
 
 
-def test_a_resumed_curator_needs_no_rows_and_spends_no_release_without_them(path: Path) -> None:
+def test_a_resumed_curator_needs_no_rows_and_spends_no_release_without_them(path):
     """Even where tables may be refused."""
     url = f"sqlite:///{path}"
     made = curator_of(20.0 + X, bounds=[(20, 22)] * 3, on_excess="refuse", outcomes=Y, vault=url)
@@ -771,7 +739,7 @@ def test_a_resumed_curator_needs_no_rows_and_spends_no_release_without_them(path
 @pytest.mark.parametrize(
     "forged", [{"epsilon": 0.01}, {"noise_sd": 1e-9}, {"mu": 9.0}, {"mechanism": "projection"}]
 )
-def test_a_manifest_that_contradicts_itself_is_refused(forged: dict[str, Any]) -> None:
+def test_a_manifest_that_contradicts_itself_is_refused(forged):
     table = curator_of().release()
     with pytest.raises(ValueError, match="claims more than its own noise"):
         sealed(table.Z, evolve(table.manifest, **forged))

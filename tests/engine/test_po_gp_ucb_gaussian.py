@@ -1,10 +1,7 @@
 """The sound transformation: what one row moves, how much noise hides it, and that it is there."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
-from typing import Any
 
 import dp_accounting
 import numpy as np
@@ -35,7 +32,7 @@ ODD = [math.nan, math.inf, -math.inf, 1e308, -1e308, 1e154, 1.35e154, 5e-324, -0
 # Sensitivity --------------------------------------------------------------------------------
 
 
-def scaled_exactly(row: np.ndarray, scaling: Scaling | None) -> list[Fraction]:
+def scaled_exactly(row, scaling):
     """A row in the units that distances are measured in, without rounding or clipping."""
     out = []
     for j, x in enumerate(row.tolist()):
@@ -49,19 +46,17 @@ def scaled_exactly(row: np.ndarray, scaling: Scaling | None) -> list[Fraction]:
     return out
 
 
-def squared_distance(a: list[Fraction], b: list[Fraction]) -> Fraction:
+def squared_distance(a, b):
     return sum(((p - q) ** 2 for p, q in zip(a, b, strict=True)), Fraction(0))
 
 
-def entries(odd: bool = True) -> st.SearchStrategy[float]:
+def entries(odd=True):
     usual = st.floats(-3, 3) | st.floats(width=64, allow_nan=False, allow_infinity=False)
     return usual | st.sampled_from(ODD) if odd else usual
 
 
 @st.composite
-def public_settings(
-    draw: st.DrawFn,
-) -> tuple[int, Scaling | None, float | None, float, np.ndarray]:
+def public_settings(draw):
     """Columns, scaling, nu, R and P that a curator accepts."""
     d = draw(st.integers(1, 4))
     scaling = None
@@ -80,7 +75,7 @@ def public_settings(
     return d, scaling, nu, bound, P
 
 
-def check_neighbours(X: np.ndarray, other: np.ndarray, row: int, how: tuple[Any, ...]) -> None:
+def check_neighbours(X, other, row, how):
     _, scaling, nu, R, P = how
     one, two = (rows_within(table, scaling, R) for table in (X, other))
     assert np.isfinite(one).all()
@@ -99,7 +94,7 @@ def check_neighbours(X: np.ndarray, other: np.ndarray, row: int, how: tuple[Any,
 
 @given(st.data())
 @settings(max_examples=120, deadline=None)
-def test_any_two_rows_move_the_release_by_at_most_the_sensitivity(data: st.DataObject) -> None:
+def test_any_two_rows_move_the_release_by_at_most_the_sensitivity(data):
     d, scaling, _, R, P = how = data.draw(public_settings())
     n = data.draw(st.integers(1, 3))
     numbers = st.lists(entries(), min_size=d, max_size=d)
@@ -116,9 +111,7 @@ def test_any_two_rows_move_the_release_by_at_most_the_sensitivity(data: st.DataO
 
 @given(st.data())
 @settings(max_examples=120, deadline=None)
-def test_rows_that_differ_by_nu_move_the_release_by_at_most_the_sensitivity(
-    data: st.DataObject,
-) -> None:
+def test_rows_that_differ_by_nu_move_the_release_by_at_most_the_sensitivity(data):
     """Distances are measured exactly, in rational numbers."""
     d, scaling, nu, R, _ = how = data.draw(public_settings())
     assume(nu is not None)
@@ -143,7 +136,7 @@ def test_rows_that_differ_by_nu_move_the_release_by_at_most_the_sensitivity(
 
 
 @pytest.mark.parametrize("d", [1, 3, 200])
-def test_the_sensitivity_is_attained(d: int) -> None:
+def test_the_sensitivity_is_attained(d):
     """By rows on opposite sides of the ball, along the direction that P stretches most."""
     P = public_projection(d, max(1, d // 3), 1)
     u, _, _ = np.linalg.svd(P)
@@ -164,9 +157,7 @@ def test_the_sensitivity_is_attained(d: int) -> None:
         ({}, "neighbor_distance"),
     ],
 )  # fmt: skip
-def test_lengths_at_which_rounding_outgrows_the_sensitivity_are_refused(
-    how: dict[str, Any], names: str
-) -> None:
+def test_lengths_at_which_rounding_outgrows_the_sensitivity_are_refused(how, names):
     with pytest.raises(ValueError, match=names):
         Curator(np.zeros((3, 1)), epsilon=1.0, delta=1e-5, **how)
 
@@ -174,7 +165,7 @@ def test_lengths_at_which_rounding_outgrows_the_sensitivity_are_refused(
 # Scaling and clipping -----------------------------------------------------------------------
 
 
-def test_columns_are_scaled_by_public_bounds_alone() -> None:
+def test_columns_are_scaled_by_public_bounds_alone():
     scaling = Scaling((0.0, 10.0), (4.0, 30.0))
     X = np.array([[0.0, 10.0], [4.0, 30.0], [1.0, 20.0], [-9.0, 1e308], [np.nan, np.inf]])
     expected = [[-0.5, -0.5], [0.5, 0.5], [-0.25, 0.0], [-0.5, 0.5], [0.0, 0.0]]
@@ -184,7 +175,7 @@ def test_columns_are_scaled_by_public_bounds_alone() -> None:
     assert scaling.radius == pytest.approx(math.hypot(0.5, 0.5))
 
 
-def test_rows_beyond_are_moved_to_the_nearest_point_of_the_ball() -> None:
+def test_rows_beyond_are_moved_to_the_nearest_point_of_the_ball():
     X = np.array([[3.0, 4.0], [0.3, 0.4], [np.nan, -5.0], [1e308, 1e308], [np.inf, 0.0]])
     rows = rows_within(X, None, 1.0)
     root = math.sqrt(0.5)
@@ -192,7 +183,7 @@ def test_rows_beyond_are_moved_to_the_nearest_point_of_the_ball() -> None:
     np.testing.assert_allclose(rows, expected, rtol=1e-11, atol=0)
 
 
-def test_exactly_the_rows_that_clipping_changes_are_counted() -> None:
+def test_exactly_the_rows_that_clipping_changes_are_counted():
     X = np.array([[0.5, 0.5], [0.0, 1.0], [0.5, 1.1], [np.nan, 0.5], [1e308, 1e308]])
     scaling = checked_scaling([(0, 1), (0, 1)], 2)
     assert count_beyond(X, scaling, scaling.radius) == 3
@@ -206,7 +197,7 @@ def test_exactly_the_rows_that_clipping_changes_are_counted() -> None:
 
 
 @pytest.mark.parametrize(("d", "r"), [(5, 5), (5, 2), (50, 7), (3, 1)])
-def test_the_matrix_is_public_orthogonal_and_of_known_norm(d: int, r: int) -> None:
+def test_the_matrix_is_public_orthogonal_and_of_known_norm(d, r):
     P = public_projection(d, r, 3)
     assert np.array_equal(P, public_projection(d, r, 3))
     np.testing.assert_allclose(P.T @ P, d / r * np.eye(r), atol=1e-12)
@@ -220,7 +211,7 @@ def test_the_matrix_is_public_orthogonal_and_of_known_norm(d: int, r: int) -> No
         assert not np.array_equal(P, public_projection(d, r, 4))
 
 
-def test_distances_keep_their_size_on_average_over_matrices() -> None:
+def test_distances_keep_their_size_on_average_over_matrices():
     """Of a row and its image; |x P|² has mean |x|²; 2000 seeds, five deviations (6e-7)."""
     x = np.random.default_rng(0).normal(size=8)
     ratios = [np.sum((x @ public_projection(8, 3, s)) ** 2) / (x @ x) for s in range(2000)]
@@ -228,7 +219,7 @@ def test_distances_keep_their_size_on_average_over_matrices() -> None:
 
 
 @pytest.mark.parametrize("r", [0, -1, 4])
-def test_a_matrix_with_no_columns_or_more_than_the_table_is_refused(r: int) -> None:
+def test_a_matrix_with_no_columns_or_more_than_the_table_is_refused(r):
     with pytest.raises(ValueError, match="r must lie between 1 and"):
         public_projection(3, r, 0)
 
@@ -238,9 +229,7 @@ def test_a_matrix_with_no_columns_or_more_than_the_table_is_refused(r: int) -> N
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 4.0, 20.0])
 @pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-9])
-def test_the_noise_is_that_of_the_analytic_gaussian_mechanism(
-    epsilon: float, delta: float
-) -> None:
+def test_the_noise_is_that_of_the_analytic_gaussian_mechanism(epsilon, delta):
     """Against another library's calibration, and its epsilon of the noise that we add."""
     multiplier = noise_scale(3.0, gdp_mu(epsilon, delta)) / 3.0
     needed = dp_accounting.get_sigma_gaussian(epsilon, delta)
@@ -249,9 +238,7 @@ def test_the_noise_is_that_of_the_analytic_gaussian_mechanism(
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
-def test_the_release_has_the_delta_that_is_claimed_by_its_loss_distribution(
-    epsilon: float,
-) -> None:
+def test_the_release_has_the_delta_that_is_claimed_by_its_loss_distribution(epsilon):
     X = np.zeros((2, 3))
     curator = Curator(X, epsilon=epsilon, delta=1e-5, norm_bound=2.0, r=2)
     made = curator.release().manifest
@@ -270,18 +257,15 @@ def test_the_release_has_the_delta_that_is_claimed_by_its_loss_distribution(
 @pytest.mark.parametrize(
     ("how", "worst"),
     [
-        ({"norm_bound": 2.0}, 4.0),
-        ({"norm_bound": 2.0, "neighbor_distance": 0.5}, 0.5),
-        ({"norm_bound": 2.0, "neighbor_distance": 50.0}, 4.0),
-        ({"bounds": [(0, 9)] * 4}, 2.0),
+        ({"norm_bound": 2.0}, 4.0), ({"norm_bound": 2.0, "neighbor_distance": 0.5}, 0.5),
+        ({"norm_bound": 2.0, "neighbor_distance": 50.0}, 4.0), ({"bounds": [(0, 9)] * 4}, 2.0),
         ({"bounds": [(0, 9)] * 4, "neighbor_distance": 0.25}, 0.25),
-        ({"neighbor_distance": 0.25}, 0.25),
-        ({"neighbor_distance": 0.25, "r": 1}, 0.5),
+        ({"neighbor_distance": 0.25}, 0.25), ({"neighbor_distance": 0.25, "r": 1}, 0.5),
         ({"norm_bound": 2.0, "r": 2}, 4 * math.sqrt(2)),
     ],
     ids=str,
-)
-def test_a_curator_hides_the_worst_case_of_its_settings(how: dict[str, Any], worst: float) -> None:
+)  # fmt: skip
+def test_a_curator_hides_the_worst_case_of_its_settings(how, worst):
     curator = Curator(np.zeros((3, 4)), epsilon=1.0, delta=1e-5, **how)
     made = curator.release().manifest
     assert made.sensitivity == pytest.approx(worst, rel=1e-8)
@@ -292,7 +276,7 @@ def test_a_curator_hides_the_worst_case_of_its_settings(how: dict[str, Any], wor
     assert made.norm_bound <= WIDEST * (how.get("neighbor_distance") or 1.0)
 
 
-def test_every_entry_has_noise_of_its_own_of_the_claimed_size() -> None:
+def test_every_entry_has_noise_of_its_own_of_the_claimed_size():
     """Noise of the system's entropy; six deviations or 1e-9 a check, 1e-7 in all."""
     n, d = 5600, 3  # more than one block of draws
     exact = np.tile([[0.3, -0.2, 0.1]], (n, 1))

@@ -1,11 +1,7 @@
 """The modeler: its covariances, its posterior, its bounds, and which row it asks for."""
 
-from __future__ import annotations
-
 import math
 import tracemalloc
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +18,7 @@ from privbo_plugins.algorithms.po_gp_ucb import (
     row_space,
     rows_config,
 )
-from privbo_plugins.algorithms.po_gp_ucb.kernel import CORRECTIONS, RowKernel, row_prior
+from privbo_plugins.algorithms.po_gp_ucb.kernel import CORRECTIONS, row_prior
 from privbo_plugins.algorithms.po_gp_ucb.posterior import fit, gram, log_likelihood
 from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import SpaceChangedError
@@ -31,42 +27,40 @@ from privbo_plugins.spaces import Categorical, Float, Int, Space
 from tests.inside import imagining
 
 Z = np.random.default_rng(0).normal(size=(40, 2)) * [1.0, 0.5] + [3.0, -1.0]
-GIVEN: dict[str, Any] = {"lengthscale": 0.8, "signal_variance": 2.0, "noise_variance": 0.1}
+GIVEN = {"lengthscale": 0.8, "signal_variance": 2.0, "noise_variance": 0.1}
 each_correction = pytest.mark.parametrize("correction", CORRECTIONS)
 both_directions = pytest.mark.parametrize("maximize", [True, False], ids=["max", "min"])
 
 
-def model_of(
-    rows: np.ndarray = Z, *, maximize: bool = True, seed: int = 0, **more: Any
-) -> POGPUCB:
+def model_of(rows=Z, *, maximize=True, seed=0, **more):
     config = RowsConfig(rows, **{"noise_sd": 0.3, **GIVEN, **more})
     return POGPUCB(config, row_space(len(rows)), maximize=maximize, seed=seed)
 
 
-def tell(model: POGPUCB, outcomes: dict[int, float] | list[tuple[int, float]]) -> POGPUCB:
+def tell(model, outcomes):
     for row, y in outcomes.items() if isinstance(outcomes, dict) else outcomes:
         model.tell(Evaluation(model.point(row)), y)
     return model
 
 
-def f(rows: np.ndarray) -> np.ndarray:
+def f(rows):
     return np.asarray(np.sin(2 * rows[:, 0]) + 0.5 * rows[:, 1])
 
 
 # Covariances --------------------------------------------------------------------------------
 
 
-def kernel_of(correction: str, sigma: float = 0.3, lengthscale: float = 0.8) -> RowKernel:
+def kernel_of(correction, sigma=0.3, lengthscale=0.8):
     return row_prior(Z, sigma, correction).kernel(lengthscale, 2.0)
 
 
-def gram_of(kernel: RowKernel, rows: np.ndarray = Z) -> np.ndarray:
+def gram_of(kernel, rows=Z):
     return gram(kernel, rows, range(len(rows)))
 
 
 @pytest.mark.parametrize("correction", ["posterior", "kernel"])
 @pytest.mark.parametrize("sigma", [0.1, 0.7])
-def test_covariances_are_expectations_over_the_true_rows(correction: str, sigma: float) -> None:
+def test_covariances_are_expectations_over_the_true_rows(correction, sigma):
     """Monte Carlo, 200 000 draws: a mean of numbers in [0, 2] has deviation at most .0023."""
     rng, draws = np.random.default_rng(1), 200_000
     if correction == "kernel":
@@ -91,8 +85,8 @@ def test_covariances_are_expectations_over_the_true_rows(correction: str, sigma:
 @example(sigma=2e-265, lengthscale=1.0, seed=0, r=1)
 @settings(max_examples=25, deadline=None)
 def test_a_gram_matrix_has_the_variance_on_its_diagonal_and_no_negative_eigenvalue(
-    correction: str, sigma: float, lengthscale: float, seed: int, r: int
-) -> None:
+    correction, sigma, lengthscale, seed, r
+):
     rows = np.random.default_rng(seed).normal(size=(12, r))
     rows[3], rows[:, 0] = rows[4], np.where(seed % 3 == 0, 1.0, rows[:, 0])
     kernel = row_prior(rows, sigma, correction).kernel(lengthscale, 3.0)
@@ -105,14 +99,14 @@ def test_a_gram_matrix_has_the_variance_on_its_diagonal_and_no_negative_eigenval
 
 
 @each_correction
-def test_without_noise_the_covariance_is_the_plain_one(correction: str) -> None:
+def test_without_noise_the_covariance_is_the_plain_one(correction):
     expected = 2.0 * np.exp(-0.5 * cdist(Z, Z, "sqeuclidean") / 0.8**2)
     np.testing.assert_allclose(gram_of(kernel_of(correction, 0.0)), expected, rtol=1e-10)
 
 
 @each_correction
 @pytest.mark.parametrize("offset", [1e9])
-def test_a_table_far_from_zero_keeps_its_covariances(correction: str, offset: float) -> None:
+def test_a_table_far_from_zero_keeps_its_covariances(correction, offset):
     rows = np.round(Z * 2**10) / 2**10  # exact after the shift
     near, far = (
         row_prior(t, 0.3, correction).kernel(0.8).cross(t, t) for t in (rows, rows + offset)
@@ -123,13 +117,7 @@ def test_a_table_far_from_zero_keeps_its_covariances(correction: str, offset: fl
 # Posterior ----------------------------------------------------------------------------------
 
 
-def dense(
-    model: POGPUCB,
-    told: list[tuple[int, float]],
-    rows: list[int],
-    out: tuple[int, ...] = (),
-    own: bool = True,
-) -> tuple[np.ndarray, np.ndarray]:
+def dense(model, told, rows, out=(), own=True):
     """Equation (1) over all n rows at once, with a covariance matrix of its own.
 
     Rows that are out have the mean that the others give them as their outcome. ``own`` says
@@ -158,7 +146,7 @@ def dense(
     mean = y.mean() if config.mean is None else config.mean
     noise = config.noise_variance + config.answer_variance
 
-    def at(places: list[int], y: np.ndarray, rows: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    def at(places, y, rows):
         S = np.linalg.inv(K[np.ix_(places, places)] + noise * np.eye(len(places)))
         k = K[np.ix_(rows, places)]
         return mean + k @ S @ (y - mean), prior[rows] - np.einsum("ij,jk,ik->i", k, S, k)
@@ -175,9 +163,7 @@ TOLD = [(3, 1.0), (7, -0.5), (3, 1.4), (20, 0.2), (39, 2.0)]
 @each_correction
 @both_directions
 @pytest.mark.parametrize("more", [{}, {"mean": -1.5}, {"answer_variance": 0.7}], ids=str)
-def test_the_posterior_is_equation_1(
-    correction: str, maximize: bool, more: dict[str, Any]
-) -> None:
+def test_the_posterior_is_equation_1(correction, maximize, more):
     """With a row told twice, at told rows and at others."""
     model = tell(model_of(correction=correction, maximize=maximize, **more), TOLD)
     rows = [0, 3, 7, 8, 39, 3]
@@ -188,7 +174,7 @@ def test_the_posterior_is_equation_1(
 
 
 @pytest.mark.parametrize("out", [(5,), (5, 11, 5), (3,), (3, 12)])
-def test_rows_that_are_out_shrink_the_deviation_and_leave_the_mean(out: tuple[int, ...]) -> None:
+def test_rows_that_are_out_shrink_the_deviation_and_leave_the_mean(out):
     model = tell(model_of(), TOLD)
     rows = [row for row in range(40) if row not in (3, 7, 20, 39, *out)]
     mu, sd = imagining(model, list(out)).predict(Z[rows])
@@ -198,7 +184,7 @@ def test_rows_that_are_out_shrink_the_deviation_and_leave_the_mean(out: tuple[in
     np.testing.assert_allclose(mu, model.posterior(rows)[0], atol=1e-9)
 
 
-def test_without_noise_in_the_rows_the_posterior_is_that_of_another_library() -> None:
+def test_without_noise_in_the_rows_the_posterior_is_that_of_another_library():
     model = tell(model_of(noise_sd=0.0, correction="none", mean=0.0), TOLD)
     places, y = zip(*TOLD, strict=True)
     kernel = ConstantKernel(2.0, "fixed") * RBF(0.8, "fixed")
@@ -209,7 +195,7 @@ def test_without_noise_in_the_rows_the_posterior_is_that_of_another_library() ->
     np.testing.assert_allclose(sd, deviation, atol=1e-7)
 
 
-def test_the_likelihood_is_the_normal_density() -> None:
+def test_the_likelihood_is_the_normal_density():
     from scipy.stats import multivariate_normal
 
     rows, y = [3, 7, 3, 20], np.array([1.0, -0.5, 1.4, 0.2])
@@ -223,14 +209,14 @@ def test_the_likelihood_is_the_normal_density() -> None:
 
 
 @pytest.mark.parametrize("t", [1, 2, 50])
-def test_beta_is_that_of_theorem_3(t: int) -> None:
+def test_beta_is_that_of_theorem_3(t):
     config = RowsConfig(Z, noise_sd=0.0)
     assert config.beta(t) == pytest.approx(
         2 * (math.log(40) + 2 * math.log(t) + 2 * math.log(math.pi) - math.log(0.3))
     )
 
 
-def bounds(model: POGPUCB, told: list[tuple[int, float]], out: tuple[int, ...]) -> np.ndarray:
+def bounds(model, told, out):
     sign = 1.0 if model.maximize else -1.0
     own = model.config.correction != "shared"
     mu, variance = dense(model, told, list(range(model.config.n)), out, own)
@@ -242,9 +228,7 @@ def bounds(model: POGPUCB, told: list[tuple[int, float]], out: tuple[int, ...]) 
 @both_directions
 @pytest.mark.parametrize("repeats", [False, True])
 @pytest.mark.parametrize("out", [(), (5, 6)])
-def test_the_row_asked_for_has_the_largest_upper_bound(
-    correction: str, maximize: bool, repeats: bool, out: tuple[int, ...]
-) -> None:
+def test_the_row_asked_for_has_the_largest_upper_bound(correction, maximize, repeats, out):
     """Told rows are known as such where they may be asked again: with noise that is another f."""
     rng = np.random.default_rng(5)
     model = model_of(
@@ -266,7 +250,7 @@ def test_the_row_asked_for_has_the_largest_upper_bound(
 
 @pytest.mark.parametrize("n", [1, 2, 9])
 @pytest.mark.parametrize("n_startup", [1, 4, 100])
-def test_no_row_is_asked_twice_until_all_have_been(n: int, n_startup: int) -> None:
+def test_no_row_is_asked_twice_until_all_have_been(n, n_startup):
     model, seen = model_of(Z[:n], n_startup=n_startup), list[int]()
     for key in range(n):
         asked = model.row(model.ask(key).x)
@@ -280,7 +264,7 @@ def test_no_row_is_asked_twice_until_all_have_been(n: int, n_startup: int) -> No
         tell(model, {model.row(again.x): 0.0})
 
 
-def test_startup_rows_are_drawn_by_the_seed_and_spread_over_all() -> None:
+def test_startup_rows_are_drawn_by_the_seed_and_spread_over_all():
     """400 asks of 40 rows: a row is missed with probability 4e-5, all hit but for 2e-3."""
     model = model_of(n_startup=5)
     rows = [model.row(model.ask(key).x) for key in range(400)]
@@ -293,7 +277,7 @@ def test_startup_rows_are_drawn_by_the_seed_and_spread_over_all() -> None:
     assert len({model.row(model.ask(key).x) for key in range(20)}) == 1
 
 
-def test_what_is_shared_is_the_variance_of_fs_mean_over_where_a_row_may_lie() -> None:
+def test_what_is_shared_is_the_variance_of_fs_mean_over_where_a_row_may_lie():
     """Monte Carlo: 4000 functions given what was told, each averaged over 300 draws of a row."""
     model = tell(model_of(noise_sd=0.5, correction="shared"), TOLD[:2])
     kernel, row, rng = model.config.prior.kernel(0.8, 2.0), 9, np.random.default_rng(4)
@@ -312,7 +296,7 @@ def test_what_is_shared_is_the_variance_of_fs_mean_over_where_a_row_may_lie() ->
     assert sd[0] ** 2 == pytest.approx(f.mean(0).var(), rel=0.1)
 
 
-def test_doubt_that_stays_with_every_row_is_no_reason_to_ask_for_one() -> None:
+def test_doubt_that_stays_with_every_row_is_no_reason_to_ask_for_one():
     """Two clouds, one of them asked many times: the doubt is about the other, and it is next.
 
     With all doubt in the bound both clouds look nearly alike, and the better outcomes win.
@@ -327,15 +311,12 @@ def test_doubt_that_stays_with_every_row_is_no_reason_to_ask_for_one() -> None:
         )  # fmt: skip
         tell(model, [(row, 0.4 + 0.1 * math.sin(row)) for row in range(12)])
         evaluation = model.ask(0)
-        assert evaluation is not None
         chosen[name] = model.row(evaluation.x)
     assert chosen["default"] >= 20 > chosen["posterior"]
 
 
 @each_correction
-def test_blocks_give_what_one_block_gives(
-    correction: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_give_what_one_block_gives(correction, monkeypatch):
     rows = np.random.default_rng(3).normal(size=(20_000, 2))
     asked = []
     for block in (2**13, 20_000, 777):
@@ -345,7 +326,7 @@ def test_blocks_give_what_one_block_gives(
     assert asked[0] == asked[1] == asked[2]
 
 
-def test_memory_does_not_grow_as_rows_times_outcomes() -> None:
+def test_memory_does_not_grow_as_rows_times_outcomes():
     """200 000 rows and 60 outcomes: their covariances would take 96 MB, Z itself takes 3.2."""
     rows = np.random.default_rng(3).normal(size=(200_000, 2))
     model = model_of(rows)
@@ -360,7 +341,7 @@ def test_memory_does_not_grow_as_rows_times_outcomes() -> None:
 
 
 @pytest.mark.parametrize("low", [-7, 1, 10**6])
-def test_rows_may_be_numbered_from_anywhere(low: int) -> None:
+def test_rows_may_be_numbered_from_anywhere(low):
     space = Space({"patient": Int(low, low + 39)})
     one, two = POGPUCB(RowsConfig(Z), space), POGPUCB(RowsConfig(Z), row_space(40))
     for key in range(6):
@@ -378,7 +359,7 @@ def test_rows_may_be_numbered_from_anywhere(low: int) -> None:
      Space({"a": Int(0, 39), "b": Int(0, 39)})],
     ids=range(6),
 )  # fmt: skip
-def test_another_space_is_refused(space: Space) -> None:
+def test_another_space_is_refused(space):
     with pytest.raises(SpaceChangedError, match="This table has 40 rows"):
         POGPUCB(RowsConfig(Z), space)
 
@@ -387,7 +368,7 @@ def test_another_space_is_refused(space: Space) -> None:
 
 
 @pytest.mark.parametrize("length", [0.3, 1.0])
-def test_fitting_finds_the_length_scale_of_a_smooth_function(length: float) -> None:
+def test_fitting_finds_the_length_scale_of_a_smooth_function(length):
     rng = np.random.default_rng(4)
     rows = rng.uniform(-2, 2, size=(120, 2))
     K = np.exp(-0.5 * cdist(rows, rows, "sqeuclidean") / length**2)
@@ -400,7 +381,7 @@ def test_fitting_finds_the_length_scale_of_a_smooth_function(length: float) -> N
     assert found.s2_n < 0.02 * found.s2
 
 
-def test_fitting_a_released_table_takes_its_noise_for_what_it_is() -> None:
+def test_fitting_a_released_table_takes_its_noise_for_what_it_is():
     """Corrected, the length-scale is near the true one; uncorrected, noise passes for roughness.
 
     Which shows in the outcomes' noise: rows that look alike then have different outcomes.
@@ -417,7 +398,7 @@ def test_fitting_a_released_table_takes_its_noise_for_what_it_is() -> None:
     assert 0.3 < found[0].lengthscale < 3.0
 
 
-OUTCOMES: list[list[float]] = [
+OUTCOMES = [
     [1.0], [1.0, 2.0], [5.0] * 6, [0.1] * 5, [0.0] * 4, [1e12, -1e12, 3e12, 1e12],
     [1e-12, 2e-12, -1e-12, 0.0], [1e12, 1e12, 1e12 + 1e-3], [1e308, -1e308, 1e308, 0.0],
     [1e200, 1.0, -1.0, 0.0], [5e-324, 0.0, 5e-324], [1e-160, 2e-160, 0.0], [1e-150, 3e-150, 0.0],
@@ -429,7 +410,7 @@ ODD_TABLES = [
 
 
 @pytest.mark.parametrize("number", range(len(OUTCOMES)), ids=[str(y) for y in OUTCOMES])
-def test_fitting_survives_any_outcomes(number: int) -> None:
+def test_fitting_survives_any_outcomes(number):
     """On every table, with every correction; the two go together in all ways over the outcomes.
 
     Without noise in the rows there is nothing to correct, so one table of them will do.
@@ -449,7 +430,7 @@ def test_fitting_survives_any_outcomes(number: int) -> None:
 
 
 @pytest.mark.parametrize("factor", [1e-12, 1e12])
-def test_the_unit_of_outcomes_does_not_matter(factor: float) -> None:
+def test_the_unit_of_outcomes_does_not_matter(factor):
     """Which row is asked for, and length-scale; up to where the search for it stops."""
     models = [POGPUCB(RowsConfig(Z, 0.1), row_space(40)) for _ in range(2)]
     for row in range(0, 40, 4):
@@ -461,7 +442,7 @@ def test_the_unit_of_outcomes_does_not_matter(factor: float) -> None:
     assert two.s2 == pytest.approx(one.s2 * factor**2, rel=5e-2)
 
 
-def test_what_is_given_is_not_fitted_and_known_variance_is_added() -> None:
+def test_what_is_given_is_not_fitted_and_known_variance_is_added():
     model = tell(model_of(answer_variance=5.0), TOLD)
     found = model._fitted()
     assert (found.lengthscale, found.s2) == (0.8, 2.0)
@@ -489,7 +470,7 @@ BAD = [
 
 
 @pytest.mark.parametrize("bad", BAD, ids=str)
-def test_settings_outside_their_ranges_are_refused(bad: dict[str, Any]) -> None:
+def test_settings_outside_their_ranges_are_refused(bad):
     with pytest.raises(ValueError, match=f"{next(iter(bad))} must be"):
         RowsConfig(Z, **bad)
 
@@ -498,12 +479,12 @@ def test_settings_outside_their_ranges_are_refused(bad: dict[str, Any]) -> None:
     "rows", [np.empty((0, 2)), np.empty((2, 0)), np.ones(3), np.array([[np.nan]]),
              np.array([[np.inf, 1.0]]), np.ones((2, 2, 2))]
 )  # fmt: skip
-def test_rows_that_are_no_finite_matrix_are_refused(rows: np.ndarray) -> None:
+def test_rows_that_are_no_finite_matrix_are_refused(rows):
     with pytest.raises(ValueError, match="Z must be a finite matrix"):
         RowsConfig(rows)
 
 
-def test_a_table_a_file_and_a_matrix_make_settings(tmp_path: Path) -> None:
+def test_a_table_a_file_and_a_matrix_make_settings(tmp_path):
     table = Curator(Z, epsilon=1.0, delta=1e-5, norm_bound=5.0).release()
     path = table.save(tmp_path / "table.npz")
     for source in (table, path, str(path)):

@@ -1,14 +1,9 @@
 """Files of released tables: what was written is read, what was changed or is another is not."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle
 import zipfile
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,20 +18,20 @@ ENDINGS = ["npz", "parquet"]
 each_ending = pytest.mark.parametrize("ending", ENDINGS)
 
 
-def released(rows: np.ndarray = X) -> ReleasedTable:
+def released(rows=X):
     return Curator(
         rows, epsilon=1.0, delta=1e-5, bounds=[(0, 1)] * rows.shape[1], r=2, columns="abc"
     ).release()
 
 
 @pytest.fixture(params=ENDINGS)
-def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def file(request, tmp_path):
     return released().save(tmp_path / f"table.{request.param}")
 
 
 @each_ending
 @pytest.mark.parametrize("as_text", [True, False])
-def test_a_table_is_read_as_it_was_written(ending: str, as_text: bool, tmp_path: Path) -> None:
+def test_a_table_is_read_as_it_was_written(ending, as_text, tmp_path):
     table, path = released(), tmp_path / f"table.{ending}"
     assert table.save(str(path) if as_text else path) == path
     again = ReleasedTable.load(str(path) if as_text else path)
@@ -49,7 +44,7 @@ def test_a_table_is_read_as_it_was_written(ending: str, as_text: bool, tmp_path:
 
 
 @each_ending
-def test_extreme_numbers_and_a_single_cell_survive(ending: str, tmp_path: Path) -> None:
+def test_extreme_numbers_and_a_single_cell_survive(ending, tmp_path):
     table = released()
     for Z in (np.array([[5e-324, -0.0], [1.7e308, 1 / 3]]), np.array([[0.1]])):
         made = sealed(Z, table.manifest)
@@ -57,14 +52,14 @@ def test_extreme_numbers_and_a_single_cell_survive(ending: str, tmp_path: Path) 
         assert again.Z.tobytes() == Z.tobytes()
 
 
-def test_what_is_not_contiguous_is_the_same_table(tmp_path: Path) -> None:
+def test_what_is_not_contiguous_is_the_same_table(tmp_path):
     Z = np.asfortranarray(released().Z)
     manifest = released().manifest
     table = ReleasedTable(Z, evolve(manifest, digest=digest(Z.copy(order="C"), manifest)))
     assert np.array_equal(ReleasedTable.load(table.save(tmp_path / "t.npz")).Z, Z)
 
 
-def test_a_digest_is_that_of_the_shape_and_every_number() -> None:
+def test_a_digest_is_that_of_the_shape_and_every_number():
     Z, said = np.arange(6.0).reshape(2, 3), released().manifest
     others = [Z, Z.reshape(3, 2), Z + [[0, 0, 1e-15 * 2]] * 2, Z[:1], Z[::-1],
               np.where(Z == 0, -0.0, Z)]  # fmt: skip
@@ -75,14 +70,14 @@ def test_a_digest_is_that_of_the_shape_and_every_number() -> None:
 @pytest.mark.parametrize(
     "changed", [{"noise_sd": 0.5}, {"protected": False}, {"epsilon": 0.1}, {"reasons": ("x",)}]
 )
-def test_a_manifest_that_was_changed_is_refused(changed: dict[str, Any]) -> None:
+def test_a_manifest_that_was_changed_is_refused(changed):
     table = released()
     with pytest.raises(ValueError, match="do not belong together"):
         ReleasedTable(table.Z, evolve(table.manifest, **changed))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_table_must_be_finite(bad: float) -> None:
+def test_a_table_must_be_finite(bad):
     table = released()
     Z = table.Z.copy()
     Z[0, 0] = bad
@@ -90,7 +85,7 @@ def test_a_table_must_be_finite(bad: float) -> None:
         sealed(Z, table.manifest)
 
 
-def rewritten(path: Path, Z: np.ndarray, manifest: str) -> None:
+def rewritten(path, Z, manifest):
     """A file in the right format with other contents."""
     if path.suffix == ".npz":
         np.savez(path, Z=Z, manifest=np.array(manifest))
@@ -103,11 +98,11 @@ def rewritten(path: Path, Z: np.ndarray, manifest: str) -> None:
     pyarrow.parquet.write_table(made, path)
 
 
-def manifest_text(**more: Any) -> str:
+def manifest_text(**more):
     return json.dumps({"format": "privbo-released-table-1", **more})
 
 
-def test_changed_numbers_are_refused(file: Path) -> None:
+def test_changed_numbers_are_refused(file):
     table = ReleasedTable.load(file)
     for i, j in ((0, 0), (29, 1)):
         Z = table.Z.copy()
@@ -123,26 +118,26 @@ def test_changed_numbers_are_refused(file: Path) -> None:
 class Trap:
     """Leaves a trace if it is unpickled."""
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return os.putenv, ("PRIVBO_TRAP", "sprung")
 
 
-def archive(**arrays: Any) -> Callable[[Path], None]:
+def archive(**arrays):
     return lambda path: np.savez(path, **{"Z": np.zeros((1, 1)), **arrays})
 
 
-def bare_array(path: Path) -> None:
+def bare_array(path):
     with path.open("wb") as file:
         np.save(file, np.zeros((2, 2)))
 
 
-def zip_of(path: Path) -> None:
+def zip_of(path):
     with zipfile.ZipFile(path, "w") as made:
         made.writestr("Z.npy", b"no array")
         made.writestr("manifest.npy", b"no array")
 
 
-WRONG: dict[str, Callable[[Path], Any]] = {
+WRONG = {
     "text": lambda path: path.write_text("rows, columns\n1,2\n"),
     "nothing": lambda path: path.write_bytes(b""),
     "pickle": lambda path: path.write_bytes(pickle.dumps(Trap())),
@@ -162,19 +157,19 @@ WRONG: dict[str, Callable[[Path], Any]] = {
 @each_ending
 @pytest.mark.parametrize("make", WRONG.values(), ids=WRONG.keys())
 def test_files_that_are_none_are_refused_and_nothing_is_unpickled(
-    make: Any, ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    make, ending, tmp_path, monkeypatch
+):
     path = tmp_path / "made.npz"
     make(path)
     path = path.rename(tmp_path / f"table.{ending}")
-    sprung: list[Any] = []
+    sprung = []
     monkeypatch.setattr(os, "putenv", lambda *args: sprung.append(args))
     with pytest.raises(ValueError, match=r"is no (released table|manifest)"):
         ReleasedTable.load(path)
     assert sprung == []
 
 
-def test_parquet_files_of_others_are_refused(tmp_path: Path) -> None:
+def test_parquet_files_of_others_are_refused(tmp_path):
     import pyarrow as arrow
     import pyarrow.parquet
 
@@ -193,7 +188,7 @@ def test_parquet_files_of_others_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["table", "table.csv", "table.npz.gz", "table.NPZ", "npz"])
-def test_other_endings_are_refused(tmp_path: Path, name: str) -> None:
+def test_other_endings_are_refused(tmp_path, name):
     table = released()
     with pytest.raises(ValueError, match=r"\.npz or a \.parquet file"):
         table.save(tmp_path / name)
@@ -203,7 +198,7 @@ def test_other_endings_are_refused(tmp_path: Path, name: str) -> None:
 
 
 @each_ending
-def test_a_file_that_is_not_there_is_a_file_not_found(ending: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_a_file_not_found(ending, tmp_path):
     with pytest.raises(FileNotFoundError, match="There is no file"):
         ReleasedTable.load(tmp_path / f"table.{ending}")
     with pytest.raises(FileNotFoundError):

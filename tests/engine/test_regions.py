@@ -1,9 +1,6 @@
 """Sub-regions, who explores which, and how much each agent counts there."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,24 +16,21 @@ from .helpers import cube
 
 CONTINUOUS = st.sampled_from([Float(0.0, 1.0), Float(-5.0, 3.0), Float(1e-4, 10.0, log=True)])
 STEPPED = st.sampled_from([
-    Int(0, 7),
-    Int(1, 1000, log=True),
-    Int(0, 30, step=5),
-    Float(0.0, 1.0, step=0.1),
+    Int(0, 7), Int(1, 1000, log=True), Int(0, 30, step=5), Float(0.0, 1.0, step=0.1),
     Float(0.0, 1.0, step=0.3),
 ])  # fmt: skip
 CHOICES = st.sampled_from([Categorical(("a", "b", "c")), Categorical((None,))])
 
 
 @st.composite
-def spaces(draw: Any, numeric: Any) -> Space:
+def spaces(draw, numeric):
     """One to three numeric parameters and up to two choices, in any order of names."""
     dims = draw(st.lists(numeric, min_size=1, max_size=3)) + draw(st.lists(CHOICES, max_size=2))
     names = draw(st.permutations([f"x{i}" for i in range(len(dims))]))
     return Space(dict(zip(names, dims, strict=True)))
 
 
-def points(space: Space, regions: Regions, seed: int) -> np.ndarray:
+def points(space, regions, seed):
     """Random points, all corners of the regions' boxes, and points that the host evaluates."""
     rng = np.random.default_rng(seed)
     X = np.vstack([rng.random((50, len(space))), regions.lower, regions.upper])
@@ -46,7 +40,7 @@ def points(space: Space, regions: Regions, seed: int) -> np.ndarray:
     return np.vstack([X, space.uniform(30, rng)])
 
 
-def holds(regions: Regions, space: Space, X: np.ndarray, slack: float) -> np.ndarray:
+def holds(regions, space, X, slack):
     """Whether a region's box has a point: lower end in, upper end out but at 1; shape (n, P)."""
     x, numeric = X[:, None, :], space.numeric
     last = regions.upper == 1.0
@@ -56,7 +50,7 @@ def holds(regions: Regions, space: Space, X: np.ndarray, slack: float) -> np.nda
 
 @settings(deadline=None)
 @given(space=spaces(st.one_of(CONTINUOUS, STEPPED)), P=st.integers(1, 40), seed=st.integers(0, 99))
-def test_every_point_lies_in_exactly_one_region(space: Space, P: int, seed: int) -> None:
+def test_every_point_lies_in_exactly_one_region(space, P, seed):
     """Ends are met to 1e-9; away from them a point lies in a single box, and it is its own."""
     regions = Regions(space, P)
     X = points(space, regions, seed)
@@ -70,7 +64,7 @@ def test_every_point_lies_in_exactly_one_region(space: Space, P: int, seed: int)
 
 @settings(deadline=None)
 @given(space=spaces(st.one_of(CONTINUOUS, STEPPED)), P=st.integers(1, 60))
-def test_regions_have_equal_volumes_that_add_up(space: Space, P: int) -> None:
+def test_regions_have_equal_volumes_that_add_up(space, P):
     regions = Regions(space, P)
     assert regions.lower.shape == regions.upper.shape == (P, len(space))
     sides = regions.upper - regions.lower
@@ -81,7 +75,7 @@ def test_regions_have_equal_volumes_that_add_up(space: Space, P: int) -> None:
 
 @settings(deadline=None)
 @given(space=spaces(CONTINUOUS), P=st.integers(1, 40), seed=st.integers(0, 10_000))
-def test_what_is_drawn_from_a_region_lies_in_it(space: Space, P: int, seed: int) -> None:
+def test_what_is_drawn_from_a_region_lies_in_it(space, P, seed):
     regions, rng = Regions(space, P), np.random.default_rng(seed)
     for p in {0, P // 2, P - 1}:
         X = regions.draw(p, 5, rng)
@@ -92,9 +86,7 @@ def test_what_is_drawn_from_a_region_lies_in_it(space: Space, P: int, seed: int)
 
 @settings(deadline=None)
 @given(space=spaces(STEPPED), P=st.integers(1, 12), seed=st.integers(0, 10_000))
-def test_what_is_drawn_from_a_grid_is_what_the_host_evaluates(
-    space: Space, P: int, seed: int
-) -> None:
+def test_what_is_drawn_from_a_grid_is_what_the_host_evaluates(space, P, seed):
     """And lies at most half a step beside its region."""
     regions, rng = Regions(space, P), np.random.default_rng(seed)
     for p in {0, P - 1}:
@@ -104,7 +96,7 @@ def test_what_is_drawn_from_a_grid_is_what_the_host_evaluates(
         assert (beyond <= space.resolution[space.numeric] + 1e-9).all()
 
 
-def test_draws_are_uniform_in_their_region() -> None:
+def test_draws_are_uniform_in_their_region():
     """Seeded; each of the eight tests would fail for one seed in ten thousand."""
     space = Space({"a": Float(0, 1), "b": Float(1, 100, log=True), "c": Categorical(("u", "v"))})
     regions, rng = Regions(space, 4), np.random.default_rng(0)
@@ -116,14 +108,14 @@ def test_draws_are_uniform_in_their_region() -> None:
         assert abs(X[:, 2].mean() - 0.5) < 5 * 0.5 / math.sqrt(2000)
 
 
-def boxes(regions: Regions) -> set[tuple[tuple[float, float], ...]]:
+def boxes(regions):
     return {
         tuple((round(float(a), 12), round(float(b), 12)) for a, b in zip(low, high, strict=True))
         for low, high in zip(regions.lower, regions.upper, strict=True)
     }
 
 
-def test_the_papers_regions() -> None:
+def test_the_papers_regions():
     """Appendix B: halves and thirds of a line, four quarters of a square, 2 x 2 x 1 of a cube."""
     half, whole = [(0.0, 0.5), (0.5, 1.0)], (0.0, 1.0)
     assert boxes(Regions(cube(1), 1)) == {(whole,)}
@@ -138,13 +130,13 @@ def test_the_papers_regions() -> None:
     ("d", "P", "cuts"),
     [(2, 2, [2, 1]), (2, 6, [3, 2]), (2, 12, [3, 4]), (3, 8, [2, 2, 2]), (3, 7, [7, 1, 1])],
 )
-def test_the_coordinate_cut_least_is_cut_next(d: int, P: int, cuts: list[int]) -> None:
+def test_the_coordinate_cut_least_is_cut_next(d, P, cuts):
     regions = Regions(cube(d), P)
     sides = 1 / (regions.upper - regions.lower)[0]
     np.testing.assert_allclose(sides, cuts)
 
 
-def test_choices_are_never_cut() -> None:
+def test_choices_are_never_cut():
     space = Space({"a": Categorical(("u", "v", "w")), "b": Float(0, 1), "c": Categorical((1, 2))})
     regions = Regions(space, 3)
     X = np.array([[a, b, c] for a in range(3) for b in (0.1, 0.5, 0.9) for c in range(2)])
@@ -160,7 +152,7 @@ def test_choices_are_never_cut() -> None:
 
 @settings(deadline=None)
 @given(N=st.integers(1, 60), data=st.data(), a_t=st.floats(0, 700))
-def test_weights_are_the_softmax_of_who_explores(N: int, data: Any, a_t: float) -> None:
+def test_weights_are_the_softmax_of_who_explores(N, data, a_t):
     P = data.draw(st.integers(1, N))
     phi, explores = (
         region_weights(N, P, a_t),
@@ -180,7 +172,7 @@ def test_weights_are_the_softmax_of_who_explores(N: int, data: Any, a_t: float) 
 
 
 @given(N=st.integers(1, 200), data=st.data())
-def test_regions_are_dealt_evenly(N: int, data: Any) -> None:
+def test_regions_are_dealt_evenly(N, data):
     P = data.draw(st.integers(1, N))
     counts = np.bincount(dealt(np.arange(N), P), minlength=P)
     assert len(counts) == P
@@ -190,7 +182,7 @@ def test_regions_are_dealt_evenly(N: int, data: Any) -> None:
 # Schedules ------------------------------------------------------------------------------------
 
 
-def test_the_papers_temperature() -> None:
+def test_the_papers_temperature():
     """15 for ten rounds, then linearly to nothing in thirty more."""
     a = Temperature()
     assert [a(t) for t in range(1, 11)] == [15.0] * 10

@@ -8,7 +8,6 @@ import json
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,7 +28,7 @@ PRODUCT = ("privbo_plugins", "optuna_samplers", "raytune_searchers")
 
 
 @pytest.fixture(autouse=True)
-def _as_delivered() -> Iterator[None]:
+def _as_delivered():
     """The registry without the sixth, and afterwards as it was."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registry, "_ENTRIES", {e.name: e for e in registry._BUILT_IN})
@@ -39,7 +38,7 @@ def _as_delivered() -> Iterator[None]:
 # What is registered -----------------------------------------------------------------------------
 
 
-def test_an_algorithm_is_registered_once_however_often_it_is_said() -> None:
+def test_an_algorithm_is_registered_once_however_often_it_is_said():
     assert sixth.NAME not in registry.classes(CENTRAL)
     assert registry.register(sixth.ENTRY) == sixth.ENTRY
     assert registry.register(dataclasses.replace(sixth.ENTRY)) == sixth.ENTRY
@@ -48,7 +47,7 @@ def test_an_algorithm_is_registered_once_however_often_it_is_said() -> None:
     assert sixth.NAME not in registry.classes(REWARD)
 
 
-def test_a_name_that_is_taken_is_refused_and_stays_with_whoever_has_it() -> None:
+def test_a_name_that_is_taken_is_refused_and_stays_with_whoever_has_it():
     thief = dataclasses.replace(sixth.ENTRY, name="dp-gibo")
     with pytest.raises(ValueError, match="another algorithm of the name 'dp-gibo'"):
         registry.register(thief)
@@ -65,12 +64,12 @@ def test_a_name_that_is_taken_is_refused_and_stays_with_whoever_has_it() -> None
         ({"config": ":SixthConfig"}, "config must be written 'module:name'"),
     ],
 )
-def test_an_entry_that_lacks_something_is_refused(wrong: dict[str, Any], message: str) -> None:
+def test_an_entry_that_lacks_something_is_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(sixth.ENTRY, **wrong)
 
 
-def test_a_place_that_holds_nothing_says_where_it_was_looked_for() -> None:
+def test_a_place_that_holds_nothing_says_where_it_was_looked_for():
     lost = dataclasses.replace(sixth.ENTRY, name="lost", algorithm="tests.sixth:Seventh")
     with pytest.raises(ImportError, match=r"tests\.sixth has no 'Seventh'"):
         lost.load_algorithm()
@@ -79,14 +78,7 @@ def test_a_place_that_holds_nothing_says_where_it_was_looked_for() -> None:
 # Whose settings are whose -----------------------------------------------------------------------
 
 
-def test_settings_say_where_their_entry_is() -> None:
-    config = sixth.SixthConfig(1.0, 3)
-    assert registry.entry_of(config) == sixth.ENTRY
-    assert registry.entry(sixth.NAME) == sixth.ENTRY
-    assert registry.entry_of(GIBOConfig(1.0)).name == "dp-gibo"
-
-
-def test_settings_that_say_nothing_of_the_kind_are_refused() -> None:
+def test_settings_that_say_nothing_of_the_kind_are_refused():
     @dataclasses.dataclass(frozen=True)
     class Unknown(sixth.SixthConfig):
         algorithm: ClassVar[str] = "nobody"
@@ -105,10 +97,10 @@ def test_settings_that_say_nothing_of_the_kind_are_refused() -> None:
     with pytest.raises(ValueError, match="kind distributed, which does not tune on per-record"):
         registry.entry_of(Rewarded(1.0, 3))
     with pytest.raises(TypeError, match="DUETSConfig names no algorithm"):
-        registry.entry_of(DUETSConfig(n_agents=2))  # type: ignore[arg-type]
+        registry.entry_of(DUETSConfig(n_agents=2))
 
 
-def test_an_entry_that_a_process_cannot_find_is_an_error_that_says_so() -> None:
+def test_an_entry_that_a_process_cannot_find_is_an_error_that_says_so():
     """Such as of an algorithm that was written into a script, in a worker."""
 
     class Scripted(sixth.SixthConfig):
@@ -125,7 +117,7 @@ def test_an_entry_that_a_process_cannot_find_is_an_error_that_says_so() -> None:
             registry.entry_of(kind(1.0, 3))
 
 
-def test_a_run_of_one_algorithm_is_not_gone_on_with_by_another() -> None:
+def test_a_run_of_one_algorithm_is_not_gone_on_with_by_another():
     vault = open_vault()
     open_session(sixth.SixthConfig(1.0, 3), cube(1), vault=vault)
     with pytest.raises(ValueError, match="started with other settings"):
@@ -150,9 +142,7 @@ print(json.dumps([before, known, session.finished, session.recommendation(), our
 """
 
 
-def test_a_process_that_was_sent_nothing_but_settings_finds_their_algorithm(
-    tmp_path: Path,
-) -> None:
+def test_a_process_that_was_sent_nothing_but_settings_finds_their_algorithm(tmp_path):
     config, url = sixth.SixthConfig(1.0, 3), f"sqlite:///{tmp_path}/vault.db"
     session = open_session(config, cube(1), vault=open_vault(url))
     run_session(session, lambda x: np.full(20, 0.5))
@@ -177,11 +167,11 @@ def test_a_process_that_was_sent_nothing_but_settings_finds_their_algorithm(
 # What the product knows of it -------------------------------------------------------------------
 
 
-def _modules() -> list[Path]:
+def _modules():
     return [path for package in PRODUCT for path in sorted((ROOT / package).rglob("*.py"))]
 
 
-def test_no_module_of_the_product_names_the_sixth() -> None:
+def test_no_module_of_the_product_names_the_sixth():
     naming = [path for path in _modules() if sixth.NAME in path.read_text().lower()]
     assert len(_modules()) > 100
     assert naming == []

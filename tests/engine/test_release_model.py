@@ -12,8 +12,6 @@ A worker that refuses (``VaultError``) publishes nothing, which is always allowe
 everything does not pass, a run whose vault nobody touched must answer.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import shutil
@@ -23,7 +21,6 @@ import time
 import warnings
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -60,46 +57,46 @@ class Crashed(BaseException):
 class Study:
     """What all workers share: attributes, as a host's storage keeps them."""
 
-    def __init__(self) -> None:
-        self.attributes: dict[str, Any] = {}
-        self.crash_at: str | None = None
+    def __init__(self):
+        self.attributes = {}
+        self.crash_at = None
 
-    def head(self) -> LogHead:
+    def head(self):
         return LogHead(*self.attributes.get("head", (0, "")))
 
-    def places(self) -> list[str]:
+    def places(self):
         return [value for name, value in self.attributes.items() if name.startswith("place")]
 
-    def show(self, head: LogHead) -> None:
+    def show(self, head):
         if self.crash_at == "show":
             raise Crashed
         self.attributes["head"] = (head.n, head.digest)
         if self.crash_at == "after show":
             raise Crashed
 
-    def show_place(self, place: str) -> None:
+    def show_place(self, place):
         self.attributes[f"place:{place}"] = place
 
 
 class Releases(RuleBasedStateMachine):
     """Workers of one run, and everything that can happen to them."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         shared = Path("/dev/shm")  # every commit waits for a disk elsewhere
         self.folder = Path(tempfile.mkdtemp(dir=shared if shared.is_dir() else None))
         self.study = Study()
         self.files = [self.folder / "vault.db"]
-        self.backups: list[Path] = []
-        self.workers: list[tuple[RewardSession, Path]] = []
-        self.published: defaultdict[str, set[float]] = defaultdict(set)
-        self.payer: dict[str, str] = {}
-        self.drawn: dict[float, str] = {}
+        self.backups = []
+        self.workers = []
+        self.published = defaultdict(set)
+        self.payer = {}
+        self.drawn = {}
         self.asking = threading.local()
         self.touched = False
         real = type(MECHANISM).randomize
 
-        def heard(mechanism: Any, reward: float, noise: Any, worst: float) -> float:
+        def heard(mechanism, reward, noise, worst):
             value = real(mechanism, reward, noise, worst)
             self.drawn[value] = self.asking.user  # whose reward it was, whoever gets it replayed
             return value
@@ -108,14 +105,14 @@ class Releases(RuleBasedStateMachine):
         self.ears.start()
         self.open_worker(0)
 
-    def teardown(self) -> None:
+    def teardown(self):
         self.ears.stop()
         shutil.rmtree(self.folder)
 
     # Workers --------------------------------------------------------------------------------
 
     @rule(file=st.integers(0, 3))
-    def open_worker(self, file: int) -> None:
+    def open_worker(self, file):
         path = self.files[file % len(self.files)]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -129,7 +126,7 @@ class Releases(RuleBasedStateMachine):
                 return
         self.workers.append((curator, path))
 
-    def _release(self, worker: int, trial: str, user: str) -> float | None:
+    def _release(self, worker, trial, user):
         curator, _ = self.workers[worker % len(self.workers)]
         self.asking.user = user
         try:
@@ -144,13 +141,13 @@ class Releases(RuleBasedStateMachine):
         self._saw(trial, value)
         return value
 
-    def _saw(self, trial: str, value: float) -> None:
+    def _saw(self, trial, value):
         self.published[trial].add(value)
         self.payer[trial] = self.drawn[value]
 
     @precondition(lambda self: self.workers)
     @rule(worker=st.integers(0, 9), trial=st.sampled_from(TRIALS), user=st.sampled_from(USERS))
-    def release(self, worker: int, trial: str, user: str) -> None:
+    def release(self, worker, trial, user):
         self._release(worker, trial, user)
 
     @precondition(lambda self: self.workers)
@@ -160,7 +157,7 @@ class Releases(RuleBasedStateMachine):
         user=st.sampled_from(USERS),
         point=st.sampled_from(POINTS),
     )
-    def crash(self, worker: int, trial: str, user: str, point: str) -> None:
+    def crash(self, worker, trial, user, point):
         """The worker's process ends at a point of its release; it is gone afterwards."""
         number = worker % len(self.workers)
         with self._crashing(point):
@@ -170,8 +167,8 @@ class Releases(RuleBasedStateMachine):
                 pass
         del self.workers[number]
 
-    def _crashing(self, point: str) -> Any:
-        def ends(*_: Any, **__: Any) -> Any:
+    def _crashing(self, point):
+        def ends(*_, **__):
             raise Crashed
 
         if point == "charge":
@@ -191,11 +188,11 @@ class Releases(RuleBasedStateMachine):
         trial=st.sampled_from(TRIALS),
         user=st.sampled_from(USERS),
     )
-    def release_at_once(self, first: int, second: int, trial: str, user: str) -> None:
+    def release_at_once(self, first, second, trial, user):
         """Two threads release the same trial."""
         barrier = threading.Barrier(2)
 
-        def work(worker: int) -> None:
+        def work(worker):
             barrier.wait()
             self._release(worker, trial, user)
 
@@ -207,7 +204,7 @@ class Releases(RuleBasedStateMachine):
 
     @precondition(lambda self: self.workers)
     @rule(worker=st.integers(0, 9), trial=st.sampled_from(TRIALS), user=st.sampled_from(USERS))
-    def fork(self, worker: int, trial: str, user: str) -> None:
+    def fork(self, worker, trial, user):
         """A forked child releases over the worker that it inherits."""
         reader, writer = os.pipe()
         with warnings.catch_warnings():
@@ -232,7 +229,7 @@ class Releases(RuleBasedStateMachine):
             self._saw(trial, value)
 
     @rule(by=st.floats(-1e9, 1e9))
-    def clock_jump(self, by: float) -> None:
+    def clock_jump(self, by):
         """A worker is opened and releases while the clock stands elsewhere."""
         now = time.time() + by
         with mock.patch.object(time, "time", return_value=now):
@@ -241,13 +238,13 @@ class Releases(RuleBasedStateMachine):
     # Files ----------------------------------------------------------------------------------
 
     @rule(file=st.integers(0, 3))
-    def back_up(self, file: int) -> None:
+    def back_up(self, file):
         self.backups.append(self.folder / f"backup{len(self.backups)}.db")
         shutil.copy(self.files[file % len(self.files)], self.backups[-1])
 
     @precondition(lambda self: self.backups)
     @rule(file=st.integers(0, 3), backup=st.integers(0, 99), in_place=st.booleans())
-    def put_back(self, file: int, backup: int, in_place: bool) -> None:
+    def put_back(self, file, backup, in_place):
         path, source = self.files[file % len(self.files)], self.backups[backup % len(self.backups)]
         if in_place:
             path.write_bytes(source.read_bytes())
@@ -258,7 +255,7 @@ class Releases(RuleBasedStateMachine):
 
     @precondition(lambda self: len(self.files) < 3)
     @rule(file=st.integers(0, 3))
-    def copy(self, file: int) -> None:
+    def copy(self, file):
         path = self.folder / f"copy{len(self.files)}.db"
         shutil.copy(self.files[file % len(self.files)], path)
         self.files.append(path)
@@ -267,18 +264,18 @@ class Releases(RuleBasedStateMachine):
     # The reference --------------------------------------------------------------------------
 
     @invariant()
-    def a_release_has_one_published_value(self) -> None:
+    def a_release_has_one_published_value(self):
         assert all(len(values) == 1 for values in self.published.values()), self.published
 
     @invariant()
-    def no_user_pays_more_than_the_budget(self) -> None:
-        paid: defaultdict[str, float] = defaultdict(float)
+    def no_user_pays_more_than_the_budget(self):
+        paid = defaultdict(float)
         for trial in self.published:
             paid[self.payer[trial]] += MECHANISM.epsilon
         assert max(paid.values(), default=0.0) <= BUDGET * (1 + 1e-9), paid
 
     @invariant()
-    def whoever_answers_has_charged_for_everything(self) -> None:
+    def whoever_answers_has_charged_for_everything(self):
         for curator, _ in self.workers:
             try:
                 with curator.run.transaction() as tx:
@@ -290,7 +287,7 @@ class Releases(RuleBasedStateMachine):
             assert set(self.published) <= charged
 
 
-def run_machine(examples: int, steps: int) -> None:
+def run_machine(examples, steps):
     run_state_machine_as_test(
         Releases,
         settings=settings(
@@ -306,21 +303,21 @@ def run_machine(examples: int, steps: int) -> None:
     )
 
 
-def test_what_left_the_process_was_charged_for_whatever_happens() -> None:
+def test_what_left_the_process_was_charged_for_whatever_happens():
     run_machine(12, 20)
 
 
 @pytest.mark.soak
-def test_what_left_the_process_was_charged_for_whatever_happens_long() -> None:
+def test_what_left_the_process_was_charged_for_whatever_happens_long():
     run_machine(300, 40)
 
 
-def _nothing(*_: Any) -> None:
+def _nothing(*_):
     """A check that checks nothing."""
 
 
 @pytest.mark.slow
-def test_control_a_run_that_compares_no_head_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_a_run_that_compares_no_head_is_caught(monkeypatch):
     """What places add shows in a moment that histories seldom meet: see test_release."""
     monkeypatch.setattr(run, "confirm", _nothing)
     monkeypatch.setattr(run, "_check_places", _nothing)

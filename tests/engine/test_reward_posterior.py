@@ -1,7 +1,5 @@
 """Posteriors updated evaluation by evaluation against equations (2) and (3), written out."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.special
@@ -11,49 +9,48 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from privbo_plugins.models import reward_posterior
-from privbo_plugins.models.kernels import RBF, Kernel, Matern52
-from privbo_plugins.models.nystrom import GrowingFeatures
+from privbo_plugins.models.kernels import RBF, Matern52
 from privbo_plugins.models.reward_posterior import ArmsPosterior, FeaturePosterior, MixedPosterior
 from tests.inside import features_of
+
+from .oracles import conditioned
 
 TOLERANCE = 1e-4
 """What :class:`GrowingFeatures` leaves unexplained of a point that was told."""
 
-KERNELS: dict[str, Kernel] = {"rbf": RBF(0.3), "matern52": Matern52(0.3)}
+KERNELS = {"rbf": RBF(0.3), "matern52": Matern52(0.3)}
 each_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS.keys())
 each_noise = pytest.mark.parametrize("lam", [0.01, 1.0, 7.0])
-Pair = tuple[np.ndarray, np.ndarray]
 
 
-def dense(K: np.ndarray, cross: np.ndarray, prior: np.ndarray, y: np.ndarray, lam: float) -> Pair:
+def dense(K, cross, prior, y, lam):
     """Mean (2) and standard deviation (3): every evaluation its own row, no aggregation."""
-    W = np.linalg.solve(K + lam * np.eye(len(K)), cross.T)
-    variance = prior - np.einsum("ij,ji->i", cross, W)
-    return W.T @ y, np.sqrt(np.maximum(variance, 0.0))
+    mean, variance = conditioned(K, cross, prior, y, lam)
+    return mean, np.sqrt(np.maximum(variance, 0.0))
 
 
-def dense_arms(K: np.ndarray, arms: np.ndarray, y: np.ndarray, lam: float) -> Pair:
+def dense_arms(K, arms, y, lam):
     return dense(K[np.ix_(arms, arms)], K[:, arms], np.diag(K), y, lam)
 
 
-def covariance(n: int, seed: int = 0, rank: int | None = None) -> np.ndarray:
+def covariance(n, seed=0, rank=None):
     """Random arms with unequal variances, of full rank or less."""
     A = np.random.default_rng(seed).standard_normal((n, n if rank is None else rank))
     K = A @ A.T
     return K / np.diag(K).max()
 
 
-def numbers(arms: np.ndarray) -> np.ndarray:
+def numbers(arms):
     return np.asarray(arms, dtype=float)[:, None]
 
 
-def told(posterior: object, Z: np.ndarray, y: np.ndarray) -> object:
+def told(posterior, Z, y):
     for z, value in zip(Z, y, strict=True):
-        posterior.tell(z, float(value))  # type: ignore[attr-defined]
+        posterior.tell(z, float(value))
     return posterior
 
 
-def evaluations(n: int, arms: int, seed: int = 1) -> Pair:
+def evaluations(n, arms, seed=1):
     rng = np.random.default_rng(seed)
     return rng.integers(arms, size=n), 3.0 * rng.standard_normal(n)
 
@@ -65,9 +62,7 @@ def evaluations(n: int, arms: int, seed: int = 1) -> Pair:
 @pytest.mark.parametrize("rank", [None, 3, 1], ids=["full", "rank3", "rank1"])
 @pytest.mark.parametrize("n", [0, 1, 5, 60])
 @pytest.mark.parametrize("refresh", [2000, 3])
-def test_arms_follow_the_dense_formula(
-    monkeypatch: pytest.MonkeyPatch, refresh: int, n: int, rank: int | None, lam: float
-) -> None:
+def test_arms_follow_the_dense_formula(monkeypatch, refresh, n, rank, lam):
     """With repeats, which 60 evaluations of 7 arms cannot avoid, and in the order asked for."""
     monkeypatch.setattr(reward_posterior, "_REFRESH", refresh)
     K, order = covariance(7, rank=rank), np.array([3, 0, 3, 6, 5, 4, 2, 1])
@@ -80,8 +75,8 @@ def test_arms_follow_the_dense_formula(
 
 @pytest.mark.parametrize("refresh", [2000, 2])
 def test_imagined_evaluations_equal_telling_the_own_mean_and_leave_the_original_alone(
-    monkeypatch: pytest.MonkeyPatch, refresh: int
-) -> None:
+    monkeypatch, refresh
+):
     """Neither its covariances nor what they are recomputed from are the original's."""
     monkeypatch.setattr(reward_posterior, "_REFRESH", refresh)
     K, (arms, y), pending = covariance(6), evaluations(15, 6), [2, 2, 5]
@@ -104,7 +99,7 @@ def test_imagined_evaluations_equal_telling_the_own_mean_and_leave_the_original_
 # A continuum --------------------------------------------------------------------------------
 
 
-def gap(kernel: Kernel, Z: np.ndarray, y: np.ndarray, new: np.ndarray, lam: float) -> Pair:
+def gap(kernel, Z, y, new, lam):
     """How far the features' mean and variance are from (2) and (3)."""
     ours = told(FeaturePosterior(kernel.k, lam), Z, y).predict(new)
     mean, sd = dense(kernel.k(Z, Z), kernel.k(new, Z), np.ones(len(new)), y, lam)
@@ -115,9 +110,7 @@ def gap(kernel: Kernel, Z: np.ndarray, y: np.ndarray, new: np.ndarray, lam: floa
 @each_noise
 @pytest.mark.parametrize("n", [1, 9])
 @pytest.mark.parametrize("refresh", [2000, 3])
-def test_features_are_exact_while_points_are_few_and_apart(
-    monkeypatch: pytest.MonkeyPatch, refresh: int, kernel: Kernel, n: int, lam: float
-) -> None:
+def test_features_are_exact_while_points_are_few_and_apart(monkeypatch, refresh, kernel, n, lam):
     """Every point becomes a pivot, and the features reproduce the covariance."""
     monkeypatch.setattr(reward_posterior, "_REFRESH", refresh)
     grid = np.stack(np.meshgrid([0.0, 0.5, 1.0], [0.0, 0.5, 1.0]), -1).reshape(-1, 2)[:n]
@@ -132,7 +125,7 @@ def test_features_are_exact_while_points_are_few_and_apart(
 
 @each_kernel
 @each_noise
-def test_features_err_by_no_more_than_their_tolerance_allows(kernel: Kernel, lam: float) -> None:
+def test_features_err_by_no_more_than_their_tolerance_allows(kernel, lam):
     """With E = K - Phi Phiᵀ >= 0 and diag(E) <= tol at every point told.
 
     |mean - (2)| <= |y| (sqrt(n tol) / lam + n tol / (2 lam^{3/2})), from
@@ -159,9 +152,7 @@ def test_features_err_by_no_more_than_their_tolerance_allows(kernel: Kernel, lam
 
 
 @pytest.mark.parametrize("pending", [[[0.5, 0.5]], [[0.2, 0.9], [0.2, 0.9], [0.8, 0.1]]], ids=str)
-def test_imagined_points_equal_telling_the_own_mean_and_leave_the_original_alone(
-    pending: list[list[float]],
-) -> None:
+def test_imagined_points_equal_telling_the_own_mean_and_leave_the_original_alone(pending):
     rng = np.random.default_rng(9)
     Z, y, new = rng.uniform(size=(12, 2)), rng.standard_normal(12), rng.uniform(size=(15, 2))
     kernel = RBF(0.3)
@@ -186,30 +177,16 @@ def test_imagined_points_equal_telling_the_own_mean_and_leave_the_original_alone
         assert_allclose(one, two, atol=1e-12)
 
 
-@each_kernel
-def test_growing_features_are_a_cholesky_factor_of_their_pivots(kernel: Kernel) -> None:
-    features = GrowingFeatures(kernel.k)
-    Z = np.random.default_rng(10).uniform(size=(60, 2))
-    taken = np.array([features.grow(z) for z in Z])
-    assert np.array_equal(features.D, Z[taken])
-    Phi = features.features(features.D)
-    assert_allclose(Phi, np.tril(Phi), atol=1e-7)
-    assert_allclose(Phi @ Phi.T, kernel.k(features.D, features.D), atol=1e-9)
-    assert not any(features.grow(z) for z in Z)
-
-
 # Mixtures -----------------------------------------------------------------------------------
 
 
-def mixed(covariances: list[np.ndarray], lam: float) -> MixedPosterior:
+def mixed(covariances, lam):
     return MixedPosterior([ArmsPosterior(K, lam) for K in covariances], lam)
 
 
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(0, 25), lam=st.sampled_from([0.05, 1.0, 7.0]))
 @settings(max_examples=40, deadline=None)
-def test_a_mixture_weighs_its_models_by_the_probability_of_all_observations(
-    seed: int, n: int, lam: float
-) -> None:
+def test_a_mixture_weighs_its_models_by_the_probability_of_all_observations(seed, n, lam):
     """The chain of one-step predictions is the joint density, which scipy knows."""
     covariances = [covariance(5, seed), covariance(5, seed + 1, 2), np.eye(5)]
     arms, y = evaluations(n, 5, seed)
@@ -227,7 +204,7 @@ def test_a_mixture_weighs_its_models_by_the_probability_of_all_observations(
     assert_allclose(ours[1] ** 2, second - mean**2, atol=1e-6)
 
 
-def test_what_a_mixture_imagines_moves_neither_its_means_nor_its_weights() -> None:
+def test_what_a_mixture_imagines_moves_neither_its_means_nor_its_weights():
     arms, y = evaluations(20, 5)
     posterior = mixed([covariance(5), np.eye(5)], 0.5)
     told(posterior, numbers(arms), y)

@@ -1,15 +1,11 @@
 """A file as the guard of a run: it notices what a vault forgot, and is never done without."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import pytest
 
@@ -29,17 +25,17 @@ from .test_session import config
 
 
 @pytest.fixture
-def vault(tmp_path: Path) -> Path:
+def vault(tmp_path):
     return tmp_path / "vault.db"
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     return tmp_path / "elsewhere" / "guard.json"
 
 
-def opened(vault: Path, file: Path | None, key: str = "loop") -> RewardSession:
+def opened(vault, file, key="loop"):
     mechanism = make_mechanism(1.0, bound=1.0)
     session = RewardSession(mechanism, open_vault(f"sqlite:///{vault}"), key, user_budget=1.0)
     if file is not None:
@@ -47,16 +43,14 @@ def opened(vault: Path, file: Path | None, key: str = "loop") -> RewardSession:
     return session
 
 
-def run_of(vault: Path) -> Any:
+def run_of(vault):
     return begin_or_join(open_vault(f"sqlite:///{vault}"), "run", {})
 
 
 # What a vault forgot ----------------------------------------------------------------------------
 
 
-def test_a_vault_that_was_put_back_is_noticed_by_whoever_opens_it(
-    vault: Path, file: Path, tmp_path: Path
-) -> None:
+def test_a_vault_that_was_put_back_is_noticed_by_whoever_opens_it(vault, file, tmp_path):
     session = opened(vault, file)
     shutil.copyfile(vault, tmp_path / "backup.db")
     session.release("0", 0.5, "Jane", -1.0)
@@ -65,9 +59,7 @@ def test_a_vault_that_was_put_back_is_noticed_by_whoever_opens_it(
         opened(vault, file)
 
 
-def test_of_two_copies_of_a_vault_the_one_that_knows_less_stops(
-    vault: Path, file: Path, tmp_path: Path
-) -> None:
+def test_of_two_copies_of_a_vault_the_one_that_knows_less_stops(vault, file, tmp_path):
     session, copy = opened(vault, file), tmp_path / "copy.db"
     session.release("0", 0.5, "Jane", -1.0)
     shutil.copy(vault, copy)
@@ -79,7 +71,7 @@ def test_of_two_copies_of_a_vault_the_one_that_knows_less_stops(
 # The file ---------------------------------------------------------------------------------------
 
 
-def test_it_is_begun_for_a_run_that_has_cost_nothing_yet(vault: Path, file: Path) -> None:
+def test_it_is_begun_for_a_run_that_has_cost_nothing_yet(vault, file):
     """A crash between the run's beginning and its file's ends no run."""
     opened(vault, None)
     opened(vault, file).release("0", 0.5, "Jane", -1.0)
@@ -87,9 +79,7 @@ def test_it_is_begun_for_a_run_that_has_cost_nothing_yet(vault: Path, file: Path
 
 
 @pytest.mark.parametrize("cost", ["charged", "released"])
-def test_a_run_that_has_cost_something_is_not_joined_without_its_file(
-    vault: Path, file: Path, cost: str
-) -> None:
+def test_a_run_that_has_cost_something_is_not_joined_without_its_file(vault, file, cost):
     session = opened(vault, file)
     if cost == "charged":
         session.charge("0", "Jane")  # drawn elsewhere, and perhaps shown
@@ -105,9 +95,7 @@ def test_a_run_that_has_cost_something_is_not_joined_without_its_file(
     assert opened(vault, None).replay("1") is None
 
 
-def test_a_file_that_is_lost_is_not_begun_anew_by_a_run_of_test_noise_either(
-    vault: Path, file: Path
-) -> None:
+def test_a_file_that_is_lost_is_not_begun_anew_by_a_run_of_test_noise_either(vault, file):
     """It is charged like any other, though nothing is claimed for it."""
     losses, _ = quadratic(200, 2, 0)
     made = {"vault": open_vault(f"sqlite:///{vault}"), "noise": InsecureNoise(0)}
@@ -119,8 +107,8 @@ def test_a_file_that_is_lost_is_not_begun_anew_by_a_run_of_test_noise_either(
         FileRollbackGuard(file, session.run)
 
 
-def damaged(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], Any]:
-    def act(file: Path) -> None:
+def damaged(change):
+    def act(file):
         found = json.loads(file.read_text())
         changed = change(found)
         file.write_text(json.dumps(found if changed is None else changed))
@@ -128,7 +116,7 @@ def damaged(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], Any]:
     return act
 
 
-DAMAGED: dict[str, Callable[[Path], Any]] = {
+DAMAGED = {
     "empty": lambda file: file.write_text(""),
     "cut": lambda file: file.write_text(file.read_text()[:-20]),
     "no text": lambda file: file.write_bytes(b"\xff\xfe\x00{}"),
@@ -149,7 +137,7 @@ DAMAGED: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("how", DAMAGED)
-def test_a_damaged_file_is_refused_and_left_as_it_is(how: str, vault: Path, file: Path) -> None:
+def test_a_damaged_file_is_refused_and_left_as_it_is(how, vault, file):
     session = opened(vault, file)
     session.release("0", 0.5, "Jane", -1.0)
     session.run.mark("host", "a further line")
@@ -169,7 +157,7 @@ def test_a_damaged_file_is_refused_and_left_as_it_is(how: str, vault: Path, file
     assert opened(vault, None).replay("1") is None
 
 
-def test_a_lock_behind_a_link_is_refused(vault: Path, file: Path, tmp_path: Path) -> None:
+def test_a_lock_behind_a_link_is_refused(vault, file, tmp_path):
     elsewhere = tmp_path / "behind"
     file.with_name(f".{file.name}.lock").symlink_to(elsewhere)
     with pytest.raises(VaultError, match="cannot be written"):
@@ -177,16 +165,14 @@ def test_a_lock_behind_a_link_is_refused(vault: Path, file: Path, tmp_path: Path
     assert not elsewhere.exists()
 
 
-def test_a_file_is_one_run_s(vault: Path, file: Path, tmp_path: Path) -> None:
+def test_a_file_is_one_run_s(vault, file, tmp_path):
     opened(vault, file).release("0", 0.5, "Jane", -1.0)
     for path, key in ((vault, "another run"), (tmp_path / "begun-anew.db", "loop")):
         with pytest.raises(VaultError, match=r"is of another run .*Give the vault and the file"):
             opened(path, file, key)
 
 
-def test_it_is_for_its_owner_alone_and_leaves_nothing_half_written(
-    vault: Path, file: Path
-) -> None:
+def test_it_is_for_its_owner_alone_and_leaves_nothing_half_written(vault, file):
     before = os.umask(0)
     try:
         opened(vault, file).release("0", 0.5, "Jane", -1.0)
@@ -197,7 +183,7 @@ def test_it_is_for_its_owner_alone_and_leaves_nothing_half_written(
     assert [stat.S_IMODE(path.stat().st_mode) for path in (file, lock)] == [0o600, 0o600]
 
 
-def test_it_tells_neither_a_name_nor_a_release(vault: Path, file: Path) -> None:
+def test_it_tells_neither_a_name_nor_a_release(vault, file):
     session = opened(vault, file)
     released = session.release("trial-0", 0.5, "Jane", -1.0)
     text = file.read_text()
@@ -208,13 +194,13 @@ def test_it_tells_neither_a_name_nor_a_release(vault: Path, file: Path) -> None:
 
 @pytest.mark.parametrize("moment", ["fsync", "replace"])
 def test_a_write_that_fails_leaves_the_old_file_and_publishes_nothing(
-    moment: str, vault: Path, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    moment, vault, file, monkeypatch
+):
     session = opened(vault, file)
     session.release("0", 0.5, "Jane", -1.0)
     before = file.read_bytes()
 
-    def full(*_: Any, **__: Any) -> None:
+    def full(*_, **__):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
@@ -229,16 +215,16 @@ def test_a_write_that_fails_leaves_the_old_file_and_publishes_nothing(
 
 
 def test_a_head_is_on_the_disk_with_its_directory_before_it_counts_as_shown(
-    vault: Path, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    vault, file, monkeypatch
+):
     rollback_guard, done = FileRollbackGuard(file, run_of(vault)), list[str]()
     synced, replaced = os.fsync, os.replace
 
-    def sync(held: int) -> None:
+    def sync(held):
         done.append("directory" if stat.S_ISDIR(os.fstat(held).st_mode) else "file")
         synced(held)
 
-    def rename(*names: Any, **more: Any) -> None:
+    def rename(*names, **more):
         done.append("renamed")
         replaced(*names, **more)
 
@@ -248,16 +234,12 @@ def test_a_head_is_on_the_disk_with_its_directory_before_it_counts_as_shown(
     assert done == ["file", "renamed", "directory"]
 
 
-def test_a_path_that_cannot_be_written_is_refused_before_anything_is_released(
-    vault: Path, tmp_path: Path
-) -> None:
+def test_a_path_that_cannot_be_written_is_refused_before_anything_is_released(vault, tmp_path):
     with pytest.raises(VaultError, match=r"cannot be written .*this user may read and write"):
         opened(vault, tmp_path / "nowhere" / "guard.json")
 
 
-def test_it_stays_where_it_is_when_the_process_goes_elsewhere(
-    vault: Path, file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_it_stays_where_it_is_when_the_process_goes_elsewhere(vault, file, monkeypatch, tmp_path):
     monkeypatch.chdir(file.parent)
     session = opened(vault, Path(file.name))
     monkeypatch.chdir(tmp_path)
@@ -269,7 +251,7 @@ def test_it_stays_where_it_is_when_the_process_goes_elsewhere(
 # What else it remembers -------------------------------------------------------------------------
 
 
-def test_notes_of_a_host_are_kept_in_order_beside_the_head(vault: Path, file: Path) -> None:
+def test_notes_of_a_host_are_kept_in_order_beside_the_head(vault, file):
     session = opened(vault, file)
     rollback_guard = FileRollbackGuard(file, session.run)
     assert rollback_guard.noted() == {}
@@ -281,7 +263,7 @@ def test_notes_of_a_host_are_kept_in_order_beside_the_head(vault: Path, file: Pa
     assert again.head() == session.run.head() != LogHead()
 
 
-def writes(vault: Path, file: Path, writer: int, ready: Any, answer: Any) -> None:
+def writes(vault, file, writer, ready, answer):
     rollback_guard = FileRollbackGuard(file, run_of(vault))
     ready()
     for i in range(8):
@@ -290,9 +272,7 @@ def writes(vault: Path, file: Path, writer: int, ready: Any, answer: Any) -> Non
     answer(writer)
 
 
-def test_processes_that_write_at_the_same_time_lose_nothing(
-    vault: Path, file: Path, tmp_path: Path
-) -> None:
+def test_processes_that_write_at_the_same_time_lose_nothing(vault, file, tmp_path):
     FileRollbackGuard(file, run_of(vault))
     jobs = [(vault, file, writer) for writer in range(3)]
     assert at_once(writes, *jobs, folder=tmp_path) == [0, 1, 2]
@@ -301,14 +281,12 @@ def test_processes_that_write_at_the_same_time_lose_nothing(
     assert set(rollback_guard.noted()) == set(rollback_guard.places()) == expected
 
 
-def test_what_another_shows_while_a_file_is_written_is_not_lost(
-    vault: Path, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_another_shows_while_a_file_is_written_is_not_lost(vault, file, monkeypatch):
     run = run_of(vault)
     mine, other = FileRollbackGuard(file, run), FileRollbackGuard(file, run)
     write, threads = FileRollbackGuard._write, list[Thread]()
 
-    def slowly(self: FileRollbackGuard, known: Any) -> None:
+    def slowly(self, known):
         if self is mine:
             threads.append(Thread(target=other.show_place, args=("there",)))
             threads[0].start()

@@ -1,12 +1,7 @@
 """One run of rewards, one algorithm and one space: stored with it, compared, and never two."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +13,7 @@ from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.sessions.stored import runs_of
 from privbo_plugins.spaces import Categorical, Float, Int, Space
 from privbo_plugins.store.run import begin_or_join
-from privbo_plugins.store.vault import Vault, open_vault
+from privbo_plugins.store.vault import open_vault
 
 from .scenes import at_once
 
@@ -28,7 +23,7 @@ UCB = {"algorithm": "gp-ucb", "maximize": True}
 
 
 @pytest.fixture(params=["memory", "postgres"])
-def vault(request: pytest.FixtureRequest) -> Iterator[Vault]:
+def vault(request):
     if request.param == "postgres":
         opened = open_vault(request.getfixturevalue("postgres_database"))
     else:
@@ -37,20 +32,18 @@ def vault(request: pytest.FixtureRequest) -> Iterator[Vault]:
     opened.close()
 
 
-def opened(vault: Vault, **given: Any) -> RewardSession:
+def opened(vault, **given):
     return RewardSession(make_mechanism(1.0, value_range=(0.0, 1.0)), vault, "loop/a", **given)
 
 
-def notes(session: RewardSession) -> str:
+def notes(session):
     return session.guarantee(len(session.evaluations()), users_named=True).details()
 
 
 # Joining ----------------------------------------------------------------------------------------
 
 
-def test_a_run_goes_on_with_the_settings_and_the_space_that_it_was_begun_with(
-    vault: Vault,
-) -> None:
+def test_a_run_goes_on_with_the_settings_and_the_space_that_it_was_begun_with(vault):
     settings = {**UCB, **UCBConfig(low=0.0, high=1.0).to_dict()}
     first = opened(vault, config=settings, space=MIXED)
     value = first.release("0", 0.5, "Jane", 0.0)
@@ -74,9 +67,7 @@ def test_a_run_goes_on_with_the_settings_and_the_space_that_it_was_begun_with(
         ({"config": None, "space": None}, SpaceChangedError, r"another space \(none,"),
     ],
 )
-def test_a_run_is_not_joined_with_others_or_with_none(
-    vault: Vault, other: dict[str, Any], error: type[Exception], why: str, evaluated: bool
-) -> None:
+def test_a_run_is_not_joined_with_others_or_with_none(vault, other, error, why, evaluated):
     own = {"config": UCB, "space": LINE}
     first = opened(vault, **own)
     if evaluated:
@@ -87,7 +78,7 @@ def test_a_run_is_not_joined_with_others_or_with_none(
     assert opened(vault, **own).guarantee(1, users_named=True).protected
 
 
-def test_a_run_of_any_algorithm_stays_one(vault: Vault) -> None:
+def test_a_run_of_any_algorithm_stays_one(vault):
     """As with any sampler of Optuna's own: nothing is stored, and no space is given later."""
     opened(vault).release("0", 0.5, "Jane", 0.0)
     opened(vault).release("1", 0.5, "Joe", 0.0)
@@ -98,14 +89,14 @@ def test_a_run_of_any_algorithm_stays_one(vault: Vault) -> None:
         opened(vault, config=UCB, space=LINE)
 
 
-def test_settings_that_cannot_be_stored_begin_no_run(vault: Vault) -> None:
+def test_settings_that_cannot_be_stored_begin_no_run(vault):
     with pytest.raises(TypeError, match="JSON"):
         opened(vault, config={"algorithm": object()})
     with vault.transaction("") as tx:
         assert tx.hosts() == []
 
 
-def joins(path: Path, x: float, ready: Any, answer: Any) -> None:
+def joins(path, x, ready, answer):
     vault = open_vault(f"sqlite:///{path}")
     ready()
     with suppress(SpaceChangedError):
@@ -115,7 +106,7 @@ def joins(path: Path, x: float, ready: Any, answer: Any) -> None:
     answer(0.0)
 
 
-def test_of_workers_that_join_at_once_with_two_spaces_those_of_one_go_on(tmp_path: Path) -> None:
+def test_of_workers_that_join_at_once_with_two_spaces_those_of_one_go_on(tmp_path):
     path = tmp_path / "v.db"
     jobs = [(path, 1.0 + i % 2) for i in range(4)]
     answers = at_once(joins, *jobs, folder=tmp_path)
@@ -125,14 +116,12 @@ def test_of_workers_that_join_at_once_with_two_spaces_those_of_one_go_on(tmp_pat
 # What a vault alone tells -----------------------------------------------------------------------
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def said(capsys, *arguments):
     assert main(list(arguments)) == 0
     return capsys.readouterr().out
 
 
-def test_the_vault_alone_names_the_algorithm_that_asked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_vault_alone_names_the_algorithm_that_asked(tmp_path, capsys):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed (the viz extra)")
     url, page = f"sqlite:///{tmp_path}/v.db", tmp_path / "r.html"
     session = opened(open_vault(url), config={**UCB, "algorithm": "moma-gp-ucb"}, space=MIXED)
@@ -148,7 +137,7 @@ def test_the_vault_alone_names_the_algorithm_that_asked(
 
 
 @pytest.mark.parametrize("config", [3, {"algorithm": 3}, {}])
-def test_what_was_never_stored_is_no_algorithm(config: Any) -> None:
+def test_what_was_never_stored_is_no_algorithm(config):
     vault = open_vault()
     settings = {**opened(vault).run.settings, "config": config}
     begin_or_join(vault, "loop/b", settings)

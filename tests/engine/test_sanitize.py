@@ -1,10 +1,6 @@
 """Whose words may be told: those of the engine's own classes, and of no look-alike."""
 
-from __future__ import annotations
-
 import traceback
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
@@ -26,15 +22,15 @@ from privbo_plugins.store.vault import open_vault
 NAME = "Jane Doe"
 
 
-def raising(error: BaseException) -> None:
+def raising(error):
     raise error
 
 
-def of_the_same_name(kind: type[Exception]) -> type[Exception]:
+def of_the_same_name(kind):
     return type(kind.__name__, (Exception,), {})
 
 
-def test_what_is_no_reward_keeps_the_engine_s_own_words() -> None:
+def test_what_is_no_reward_keeps_the_engine_s_own_words():
     _, error = sanitize.call(lambda: as_reward([0.25, 0.5]), sanitized)
     assert type(error) is NotARewardError
     assert "The objective must return one reward" in str(error)
@@ -46,9 +42,7 @@ def test_what_is_no_reward_keeps_the_engine_s_own_words() -> None:
 
 
 @pytest.mark.parametrize("kind", [k for k in OWN_ERRORS.values() if "Not" not in k.__name__])
-def test_what_an_object_raises_as_it_is_converted_is_none_of_the_engine_s(
-    kind: type[Exception],
-) -> None:
+def test_what_an_object_raises_as_it_is_converted_is_none_of_the_engine_s(kind):
     _, error = sanitize.call(lambda: raising(kind(NAME)), of_converting)
     assert type(error) is not kind
     assert NAME not in str(error)
@@ -64,10 +58,8 @@ def test_what_an_object_raises_as_it_is_converted_is_none_of_the_engine_s(
     ],
     ids=["a subclass of its name", "another class of its name", "a subclass"],
 )
-def test_the_words_of_what_only_looks_like_an_own_error_are_not_told(
-    kind: type[Exception], strange: object
-) -> None:
-    error = strange(kind)(NAME)  # type: ignore[operator]
+def test_the_words_of_what_only_looks_like_an_own_error_are_not_told(kind, strange):
+    error = strange(kind)(NAME)
     assert own_words(error) is None
     assert type(own_error(error)) is PrivacyError
     for translate in (own_words, sanitized):
@@ -77,8 +69,8 @@ def test_the_words_of_what_only_looks_like_an_own_error_are_not_told(
 
 
 @pytest.mark.parametrize("kind", OWN_ERRORS.values(), ids=lambda kind: kind.__name__)
-def test_own_errors_are_made_again_and_bring_nothing_along(kind: type[Exception]) -> None:
-    def fails() -> None:
+def test_own_errors_are_made_again_and_bring_nothing_along(kind):
+    def fails():
         who = NAME
         assert who
         try:
@@ -98,7 +90,7 @@ def test_own_errors_are_made_again_and_bring_nothing_along(kind: type[Exception]
 REWARD = 0.173205080757
 
 
-def shown(error: BaseException) -> Iterator[str]:
+def shown(error):
     """What a printer of local variables shows of all frames but this file's own."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_filename != __file__:
@@ -107,11 +99,11 @@ def shown(error: BaseException) -> Iterator[str]:
                 yield from (repr(cell) for cell in _cells(value))
 
 
-def _cells(value: Any) -> list[Any]:
+def _cells(value):
     return [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
 
 
-def session(**settings: Any) -> RewardSession:
+def session(**settings):
     mechanism = make_mechanism(1.0, value_range=(0.0, 1.0))
     ledger = RewardSession(mechanism, open_vault(), "study", **settings)
     ledger.release("1", 0.5, NAME, 0.0)
@@ -122,17 +114,17 @@ def session(**settings: Any) -> RewardSession:
 class Anonymous:
     """What is no name, and shows a person all the same."""
 
-    def __repr__(self) -> str:
+    def __repr__(self):
         return NAME
 
 
-CALLS: dict[str, Callable[..., Any]] = {
+CALLS = {
     "check": lambda ledger, trial, user: ledger.check(trial, user),
     "charge": lambda ledger, trial, user: ledger.charge(trial, user),
     "release": lambda ledger, trial, user: ledger.release(trial, REWARD, user, 0.0),
     "adopt": lambda ledger, trial, user: ledger.adopt(trial, user, 0.5),
 }
-REFUSED: dict[str, tuple[str, Any, str, tuple[str, ...]]] = {
+REFUSED = {
     "a budget": ("3", NAME, "Ask another user", ("check", "charge", "release")),
     "no name": ("3", Anonymous(), "A user's name must be", tuple(CALLS)),
     "another user": ("2", NAME, "charged to another user", ("charge", "release")),
@@ -140,7 +132,7 @@ REFUSED: dict[str, tuple[str, Any, str, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("why", "name"), [(why, n) for why in REFUSED for n in REFUSED[why][3]])
-def test_frames_of_a_refused_user_hold_neither_name_nor_reward(why: str, name: str) -> None:
+def test_frames_of_a_refused_user_hold_neither_name_nor_reward(why, name):
     trial, user, words, _ = REFUSED[why]
     ledger = session(user_budget=1.0 if why == "a budget" else None)
     with pytest.raises((ValueError, PrivacyError), match=words) as caught:
@@ -151,7 +143,7 @@ def test_frames_of_a_refused_user_hold_neither_name_nor_reward(why: str, name: s
     assert (caught.value.__context__, caught.value.__cause__) == (None, None)
 
 
-def test_control_a_frame_that_holds_a_name_is_seen() -> None:
+def test_control_a_frame_that_holds_a_name_is_seen():
     with pytest.raises(KeyError) as caught:
         exec(
             compile("def held(who): raise KeyError\nheld(name)", "elsewhere", "exec"),
@@ -160,10 +152,10 @@ def test_control_a_frame_that_holds_a_name_is_seen() -> None:
     assert any(NAME in text for text in shown(caught.value))
 
 
-def test_what_passes_a_method_that_retells_is_what_it_returns_and_raises() -> None:
+def test_what_passes_a_method_that_retells_is_what_it_returns_and_raises():
     class Held:
         @retelling
-        def half(self, number: int, *, of: int = 2) -> float:
+        def half(self, number, *, of=2):
             """Of a number."""
             if number < 0:
                 raise VaultError("No number is left.")
@@ -181,11 +173,9 @@ def test_what_passes_a_method_that_retells_is_what_it_returns_and_raises() -> No
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
-def test_who_ends_a_process_ends_it_through_a_method_that_retells(
-    kind: type[BaseException],
-) -> None:
+def test_who_ends_a_process_ends_it_through_a_method_that_retells(kind):
     @retelling
-    def ending(who: str) -> None:
+    def ending(who):
         raise kind(who)
 
     with pytest.raises(kind) as caught:

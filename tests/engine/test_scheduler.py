@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,13 +12,12 @@ from hypothesis import strategies as st
 from privbo_plugins.algorithms.duets import DUETS, DUETSConfig
 from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.algorithms.ldp_gp_ucb.gp_ucb import GPUCB
-from privbo_plugins.algorithms.protocols import ATTEMPTS, Evaluation, Slot
+from privbo_plugins.algorithms.protocols import ATTEMPTS
 from privbo_plugins.sessions.scheduler import (
     FRUITLESS,
     HOPELESS,
     Attempt,
     EarlyStop,
-    FailureCounts,
     FirstTrials,
     Scheduler,
     SharedScheduler,
@@ -34,20 +31,19 @@ SPACE = Space({"x": Float(0.0, 1.0)})
 MIXED = Space({"x": Float(1e-3, 10.0, log=True), "kind": Categorical(("a", "b"))})
 
 
-def duets(n_agents: int = 2, **more: Any) -> DUETS:
+def duets(n_agents=2, **more):
     config = DUETSConfig(n_agents=n_agents, horizon=20, discretisation=64, **more)
     return DUETS(config, SPACE, seed=1)
 
 
-def at(evaluation: Evaluation | None) -> dict[str, Any]:
-    assert evaluation is not None
+def at(evaluation):
     return SPACE.decode(evaluation.x)
 
 
 # One process hands out all draws ----------------------------------------------------------------
 
 
-def test_a_draw_is_tried_three_times_and_then_counts_as_the_worst_of_its_epoch() -> None:
+def test_a_draw_is_tried_three_times_and_then_counts_as_the_worst_of_its_epoch():
     scheduler = Scheduler(duets())
     slots = scheduler.algorithm.slots()
     for trial in range(ATTEMPTS):
@@ -67,7 +63,7 @@ def test_a_draw_is_tried_three_times_and_then_counts_as_the_worst_of_its_epoch()
     assert len(scheduler.algorithm.evaluations) == 3  # nobody has observed the fourth
 
 
-def test_a_trial_that_is_run_again_takes_its_draw_back() -> None:
+def test_a_trial_that_is_run_again_takes_its_draw_back():
     scheduler = Scheduler(duets())
     first = scheduler.next(0)
     assert first is not None
@@ -80,15 +76,13 @@ def test_a_trial_that_is_run_again_takes_its_draw_back() -> None:
     assert slot_of(first) not in scheduler.algorithm.open_slots()
 
 
-def test_an_epoch_that_nobody_has_a_number_for_waits_for_one() -> None:
+def test_an_epoch_that_nobody_has_a_number_for_waits_for_one():
     scheduler = Scheduler(duets(1))
     for i in range(2 * ATTEMPTS):
         evaluation = scheduler.next(i)
-        assert evaluation is not None
         assert evaluation.draw is not None
         scheduler.fail(i, evaluation)
     spare = scheduler.next(99)
-    assert spare is not None
     assert spare.draw is None
     assert scheduler.algorithm.epoch == 1
     scheduler.tell(99, spare, 0.5)
@@ -96,7 +90,7 @@ def test_an_epoch_that_nobody_has_a_number_for_waits_for_one() -> None:
     assert [value for *_, value in scheduler.algorithm.lost] == [0.5, 0.5]
 
 
-def test_with_a_public_range_the_end_that_nobody_wants_counts() -> None:
+def test_with_a_public_range_the_end_that_nobody_wants_counts():
     scheduler = Scheduler(duets(1, low=-3.0, high=2.0))
     for i in range(2 * ATTEMPTS):
         evaluation = scheduler.next(i)
@@ -108,22 +102,7 @@ def test_with_a_public_range_the_end_that_nobody_wants_counts() -> None:
 # What is counted --------------------------------------------------------------------------------
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5), st.booleans()), max_size=40))
-def test_places_are_given_up_after_as_many_different_trials(
-    ends: list[tuple[int, int, bool]],
-) -> None:
-    lost: FailureCounts[int] = FailureCounts()
-    known: dict[int, set[int]] = {}
-    for place, trial, failed in ends:
-        (lost.add if failed else lost.take_back)(place, trial)
-        (known.setdefault(place, set()).add if failed else known.get(place, set()).discard)(trial)
-    assert lost.given_up() == {place for place, trials in known.items() if len(trials) >= ATTEMPTS}
-    assert all(lost.of(place) == trials for place, trials in known.items())
-    lost.keep(lambda place: place > 1)
-    assert lost.given_up() <= {2, 3}
-
-
-def test_failures_in_a_row_end_a_run_and_one_number_is_enough_to_go_on() -> None:
+def test_failures_in_a_row_end_a_run_and_one_number_is_enough_to_go_on():
     patience = EarlyStop()
     said = [
         patience.count(failed=failed, learnt=not failed)
@@ -136,7 +115,7 @@ def test_failures_in_a_row_end_a_run_and_one_number_is_enough_to_go_on() -> None
     assert patience.over
 
 
-def test_trials_that_are_stopped_end_a_run_later() -> None:
+def test_trials_that_are_stopped_end_a_run_later():
     patience = EarlyStop()
     said = [patience.count(failed=False, learnt=False) for _ in range(FRUITLESS)]
     assert said[:-1] == [None] * (FRUITLESS - 1)
@@ -158,17 +137,17 @@ class Storage:
     readers: list[SharedScheduler[DUETS]]
 
     @classmethod
-    def of(cls, n_readers: int) -> Storage:
+    def of(cls, n_readers):
         return cls([], [SharedScheduler(duets(), SPACE) for _ in range(n_readers)])
 
-    def read(self, reader: int) -> tuple[SharedScheduler[DUETS], list[Evaluation]]:
+    def read(self, reader):
         draws = self.readers[reader]
         return draws, draws.read(draws.unread(self.trials), None)
 
-    def change(self, number: int, **changes: Any) -> None:
+    def change(self, number, **changes):
         self.trials[number] = replace(self.trials[number], **changes)
 
-    def ask(self, reader: int) -> int:
+    def ask(self, reader):
         """A trial begins; it claims and holds a draw, or evaluates something else."""
         draws, pending = self.read(reader)
         number = len(self.trials)
@@ -184,7 +163,7 @@ class Storage:
         return number
 
 
-def outcome(draws: SharedScheduler[DUETS]) -> Any:
+def outcome(draws):
     """What the epochs were told, and what was given up."""
     algorithm = draws.algorithm
     drawn = [(slot_of(e), v) for e, v in algorithm.evaluations if e.draw is not None]
@@ -204,7 +183,7 @@ def outcome(draws: SharedScheduler[DUETS]) -> Any:
         max_size=70,
     )
 )
-def test_whoever_reads_when_derives_the_same(moves: list[tuple[str, int, int]]) -> None:
+def test_whoever_reads_when_derives_the_same(moves):
     storage = Storage.of(3)
     for move, reader, choice in moves:
         running = [t.number for t in storage.trials if not t.ended]
@@ -225,7 +204,7 @@ def test_whoever_reads_when_derives_the_same(moves: list[tuple[str, int, int]]) 
     assert len(owned) == len(set(owned))  # no draw is evaluated by two running trials
 
 
-def test_workers_that_take_turns_derive_what_one_process_does() -> None:
+def test_workers_that_take_turns_derive_what_one_process_does():
     storage, alone = Storage.of(2), Scheduler(duets())
     rng = np.random.default_rng(3)
     for i in range(40):
@@ -248,9 +227,9 @@ def test_workers_that_take_turns_derive_what_one_process_does() -> None:
     assert lost  # some were
 
 
-def test_of_two_claims_the_earlier_trial_waits_until_the_later_one_gives_way() -> None:
+def test_of_two_claims_the_earlier_trial_waits_until_the_later_one_gives_way():
     draws = SharedScheduler(duets(), SPACE)
-    slot: Slot = draws.algorithm.slots()[0]
+    slot = draws.algorithm.slots()[0]
     both = [Attempt(0, {}, "running", wanted=slot), Attempt(1, {}, "running", wanted=slot)]
     assert not draws.comes_first(1, slot, lambda: both)
     assert not draws.comes_first(0, slot, lambda: both)  # it looks on
@@ -258,7 +237,7 @@ def test_of_two_claims_the_earlier_trial_waits_until_the_later_one_gives_way() -
     assert draws.comes_first(0, slot, lambda: next(looks))
 
 
-def test_a_draw_that_is_held_or_given_up_goes_to_nobody() -> None:
+def test_a_draw_that_is_held_or_given_up_goes_to_nobody():
     draws = SharedScheduler(duets(), SPACE)
     slot = draws.algorithm.slots()[0]
     params = at(draws.algorithm.evaluation_of(slot))
@@ -269,7 +248,7 @@ def test_a_draw_that_is_held_or_given_up_goes_to_nobody() -> None:
     assert SharedScheduler(duets(), SPACE).comes_first(5, slot, lambda: gone[:-1])
 
 
-def test_a_trial_that_went_elsewhere_has_lost_its_draw() -> None:
+def test_a_trial_that_went_elsewhere_has_lost_its_draw():
     draws = SharedScheduler(duets(), SPACE)
     slot = draws.algorithm.slots()[0]
     elsewhere = {"x": 1.0 - at(draws.algorithm.evaluation_of(slot))["x"]}
@@ -279,7 +258,7 @@ def test_a_trial_that_went_elsewhere_has_lost_its_draw() -> None:
     assert [e.draw for e, _ in draws.algorithm.evaluations] == [None]  # but it is known
 
 
-def test_the_trials_that_an_epoch_waits_for_are_named() -> None:
+def test_the_trials_that_an_epoch_waits_for_are_named():
     draws = SharedScheduler(duets(), SPACE)
     slots = draws.algorithm.slots()
     trials = [
@@ -291,9 +270,9 @@ def test_the_trials_that_an_epoch_waits_for_are_named() -> None:
     assert draws.late(trials[:-1]) == []  # others can still be taken
 
 
-def test_without_draws_every_number_is_told_as_it_comes() -> None:
+def test_without_draws_every_number_is_told_as_it_comes():
     scheduler = SharedScheduler(GPUCB(UCBConfig(low=0.0, high=1.0), SPACE, seed=0), SPACE)
-    trials: Sequence[Attempt] = [
+    trials = [
         Attempt(0, {"x": 0.25}, "ended", 0.5),
         Attempt(1, {"x": 0.5}, "running"),
         Attempt(2, {"x": 0.75}, "ended"),
@@ -308,7 +287,7 @@ def test_without_draws_every_number_is_told_as_it_comes() -> None:
 
 
 @given(st.floats(1e-3, 10.0), st.sampled_from(["a", "b", "c"]))
-def test_a_point_is_where_its_parameters_are(x: float, kind: str) -> None:
+def test_a_point_is_where_its_parameters_are(x, kind):
     params = {"x": x, "kind": kind}
     shown = Attempt(0, params, "ended").evaluation(MIXED)
     assert (shown is None) == (kind == "c")
@@ -318,16 +297,8 @@ def test_a_point_is_where_its_parameters_are(x: float, kind: str) -> None:
         assert not is_at({"x": x, "kind": "c"}, shown, MIXED)
 
 
-@pytest.mark.parametrize("value", [None, np.nan, np.inf, -np.inf])
-def test_what_is_no_number_counts_as_none(value: float | None) -> None:
-    assert finite(value) is None
-    assert finite(0.5) == 0.5
-
-
 @pytest.mark.parametrize("at_once", [1, 3])
-def test_the_first_trials_tell_once_how_long_a_plan_takes(
-    at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_trials_tell_once_how_long_a_plan_takes(at_once, monkeypatch):
     """Trials of 20 minutes on a clock of the test's own; three at once take a third of it."""
     now = [0.0]
     monkeypatch.setattr("privbo_plugins.sessions.scheduler.time.monotonic", lambda: now[0])
@@ -343,10 +314,13 @@ def test_the_first_trials_tell_once_how_long_a_plan_takes(
     assert [text for text in told if text] == [told[2]]
 
 
+@pytest.mark.parametrize("value", [None, np.nan, np.inf, -np.inf])
+def test_what_is_no_number_counts_as_none(value):
+    assert finite(value) is None
+
+
 @pytest.mark.parametrize(("seconds", "said"), [(19.9, False), (20.1, True)])
-def test_a_plan_of_less_than_ten_minutes_is_not_worth_a_word(
-    seconds: float, said: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_of_less_than_ten_minutes_is_not_worth_a_word(seconds, said, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("privbo_plugins.sessions.scheduler.time.monotonic", lambda: now[0])
     first, told = FirstTrials(), []

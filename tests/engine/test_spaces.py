@@ -1,10 +1,7 @@
 """Search spaces: encoding, rounding to what the host evaluates, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -48,33 +45,24 @@ numeric = st.one_of(floats, log_floats, stepped_floats, ints, stepped_ints, log_
 dimensions = st.one_of(numeric, categoricals)
 
 ODD_DIMENSIONS = {
-    "float": Float(-3.0, 7.1),
-    "log": Float(1e-5, 10.0, log=True),
-    "int": Int(-4, 9),
-    "log int": Int(1, 300, log=True),
-    "stepped int": Int(0, 10, step=5),
-    "uneven int": Int(0, 10, step=4),
-    "stepped": Float(0.0, 1.0, step=0.1),
-    "uneven": Float(0.0, 1.0, step=0.3),
-    "stepped log": Float(0.5, 3.0, log=True, step=0.5),
-    "wide step": Float(0.0, 1.0, step=5.0),
-    "one float": Float(2.0, 2.0),
-    "one int": Int(3, 3),
-    "one log int": Int(3, 3, log=True),
-    "one stepped": Float(2.0, 2.0, step=0.5),
-    "one choice": Categorical(("only",)),
-    "choices": Categorical(("a", "b", "c")),
-}
+    "float": Float(-3.0, 7.1), "log": Float(1e-5, 10.0, log=True), "int": Int(-4, 9),
+    "log int": Int(1, 300, log=True), "stepped int": Int(0, 10, step=5),
+    "uneven int": Int(0, 10, step=4), "stepped": Float(0.0, 1.0, step=0.1),
+    "uneven": Float(0.0, 1.0, step=0.3), "stepped log": Float(0.5, 3.0, log=True, step=0.5),
+    "wide step": Float(0.0, 1.0, step=5.0), "one float": Float(2.0, 2.0), "one int": Int(3, 3),
+    "one log int": Int(3, 3, log=True), "one stepped": Float(2.0, 2.0, step=0.5),
+    "one choice": Categorical(("only",)), "choices": Categorical(("a", "b", "c")),
+}  # fmt: skip
 """Of every kind one, with its edges: an uneven step, one value, a step beyond the range."""
 
 
-def same(a: Any, b: Any) -> bool:
+def same(a, b):
     return type(a) is type(b) and a == b
 
 
 @settings(deadline=None)
 @given(dim=floats | log_floats, u=unit)
-def test_a_scale_against_its_formula_and_back(dim: Float, u: float) -> None:
+def test_a_scale_against_its_formula_and_back(dim, u):
     value, size = dim.decode(u), max(abs(dim.low), abs(dim.high))
     assert dim.low <= value <= dim.high
     if dim.log:
@@ -86,7 +74,7 @@ def test_a_scale_against_its_formula_and_back(dim: Float, u: float) -> None:
 
 @settings(deadline=None)
 @given(dim=stepped_floats, u=unit)
-def test_stepped_floats_take_the_nearest_grid_value(dim: Float, u: float) -> None:
+def test_stepped_floats_take_the_nearest_grid_value(dim, u):
     assert dim.step is not None
     count = math.floor((dim.high - dim.low) / dim.step + 1e-9)
     grid = np.minimum(dim.low + np.arange(count + 1) * dim.step, dim.high)
@@ -98,9 +86,7 @@ def test_stepped_floats_take_the_nearest_grid_value(dim: Float, u: float) -> Non
 
 @settings(deadline=None)
 @given(dim=st.one_of(ints, stepped_ints, log_ints), u=unit, data=st.data())
-def test_integers_take_the_nearest_grid_value_and_each_round_trips(
-    dim: Int, u: float, data: st.DataObject
-) -> None:
+def test_integers_take_the_nearest_grid_value_and_each_round_trips(dim, u, data):
     chosen = data.draw(st.sampled_from(range(dim.low, dim.high + 1, dim.step)))
     assert 0 <= dim.encode(chosen) <= 1
     assert same(dim.decode(dim.encode(chosen)), chosen)
@@ -112,7 +98,7 @@ def test_integers_take_the_nearest_grid_value_and_each_round_trips(
     assert abs(value - target) <= np.abs(grid - target).min() + 1e-6 * max(1, abs(dim.high))
 
 
-def test_choices_that_compare_equal_are_told_apart() -> None:
+def test_choices_that_compare_equal_are_told_apart():
     dim = Categorical((1, True, 1.0, None, [1], {"a": 2}))
     assert [dim.encode(v) for v in (1, True, 1.0, None, [1], {"a": 2})] == [0, 1, 2, 3, 4, 5]
     assert [dim.encode(v) for v in (np.int64(1), 1 + 0j)] == [0, 0]
@@ -122,7 +108,7 @@ def test_choices_that_compare_equal_are_told_apart() -> None:
     assert Categorical((first, second)).encode(second) == 1.0
 
 
-def test_an_unknown_choice_is_refused_without_quoting_it() -> None:
+def test_an_unknown_choice_is_refused_without_quoting_it():
     with pytest.raises(ValueError, match="none of the 2 declared choices") as caught:
         Categorical(("a", "b")).encode("Jane Doe")
     assert "Jane" not in str(caught.value)
@@ -130,7 +116,7 @@ def test_an_unknown_choice_is_refused_without_quoting_it() -> None:
 
 @settings(deadline=None)
 @given(dims=st.lists(dimensions, min_size=1, max_size=5), data=st.data())
-def test_snap_is_idempotent_and_evaluates_to_itself(dims: list[Any], data: st.DataObject) -> None:
+def test_snap_is_idempotent_and_evaluates_to_itself(dims, data):
     space = Space({f"p{i}": dim for i, dim in enumerate(dims)})
     x = np.array([data.draw(unit if dim.numeric else st.floats(0, len(dim.choices) - 1))
                   for dim in dims])  # fmt: skip
@@ -145,14 +131,14 @@ def test_snap_is_idempotent_and_evaluates_to_itself(dims: list[Any], data: st.Da
 
 @settings(deadline=None)
 @given(dim=numeric, u=st.floats(-5, 6), beyond=st.floats(0, 1e9))
-def test_what_lies_outside_is_projected(dim: Float | Int, u: float, beyond: float) -> None:
+def test_what_lies_outside_is_projected(dim, u, beyond):
     assert dim.decode(u) == dim.decode(min(max(u, 0.0), 1.0))
     assume(dim.high > dim.low)
     assert dim.encode(dim.high + beyond) == pytest.approx(1.0)
     assert dim.encode(dim.low - beyond) == pytest.approx(0.0, abs=1e-12)
 
 
-def test_constant_dimensions_stay_constant() -> None:
+def test_constant_dimensions_stay_constant():
     for dim in (Float(2.0, 2.0), Int(3, 3), Float(2.0, 2.0, log=True), Float(2, 2, step=0.5)):
         assert dim.encode(dim.low) == 0.5
         assert dim.resolution == 0.0
@@ -162,20 +148,16 @@ def test_constant_dimensions_stay_constant() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Float(1, 0), "low <= high"),
-        (lambda: Float(0, math.inf), "finite"),
-        (lambda: Float(math.nan, 1), "finite"),
-        (lambda: Float(0, 1, log=True), "low > 0"),
+        (lambda: Float(1, 0), "low <= high"), (lambda: Float(0, math.inf), "finite"),
+        (lambda: Float(math.nan, 1), "finite"), (lambda: Float(0, 1, log=True), "low > 0"),
         (lambda: Float(0, 1, step=0), "step > 0"),
-        (lambda: Float(0, 1, step=math.inf), "step > 0"),
-        (lambda: Int(2, 1), "low <= high"),
-        (lambda: Int(0, 5, log=True), "low > 0"),
-        (lambda: Int(0, 5, step=0), "step >= 1"),
+        (lambda: Float(0, 1, step=math.inf), "step > 0"), (lambda: Int(2, 1), "low <= high"),
+        (lambda: Int(0, 5, log=True), "low > 0"), (lambda: Int(0, 5, step=0), "step >= 1"),
         (lambda: Categorical(()), "at least one choice"),
         (lambda: Space({}), "at least one parameter"),
     ],
-)
-def test_senseless_dimensions_are_refused(make: Any, message: str) -> None:
+)  # fmt: skip
+def test_senseless_dimensions_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 
@@ -187,7 +169,7 @@ def test_senseless_dimensions_are_refused(make: Any, message: str) -> None:
         (Int(3, 24, log=True, step=3), list(range(3, 25, 3))),
     ],
 )
-def test_a_step_on_a_log_scale_visits_its_grid_and_nothing_else(dim: Any, grid: list[Any]) -> None:
+def test_a_step_on_a_log_scale_visits_its_grid_and_nothing_else(dim, grid):
     visited = {dim.decode(u) for u in np.linspace(0, 1, 2001)}
     assert sorted(visited) == grid
     assert [dim.decode(dim.encode(value)) for value in grid] == grid
@@ -198,7 +180,7 @@ def test_a_step_on_a_log_scale_visits_its_grid_and_nothing_else(dim: Any, grid: 
     assert dim.resolution == pytest.approx(gaps.max())
 
 
-def test_space_orders_names_so_that_every_process_agrees() -> None:
+def test_space_orders_names_so_that_every_process_agrees():
     a, b = Float(0, 1), Categorical(("u", "v"))
     one, two = Space({"b": b, "a": a}), Space({"a": a, "b": b})
     assert one.names == two.names == ("a", "b")
@@ -207,7 +189,7 @@ def test_space_orders_names_so_that_every_process_agrees() -> None:
     assert one.to_dict() == two.to_dict()
 
 
-def test_description_travels_in_json_and_tells_spaces_apart() -> None:
+def test_description_travels_in_json_and_tells_spaces_apart():
     spaces = [
         Space({"x": dim})
         for dim in (
@@ -221,7 +203,7 @@ def test_description_travels_in_json_and_tells_spaces_apart() -> None:
 
 
 @pytest.mark.parametrize("dim", [Float(1e-300, 1e300, log=True), Float(-1e308, 1e308)])
-def test_ranges_whose_width_overflows_still_round_trip(dim: Float) -> None:
+def test_ranges_whose_width_overflows_still_round_trip(dim):
     for u in (0.0, 0.25, 0.75, 1.0):
         assert dim.encode(dim.decode(u)) == pytest.approx(u, abs=1e-9)
 
@@ -229,7 +211,7 @@ def test_ranges_whose_width_overflows_still_round_trip(dim: Float) -> None:
 # Many points at once --------------------------------------------------------------------------
 
 
-def between_values(dim: Any, u: float) -> bool:
+def between_values(dim, u):
     """Whether rounding errors may decide which of two neighbours is evaluated."""
     if isinstance(dim, Categorical) or dim.step is None or dim.high == dim.low:
         return False
@@ -244,7 +226,7 @@ of_every_kind = dimensions | st.sampled_from(list(ODD_DIMENSIONS.values()))
 @settings(deadline=None)
 @given(dims=st.lists(of_every_kind, min_size=1, max_size=4), data=st.data())
 @example(dims=list(ODD_DIMENSIONS.values()), data=None)
-def test_snapping_many_points_is_snapping_each(dims: list[Any], data: Any) -> None:
+def test_snapping_many_points_is_snapping_each(dims, data):
     space = Space({f"p{i}": dim for i, dim in enumerate(dims)})
     tops = [1.0 if dim.numeric else len(dim.choices) - 0.5 for dim in space.values()]
     if data is None:
@@ -278,7 +260,7 @@ finite = st.one_of(
 )  # fmt: skip
 
 
-def all_values(dim: Any) -> list[Any]:
+def all_values(dim):
     if isinstance(dim, Categorical):
         return list(dim.choices)
     if isinstance(dim, Int):
@@ -292,13 +274,12 @@ def all_values(dim: Any) -> list[Any]:
 
 @settings(deadline=None)
 @given(dims=st.lists(finite, min_size=1, max_size=3))
-def test_the_grid_lists_every_value_once(dims: list[Any]) -> None:
+def test_the_grid_lists_every_value_once(dims):
     space = Space({f"p{i}": dim for i, dim in enumerate(dims)})
     axes = [all_values(dim) for dim in dims]
     size = math.prod(map(len, axes))
     assume(size <= 3000)
     grid = space.grid(size)
-    assert grid is not None
     assert grid.shape == (size, len(dims))
     assert space.grid(size - 1) is None
     for j, (dim, values) in enumerate(zip(dims, axes, strict=True)):
@@ -313,7 +294,7 @@ def test_the_grid_lists_every_value_once(dims: list[Any]) -> None:
         assert_allclose(space.snap(row), row, atol=1e-9)
 
 
-def test_constants_have_a_grid_of_one_point() -> None:
+def test_constants_have_a_grid_of_one_point():
     space = Space({"a": Float(2.0, 2.0), "b": Int(3, 3), "c": Float(2.0, 2.0, log=True)})
     assert np.array_equal(space.grid(1), [[0.5, 0.5, 0.5]])
     assert space.grid(0) is None

@@ -1,7 +1,5 @@
 """Step rules against references written down by hand."""
 
-from __future__ import annotations
-
 import json
 import math
 
@@ -15,7 +13,7 @@ GRADIENTS = np.random.default_rng(0).normal(size=(7, 3)) * [1.0, 0.1, 3.0]
 ETA = 0.3
 
 
-def run(name: str, gradients: np.ndarray, eta: float = ETA) -> np.ndarray:
+def run(name, gradients, eta=ETA):
     state, moves = [], []
     for g in gradients:
         state, delta = STEP_RULES[name](state, g, eta)
@@ -23,11 +21,11 @@ def run(name: str, gradients: np.ndarray, eta: float = ETA) -> np.ndarray:
     return np.array(moves)
 
 
-def by_hand_sgd() -> list[list[float]]:
+def by_hand_sgd():
     return [[-ETA * float(x) for x in g] for g in GRADIENTS]
 
 
-def by_hand_adagrad() -> list[list[float]]:
+def by_hand_adagrad():
     moves = []
     for t in range(len(GRADIENTS)):
         squares = [sum(float(GRADIENTS[s][j]) ** 2 for s in range(t + 1)) for j in range(3)]
@@ -35,7 +33,7 @@ def by_hand_adagrad() -> list[list[float]]:
     return moves
 
 
-def by_hand_adagrad_norm() -> list[list[float]]:
+def by_hand_adagrad_norm():
     moves = []
     for t in range(len(GRADIENTS)):
         total = sum(float(GRADIENTS[s][j]) ** 2 for s in range(t + 1) for j in range(3))
@@ -44,7 +42,7 @@ def by_hand_adagrad_norm() -> list[list[float]]:
     return moves
 
 
-def by_hand_momentum() -> list[list[float]]:
+def by_hand_momentum():
     """The direction of the sum of all gradients, each older one at half the weight."""
     moves = []
     for t in range(len(GRADIENTS)):
@@ -54,27 +52,25 @@ def by_hand_momentum() -> list[list[float]]:
     return moves
 
 
-def test_only_the_momentum_rule_slows_down() -> None:
+def test_only_the_momentum_rule_slows_down():
     assert [scheduled("momentum", 1.0, t, 4) for t in range(4)] == [1.0, 0.75, 0.5, 0.25]
     for name in set(STEP_RULES) - {"momentum"}:
         assert [scheduled(name, 1.0, t, 4) for t in range(4)] == [1.0] * 4
 
 
 BY_HAND = {
-    "momentum": by_hand_momentum,
-    "sgd": by_hand_sgd,
-    "adagrad": by_hand_adagrad,
+    "momentum": by_hand_momentum, "sgd": by_hand_sgd, "adagrad": by_hand_adagrad,
     "adagrad-norm": by_hand_adagrad_norm,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", STEP_RULES)
-def test_rule_against_its_reference(name: str) -> None:
+def test_rule_against_its_reference(name):
     assert_allclose(run(name, GRADIENTS), BY_HAND[name](), rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", STEP_RULES)
-def test_state_survives_json_after_every_step(name: str) -> None:
+def test_state_survives_json_after_every_step(name):
     state, moves = [], []
     for g in GRADIENTS:
         state, delta = STEP_RULES[name](json.loads(json.dumps(state)), g, ETA)
@@ -83,5 +79,5 @@ def test_state_survives_json_after_every_step(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STEP_RULES)
-def test_a_zero_gradient_moves_nowhere_and_stays_finite(name: str) -> None:
+def test_a_zero_gradient_moves_nowhere_and_stays_finite(name):
     assert np.array_equal(run(name, np.zeros((3, 2))), np.zeros((3, 2)))

@@ -1,7 +1,5 @@
 """Accounting for rounds on Poisson samples: the paper's numbers, limits and brute force."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -11,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 
 from benchmarks.accountants import moments_epsilon
-from privbo_plugins.privacy.accountant import gdp_delta, gdp_epsilon
+from privbo_plugins.privacy.accountant import gdp_epsilon
 from privbo_plugins.privacy.figures import two_decimals
 from privbo_plugins.privacy.subsampling import calibrate, pld_epsilon
 
@@ -27,12 +25,12 @@ PRINTED = [
 
 
 @pytest.mark.parametrize(("q", "z", "epsilon"), PRINTED)
-def test_the_papers_epsilons(q: float, z: float, epsilon: float) -> None:
+def test_the_papers_epsilons(q, z, epsilon):
     assert moments_epsilon(q, z, T, DELTA) == pytest.approx(epsilon, abs=0.0051)
 
 
 @pytest.mark.parametrize(("q", "epsilon"), [(0.25, 6.24), (0.35, 9.82), (0.5, 15.98)])
-def test_privacy_loss_distributions_of_the_papers_settings(q: float, epsilon: float) -> None:
+def test_privacy_loss_distributions_of_the_papers_settings(q, epsilon):
     assert pld_epsilon(q, 1.0, T, 1 / N) == pytest.approx(epsilon, abs=0.0051)
 
 
@@ -41,21 +39,21 @@ def test_privacy_loss_distributions_of_the_papers_settings(q: float, epsilon: fl
 
 @settings(deadline=None)
 @given(z=st.floats(0.05, 50), rounds=st.integers(1, 200), log_delta=st.floats(-9, -0.5))
-def test_without_sampling_it_is_gaussian_privacy(z: float, rounds: int, log_delta: float) -> None:
+def test_without_sampling_it_is_gaussian_privacy(z, rounds, log_delta):
     delta = 10.0**log_delta
     mu = math.sqrt(rounds) / z
     assert pld_epsilon(1.0, z, rounds, delta) == gdp_epsilon(mu, delta)
 
 
-def hockey_stick(q: float, z: float, epsilon: float, *, member_in_first: bool) -> float:
+def hockey_stick(q, z, epsilon, *, member_in_first):
     """Integral of (p - e^eps r)+, where one of p and r has the agent, with probability q."""
 
-    def density(x: float, member: bool) -> float:
+    def density(x, member):
         height = 1 / (z * math.sqrt(2 * math.pi))
         out, there = (height * math.exp(-((x - mean) ** 2) / (2 * z * z)) for mean in (0.0, 1.0))
         return (1 - q) * out + q * there if member else out
 
-    def excess(x: float) -> float:
+    def excess(x):
         first, second = density(x, member_in_first), density(x, not member_in_first)
         return max(first - math.exp(epsilon) * second, 0.0)
 
@@ -72,7 +70,7 @@ def hockey_stick(q: float, z: float, epsilon: float, *, member_in_first: bool) -
 
 @pytest.mark.parametrize("delta", [1 / N, 1e-3, 1e-6])
 @pytest.mark.parametrize(("q", "z"), [(0.35, 1.0), (0.1, 0.6), (0.5, 2.0), (0.9, 1.0)])
-def test_one_round_against_the_hockey_stick_divergence(q: float, z: float, delta: float) -> None:
+def test_one_round_against_the_hockey_stick_divergence(q, z, delta):
     """Both directions, an agent added and an agent removed, by numerical integration."""
     epsilon = pld_epsilon(q, z, 1, delta)
     sides = [hockey_stick(q, z, epsilon, member_in_first=side) for side in (True, False)]
@@ -81,13 +79,6 @@ def test_one_round_against_the_hockey_stick_divergence(q: float, z: float, delta
         below = max(epsilon - GRID, 0.0)
         tight = [hockey_stick(q, z, below, member_in_first=side) for side in (True, False)]
         assert max(tight) > delta
-
-
-def test_the_brute_force_is_the_closed_form_without_sampling() -> None:
-    for side in (True, False):
-        for z, epsilon in [(1.0, 0.0), (1.0, 1.0), (0.5, 3.0)]:
-            stick = hockey_stick(1.0, z, epsilon, member_in_first=side)
-            assert stick == pytest.approx(gdp_delta(1 / z, epsilon), rel=1e-8)
 
 
 # Monotone ------------------------------------------------------------------------------------
@@ -99,9 +90,7 @@ def test_the_brute_force_is_the_closed_form_without_sampling() -> None:
     z=st.tuples(st.floats(1.0, 4.0), st.floats(1.0, 4.0)).map(sorted),
     rounds=st.tuples(st.integers(1, 20), st.integers(1, 20)).map(sorted),
 )
-def test_privacy_loss_distributions_are_monotone(
-    q: list[float], z: list[float], rounds: list[int]
-) -> None:
+def test_privacy_loss_distributions_are_monotone(q, z, rounds):
     safest = pld_epsilon(q[0], z[1], rounds[0], DELTA)
     for one in (
         pld_epsilon(q[1], z[1], rounds[0], DELTA),
@@ -111,7 +100,7 @@ def test_privacy_loss_distributions_are_monotone(
         assert safest <= one + GRID
 
 
-def test_no_round_costs_nothing_and_no_noise_everything() -> None:
+def test_no_round_costs_nothing_and_no_noise_everything():
     assert pld_epsilon(0.35, 1.0, 0, DELTA) == 0.0
     assert pld_epsilon(0.35, 0.0, 0, DELTA) == 0.0
     assert pld_epsilon(0.35, 0.0, 1, DELTA) == math.inf
@@ -126,7 +115,7 @@ def test_no_round_costs_nothing_and_no_noise_everything() -> None:
         ("delta", (0.0, 1.0, math.nan), "delta must lie in"),
     ],
 )
-def test_what_makes_no_sense_is_refused(name: str, values: tuple[float, ...], rule: str) -> None:
+def test_what_makes_no_sense_is_refused(name, values, rule):
     for value in values:
         with pytest.raises(ValueError, match=rule):
             pld_epsilon(**{"q": 0.5, "z": 1.0, "T": 3, "delta": 0.01, name: value})
@@ -138,9 +127,7 @@ def test_what_makes_no_sense_is_refused(name: str, values: tuple[float, ...], ru
 @settings(deadline=None)
 @given(epsilon=st.floats(0.2, 30), delta=st.floats(1e-8, 0.2), rounds=st.integers(1, 60))
 @example(epsilon=0.6875, delta=1e-8, rounds=1)
-def test_the_noise_without_sampling_keeps_the_budget_and_is_the_least(
-    epsilon: float, delta: float, rounds: int
-) -> None:
+def test_the_noise_without_sampling_keeps_the_budget_and_is_the_least(epsilon, delta, rounds):
     found = calibrate(epsilon=epsilon, delta=delta, n_rounds=rounds)
     assert (found.q, found.delta, found.n_rounds) == (1.0, delta, rounds)
     assert found.epsilon == pld_epsilon(1.0, found.z, rounds, delta) <= epsilon
@@ -149,16 +136,14 @@ def test_the_noise_without_sampling_keeps_the_budget_and_is_the_least(
 
 
 @pytest.mark.parametrize(("epsilon", "q", "rounds"), [(0.5, 0.35, 3), (2.0, 0.5, 10)])
-def test_the_noise_with_sampling_keeps_the_budget_and_is_the_least(
-    epsilon: float, q: float, rounds: int
-) -> None:
+def test_the_noise_with_sampling_keeps_the_budget_and_is_the_least(epsilon, q, rounds):
     found = calibrate(epsilon=epsilon, delta=0.02, n_rounds=rounds, q=q)
     assert found.epsilon <= epsilon
     assert found.epsilon == pld_epsilon(q, found.z, rounds, 0.02)
     assert pld_epsilon(q, 0.99 * found.z, rounds, 0.02) > epsilon
 
 
-def test_an_infinite_budget_needs_no_noise() -> None:
+def test_an_infinite_budget_needs_no_noise():
     found = calibrate(epsilon=math.inf, delta=0.02, n_rounds=3, q=0.5)
     assert (found.z, found.epsilon) == (0.0, math.inf)
 
@@ -173,8 +158,6 @@ def test_an_infinite_budget_needs_no_noise() -> None:
         ({"epsilon": 1e-9, "delta": 1e-9}, "not even z=4096"),
     ],
 )
-def test_a_calibration_that_makes_no_sense_is_refused(
-    changed: dict[str, float], message: str
-) -> None:
+def test_a_calibration_that_makes_no_sense_is_refused(changed, message):
     with pytest.raises(ValueError, match=message):
-        calibrate(**{"epsilon": 1.0, "delta": 0.01, "n_rounds": 2, **changed})  # type: ignore[arg-type]
+        calibrate(**{"epsilon": 1.0, "delta": 0.01, "n_rounds": 2, **changed})

@@ -1,16 +1,13 @@
 """What a released table costs, and how well it keeps inner products, against simulation."""
 
-from __future__ import annotations
-
 import json
 import math
 import warnings
-from typing import Any
 
 import numpy as np
 import pytest
 
-from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable, rows_config
+from privbo_plugins.algorithms.po_gp_ucb import rows_config
 from privbo_plugins.algorithms.po_gp_ucb.gaussian import public_projection
 from privbo_plugins.algorithms.po_gp_ucb.plan import TablePlan, make_table_plan
 from privbo_plugins.errors import PrivacyWarning, UtilityWarning
@@ -24,19 +21,19 @@ SPREAD = math.sqrt(D / 12)
 """Root mean square length of a centred row of X."""
 
 
-def table_of(**more: Any) -> ReleasedTable:
-    settings: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "bounds": [(0, 1)] * D, **more}
+def table_of(**more):
+    settings = {"epsilon": 4.0, "delta": 1e-6, "bounds": [(0, 1)] * D, **more}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         return Curator(X, noise=InsecureNoise(3), **settings).release()
 
 
-def plan_of(table: ReleasedTable) -> TablePlan:
+def plan_of(table):
     return make_table_plan(rows_config(table), table.manifest, table.manifest.guarantee())
 
 
-def made(**changes: Any) -> TablePlan:
-    fields: dict[str, Any] = {
+def made(**changes):
+    fields = {
         "n_rows": 100, "n_columns": 2, "protected": True, "epsilon": 2.0, "delta": 1e-6,
         "neighbor_distance": 0.2, "noise_sd": 0.1, "answer_sd": 0.0, "row_length": 0.5,
         "mixing": 0.0,
@@ -44,7 +41,7 @@ def made(**changes: Any) -> TablePlan:
     return TablePlan(**{**fields, **changes})
 
 
-def test_the_length_of_rows_comes_from_the_released_table() -> None:
+def test_the_length_of_rows_comes_from_the_released_table():
     table = table_of(neighbor_distance=0.3)
     plan = plan_of(table)
     assert plan.noise_sd == table.manifest.noise_sd > 0
@@ -56,7 +53,7 @@ def test_the_length_of_rows_comes_from_the_released_table() -> None:
 
 
 @pytest.mark.parametrize(("kind", "r"), [("identity", D), ("seeded", 2), ("secret", 3)])
-def test_inner_products_are_kept_as_well_as_the_plan_says(kind: str, r: int) -> None:
+def test_inner_products_are_kept_as_well_as_the_plan_says(kind, r):
     """Two rows of the typical length at right angles, mixed and noised 20000 times."""
     how = {"mechanism": "projection"} if kind == "secret" else {"neighbor_distance": 0.3}
     plan = plan_of(table_of(r=r, **how))
@@ -73,7 +70,7 @@ def test_inner_products_are_kept_as_well_as_the_plan_says(kind: str, r: int) -> 
     assert plan.inner_product_error == pytest.approx(np.std(found) / plan.row_length**2, rel=0.03)
 
 
-def test_what_it_costs_is_what_the_manifest_claims() -> None:
+def test_what_it_costs_is_what_the_manifest_claims():
     private = {"outcome_epsilon": 1.0, "outcome_range": (0.0, 2.0), "outcome_mechanism": "laplace"}
     curator = Curator(X[:40], epsilon=4.0, delta=1e-6, bounds=[(0, 1)] * D, **private)
     table = curator.release()
@@ -85,7 +82,7 @@ def test_what_it_costs_is_what_the_manifest_claims() -> None:
     assert "whatever it holds" in str(plan)
 
 
-def test_a_bare_matrix_claims_nothing_and_is_taken_as_it_is() -> None:
+def test_a_bare_matrix_claims_nothing_and_is_taken_as_it_is():
     nothing = OutsourcedGuarantee(False, "unknown", math.inf, 0.0, None, N, reasons=("r",))
     plan = make_table_plan(rows_config(X), None, nothing)
     assert (plan.protected, plan.noise_norm, plan.inner_product_error) == (False, 0.0, 0.0)
@@ -97,9 +94,7 @@ def test_a_bare_matrix_claims_nothing_and_is_taken_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("sd", "norm"), [(0.05, 0.1 * math.sqrt(2)), (0.1, 0.2 * math.sqrt(2)), (0.0, 0.0)]
 )
-def test_it_warns_where_the_noise_is_long_against_the_distance_of_rows(
-    sd: float, norm: float
-) -> None:
+def test_it_warns_where_the_noise_is_long_against_the_distance_of_rows(sd, norm):
     plan = made(noise_sd=sd)
     assert plan.noise_norm == pytest.approx(norm)
     assert plan.noise_dominates is (norm > 0.25)
@@ -110,7 +105,7 @@ def test_it_warns_where_the_noise_is_long_against_the_distance_of_rows(
     assert [one.category for one in caught] == [UtilityWarning] * plan.noise_dominates
 
 
-def test_rows_that_the_noise_hides_entirely_are_drowned() -> None:
+def test_rows_that_the_noise_hides_entirely_are_drowned():
     for shape in ((1, 2), (50, 2)):
         Z = np.random.default_rng(0).normal(0, 0.1, shape)
         nothing = OutsourcedGuarantee(False, "unknown", math.inf, 0.0, None, 1, reasons=("r",))

@@ -1,10 +1,7 @@
 """The search by released values that is planned for few parameters with little noise."""
 
-from __future__ import annotations
-
 import json
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +9,7 @@ import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig, make_plan
+from privbo_plugins.algorithms.dp_gibo import GIBOConfig, make_plan
 from privbo_plugins.algorithms.dp_gibo.algorithm import words
 from privbo_plugins.algorithms.dp_gibo.value_search import ValueSearch
 from privbo_plugins.algorithms.protocols import FINAL, START
@@ -30,11 +27,11 @@ MANY = 10_000
 """Records with which a search by values is planned at mu = 1."""
 
 
-def searching(d: int, n: int = MANY, seed: int = 0, space: Space | None = None, **own: Any) -> Any:
+def searching(d, n=MANY, seed=0, space=None, **own):
     return start(GIBOConfig(mu=1.0, **own), space or cube(d), n, seed)
 
 
-def told_to(algorithm: DPGIBO, losses: Any, trials: int, noise: Any = None) -> None:
+def told_to(algorithm, losses, trials, noise=None):
     """Trials one after another."""
     for _ in range(trials):
         role, step = algorithm.phase
@@ -56,10 +53,8 @@ def told_to(algorithm: DPGIBO, losses: Any, trials: int, noise: Any = None) -> N
     limit=st.none() | st.integers(8, 300), extra=st.integers(0, 5),
     bound=st.sampled_from([0.01, 1.0, (-3.0, 2.0)]),
 )  # fmt: skip
-def test_a_search_costs_the_budget_and_the_trials_of_descent(
-    d: int, n: int, mu: float, limit: int | None, extra: int, bound: Any
-) -> None:
-    own: Any = {"n_trials": limit, "extra_values": extra, "loss_bound": bound}
+def test_a_search_costs_the_budget_and_the_trials_of_descent(d, n, mu, limit, extra, bound):
+    own = {"n_trials": limit, "extra_values": extra, "loss_bound": bound}
     plan = make_plan(GIBOConfig(mu=mu, **own), cube(d), n)
     descent = make_plan(GIBOConfig(mu=mu, n_starts=plan.n_starts, **own), cube(d), n)
     assert descent.n_searched == 0
@@ -76,7 +71,7 @@ def test_a_search_costs_the_budget_and_the_trials_of_descent(
     assert d <= 2
 
 
-def test_descent_ends_where_values_are_precise_enough() -> None:
+def test_descent_ends_where_values_are_precise_enough():
     """Noise of 1.2 percent of the range, written out: sqrt(92) / n."""
     edge = math.ceil(math.sqrt(92) / 0.012)
     plans = [make_plan(GIBOConfig(mu=1.0), cube(2), n) for n in (edge - 1, edge)]
@@ -93,13 +88,13 @@ def test_descent_ends_where_values_are_precise_enough() -> None:
      {"mu": math.inf}],
     ids=str,
 )  # fmt: skip
-def test_a_setting_of_descent_brings_descent(own: dict[str, Any]) -> None:
+def test_a_setting_of_descent_brings_descent(own):
     plan = make_plan(GIBOConfig(**({"mu": 1.0} | own)), cube(2), MANY)
     assert plan.n_searched == 0
     assert plan.n_steps == 25
 
 
-def test_the_plan_and_the_claim_say_what_is_released() -> None:
+def test_the_plan_and_the_claim_say_what_is_released():
     config, space = GIBOConfig(mu=1.0), cube(2)
     plan = make_plan(config, space, MANY)
     assert "75 points, each chosen by the values released before it" in str(plan)
@@ -118,7 +113,7 @@ def test_the_plan_and_the_claim_say_what_is_released() -> None:
 # Points -----------------------------------------------------------------------------------------
 
 
-def posterior(X: Any, y: Any, sigma: float, length: float, a: float, at: Any) -> Any:
+def posterior(X, y, sigma, length, a, at):
     """Mean and variance with a constant of unknown value, by dense linear algebra."""
     k = Matern52(length).k
     K = np.linalg.inv(a * k(X, X) + sigma**2 * np.eye(len(X)))
@@ -130,9 +125,7 @@ def posterior(X: Any, y: Any, sigma: float, length: float, a: float, at: Any) ->
 
 
 @pytest.mark.parametrize("maximize", [False, True])
-def test_the_best_point_has_the_least_posterior_mean_of_direct_linear_algebra(
-    maximize: bool,
-) -> None:
+def test_the_best_point_has_the_least_posterior_mean_of_direct_linear_algebra(maximize):
     rng, space, sigma = np.random.default_rng(3), cube(2), 0.03
     X = rng.random((16, 2))
     y = ((X - 0.6) ** 2).sum(1) + sigma * rng.standard_normal(16)
@@ -149,7 +142,7 @@ def test_the_best_point_has_the_least_posterior_mean_of_direct_linear_algebra(
     assert mean.argmin() != y.argmin()  # the luckiest draw is another one
 
 
-def test_the_next_point_is_the_least_optimistic_bound_of_direct_linear_algebra() -> None:
+def test_the_next_point_is_the_least_optimistic_bound_of_direct_linear_algebra():
     """Of many points of the square, none has a bound that is clearly lower."""
     rng, sigma, space = np.random.default_rng(4), 0.02, cube(2)
     X = rng.random((20, 2))
@@ -167,9 +160,7 @@ def test_the_next_point_is_the_least_optimistic_bound_of_direct_linear_algebra()
 
 @settings(deadline=None, max_examples=15)
 @given(d=st.integers(1, 2), seed=st.integers(0, 99), trials=st.integers(0, 40))
-def test_the_same_releases_propose_the_same_points_in_the_cube(
-    d: int, seed: int, trials: int
-) -> None:
+def test_the_same_releases_propose_the_same_points_in_the_cube(d, seed, trials):
     losses, _ = quadratic(50, d, seed)
     one, again = (searching(d, seed=seed) for _ in range(2))
     for algorithm in (one, again):
@@ -184,7 +175,7 @@ def test_the_same_releases_propose_the_same_points_in_the_cube(
 
 
 @pytest.mark.parametrize("failed", [False, True])
-def test_points_that_are_out_or_have_failed_are_not_asked_for_again(failed: bool) -> None:
+def test_points_that_are_out_or_have_failed_are_not_asked_for_again(failed):
     """With exact values another evaluation of one point says nothing."""
     losses, _ = quadratic(50, 2, 0)
     algorithm = searching(2, 10**6)
@@ -196,7 +187,7 @@ def test_points_that_are_out_or_have_failed_are_not_asked_for_again(failed: bool
         others.append(x)
 
 
-def test_a_coarse_grid_is_searched_at_its_cells_and_the_least_one_found() -> None:
+def test_a_coarse_grid_is_searched_at_its_cells_and_the_least_one_found():
     space = Space({"k": Int(1, 9), "s": Float(0.0, 1.0, step=0.25)})
     algorithm = searching(2, 10**7, space=space)
     told_to(algorithm, lambda x: np.full(20, 0.3) + ((x - [0.6, 0.3]) ** 2).sum(), 92)
@@ -205,10 +196,10 @@ def test_a_coarse_grid_is_searched_at_its_cells_and_the_least_one_found() -> Non
     assert space.decode(algorithm.recommendation()) == {"k": 6, "s": 0.25}
 
 
-def test_values_lead_off_a_plateau_that_has_no_slope() -> None:
+def test_values_lead_off_a_plateau_that_has_no_slope():
     """An error rate of .9 on seven eighths of the square, the middle among them."""
 
-    def losses(x: Any) -> Any:
+    def losses(x):
         return np.full(100, 0.02 if x[0] < 0.35 and x[1] < 0.35 else 0.9)
 
     algorithm = searching(2, seed=5)
@@ -220,13 +211,13 @@ def test_values_lead_off_a_plateau_that_has_no_slope() -> None:
 # The end of descent -----------------------------------------------------------------------------
 
 
-def test_the_end_of_descent_is_refused_on_a_plateau_and_nowhere_else() -> None:
+def test_the_end_of_descent_is_refused_on_a_plateau_and_nowhere_else():
     """An error rate of .9 but in one quarter; the noise of a value is .34."""
     rng = np.random.default_rng(0)
     left, stayed = 0, 0
     for seed in range(6):
         algorithm = start(GIBOConfig(mu=0.3), cube(2), 300, seed)
-        assert 0.3 < algorithm.plan.value_noise < 0.5  # type: ignore[union-attr]
+        assert 0.3 < algorithm.plan.value_noise < 0.5
         for flat in (True, False):
             again = start(GIBOConfig(mu=0.3), cube(2), 300, seed)
             end, bottom = np.array([0.9, 0.9]), np.array([0.2, 0.2])
@@ -243,10 +234,10 @@ def test_the_end_of_descent_is_refused_on_a_plateau_and_nowhere_else() -> None:
     assert (left, stayed) == (6, 6)
 
 
-def test_a_run_that_ends_on_a_plateau_recommends_another_point_and_draws_the_way() -> None:
+def test_a_run_that_ends_on_a_plateau_recommends_another_point_and_draws_the_way():
     """With a setting of descent its end is recommended wherever it lies."""
 
-    def losses(x: Any) -> Any:
+    def losses(x):
         return np.full(300, 0.02 if x[0] < 0.4 and x[1] < 0.4 else 0.9)
 
     descent = open_session(GIBOConfig(mu=0.5, n_starts=16), cube(2), noise=InsecureNoise(1))
@@ -255,7 +246,7 @@ def test_a_run_that_ends_on_a_plateau_recommends_another_point_and_draws_the_way
     assert np.array_equal(descent.history().path[-1], descent.recommended_point())
     session = open_session(GIBOConfig(mu=0.5), cube(2), noise=InsecureNoise(1))
     run_session(session, losses)
-    assert session.plan.n_steps == 25  # type: ignore[union-attr]
+    assert session.plan.n_steps == 25
     assert losses(session.recommended_point())[0] == 0.02
     path = session.history().path
     assert path.shape == (27, 2)  # theta_0 to theta_25, and the point that is recommended
@@ -266,7 +257,7 @@ def test_a_run_that_ends_on_a_plateau_recommends_another_point_and_draws_the_way
 # In a session -----------------------------------------------------------------------------------
 
 
-def test_a_session_runs_a_search_whose_charges_are_the_budget_and_whose_path_is_drawn() -> None:
+def test_a_session_runs_a_search_whose_charges_are_the_budget_and_whose_path_is_drawn():
     losses, bottom = quadratic(2000, 2, 1)
     session = open_session(GIBOConfig(mu=1.0), cube(2))
     shown = run_session(session, losses)
@@ -283,7 +274,7 @@ def test_a_session_runs_a_search_whose_charges_are_the_budget_and_whose_path_is_
     assert not session.run.held_losses()
 
 
-def test_workers_at_once_are_sent_to_different_points_and_a_second_process_to_the_same() -> None:
+def test_workers_at_once_are_sent_to_different_points_and_a_second_process_to_the_same():
     losses, _ = quadratic(10**5, 2, 1)
     first = open_session(GIBOConfig(mu=1.0), cube(2))
     for number in range(24):
@@ -297,7 +288,7 @@ def test_workers_at_once_are_sent_to_different_points_and_a_second_process_to_th
     second.set_space(cube(2))
     first.fail("w3")
     out = [proposal.x for proposal in asked[:3]]
-    known: Any = second._known().algorithm
+    known = second._known().algorithm
     expected = known.propose(27, out, [asked[3].x]).x
     assert np.array_equal(first.ask("w4").x, expected)
     assert np.array_equal(second.ask("w4").x, expected)

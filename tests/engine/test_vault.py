@@ -1,7 +1,5 @@
 """The vault: transactions, secrecy of what was deleted, and several workers."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import os
@@ -12,7 +10,6 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 
@@ -30,7 +27,7 @@ from privbo_plugins.store.log import Event
 from privbo_plugins.store.run import Spent
 from privbo_plugins.store.tables import SCHEMA
 from privbo_plugins.store.transaction import Transaction
-from privbo_plugins.store.vault import Vault, as_handle, handle_of, open_vault, resolve_url
+from privbo_plugins.store.vault import as_handle, handle_of, open_vault, resolve_url
 from tests.inside import cursor_of, engine_of, lock_of
 
 from .helpers import Crash, in_threads
@@ -40,7 +37,7 @@ SECRET = np.array([0.123456789012345, 2.718281828459045, -9.87654321e-5] * 400)
 
 
 @pytest.fixture(params=["memory", "file", "postgres"])
-def vault(request: pytest.FixtureRequest, path: Path) -> Iterator[Vault]:
+def vault(request, path):
     if request.param == "postgres":
         opened = open_vault(request.getfixturevalue("postgres_database"))
     else:
@@ -49,22 +46,22 @@ def vault(request: pytest.FixtureRequest, path: Path) -> Iterator[Vault]:
     opened.close()
 
 
-def begin(vault: Vault, run_id: str = "run") -> Vault:
+def begin(vault, run_id="run"):
     with vault.transaction(run_id) as tx:
         tx.new_run(f"host-{run_id}", {"a": 1})
     return vault
 
 
-def put(vault: Vault, trial: str, y: np.ndarray, run_id: str = "run") -> None:
+def put(vault, trial, y, run_id="run"):
     with vault.transaction(run_id) as tx:
         tx.put_losses(trial, y)
 
 
-def everything_in(folder: Path) -> bytes:
+def everything_in(folder):
     return b"".join(p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file())
 
 
-def traces(folder: Path, y: np.ndarray) -> int:
+def traces(folder, y):
     """How many distinct values of y have their float64 bytes somewhere in the folder's files."""
     content = everything_in(folder)
     return sum(v.tobytes() in content for v in np.unique(y))
@@ -73,7 +70,7 @@ def traces(folder: Path, y: np.ndarray) -> int:
 # Other versions -----------------------------------------------------------------------------
 
 
-def altered(url: str, *statements: str) -> None:
+def altered(url, *statements):
     """Changes a vault's tables as another program would."""
     engine = sa.create_engine(url)
     with engine.begin() as connection:
@@ -82,7 +79,7 @@ def altered(url: str, *statements: str) -> None:
     engine.dispose()
 
 
-def tables_of(url: str) -> dict[str, list[tuple[object, ...]]]:
+def tables_of(url):
     """Every row of every table."""
     engine = sa.create_engine(url)
     with engine.connect() as connection:
@@ -103,8 +100,8 @@ OTHER_VERSIONS = {
 @pytest.mark.parametrize("create", [True, False])
 @pytest.mark.parametrize("version", OTHER_VERSIONS)
 def test_a_vault_of_another_version_is_refused_and_left_as_it_is(
-    url: str, version: str, create: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    url, version, create, monkeypatch
+):
     begin(open_vault(url)).close()
     altered(url, *OTHER_VERSIONS[version])
     before = tables_of(url)
@@ -114,7 +111,7 @@ def test_a_vault_of_another_version_is_refused_and_left_as_it_is(
     assert tables_of(url) == before
 
 
-def test_a_number_that_no_version_has_written_is_not_repeated(path: Path) -> None:
+def test_a_number_that_no_version_has_written_is_not_repeated(path):
     url = f"sqlite:///{path}"
     begin(open_vault(url)).close()
     altered(url, "UPDATE privbo_identity SET schema = 'Jane'")
@@ -126,7 +123,7 @@ def test_a_number_that_no_version_has_written_is_not_repeated(path: Path) -> Non
 # Runs and first writes ----------------------------------------------------------------------
 
 
-def test_a_run_keeps_its_settings_and_frozen_facts(vault: Vault) -> None:
+def test_a_run_keeps_its_settings_and_frozen_facts(vault):
     begin(vault)
     with vault.transaction("run") as tx:
         assert tx.run() == ("host-run", {"a": 1}, None)
@@ -144,12 +141,12 @@ def test_a_run_keeps_its_settings_and_frozen_facts(vault: Vault) -> None:
         assert tx.run() == ("host-run", {"a": 1}, {"n": 7, "m": 1})
 
 
-def begins(tx: Transaction, more: float) -> None:
+def begins(tx, more):
     tx.run_id = f"run{more}"
     tx.new_run("host", {"a": more})
 
 
-FIRST_WRITES: dict[str, Callable[[Transaction, float], None]] = {
+FIRST_WRITES = {
     "run": begins,
     "losses": lambda tx, more: tx.put_losses("t", SECRET + more),
     "charge": lambda tx, more: tx.charge(Charge("value", "1", 0.3 + more, 0.1, 0.2)),
@@ -157,7 +154,7 @@ FIRST_WRITES: dict[str, Callable[[Transaction, float], None]] = {
 
 
 @pytest.mark.parametrize("what", FIRST_WRITES)
-def test_what_was_written_first_stays(vault: Vault, what: str) -> None:
+def test_what_was_written_first_stays(vault, what):
     found = []
     begin(vault)
     for more in (0.0, 1.0):
@@ -169,7 +166,7 @@ def test_what_was_written_first_stays(vault: Vault, what: str) -> None:
     assert found[0] == found[1]
 
 
-def test_a_release_of_a_kind_and_key_is_stored_once(vault: Vault) -> None:
+def test_a_release_of_a_kind_and_key_is_stored_once(vault):
     begin(vault)
     with vault.transaction("run") as tx:
         tx.release("value", "7", {"values": [0.5]})
@@ -184,7 +181,7 @@ def test_a_release_of_a_kind_and_key_is_stored_once(vault: Vault) -> None:
         assert [r[:3] for r in tx.releases_after(first)] == [(second, "gradient", "7")]
 
 
-def test_a_handler_of_a_signal_cannot_end_the_transaction_that_it_interrupts(vault: Vault) -> None:
+def test_a_handler_of_a_signal_cannot_end_the_transaction_that_it_interrupts(vault):
     """In memory it rolled back the charge of a release that was then published."""
     begin(vault)
     with vault.transaction("run") as tx:
@@ -197,11 +194,11 @@ def test_a_handler_of_a_signal_cannot_end_the_transaction_that_it_interrupts(vau
         assert tx.released("value", "1") == {"values": [0.5]}
 
 
-def test_what_was_rolled_back_under_way_is_not_committed() -> None:
+def test_what_was_rolled_back_under_way_is_not_committed():
     vault = open_vault()
     begin(vault)
 
-    def write() -> None:
+    def write():
         with vault.transaction("run") as tx:
             tx.charge(Charge("value", "1", 0.3, 0.1, 0.2))
             cursor_of(tx).connection.rollback()
@@ -210,7 +207,7 @@ def test_what_was_rolled_back_under_way_is_not_committed() -> None:
         write()
 
 
-def test_populations_add_up_apart(vault: Vault) -> None:
+def test_populations_add_up_apart(vault):
     begin(vault)
     with vault.transaction("run") as tx:
         tx.charge(Charge("value", "1", 0.3, 0.1, 0.2))
@@ -225,7 +222,7 @@ def test_populations_add_up_apart(vault: Vault) -> None:
         assert tx.n_released() == 0
 
 
-def test_the_life_of_a_trial(vault: Vault) -> None:
+def test_the_life_of_a_trial(vault):
     begin(vault)
     x = np.array([0.25, 1 / 3])
     with vault.transaction("run") as tx:
@@ -237,7 +234,6 @@ def test_the_life_of_a_trial(vault: Vault) -> None:
         found = [(row.trial, row.slot, row.state) for row in tx.trials(step=3)]
         assert found == [("a", 0, "done"), ("b", 1, "failed")]
         row = tx.trial("a")
-        assert row is not None
         assert (row.role, row.step, row.slot, row.state, row.value) == ("step", 3, 0, "done", 0.5)
         assert np.array_equal(row.x, x + 0.1)
         assert [tx.count(state=state) for state in ("done", "failed", "out")] == [1, 1, 0]
@@ -249,22 +245,28 @@ def test_the_life_of_a_trial(vault: Vault) -> None:
         assert [(row.trial, row.value) for row in tx.trials()] == [("a", 0.5)]
 
 
-def test_marks_are_kept_once_and_by_kind(vault: Vault) -> None:
+def test_marks_are_kept_once_by_kind_and_apart_however_long(vault):
     begin(vault)
+    first, second = "a" * 600 + "1", "a" * 600 + "2"
     with vault.transaction("run") as tx:
         for text in ("b", "a", "b"):
             tx.mark("note", text)
-        tx.mark("unprotected", "c" * 600)
         assert tx.marks("note") == ("a", "b")
-        (long,) = tx.marks("unprotected")
-        assert long.startswith("c" * 447 + " ")
+        for text in (first, first):
+            tx.mark("unprotected", text)
+        assert [tx.has_mark("unprotected", text) for text in (first, second)] == [True, False]
+        tx.mark("unprotected", second)
+        assert len(tx.marks("unprotected")) == 2
+        for text in tx.marks("unprotected"):
+            assert len(text) <= 512
+            assert text.startswith("a" * 447 + " ")
 
 
 # Losses -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", [1, 9, 10, 11, 35])
-def test_losses_stream_in_blocks(vault: Vault, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losses_stream_in_blocks(vault, n, monkeypatch):
     monkeypatch.setattr(transaction, "BLOCK", 10)
     Y = np.random.default_rng(0).normal(size=(n, 2))
     Y[0, 0] = np.nan
@@ -283,7 +285,7 @@ def test_losses_stream_in_blocks(vault: Vault, n: int, monkeypatch: pytest.Monke
         assert tx.held() == []
 
 
-def test_purging_one_run_leaves_the_others(vault: Vault) -> None:
+def test_purging_one_run_leaves_the_others(vault):
     for run in ("run", "other"):
         put(begin(vault, run), "t", SECRET, run)
     with vault.transaction("run") as tx:
@@ -293,9 +295,7 @@ def test_purging_one_run_leaves_the_others(vault: Vault) -> None:
 
 
 @pytest.mark.parametrize("dropped", [None, [0, 1, 2, 3], [1, 3]], ids=str)
-def test_nothing_of_deleted_losses_stays_in_the_file(
-    path: Path, dropped: list[int] | None
-) -> None:
+def test_nothing_of_deleted_losses_stays_in_the_file(path, dropped):
     vault, full = begin(open_vault(f"sqlite:///{path}")), len(np.unique(SECRET))
     for j in range(4):
         put(vault, f"t{j}", SECRET + j)
@@ -317,9 +317,7 @@ def test_nothing_of_deleted_losses_stays_in_the_file(
 
 
 @pytest.mark.parametrize("error", [ValueError, Crash])
-def test_a_rolled_back_transaction_keeps_nothing(
-    vault: Vault, path: Path, error: type[BaseException]
-) -> None:
+def test_a_rolled_back_transaction_keeps_nothing(vault, path, error):
     begin(vault)
     with pytest.raises(error), vault.transaction("run") as tx:  # noqa: PT012
         tx.put_losses("t", SECRET)
@@ -340,7 +338,7 @@ def test_a_rolled_back_transaction_keeps_nothing(
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])
-def test_a_file_that_others_can_read_gives_a_warning(path: Path, mode: int) -> None:
+def test_a_file_that_others_can_read_gives_a_warning(path, mode):
     open_vault(f"sqlite:///{path}").close()
     path.chmod(mode)
     with pytest.warns(PrivacyWarning, match="chmod 600"):
@@ -350,7 +348,7 @@ def test_a_file_that_others_can_read_gives_a_warning(path: Path, mode: int) -> N
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022])
-def test_a_journal_left_by_a_transaction_is_not_readable_by_others(path: Path, umask: int) -> None:
+def test_a_journal_left_by_a_transaction_is_not_readable_by_others(path, umask):
     before = os.umask(umask)
     try:
         vault = begin(open_vault(f"sqlite:///{path}"))
@@ -363,7 +361,7 @@ def test_a_journal_left_by_a_transaction_is_not_readable_by_others(path: Path, u
     assert set(modes.values()) == {0o600}
 
 
-def owned_by_another(path: Path) -> int:
+def owned_by_another(path):
     """Makes a file somebody else's than the user that a test pretends to be; whose it is."""
     owner = os.geteuid() or 4321
     os.chown(path, owner, -1)
@@ -371,9 +369,7 @@ def owned_by_another(path: Path) -> int:
 
 
 @pytest.mark.parametrize("create", [True, False])
-def test_a_file_of_another_user_is_refused(
-    path: Path, create: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_another_user_is_refused(path, create, monkeypatch):
     open_vault(f"sqlite:///{path}").close()
     owner = owned_by_another(path)
     monkeypatch.setattr(vault_file.os, "geteuid", lambda: owner + 1)
@@ -381,9 +377,7 @@ def test_a_file_of_another_user_is_refused(
         open_vault(f"sqlite:///{path}", create=create)
 
 
-def test_root_is_warned_of_a_file_of_another_user(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_root_is_warned_of_a_file_of_another_user(path, monkeypatch):
     open_vault(f"sqlite:///{path}").close()
     owner = owned_by_another(path)
     monkeypatch.setattr(vault_file.os, "geteuid", lambda: 0)
@@ -393,30 +387,26 @@ def test_root_is_warned_of_a_file_of_another_user(
 
 
 @pytest.mark.parametrize("create", [True, False])
-def test_a_link_to_nothing_is_refused_and_nothing_is_made_where_it_points(
-    path: Path, create: bool
-) -> None:
+def test_a_link_to_nothing_is_refused_and_nothing_is_made_where_it_points(path, create):
     path.symlink_to(path.parent / "elsewhere.db")
     with pytest.raises(VaultError, match="link to a file that does not exist"):
         open_vault(f"sqlite:///{path}", create=create)
     assert not (path.parent / "elsewhere.db").exists()
 
 
-def test_a_link_to_a_vault_is_that_vault(path: Path) -> None:
+def test_a_link_to_a_vault_is_that_vault(path):
     first = open_vault(f"sqlite:///{path}")
     (path.parent / "link.db").symlink_to(path)
     assert open_vault(f"sqlite:///{path.parent}/link.db").vault_id == first.vault_id
 
 
-def test_what_is_no_plain_file_is_refused_without_waiting_for_it(path: Path) -> None:
+def test_what_is_no_plain_file_is_refused_without_waiting_for_it(path):
     os.mkfifo(path, 0o600)
     with pytest.raises(VaultError, match="no plain file"):
         open_vault(f"sqlite:///{path}")
 
 
-def test_a_file_that_goes_away_in_mid_run_does_not_come_back_without_its_ledger(
-    path: Path,
-) -> None:
+def test_a_file_that_goes_away_in_mid_run_does_not_come_back_without_its_ledger(path):
     vault = begin(open_vault(f"sqlite:///{path}"))
     path.unlink()
     with pytest.raises(VaultError, match="unable to open"), vault.transaction("run"):
@@ -424,9 +414,7 @@ def test_a_file_that_goes_away_in_mid_run_does_not_come_back_without_its_ledger(
     assert list(path.parent.iterdir()) == []
 
 
-def test_paths_are_taken_as_they_are_whatever_signs_they_hold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_are_taken_as_they_are_whatever_signs_they_hold(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     vault = begin(open_vault("sqlite:///a b #1&mode=memory é.db"))
     monkeypatch.chdir("/")
@@ -435,9 +423,7 @@ def test_paths_are_taken_as_they_are_whatever_signs_they_hold(
     assert [p.name for p in tmp_path.iterdir()] == ["a b #1&mode=memory é.db"]
 
 
-def test_an_empty_file_is_waited_for_and_then_refused(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_empty_file_is_waited_for_and_then_refused(path, monkeypatch):
     """It is being created, or it was cut: then everything would be released anew."""
     path.touch(0o600)
     monkeypatch.setattr(vault_file, "_PATIENCE", 0.05)
@@ -456,7 +442,7 @@ def test_an_empty_file_is_waited_for_and_then_refused(
 # Changed by hand -----------------------------------------------------------------------------
 
 
-def test_losses_that_another_program_made_a_text_are_not_quoted(path: Path) -> None:
+def test_losses_that_another_program_made_a_text_are_not_quoted(path):
     vault = begin(open_vault(f"sqlite:///{path}"))
     put(vault, "t", np.frombuffer(b"Jane\xe5Doe" * 4))
     with closing(sqlite3.connect(path)) as tool, tool:
@@ -472,9 +458,7 @@ def test_losses_that_another_program_made_a_text_are_not_quoted(path: Path) -> N
     "DELETE FROM privbo_events WHERE kind = 'vault'",
     "UPDATE privbo_events SET key = 'another' WHERE kind = 'vault'",
 ])  # fmt: skip
-def test_another_identity_than_the_log_began_with_is_damage(
-    path: Path, change: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_identity_than_the_log_began_with_is_damage(path, change, monkeypatch):
     """It salts the users' names: under another one each of them would have a new budget."""
     monkeypatch.setattr(vault_module, "_pause", lambda _: None)
     begin(open_vault(f"sqlite:///{path}"))
@@ -484,7 +468,7 @@ def test_another_identity_than_the_log_began_with_is_damage(
         open_vault(f"sqlite:///{path}")
 
 
-def test_a_fact_under_another_name_changes_none_that_was_fixed(vault: Vault) -> None:
+def test_a_fact_under_another_name_changes_none_that_was_fixed(vault):
     begin(vault)
     with vault.transaction("run") as tx:
         tx.freeze({"mode": "private"})
@@ -492,21 +476,8 @@ def test_a_fact_under_another_name_changes_none_that_was_fixed(vault: Vault) -> 
         assert tx.run() == ("host-run", {"a": 1}, {"mode": "private", "again": None})
 
 
-def test_facts_that_begin_alike_are_kept_apart(vault: Vault) -> None:
-    begin(vault)
-    first, second = "a" * 600 + "1", "a" * 600 + "2"
-    with vault.transaction("run") as tx:
-        tx.mark("entered", first)
-        assert tx.has_mark("entered", first)
-        assert not tx.has_mark("entered", second)
-        tx.mark("entered", second)
-        tx.mark("entered", first)
-        assert len(tx.marks("entered")) == 2
-        assert all(len(text) <= 512 for text in tx.marks("entered"))
-
-
 @pytest.mark.parametrize("cost", ["[NaN, 0.0]", "[-2.0, 0.0]", "[2.0]", '["2", 0.0]', "2.0", "{"])
-def test_a_charge_that_no_budget_would_refuse_is_damage(vault: Vault, cost: str) -> None:
+def test_a_charge_that_no_budget_would_refuse_is_damage(vault, cost):
     begin(vault)
     with vault.transaction("run") as tx:
         tx.append(Event("run", "paid", "t", "Jane", cost))
@@ -518,7 +489,7 @@ def test_a_charge_that_no_budget_would_refuse_is_damage(vault: Vault, cost: str)
 # Write-ahead mode ---------------------------------------------------------------------------
 
 
-def switched_to_wal(path: Path) -> sqlite3.Connection:
+def switched_to_wal(path):
     """What a database browser does: the file stays in this mode after it is closed."""
     tool = sqlite3.connect(path, isolation_level=None)
     assert tool.execute("PRAGMA journal_mode=WAL").fetchone() == ("wal",)
@@ -526,9 +497,7 @@ def switched_to_wal(path: Path) -> sqlite3.Connection:
     return tool
 
 
-def test_nothing_of_deleted_losses_stays_in_a_write_ahead_log(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_of_deleted_losses_stays_in_a_write_ahead_log(path, monkeypatch):
     monkeypatch.setattr(vault_module.time, "sleep", lambda _: None)
     vault = begin(open_vault(f"sqlite:///{path}"))
     put(vault, "before", SECRET)
@@ -547,7 +516,7 @@ def test_nothing_of_deleted_losses_stays_in_a_write_ahead_log(
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
-def test_a_log_that_a_crashed_tool_left_is_written_back_and_removed(path: Path) -> None:
+def test_a_log_that_a_crashed_tool_left_is_written_back_and_removed(path):
     vault = begin(open_vault(f"sqlite:///{path}"))
     put(vault, "t", SECRET)
     crashed = path.parent / "crashed"
@@ -568,18 +537,18 @@ def test_a_log_that_a_crashed_tool_left_is_written_back_and_removed(path: Path) 
 # Power losses -------------------------------------------------------------------------------
 
 
-def large_release(tx: Transaction) -> None:
+def large_release(tx):
     """So large that SQLite writes pages into the database before the commit."""
     tx.charge(Charge("value", "7", 0.3, 0.1, 0.2))
     tx.release("value", "7", {"values": [0.5]})
     tx.put_losses("t", np.resize(SECRET, 600_000))
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def contents(folder):
     return {p.name: p.read_bytes() for p in folder.iterdir()}
 
 
-def put_back(files: dict[str, bytes], folder: Path) -> Path:
+def put_back(files, folder):
     """What an interrupted system leaves, and nothing else; the vault's path."""
     folder.mkdir()
     for name, content in files.items():
@@ -589,15 +558,13 @@ def put_back(files: dict[str, bytes], folder: Path) -> Path:
 
 
 @pytest.fixture
-def alone(tmp_path: Path) -> Path:
+def alone(tmp_path):
     """A vault's path in a folder of its own."""
     (tmp_path / "vault").mkdir()
     return tmp_path / "vault" / "private.db"
 
 
-def test_a_transaction_that_a_power_loss_interrupted_leaves_no_trace(
-    alone: Path, tmp_path: Path
-) -> None:
+def test_a_transaction_that_a_power_loss_interrupted_leaves_no_trace(alone, tmp_path):
     vault = begin(open_vault(f"sqlite:///{alone}"))
     before = alone.read_bytes()
     with vault.transaction("run") as tx:
@@ -626,7 +593,7 @@ os.write(1, b"published")
 """
 
 
-def strace() -> str:
+def strace():
     """The tracer's path, where there is one and the system lets it trace."""
     found = shutil.which("strace")
     if found is None:
@@ -638,8 +605,8 @@ def strace() -> str:
 
 
 def test_the_directory_is_synced_after_the_journal_is_removed_and_before_publishing(
-    alone: Path, tmp_path: Path
-) -> None:
+    alone, tmp_path
+):
     log = tmp_path / "calls"
     command = [strace(), "-f", "-y", "-e", "trace=fsync,fdatasync,unlink,unlinkat,write",
                "-o", str(log), sys.executable, "-c", PUBLISHES, f"sqlite:///{alone}"]  # fmt: skip
@@ -653,13 +620,11 @@ def test_the_directory_is_synced_after_the_journal_is_removed_and_before_publish
     assert any(f"<{alone.parent}>)" in call for call in synced)
 
 
-def test_every_connection_syncs_the_directory_and_overwrites_what_it_deletes(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_connection_syncs_the_directory_and_overwrites_what_it_deletes(path, monkeypatch):
     vault = begin(open_vault(f"sqlite:///{path}"))
     wanted = {"synchronous": 3, "secure_delete": 1, "journal_mode": "delete", "temp_store": 2}
 
-    def found(cursor: sqlite3.Cursor) -> dict[str, object]:
+    def found(cursor):
         return {name: cursor.execute(f"PRAGMA {name}").fetchone()[0] for name in wanted}
 
     for opened in (
@@ -677,7 +642,7 @@ def test_every_connection_syncs_the_directory_and_overwrites_what_it_deletes(
 
 
 @pytest.mark.parametrize("where", ["memory", "file"])
-def test_a_vault_that_is_forgotten_has_closed_its_connections(where: str, path: Path) -> None:
+def test_a_vault_that_is_forgotten_has_closed_its_connections(where, path):
     vault = begin(open_vault(None if where == "memory" else f"sqlite:///{path}"))
     with vault.transaction("run") as tx:
         connection = cursor_of(tx).connection
@@ -689,9 +654,7 @@ def test_a_vault_that_is_forgotten_has_closed_its_connections(where: str, path: 
 
 @pytest.mark.parametrize("create", [True, False])
 @pytest.mark.parametrize("length", [0, 1, 99, 512, 4096, 20_000, 20_480, -4096, -512, -1])
-def test_a_file_whose_end_is_lost_is_refused(
-    path: Path, length: int, create: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_whose_end_is_lost_is_refused(path, length, create, monkeypatch):
     monkeypatch.setattr(vault_module.time, "sleep", lambda _: None)
     monkeypatch.setattr(vault_file, "_PATIENCE", 0.01)
     with begin(open_vault(f"sqlite:///{path}")).transaction("run") as tx:
@@ -719,8 +682,8 @@ def test_a_file_whose_end_is_lost_is_refused(
     ],
 )  # fmt: skip
 def test_an_unusable_vault_is_refused_without_its_contents(
-    handle: str, why: str, create: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    handle, why, create, tmp_path, monkeypatch
+):
     monkeypatch.setattr(vault_module.time, "sleep", lambda _: None)
     monkeypatch.chdir(tmp_path)
     notes = tmp_path / "notes.txt"
@@ -738,7 +701,7 @@ NAMES = st.text(
 
 
 @given(st.lists(NAMES, min_size=1, max_size=3), st.booleans())
-def test_a_path_is_the_file_of_its_name(names: list[str], absolute: bool) -> None:
+def test_a_path_is_the_file_of_its_name(names, absolute):
     path = Path(*["/"][: int(absolute)], *names)
     if str(path).startswith("~"):  # somebody's home
         return
@@ -751,8 +714,8 @@ def test_a_path_is_the_file_of_its_name(names: list[str], absolute: bool) -> Non
 
 @pytest.mark.parametrize("name", ["100%.db", "a%20b.db", "a?b.db", "a#b.db", "a b.db", "ä:b.db"])
 def test_a_vault_is_the_file_of_its_path_to_the_letter_wherever_the_process_is_later(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    name, tmp_path, monkeypatch
+):
     (tmp_path / "later").mkdir()
     monkeypatch.chdir(tmp_path)
     first = open_vault(Path(name))
@@ -765,9 +728,7 @@ def test_a_vault_is_the_file_of_its_path_to_the_letter_wherever_the_process_is_l
 
 @pytest.mark.parametrize("where", ["{}", "{}/", "sqlite:///{}/", "env"])
 @pytest.mark.parametrize("name", ["a.db ", " a.db", "a.db\n", "a\x1b.db", "a.db\t", "\na.db"])
-def test_a_path_that_seems_to_be_another_is_refused(
-    where: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_that_seems_to_be_another_is_refused(where, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OUR_VAULT", str(tmp_path / name))
     given = "env:OUR_VAULT" if where == "env" else where.format(tmp_path) + name
@@ -778,9 +739,7 @@ def test_a_path_that_seems_to_be_another_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_variable_may_hold_a_path_and_a_handle_is_a_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_variable_may_hold_a_path_and_a_handle_is_a_text(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OUR_VAULT", "sub.db")
     first, again = open_vault("env:OUR_VAULT"), open_vault(Path("sub.db"))
@@ -789,7 +748,7 @@ def test_a_variable_may_hold_a_path_and_a_handle_is_a_text(
     assert (tmp_path / "sub.db").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_password_never_shows_in_the_representation(postgres_database: str) -> None:
+def test_a_password_never_shows_in_the_representation(postgres_database):
     vault = open_vault(postgres_database.replace("tests@", "tests:hunter2@"))
     assert "hunter2" not in repr(vault)
     vault.close()
@@ -798,7 +757,7 @@ def test_a_password_never_shows_in_the_representation(postgres_database: str) ->
 # Handles ------------------------------------------------------------------------------------
 
 
-def test_a_handle_of_a_memory_vault_finds_it_while_it_lives() -> None:
+def test_a_handle_of_a_memory_vault_finds_it_while_it_lives():
     vault = begin(open_vault())
     put(vault, "t", SECRET)
     assert open_vault(vault.handle) is vault
@@ -813,7 +772,7 @@ def test_a_handle_of_a_memory_vault_finds_it_while_it_lives() -> None:
         pickle.loads(pickled)
 
 
-def test_a_pickled_vault_opens_the_same_store(url: str) -> None:
+def test_a_pickled_vault_opens_the_same_store(url):
     vault = begin(open_vault(url))
     put(vault, "t", SECRET)
     pickled = pickle.dumps(vault)
@@ -826,7 +785,7 @@ def test_a_pickled_vault_opens_the_same_store(url: str) -> None:
         opened.close()
 
 
-def test_a_child_process_cannot_use_a_memory_vault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_process_cannot_use_a_memory_vault(monkeypatch):
     vault = begin(open_vault())
     monkeypatch.setattr(vault_module.os, "getpid", lambda: -1)
     with (
@@ -836,9 +795,7 @@ def test_a_child_process_cannot_use_a_memory_vault(monkeypatch: pytest.MonkeyPat
         pass
 
 
-def test_a_child_process_of_a_file_vault_opens_its_own_connections(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_child_process_of_a_file_vault_opens_its_own_connections(url, monkeypatch):
     vault = begin(open_vault(url))
     put(vault, "t", SECRET)
     lock, pool_of_parent = lock_of(vault), engine_of(vault).pool
@@ -854,7 +811,7 @@ def test_a_child_process_of_a_file_vault_opens_its_own_connections(
 # Several workers ----------------------------------------------------------------------------
 
 
-def next_release(vault: Vault) -> None:
+def next_release(vault):
     """Reads, then writes what it read plus one: two at a time would collide."""
     with vault.transaction("run") as tx:
         last = tx.n_released()
@@ -865,7 +822,7 @@ def next_release(vault: Vault) -> None:
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["one-vault", "a-vault-each"])
-def test_threads_hammering_one_store_are_serialised(url: str, shared: bool) -> None:
+def test_threads_hammering_one_store_are_serialised(url, shared):
     first = begin(open_vault(url))
     vaults = [first if shared else open_vault(url) for _ in range(4)]
     errors = in_threads(4, lambda i: [next_release(vaults[i]) for _ in range(10)] and None)
@@ -878,15 +835,13 @@ def test_threads_hammering_one_store_are_serialised(url: str, shared: bool) -> N
 
 
 @pytest.mark.parametrize("write_ahead", [False, True])
-def test_several_workers_that_open_a_store_agree_on_its_identity(
-    url: str, path: Path, write_ahead: bool
-) -> None:
+def test_several_workers_that_open_a_store_agree_on_its_identity(url, path, write_ahead):
     """As they create it, and as they take its file back from write-ahead mode."""
     if write_ahead:
         begin(open_vault(url)).close()
         if path.exists():
             switched_to_wal(path).close()
-    opened: list[Vault] = []
+    opened = []
     assert in_threads(5, lambda _: opened.append(open_vault(url))) == []
     assert len({vault.vault_id for vault in opened}) == 1
     for vault in opened:
@@ -896,7 +851,7 @@ def test_several_workers_that_open_a_store_agree_on_its_identity(
 # Logs ---------------------------------------------------------------------------------------
 
 
-def test_no_log_record_carries_data(vault: Vault, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_log_record_carries_data(vault, caplog):
     with ExitStack() as stack:
         for name in (None, "sqlalchemy", "sqlalchemy.engine", "sqlalchemy.pool"):
             stack.enter_context(caplog.at_level(logging.DEBUG, logger=name))
@@ -921,7 +876,7 @@ def test_no_log_record_carries_data(vault: Vault, caplog: pytest.LogCaptureFixtu
 @pytest.mark.parametrize(
     "url", ["sqlite://", "sqlite:///:memory:", "sqlite:///file:v.db?uri=true"]
 )
-def test_a_sqlite_vault_needs_a_plain_path(url: str, tmp_path: Path) -> None:
+def test_a_sqlite_vault_needs_a_plain_path(url, tmp_path):
     """Anything else could be created readable for others, or forget its ledger at once."""
     with pytest.raises(ValueError, match="plain path"):
         open_vault(url)
