@@ -191,10 +191,9 @@ def must_be_released(trial: FrozenTrial) -> bool:
 
 def suspicions(
     trial: FrozenTrial,
-    own: Collection[str],
+    outputs: Iterable[str],
     released: float | None,
     public: Collection[str],
-    *,
     plain: str,
     beside: str,
 ) -> Iterator[str]:
@@ -202,14 +201,14 @@ def suspicions(
 
     Args:
         trial: Of any state.
-        own: Attributes that hold what the plugin writes there.
+        outputs: Those of :func:`outputs_of`.
         released: The release that stands behind its value; None for none.
         public: Operations whose data were declared public.
         plain: What to say of a value that was not released.
         beside: What to say of other data; ``{}`` is the operation that wrote them.
     """
     value = _unsigned(trial.value) if must_be_released(trial) else None
-    shown = Shown(_study.key_of(trial), value, dict.fromkeys(outputs_of(trial, own)))
+    shown = Shown(_study.key_of(trial), value, dict.fromkeys(outputs))
     record = TrialRecord(_unsigned(released), False, public)
     yield from complaints(shown, record, plain=plain, beside=beside)
 
@@ -257,6 +256,7 @@ class Audit:
         self._suggested: dict[str, BaseDistribution] = {}
         self._ranges: dict[str, dict[str, Any]] = {}
         self._of_first: dict[str, Any] | None = None
+        self._alike: Mapping[str, BaseDistribution] | None = None
 
     def _fixed(self, study: Study) -> Fixed:
         """Returns what the run has fixed, or what was declared, or what the first trial has."""
@@ -282,6 +282,8 @@ class Audit:
         reasons = list(self._unexplained(new))
         space, constants = self._fixed(study)
         for trial in new:
+            if trial.distributions == self._alike:
+                continue
             reasons += _space.differing(self._suggested, trial.distributions)
             if constants is not None and not _space.holds(
                 constants, constants_of(trial.distributions)
@@ -289,6 +291,9 @@ class Audit:
                 reasons.append(_space.CONSTANT_CHANGED)
             if space is not None and not _space.lies_in(space, trial.distributions):
                 reasons.append(_space.SPACE_DIFFERS)
+            numeric = not any(hasattr(d, "choices") for d in trial.distributions.values())
+            if numeric and not (reasons or None in (space, constants)):  # 1 equals True, a choice
+                self._alike = trial.distributions
         self.found += [reason for reason in dict.fromkeys(reasons) if reason not in self.found]
         if constants is not None:  # until then nothing can be compared with them
             self.seen |= {trial.number for trial in new if trial.state.is_finished()}

@@ -321,7 +321,7 @@ class PrivateSampler(LossStudies, StudySampler[LossRun]):
                 "sampler.recommend(study); a new study has a mu of its own."
             )
         own.charge_training(str(trial.number))
-        own.prepaid.add(trial.number)
+        own.prepaid[trial.number] = True
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
@@ -359,6 +359,7 @@ class PrivateSampler(LossStudies, StudySampler[LossRun]):
         super().after_trial(study, trial, state, values)
         study = whole(study)
         own, key = self._state(study), key_of(trial)
+        own.prepaid.pop(trial.number, None)
         if state != TrialState.COMPLETE:
             own.session.fail(key)
             if key not in own.entered:

@@ -139,7 +139,7 @@ def _values(study: Study, released: Mapping[str, float]) -> Found:
 def _beside(study: Study, run: StoredRun) -> Found:
     if run.kind == "records":
         trials = study.get_trials(deepcopy=False)
-        found = list(unexplained(run.session, run.session.published(), trials))
+        found = list(unexplained(run.session, run.session.published(), {}, trials))
     else:
         stored = read_evaluations(study, stored_mechanism(run.settings))
         other = [OTHER_RELEASE] if stored.contradicted_by(run.published()) else []

@@ -128,8 +128,8 @@ def unexplained(trials: Iterable[FrozenTrial]) -> Iterator[str]:
     for trial in trials:
         evaluation, public = evaluation_of(trial), declared_by(trial)
         release = None if evaluation is None else evaluation["release"]
-        own = own_attributes(trial)
-        yield from _audit.suspicions(trial, own, release, public, plain=PLAIN, beside=BESIDE)
+        outputs = _audit.outputs_of(trial, own_attributes(trial))
+        yield from _audit.suspicions(trial, outputs, release, public, PLAIN, BESIDE)
 
 
 def own_attributes(trial: FrozenTrial) -> set[str]:

@@ -92,9 +92,10 @@ class LossRun(OfStudy):
         self._declared = None if declared is None else constants_of(declared)
         self.relative: dict[str, BaseDistribution] | None = None
         self.entered: set[str] = set()
-        self.prepaid: set[int] = set()
+        self.prepaid: dict[int, bool] = {}
         self.told: dict[str, Published] = {}
-        look = partial(unexplained, session, self.told)
+        self.told_at: dict[str, str] = {}
+        look = partial(unexplained, session, self.told, self.told_at)
         self.audit = _audit.Audit(look, self.expose, declared, session.fixed)
         self._marked: set[str] = set()
         self._shown: set[str] = set()
@@ -112,7 +113,7 @@ class LossRun(OfStudy):
         Raises:
             VaultError: If it remembers the other one's run.
         """
-        remembered = study.user_attrs.get(RUN_ATTR)
+        remembered = study._storage.get_study_user_attrs(study._study_id).get(RUN_ATTR)
         if remembered is not None and remembered["run"] != self.session.run.run_id:
             reason = "another sampler with another vault works on this study"
             self.session.run.mark_unprotected(reason)
@@ -131,8 +132,8 @@ class LossRun(OfStudy):
 
     def pay_training(self, number: int) -> None:
         """Pays once a training; the charge at the trial's start pays for its first one only."""
-        if number in self.prepaid:
-            self.prepaid.discard(number)
+        if self.prepaid.get(number):
+            self.prepaid[number] = False
         else:  # a trial that is evaluated again, or was started by another process or sampler
             self.charge_training(str(number))
 
@@ -174,7 +175,7 @@ class LossRun(OfStudy):
             self.finish(study)
         elif first:
             self.show(study)
-        else:  # under another sampler nothing else looks
+        elif trial.number not in self.prepaid:  # under another sampler nothing else looks
             self.look_around(study)
 
     @paid_for()
@@ -190,7 +191,7 @@ class LossRun(OfStudy):
             told: What the trial may show.
             write: Writes an attribute of the trial.
         """
-        self.told[key_of(trial)] = told
+        self.told[key_of(trial)], self.told_at[key_of(trial)] = told, repr(trial.params)
         shown = {ROLE_ATTR: told.label + CARRIED * told.carried, RELEASE_ATTR: told.draw}
         for name, value in shown.items():
             if value is not None:
@@ -319,30 +320,33 @@ class LossRun(OfStudy):
 
 
 def unexplained(
-    session: LossReader, told: dict[str, Published], trials: Sequence[FrozenTrial]
-) -> Iterator[str]:
+    session: LossReader, told: dict[str, Published], told_at: dict[str, str],
+    trials: Sequence[FrozenTrial],
+) -> Iterator[str]:  # fmt: skip
     """Yields why nothing may be claimed of what trials hold. Nothing is written.
 
     Args:
         session: Of the run that they show.
         told: By key, what is known to be published; all else is read from the vault.
+        told_at: By key, the parameters that are known to be those of a release, for one look.
         trials: Of any state.
     """
-    asking = {key_of(trial) for trial in trials if _needs_the_vault(trial)}.difference(told)
+    keyed = [(key_of(trial), trial) for trial in trials]
+    asking = {key for key, trial in keyed if _needs_the_vault(trial)}.difference(told)
     published = ChainMap(told, session.published(asking) if asking else {})
-    own = [_own(trial, published.get(key_of(trial))) for trial in trials]
     marks = [
-        {op: _mark(op, key_of(trial)) for op in _audit.outputs_of(trial, names)}
-        for trial, names in zip(trials, own, strict=True)
+        {op: _mark(op, key) for op in _audit.outputs_of(trial, _own(trial, published.get(key)))}
+        for key, trial in keyed
     ]
     asked = {"/".join(mark) for of_trial in marks for mark in of_trial.values()}
     public = session.run.declared_public(asked) if asked else frozenset()
-    for trial, names, of_trial in zip(trials, own, marks, strict=True):
-        known = published.get(key_of(trial))
+    for (key, trial), of_trial in zip(keyed, marks, strict=True):
+        known = published.get(key)
         value = None if known is None else known.value
         declared = [op for op, mark in of_trial.items() if "/".join(mark) in public]
-        yield from _audit.suspicions(trial, names, value, declared, plain=_PLAIN, beside=_BESIDE)
-    shown = {key_of(trial): trial.params for trial in trials if _audit.must_be_released(trial)}
+        yield from _audit.suspicions(trial, of_trial, value, declared, _PLAIN, _BESIDE)
+    shown = {key: trial.params for key, trial in keyed if _audit.must_be_released(trial)}
+    shown = {key: at for key, at in shown.items() if told_at.pop(key, None) != repr(at)}
     if shown and session.told_elsewhere(shown):
         yield _ELSEWHERE
 

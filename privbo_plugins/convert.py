@@ -93,6 +93,8 @@ def as_floats(returned: Any) -> Array | None:
     Returns:
         None for what has no shape: a mapping, a set, an object whose conversion fails.
     """
+    if type(returned) is np.ndarray and returned.dtype == np.float64:
+        return np.array(returned)
     return _silently(lambda: _converted(_unwrapped(returned)))
 
 

@@ -363,6 +363,8 @@ class Space(Mapping[str, Dimension]):
 
     def embed(self, X: Array) -> Array:
         """Points (n, D) with choices as corners of a simplex at unit distance, shape (n, p)."""
+        if self.numeric.all():
+            return X
         columns = []
         for j, dim in enumerate(self._dims.values()):
             if isinstance(dim, Categorical):

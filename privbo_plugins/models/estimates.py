@@ -45,8 +45,9 @@ WINDOW = 192
 _BLOCK = 64
 """Values that leave the window at once: the factor of the others is then made anew."""
 
-_FEW = 16
-"""So few values say so little of the scales that each new one may change them much."""
+_FEW, _FEW_SEARCHED = 8, 16
+"""So few values say so little of the scales that each new one may change them much: for the
+estimates, and where values choose points."""
 
 FITTED = 96
 """Values that the scales are fitted to, the latest."""
@@ -80,7 +81,7 @@ class Estimator:
         self._low, high = bounds
         self._width = high - self._low
         self._sigma, self._sign = sigma / self._width, -1.0 if maximize else 1.0
-        self._scales: tuple[int, Scales] | None = None
+        self._scales: dict[int, Scales] = {}
         self._grown: tuple[int, GrowingSmoother] | None = None
 
     def at(self, x: Point, told: Sequence[Told], own: Told | None = None) -> float:
@@ -109,8 +110,10 @@ class Estimator:
             told: (point, value) of all releases so far in order, at least one.
             believed: More of them that were not released; they do not change the length-scale.
         """
-        few = len(told) < _FEW
-        lengths = None if few else (self._scales_of(told, len(told))[1].lengthscale,)
+        n, lengths = len(told), None
+        if n >= _FEW_SEARCHED:  # fitted anew whenever an eighth to a half more is told
+            n -= n % (1 << (n.bit_length() - (3 if n < _BLOCK else 2)))
+            lengths = (self._scales_of(told, n).lengthscale,)
         return self._smoother([*told, *believed][-WINDOW:], lengths)
 
     def values(self, smoother: Smoother, X: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -136,9 +139,10 @@ class Estimator:
         """The posterior given the committed values in the window.
 
         It is made anew at each block and for new scales, so that it follows from the values
-        alone, and not from when this process began.
+        alone, and not from when this process began. Scales are fitted when values have doubled.
         """
-        n, scales = self._scales_of(told, committed)
+        n = 1 << (committed.bit_length() - 1)
+        scales = self._scales_of(told, n)
         block = committed // _BLOCK * _BLOCK
         start = max(0, block + _BLOCK - WINDOW)
         if self._grown is None or self._grown[0] != block or self._grown[1].scales is not scales:
@@ -160,19 +164,11 @@ class Estimator:
         sigma = max(self._sigma, ROUGH * float(np.std(y)))
         return Smoother(X, y, sigma, lengths)
 
-    def _scales_of(self, told: Sequence[Told], committed: int) -> tuple[int, Scales]:
-        """The scales, fitted anew whenever an eighth to a quarter more is committed.
-
-        In a long run that is a third to a half.
-
-        Returns:
-            How many values they were fitted to, or to the last of which, and the scales.
-        """
-        kept = 3 if committed < _BLOCK else 2
-        n = committed - committed % (1 << (committed.bit_length() - kept))
-        if self._scales is None or self._scales[0] != n:
-            self._scales = n, self._smoother(told[max(n - FITTED, 0) : n], None).scales
-        return self._scales
+    def _scales_of(self, told: Sequence[Told], n: int) -> Scales:
+        """The scales, fitted to the first n values, of many to the last of these."""
+        if n not in self._scales:
+            self._scales[n] = self._smoother(told[max(n - FITTED, 0) : n], None).scales
+        return self._scales[n]
 
 
 def mean_within(f: float, s: float) -> float:

@@ -80,27 +80,24 @@ class Smoother:
         s2 = max(sigma, _TINY * spread) ** 2
         if lengths is None:
             lengths = (LENGTHSCALES * math.sqrt(X.shape[1] / 2)).tolist()
-        fits = (self._fit(length, spread, y, s2) for length in lengths)
-        _, self.lengthscale, self.amplitude, self._Q, self._V, self.constant = max(
-            fits, key=lambda fit: fit[0]
-        )
+        self._fit(np.array(lengths), spread, y, s2)
         self.scales = Scales(self.lengthscale, self.amplitude, math.sqrt(s2))
         self._kernel = Matern52(self.lengthscale)
         self._weights = self._Q @ ((self._Q.T @ (y - self.constant)) / self._V)
 
-    def _fit(
-        self, length: float, spread: float, y: Array, s2: float
-    ) -> tuple[float, float, float, Array, Array, float]:
-        """The best amplitude of one length-scale, with its marginal log likelihood."""
-        v, Q = np.linalg.eigh(Matern52(length).k(self._X, self._X))
-        v, z, u = np.maximum(v, 0.0), Q.T @ y, Q.sum(axis=0)
+    def _fit(self, lengths: Array, spread: float, y: Array, s2: float) -> None:
+        """Takes the length-scale and the amplitude with the largest marginal likelihood."""
+        q = Matern52()._q(self._X, self._X)
+        v, Q = np.linalg.eigh(Matern52().kappa(q / lengths[:, None, None] ** 2)[0])
+        v, z, u = np.maximum(v, 0.0)[:, None], y @ Q[:, None], Q.sum(axis=1)[:, None]
         a = (_SPREADS * spread) ** 2
         V = a[:, None] * v + s2
-        c = (u * z / V).sum(axis=1) / (u * u / V).sum(axis=1)
-        r = z - c[:, None] * u
-        found = -0.5 * (r * r / V + np.log(V)).sum(axis=1)
-        best = int(found.argmax())
-        return float(found[best]), length, float(a[best]), Q, V[best], float(c[best])
+        c = (u * z / V).sum(axis=2) / (u * u / V).sum(axis=2)
+        r = z - c[:, :, None] * u
+        found = -0.5 * (r * r / V + np.log(V)).sum(axis=2)
+        i, j = np.unravel_index(found.argmax(), found.shape)
+        self.lengthscale, self.amplitude = float(lengths[i]), float(a[j])
+        self._Q, self._V, self.constant = Q[i], V[i, j], float(c[i, j])
 
     def posterior(self, X: Array) -> tuple[Array, Array]:
         """Posterior mean and standard deviation of the exact means at X, shape (x,) each.
@@ -130,13 +127,14 @@ class GrowingSmoother:
         K = scales.amplitude * self._kernel.k(X, X) + scales.sigma**2 * np.eye(len(y))
         self._X, self._M = X, np.linalg.inv(np.linalg.cholesky(K))
         self._zu = self._M @ np.column_stack([y, np.ones(len(y))])
+        self._last: tuple[int, Array, Array] = -1, X, y
 
     def add(self, x: Array, y: float) -> None:
         """Adds a value (y) at a point x (p,)."""
         if self.m == len(self._X):
             self._make_room()
         m, noise = self.m, self.scales.sigma**2
-        w = self._whitened(x[None])[:, 0]
+        w = self._whitened(x)
         d = math.sqrt(max(self.scales.amplitude + noise - float(w @ w), noise))
         self._M[m, :m], self._M[m, m], self._X[m] = -(w @ self._M[:m, :m]) / d, 1.0 / d, x
         self._zu[m] = (np.array([y, 1.0]) - w @ self._zu[:m]) / d
@@ -147,22 +145,27 @@ class GrowingSmoother:
         self._X, self._zu = (np.pad(array, (more, (0, 0))) for array in (self._X, self._zu))
         self._M = np.pad(self._M, (more, more))
 
-    def _whitened(self, X: Array) -> Array:
-        """M k(X), shape (m, x)."""
-        k = self.scales.amplitude * self._kernel.k(self._X[: self.m], X)
-        return np.asarray(self._M[: self.m, : self.m] @ k)
+    def _whitened(self, x: Array) -> Array:
+        """M k(x), shape (m,); a trial's point is asked about before and while it is added."""
+        m, known, w = self._last
+        if m != self.m or not np.array_equal(known, x):
+            k = self.scales.amplitude * self._kernel.k(self._X[: self.m], x[None])[:, 0]
+            w = self._M[: self.m, : self.m] @ k
+            self._last = self.m, x, w
+        return w
 
     def posterior(self, x: Array, own: Array, y: float) -> tuple[float, float]:
         """Posterior mean and standard deviation at x, given one more value (y) at a point (own).
 
         The deviation counts that c is estimated too.
         """
-        X, (z, u) = np.array([x, own]), self._zu[: self.m].T
-        w, uu = self._whitened(X), float(u @ u)
-        c, of_constant = float(u @ z) / uu, 1.0 - u @ w
-        f = c + w.T @ (z - c * u)
-        S = self.scales.amplitude * self._kernel.k(X, X) - w.T @ w
-        S += np.outer(of_constant, of_constant) / uu
-        gain = S[0, 1] / (S[1, 1] + self.scales.sigma**2)
-        s2 = float(S[0, 0] - gain * S[0, 1])
-        return float(f[0] + gain * (y - f[1])), math.sqrt(max(s2, 0.0))
+        (z, u), a = self._zu[: self.m].T, self.scales.amplitude
+        uu, (w, v) = float(u @ u), (self._whitened(at) for at in (x, own))
+        c, e, g = float(u @ z) / uu, 1.0 - float(u @ w), 1.0 - float(u @ v)
+        f, of_own = (c + float(one @ (z - c * u)) for one in (w, v))
+        k = a if w is v else a * float(self._kernel.k(x[None], own[None])[0, 0])
+        S, T, R = (k0 - float(p @ q) for k0, p, q in ((a, w, w), (k, w, v), (a, v, v)))
+        both = T + e * g / uu
+        gain = both / (R + g * g / uu + self.scales.sigma**2)
+        s2 = S + e * e / uu - gain * both
+        return f + gain * (y - of_own), math.sqrt(max(s2, 0.0))

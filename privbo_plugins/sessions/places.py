@@ -33,37 +33,39 @@ def complete(tx: Transaction, algorithm: CentralAlgorithm) -> bool:
     role, step = algorithm.phase
     if role == START or algorithm.plan is None:
         return False
-    return algorithm.ready([row.slot for row in tx.trials(step=step) if row.state == "done"])
+    return algorithm.ready([row.slot for row in tx.trials(step=step, state="done")])
 
 
 def open_in(tx: Transaction, algorithm: CentralAlgorithm) -> int:
     """Counts places of the current step that no trial has."""
-    rows = tx.trials(step=algorithm.phase[1])
-    return algorithm.batch_capacity - sum(row.state in ("out", "done") for row in rows)
+    taken = (tx.count(step=algorithm.phase[1], state=state) for state in ("out", "done"))
+    return algorithm.batch_capacity - sum(taken)
 
 
 def assign(
-    tx: Transaction, trial: str, algorithm: CentralAlgorithm, *, beyond: bool
+    tx: Transaction, trial: str, algorithm: CentralAlgorithm, *, beyond: bool, again: bool
 ) -> Proposal | None:
     """Hands the first open slot of the current step to a trial that has none.
 
     Args:
         tx: Of the run.
-        trial: The trial; one that failed gets a slot again.
+        trial: The trial.
         algorithm: After all releases of the run.
         beyond: Whether it gets a point also while every place of the step is taken.
+        again: Whether the host runs a trial that failed again, under its name.
     """
     rows = tx.trials(step=algorithm.phase[1])
     taken = {row.slot for row in rows if row.state in ("out", "done")}
     if not beyond and open_in(tx, algorithm) <= 0:
         return None
-    tx.forget(trial)  # where the host runs a failed trial again under its name
+    if again:
+        tx.forget(trial)
     failed = Counter(row.slot for row in rows if row.state == "failed")
     taken |= {slot for slot, times in failed.items() if times >= _ENOUGH_FAILURES}
     slot = next(i for i in range(len(taken) + 1) if i not in taken)
-    others = [row for row in rows if row.trial != trial]
-    points = {s: [row.x for row in others if row.state == s] for s in ("out", "failed")}
-    proposal = algorithm.propose(slot, points["out"], points["failed"])
+    others = [row for row in rows if row.state != "done" and row.trial != trial]
+    out, gone = ([row.x for row in others if row.state == s] for s in ("out", "failed"))
+    proposal = algorithm.propose(slot, out, gone)
     tx.new_trial(trial, proposal.role, proposal.step, proposal.slot, proposal.x)
     return proposal
 

@@ -84,7 +84,7 @@ class Learnt:
         algorithm: Has a plan once the first vector has fixed the number of records.
         mode: :data:`PRIVATE` or :data:`PLAIN`; None before the first vector.
         n_records: Length of every vector; None likewise.
-        seq: Number of the last release that it has observed.
+        seq: Number of the log's last event that it has followed.
         values: Released values, in order.
         over: Whether a run of plain floats, which has no plan, had as many trials as were asked.
     """
@@ -97,10 +97,9 @@ class Learnt:
     values: list[float] = field(default_factory=list)
     over: bool = False
 
-    def observe(self, seq: int, release: Release) -> None:
+    def observe(self, release: Release) -> None:
         """Learns one release."""
         self.algorithm.observe(release)
-        self.seq = seq
         if release.kind == "value":
             self.values.append(release.values[0])
 
@@ -133,7 +132,7 @@ class LossReader:
         self._kind = algorithm_of(config)
         self._lock = threading.RLock()
         self._learnt: Learnt | None = None
-        self._fresh: list[tuple[int, Release]] = []
+        self._fresh: list[Release] = []
         self._constants: dict[str, Any] | None = None
 
     @contextmanager
@@ -149,8 +148,11 @@ class LossReader:
                 with self.run.transaction() as tx:
                     self._follow(tx)
                     yield tx
-                for seq, release in self._fresh:
-                    self._known().observe(seq, release)
+                    seq = tx.head().n
+                for release in self._fresh:
+                    self._known().observe(release)
+                if self._learnt is not None:
+                    self._learnt.seq = seq
             except BaseException:
                 self._learnt = before
                 raise
@@ -253,8 +255,11 @@ class LossReader:
                 raise SpaceChangedError(space_changed(None, self._learnt.space))
             self._begin(self._learnt.space, frozen["mode"], frozen["n_records"])
         self.run.follow(tx)
-        for seq, kind, key, payload in tx.releases_after(self._learnt.seq):
-            self._learnt.observe(seq, release_of(kind, key, payload))
+        seq = tx.head().n
+        if seq > self._learnt.seq:
+            for _, kind, key, payload in tx.releases_after(self._learnt.seq):
+                self._learnt.observe(release_of(kind, key, payload))
+            self._learnt.seq = seq
         self._count_plain(tx)
 
     def _count_plain(self, tx: Transaction) -> None:

@@ -158,7 +158,8 @@ class Session(LossReader):
                     if row is not None and row.state != "failed":
                         return Proposal(row.role, row.step, row.slot, row.x)
                     if not places.complete(tx, algorithm):
-                        return places.assign(tx, trial, algorithm, beyond=beyond)
+                        again = row is not None
+                        return places.assign(tx, trial, algorithm, beyond=beyond, again=again)
                 self._settle()
 
     def open_places(self) -> int:
@@ -236,12 +237,11 @@ class Session(LossReader):
 
     @paid_for()
     def _look_at_ends(self) -> None:
-        """Warns once where losses seem to lie at an end of their range."""
-        plan = self.plan
-        if plan is not None and not self._end_shown:
-            self._end_shown = warn_at_an_end(
-                self._known().values, plan.value_noise, self.config, self.maximize
-            )
+        """Warns once where losses seem to lie at an end of their range: in a long run seldom."""
+        plan, values = self.plan, () if self._learnt is None else self._learnt.values
+        looks = len(values) % (1 << max(len(values).bit_length() - 4, 0)) == 0
+        if plan is not None and looks and not self._end_shown:
+            self._end_shown = warn_at_an_end(values, plan.value_noise, self.config, self.maximize)
 
     def tell_plain(
         self, trial: str, params: Mapping[str, Any], space: Space, value: float
@@ -346,12 +346,12 @@ class Session(LossReader):
                 self._release(tx, query, tx.blocks(query.trials, known.n_records))
             if queries:
                 keep = {t for t, _ in known.algorithm.remembered_after(queries[-1])}
-                tx.drop_losses([t for t in queries[-1].trials if t not in keep])
+                gone = [t for t in queries[-1].trials if t not in keep]
+                tx.drop_losses(None if held <= set(gone) else gone)
 
     def _release(self, tx: Transaction, query: Query, blocks: Iterable[Array]) -> Release:
         """Returns what a query releases; or what it released before."""
-        fresh = tx.released(query.kind, query.key) is None
-        scale = gaussian_scale(query.sensitivity, query.mu)
+        before, scale = tx.head(), gaussian_scale(query.sensitivity, query.mu)
         order = Order(
             query.kind,
             query.key,
@@ -360,8 +360,8 @@ class Session(LossReader):
         )
         payload = self._outlet.release(tx, order)
         release = release_of(query.kind, query.key, payload)
-        if fresh:
-            self._fresh.append((tx.head().n, release))
+        if tx.head() != before:
+            self._fresh.append(release)
         return release
 
     def _charge(self, tx: Transaction, query: Query, scale: float) -> None:

@@ -159,7 +159,7 @@ class Run:
             tx.mark(PLACE, place)
         if place not in rollback_guard.places():
             rollback_guard.show_place(place)
-        self._show()
+        self._seen = self._shown(rollback_guard)
 
     def check(self, tx: Transaction) -> None:
         """Checks that the vault holds everything that was seen of the run.
@@ -194,17 +194,16 @@ class Run:
         with self.vault.transaction(self.run_id) as tx:
             confirm(tx, head)
 
-    def _show(self) -> None:
+    def _shown(self, rollback_guard: RollbackGuard) -> LogHead:
         """Shows the head before anything of it is published; the vault's lock keeps the order."""
         with self.vault.transaction(self.run_id) as tx:
             self.check(tx)
             head = tx.head()
-            if self._rollback_guard is not None and self._rollback_guard.head() != head:
-                self._rollback_guard.show(head)
-        if self._rollback_guard is not None:
-            with self.vault.transaction(self.run_id) as tx:
-                _check_places(tx, self._rollback_guard)
-        self._seen = head
+            if rollback_guard.head() != head:
+                rollback_guard.show(head)
+        with self.vault.transaction(self.run_id) as tx:
+            _check_places(tx, rollback_guard)
+        return head
 
     # Transactions ---------------------------------------------------------------------------
 
@@ -215,7 +214,8 @@ class Run:
             yield tx
             head = tx.head()
         if head != self._seen:
-            self._show()
+            guard = self._rollback_guard
+            self._seen = head if guard is None else self._shown(guard)
 
     # Facts ----------------------------------------------------------------------------------
 

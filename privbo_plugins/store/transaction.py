@@ -6,9 +6,8 @@ import itertools
 import json
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +45,7 @@ BLOCK = 2**16
 """Records in one stored block; statistics stream over blocks, so memory does not grow with n."""
 
 
-@dataclass(frozen=True)
-class TrialRow:
+class TrialRow(NamedTuple):
     """What the vault knows of one trial."""
 
     trial: str
@@ -59,7 +57,7 @@ class TrialRow:
     value: float | None
 
 
-_TRIAL = tuple(TrialRow.__annotations__)
+_TRIAL = TrialRow._fields
 
 
 class _Board(Rows):
@@ -130,13 +128,11 @@ class _Board(Rows):
     def blocks(self, trials: Sequence[str], n_records: int) -> Iterator[Array]:
         """Record-major blocks of shape (n_block, m) over the given trials."""
         for block in range(-(-n_records // BLOCK)):
-            columns = []
+            found = dict(self._select("losses", "trial", "data", block=block))
             for trial in trials:
-                found = self._select("losses", "data", trial=trial, block=block)
-                if not found:
+                if trial not in found:
                     raise VaultError(f"The vault no longer holds the losses of trial {trial}.")
-                columns.append(vector(found[0][0]))
-            yield np.stack(columns, axis=1)
+            yield np.stack([vector(found[trial]) for trial in trials], axis=1)
 
     def held(self) -> list[str]:
         """Trials whose raw losses are in the vault."""

@@ -67,10 +67,7 @@ def oracle(x, told, sigma, bounds, maximize):
     X = np.array([at for at, _ in told])
     y, s2 = (np.array([v for _, v in told]) - low) / width, sigma / width
     n = len(y) - 1
-    if n < 16:
-        n = len(y)
-    while n < len(y) and n % 2 ** (int(math.log2(n)) - (2 if len(y) <= 64 else 1)):
-        n -= 1
+    n = len(y) if n < 8 else 2 ** int(math.log2(n))
     ell, a = fitted(X[max(n - FITTED, 0) : n], y[max(n - FITTED, 0) : n], s2)
     first = max(0, (len(y) - 1) // 64 * 64 + 64 - WINDOW)
     f, s = conditioned(X[first:], y[first:], np.array([x]), s2, ell, a)
