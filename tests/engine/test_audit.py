@@ -36,7 +36,7 @@ from tests.inside import algorithm_in, noise_of, weights_of_a_step
 from tests.sixth import SixthConfig
 
 from .auditing import audited_mu
-from .helpers import answer, cube, run_session, run_steps, start
+from .helpers import answer, cube, run_session, start
 
 pytestmark = pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
 RUNS, DEAR_RUNS, SOAK_RUNS = 1000, 500, 4000
@@ -129,16 +129,15 @@ def audit_query(query, Y, other, noise, runs):
 
 def comparison_query():
     """The comparison that ends a run, and one record's losses that change places."""
-    config = GIBOConfig.from_dict(WHOLE.to_dict() | {"mu": CLAIM / math.sqrt(0.1)})
-    engine = start(config, cube(1), N)
-    run_steps(engine, lambda x: np.full(N, x[0]))
-    X = [engine.propose(slot).x for slot in range(2)]
-    (query,) = engine.step_queries(["one", "other"], X)
-    Y = np.full((N, 2), 0.5)
-    Y[0] = 0.0, 1.0
+    mu = CLAIM * WHOLE.mu / whole_plan().mu_comparison
+    engine = start(GIBOConfig.from_dict(WHOLE.to_dict() | {"mu": mu}), cube(1), N)
+    run = Adversary(engine, 0, InsecureNoise(0))
+    run.watch()
+    Y = np.full((N, len(run.last.trials)), 0.5)
+    Y[0] = np.arange(Y.shape[1]) > 0
     other = Y.copy()
-    other[0] = 1.0, 0.0
-    return query, Y, other
+    other[0] = 1.0 - Y[0]
+    return run.last, Y, other
 
 
 @each_size
@@ -218,10 +217,11 @@ PER_SESSION = 200
 def value_session(kind, noise):
     """A session with room for many start points, each of which costs CLAIM."""
     starts = PER_SESSION + 1
-    config = GIBOConfig(
-        mu=CLAIM * math.sqrt((starts + 3) / 0.45), n_steps=1, batch_size=1, n_starts=starts,
-        clipping_norm=1.0, value_share=0.5, lengthscale=0.3, noise_ratio=0.01, step_size=0.1,
+    config = functools.partial(
+        GIBOConfig, n_steps=1, batch_size=1, n_starts=starts, clipping_norm=1.0, value_share=0.5,
+        lengthscale=0.3, noise_ratio=0.01, step_size=0.1,
     )  # fmt: skip
+    config = config(mu=CLAIM / make_plan(config(mu=1.0), cube(1), N).mu_value)
     session = kind.open(open_vault(), "run", config, maximize=False, seed=0, noise=noise)
     session.set_space(cube(1))
     return session
@@ -282,6 +282,7 @@ class Adversary:
         self.ratio = 0.0
 
     def see(self, query, points):
+        self.last = query
         tables = [np.column_stack([losses_of(s, x) for x in points]) for s in (0, 1)]
         null, other = (query.exact([Y]) for Y in tables)
         release = answer(query, tables[self.data], self.noise)
@@ -294,7 +295,7 @@ class Adversary:
         engine = self.engine
         while not engine.finished:
             (role, step), points = engine.phase, {}
-            for slot in range(2 if isinstance(engine, DPGIBO) else 1):
+            for slot in range(engine.batch_capacity if isinstance(engine, DPGIBO) else 1):
                 trial = f"{role}{step}/{slot}"
                 points[trial] = engine.propose(slot).x
                 query = engine.value_query(trial, role, step, points[trial])
@@ -316,7 +317,7 @@ def audit_runs(plan, noise, runs, config=WHOLE):
 @pytest.mark.slow
 @each_dear_size
 def test_a_whole_run_is_as_private_as_it_claims(runs):
-    """Two gradients, six values and a comparison, each chosen after seeing the earlier ones."""
+    """Two gradients, all values and the comparison, each chosen after seeing the earlier ones."""
     bound = audit_runs(whole_plan(), SecureNoise(), runs)
     assert POWER[runs] * CLAIM <= bound <= CLAIM
 
