@@ -25,7 +25,7 @@ from optuna_samplers._settings import LossRunSettings
 from optuna_samplers._space import to_space
 from optuna_samplers._study import key_of, whole
 from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
-from privbo_plugins.algorithms.registry import entry_of, planned
+from privbo_plugins.algorithms.registry import check_incumbent, entry_of, planned
 from privbo_plugins.convert import fingerprint
 from privbo_plugins.errors import PrivacyWarning, warn
 from privbo_plugins.plots import History, Report
@@ -63,6 +63,7 @@ class LossStudies(ReportedStudies[LossRun]):
     def __init__(self, config: CentralConfig, given: LossRunSettings) -> None:
         entry_of(config)  # raises before a vault is opened
         super().__init__(given)
+        check_incumbent(config, to_space(self._search_space or {}))
         self._config, self._seed, self._noise = config, given.seed, given.noise
         ids = given.record_ids
         self._labels = None if ids is None else fingerprint(ids)
@@ -347,6 +348,27 @@ class PrivateSampler(LossStudies, StudySampler[LossRun]):
             return {}
         params = space.decode(session.ask(key_of(trial)).x)
         return {name: params[name] for name in search_space}
+
+    def sample_independent(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """The incumbent's value in the first trial, or a random draw, before the space is known.
+
+        Raises:
+            SpaceChangedError: If the parameter was declared with another range.
+            ValueError: If the incumbent lies outside the distribution.
+        """
+        drawn = super().sample_independent(study, trial, param_name, param_distribution)
+        given = getattr(self._config, "incumbent", None)
+        space = to_space({param_name: param_distribution})
+        if given is None or space is None or trial.number > 0:
+            return drawn
+        own = {name: value for name, value in given.items() if name == param_name}
+        return own.get(param_name, space.decode(space.incumbent(own))[param_name])
 
     def after_trial(
         self,

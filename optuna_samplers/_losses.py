@@ -99,7 +99,7 @@ class LossRun(OfStudy):
         self.audit = _audit.Audit(look, self.expose, declared, session.fixed)
         self._marked: set[str] = set()
         self._shown: set[str] = set()
-        self._announced = False
+        self._announced = self.enqueued = False
         self._first_trials = FirstTrials()
         self._patience = EarlyStop(FRUITLESS, FRUITLESS)
         self._distributions: dict[str, BaseDistribution] = {}
@@ -159,7 +159,8 @@ class LossRun(OfStudy):
             )
         self.audit.check_constants(study, frozen.distributions)
         fixed = constants_of(frozen.distributions) if self._declared is None else self._declared
-        told = self.session.tell(key, frozen.params, self._space, losses, fixed)
+        own = trial.number if "fixed_params" in frozen.system_attrs else None
+        told = self.session.tell(key, frozen.params, self._space, losses, fixed, enqueued=own)
         self._write(study, frozen, told, trial.set_user_attr)
         self._follow(study, frozen)
         return told.value

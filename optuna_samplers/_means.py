@@ -6,6 +6,7 @@ ledger behind it, are those of :class:`optuna_samplers.PrivateSampler`; here it 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import optuna
@@ -33,6 +34,10 @@ class _Settings(LossRunSettings, MeansConfig):
         kw_only=False,
     )
     mu: float = again(MeansConfig, "mu", default=None)
+    incumbent: Mapping[str, Any] | None = again(
+        MeansConfig, "incumbent", default=None,
+        more="It is enqueued as the second trial: the first one tells the space.",
+    )  # fmt: skip
 
 
 class MeansObjective(Releasing, LossStudies):
@@ -55,7 +60,19 @@ class MeansObjective(Releasing, LossStudies):
         pruned = isinstance(error, TrialPruned)
         lost = TrialState.PRUNED if pruned else TrialState.FAIL
         self._state(trial.study).ended(trial.study, TrialState.COMPLETE if error is None else lost)
+        self._enqueue(trial.study)
         return value, error
+
+    def _enqueue(self, study: Study) -> None:
+        """Has the study evaluate the incumbent next, once, as soon as its space is known."""
+        own, given = self._state(study), getattr(self._config, "incumbent", None)
+        with self._lock:
+            space = own.session.space
+            if given is None or space is None or own.enqueued or own.session.finished:
+                return
+            own.enqueued = True
+            params = space.decode(space.incumbent(given)) | dict(given)
+            study.enqueue_trial(params, skip_if_exists=True)
 
     def _check_study(self, study: Study) -> None:
         """Refuses a sampler that would pay for its own releases, and take these for plain floats.

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import threading
 import time
 from collections.abc import Callable, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +23,12 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from optuna_samplers._study import completed
+from privbo_plugins.algorithms.protocols import Comparison
 from privbo_plugins.drawing import Picture
 from privbo_plugins.page import Report, Table
 from privbo_plugins.privacy.claim import PrivacyGuarantee
 from privbo_plugins.privacy.statement import as_markdown, template
-from privbo_plugins.reports import WORTH
+from privbo_plugins.reports import COMPARED, WORTH
 
 _PART = 2045
 """Characters of a part, as optuna-dashboard cuts them; a note of one part is written at once."""
@@ -43,7 +46,11 @@ _SIGNED = re.compile(re.escape(_SIGNATURE).replace(r"\{\}", "([0-9a-f]{12})") + 
 _HEADING = re.compile(r"^### (?:Recommendation|Guarantee)$", re.M)
 _RECOMMENDED = re.compile(
     r"(\| [^<]+ \|)?|There is none yet\.|\d+ more parameters: see the report\.|No trial was run "
-    r"there\.|Trial \d+ was run there; its value stays as it was when the trial ended\."
+    r"there\.|Trial \d+ was run there; its value stays as it was when the trial ended\.|"
+    + "|".join(
+        re.escape(str(Comparison([], 7.0, 7.0, left, clip))).replace("7", r"[-+.e\d]+")
+        for left, clip in product((True, False), (7.0, math.inf))
+    )
 )
 """A line of the recommendation in ``note.md``."""
 
@@ -141,6 +148,7 @@ def _note(
         recommended=recommended,
         listed=list((recommended or {}).items())[:_ROWS],
         worth=worth.rows if isinstance(worth, Table) else (),
+        compared=next((s.content for s in report.sections if s.heading == COMPARED), ""),
         trial=trial,
         guarantee=report.guarantee.statement(lasting=True),
     )

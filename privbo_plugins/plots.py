@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.protocols import FINAL, OUTSIDE, START, STEP
+from privbo_plugins.algorithms.protocols import FINAL, OUTSIDE, START, STEP, Comparison
 from privbo_plugins.drawing import (
     BAND,
     BOTH,
@@ -55,6 +55,7 @@ class History:
         places: Where the values were released, as points of a model, shape (m, p); None where a
             run has stored none.
         aim: The recommended point, likewise, shape (p,); None before there is one.
+        comparison: How it compares with the incumbent; None where nothing says it.
     """
 
     values: Sequence[tuple[str, int, float]]
@@ -66,6 +67,7 @@ class History:
     budget: float
     places: Array | None = None
     aim: Array | None = None
+    comparison: Comparison | None = None
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,9 @@ _PUBLISHED = "What was published"
 WORTH = "What it is worth"
 """Heading of the estimate at the recommendation."""
 
+COMPARED = "Compared with the incumbent"
+"""Heading of the sentence that compares the recommendation with the settings in use."""
+
 _SMOOTHED = 600
 """Released values, the latest, that an estimate rests on: more cost seconds."""
 
@@ -134,6 +137,8 @@ def records_report(
     """Reports a run on per-record losses."""
     pictures = (picture_of_values(history), picture_of_path(history), picture_of_budget(history))
     worth = _worth_of_records(history) if guarantee.protected else []
+    if guarantee.protected and history.comparison is not None:
+        worth = [Section(COMPARED, str(history.comparison)), *worth]
     sections = [*_recommended(recommendation), *worth, *_published(pictures)]
     return Report(title, guarantee, sections)
 

@@ -42,6 +42,10 @@ def _between(u: float, low: float, high: float, log: bool) -> float:
     return (1.0 - u) * low + u * high
 
 
+_SAME = 1e-9
+"""Values that differ by so little, relative to them or their range, are the same."""
+
+
 class _Numeric:
     """What numbers have in common."""
 
@@ -68,6 +72,18 @@ class _Numeric:
         if self.log:
             number, low, high = math.log(number), math.log(low), math.log(high)
         return (number / 2 - low / 2) / (high / 2 - low / 2)  # the widest would overflow
+
+    def decode(self, u: float) -> Any:
+        """Coordinate in [0, 1] to the value that is evaluated."""
+        raise NotImplementedError
+
+    def holds(self, value: Any) -> bool:
+        """Checks whether a value is one that is evaluated, but for rounding."""
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        if not (number and self.low <= value <= self.high):
+            return False
+        near = _SAME * (self.high - self.low)
+        return math.isclose(self.decode(self.encode(value)), value, rel_tol=_SAME, abs_tol=near)
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready description."""
@@ -178,6 +194,13 @@ class Categorical:
             return float((alike or equal)[0])
         raise ValueError(f"A value is none of the {len(self.choices)} declared choices.")
 
+    def holds(self, value: Any) -> bool:
+        """Checks whether a value is one of the choices."""
+        try:
+            return self.encode(value) >= 0
+        except ValueError:
+            return False
+
     def decode(self, u: float) -> Any:
         """Index to choice."""
         return self.choices[min(max(round(u), 0), len(self.choices) - 1)]
@@ -195,23 +218,6 @@ def _equal(choice: Any, value: Any) -> bool:
 
 
 Dimension = Float | Int | Categorical
-
-_SAME = 1e-9
-"""Values that differ by so little, relative to them or their range, are the same."""
-
-
-def _holds(dim: Dimension, value: Any) -> bool:
-    """Checks whether a value is one that a dimension evaluates, but for rounding."""
-    if isinstance(dim, Categorical):
-        try:
-            return dim.encode(value) >= 0
-        except ValueError:
-            return False
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if not (number and dim.low <= value <= dim.high):
-        return False
-    near = _SAME * (dim.high - dim.low)
-    return math.isclose(dim.decode(dim.encode(value)), value, rel_tol=_SAME, abs_tol=near)
 
 
 def _even_grid(dim: Dimension) -> float | None:
@@ -327,7 +333,7 @@ class Space(Mapping[str, Dimension]):
                 f"{', '.join(self._dims)}. Leave it out, or mend the name."
             )
         for name, value in given.items():
-            if not _holds(self._dims[name], value):
+            if not self._dims[name].holds(value):
                 raise ValueError(
                     f"incumbent= gives {name}={value!r}, which is no value of "
                     f"{self._dims[name]!r}. Give one that is, leave the parameter out, or widen "

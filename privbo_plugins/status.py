@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from privbo_plugins.errors import UtilityWarning, warn
 from privbo_plugins.privacy.claim import PrivacyGuarantee
+
+if TYPE_CHECKING:
+    from privbo_plugins.algorithms.protocols import Comparison
 
 _SCORES = set("accuracy acc auc score scores reward rewards precision recall f1 r2".split())
 _LOSSES = set("loss losses error errors cost costs regret neg negative minus".split())
@@ -47,6 +50,7 @@ def status(
     finished: bool | None = None,
     budget: float | None = None,
     recommendation: bool | None = None,
+    comparison: Comparison | None = None,
 ) -> dict[str, Any]:
     """Collects where a run stands.
 
@@ -57,10 +61,12 @@ def status(
         finished: Whether the plan is used up, if there is one; None for what the two numbers say.
         budget: Where the guarantee knows none: the most that one user may pay; None for no limit.
         recommendation: Whether there is a recommendation; None where there is none to be had.
+        comparison: Of the recommendation with the incumbent, where releases tell one.
 
     Returns:
         ``protected``, ``counted``, ``done``, ``planned``, ``finished`` (None without a plan),
-        ``recommendation``, and of the guarantee ``releases``, ``measure`` ("mu" or "epsilon"),
+        ``recommendation``, ``comparison`` (``left``, ``lead``, ``sd`` and ``text``, or None), and
+        of the guarantee ``releases``, ``measure`` ("mu" or "epsilon"),
         ``delta`` (of an epsilon), ``spent`` and ``budget``: "inf" where nothing can be claimed.
 
     Example:
@@ -80,5 +86,6 @@ def status(
         "planned": None if planned is None else int(planned),
         "finished": None if planned is None else ended,
         "recommendation": recommendation,
+        "comparison": None if comparison is None else comparison.to_dict(),
         **cost,
     }

@@ -23,7 +23,7 @@ from privbo_plugins.plots import History, Report
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.settings import RecordSettings
 from privbo_plugins.reports import records_report
-from privbo_plugins.settings import setting, settings, takes
+from privbo_plugins.settings import evolve, setting, settings, takes
 from privbo_plugins.status import status
 from raytune_searchers._audit import stored_in, value_in
 from raytune_searchers._channel import Channel
@@ -101,7 +101,7 @@ class LossesRun(ComparedRun, Reported):
         space = self._ready()
         return RunSettings(
             self._run,
-            self._planned(space),
+            hosted(self._planned(space), space),
             self._mode == "max",
             self._seed,
             str(self._metric),
@@ -180,7 +180,7 @@ class LossesRun(ComparedRun, Reported):
         space = to_space(param_space)
         if space is None:
             raise ValueError("param_space must hold at least one parameter that varies.")
-        made: CentralPlan = planned(self._config, space.space, n_records)
+        made: CentralPlan = planned(hosted(self._config, space), space.public, n_records)
         at_once = self._limit or 1 if n_workers is None else n_workers
         return made.presented(seconds_per_trial, at_once, ON_TUNE)
 
@@ -226,6 +226,7 @@ class LossesRun(ComparedRun, Reported):
         return status(
             report["guarantee"], report["done"], planned,
             finished=report["finished"], recommendation=report["recommendation"] is not None,
+            comparison=report["comparison"],
         )  # fmt: skip
 
     def _page(self, results: Iterable[Any]) -> Report:
@@ -236,6 +237,18 @@ class LossesRun(ComparedRun, Reported):
     def purge(self) -> None:
         """Deletes every raw loss of the run from the vault; ledger and releases stay."""
         self._call("purge")
+
+
+def hosted(config: CentralConfig, space: TuneSpace | None) -> CentralConfig:
+    """Settings as a run's host knows them: it sees descriptions instead of choices.
+
+    Raises:
+        ValueError: If the incumbent is no point of the space.
+    """
+    given = getattr(config, "incumbent", None)  # which other packages' settings need not have
+    if space is None or given is None:
+        return config
+    return evolve(config, incumbent=space.incumbent(given))
 
 
 class PrivateSearch(LossesRun, TuneSearch):
@@ -263,6 +276,7 @@ class PrivateSearch(LossesRun, TuneSearch):
         entry_of(given.config)  # raises before a vault is opened
         super().__init__(given)
         self._config = given.config
+        hosted(self._config, self._space)  # raises where the incumbent lies outside
         ids = given.record_ids
         self._labels = None if ids is None else fingerprint(ids)
         self._num_samples = -1

@@ -34,7 +34,7 @@ from privbo_plugins.settings import again, called_with, part, setting, settings
 from privbo_plugins.shown import TrialRecord, flat
 from raytune_searchers._arguments import check_target
 from raytune_searchers._audit import REPEATED, Row, given_to
-from raytune_searchers._base import LossesRun
+from raytune_searchers._base import LossesRun, hosted
 from raytune_searchers._channel import MEANS
 from raytune_searchers._run import ComparedRun
 from raytune_searchers._search import who_suggested
@@ -73,6 +73,11 @@ class _Settings(RecordSettings, MeansConfig):
         "The Tuner's own; which config is recommended is found in it."
     )
     mu: float = again(MeansConfig, "mu", default=None)
+    incumbent: Mapping[str, Any] | None = again(
+        MeansConfig, "incumbent", default=None,
+        more="It is evaluated if the searcher has it as points_to_evaluate, too; otherwise the "
+        "model of all releases says what it is worth.",
+    )  # fmt: skip
     metric: str = setting("Under which name the release is reported.", default="loss")
     mode: str = setting('"min" for losses, "max" for scores.', default="min")
     seed: int | None = again(TuneSettings, "seed", default=None)
@@ -112,6 +117,7 @@ class MeansRun(LossesRun):
         if self._space is None:
             raise ValueError("param_space must hold at least one parameter that varies.")
         self._config: CentralConfig = part(given, MeansConfig)
+        hosted(self._config, self._space)  # raises where the incumbent lies outside
         self._labels = None if given.record_ids is None else fingerprint(given.record_ids)
         self._start(given.vault, given.run_name, given.noise)
 

@@ -84,13 +84,7 @@ class TuneSpace:
         Raises:
             ValueError: If a name is missing or unknown, or a value lies outside its range.
         """
-        values = _flattened(point, (*self.space, *self.fixed))
-        for name, value in self.fixed.items():
-            if name in values and values[name] != value:
-                raise ValueError(
-                    f"points_to_evaluate gives {name}={values[name]!r}, which can only be "
-                    f"{value!r}."
-                )
+        values = self._named(point, "points_to_evaluate")
         missing = [name for name in self.space if name not in values]
         if missing:
             raise ValueError(f"In points_to_evaluate {missing[0]!r} is missing.")
@@ -101,6 +95,26 @@ class TuneSpace:
                     f"[{dim.low}, {dim.high}]."
                 )
         return self.space.snap(self.encode_flat(values))
+
+    def incumbent(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What varies of an incumbent, flat or nested, as values of :attr:`public`.
+
+        Raises:
+            ValueError: If a name is unknown, or a value lies outside its range.
+        """
+        values = self._named(given, "incumbent=")
+        at = self.public.decode(self.space.incumbent(values))
+        choice = {n for n, dim in self.space.items() if isinstance(dim, Categorical)}
+        return {name: at[name] if name in choice else value for name, value in values.items()}
+
+    def _named(self, point: Mapping[str, Any], what: str) -> dict[str, Any]:
+        """Values of what varies, by flattened name."""
+        values = _flattened(point, (*self.space, *self.fixed), what)
+        for name, value in self.fixed.items():
+            own = values.pop(name, value)
+            if own != value:
+                raise ValueError(f"{what} gives {name}={own!r}, which can only be {value!r}.")
+        return values
 
 
 def to_space(config: Mapping[str, Any]) -> TuneSpace | None:
@@ -249,7 +263,9 @@ def _found(config: Mapping[str, Any], name: str) -> Any:
     return place
 
 
-def _flattened(point: Mapping[str, Any], known: Sequence[str], path: str = "") -> dict[str, Any]:
+def _flattened(
+    point: Mapping[str, Any], known: Sequence[str], what: str, path: str = ""
+) -> dict[str, Any]:
     """Values by flattened name; what is a known name may hold a dictionary as its choice."""
     values: dict[str, Any] = {}
     for key, value in point.items():
@@ -257,10 +273,10 @@ def _flattened(point: Mapping[str, Any], known: Sequence[str], path: str = "") -
         if name in known:
             values[name] = value
         elif isinstance(value, Mapping):
-            values |= _flattened(value, known, f"{name}/")
+            values |= _flattened(value, known, what, f"{name}/")
         elif not any(inner.startswith(f"{name}/") for inner in known):
             raise ValueError(
-                f"points_to_evaluate names {name}, which the search space over "
+                f"{what} names {name}, which the search space over "
                 f"{', '.join(known)} does not hold."
             )
     return values

@@ -65,6 +65,10 @@ NOTE = (
 _KNOWN: Mapping[str, Rule] = {
     "backend": one_of(*_BACKENDS),
     "method": one_of("dp-gibo", "released-means"),
+    "incumbent": Rule(
+        "'auto', a dictionary by parameter, or None",
+        lambda i: i is None or isinstance(i, Mapping) or (isinstance(i, str) and i == "auto"),
+    ),
     "n_jobs": Rule(
         "an integer > 0, -1 or None", lambda n: n is None or (integer(-1).holds(n) and n != 0)
     ),
@@ -536,6 +540,7 @@ def _config(given: Any, task: Task) -> dict[str, Any]:
     """
     values = {name: getattr(given, name) for name in fields_of(GIBOConfig)}
     values |= task.bounds
+    values["incumbent"] = task.parameters.incumbent(given.incumbent, given.estimator.get_params())
     if given.method == "dp-gibo":
         return values
     known = fields_of(entry(given.method).load_config())

@@ -132,6 +132,13 @@ class PrivateSearchSettings(GIBOConfig, RunSettings):
         '"released-means".',
         default=None,
     )
+    incumbent: str | Mapping[str, Any] | None = setting(  # type: ignore[assignment]
+        "Parameters that you use today, evaluated first, and recommended unless the releases say "
+        'that another point is better. "auto" takes those of the unfitted estimator that lie in '
+        "their ranges, and of others the middle or the first choice; None takes these alone. "
+        "Public. A searcher of Tune's evaluates it if its points_to_evaluate names it.",
+        default="auto",
+    )
     n_iter: int | None = setting("Another name of ``n_trials``.", default=None)
     loss_bound: float | tuple[float, float] | None = setting(  # type: ignore[assignment]
         "Losses are clipped to [0, loss_bound], or (low, high), before they are released; None "

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +48,45 @@ class Parameters:
             name: self.choices[name][value] if name in self.choices else value
             for name, value in values.items()
         }
+
+    def incumbent(self, given: Any, own: Mapping[str, Any]) -> dict[str, Any]:
+        """Parameters in use today, as a host knows them; of data they hold nothing.
+
+        Args:
+            given: "auto", None, or a dictionary by parameter.
+            own: The unfitted estimator's parameters, for "auto".
+
+        Example:
+            >>> found = to_parameters({"C": [1, 10], "depth": range(1, 9)}, ["C", "depth"])
+            >>> found.incumbent("auto", {"C": 10, "depth": None})
+            {'C': 10}
+        """
+        if not isinstance(given, str):
+            return {name: self._label(name, value) for name, value in (given or {}).items()}
+        found = {}
+        for name, dim in self.space.items():
+            with suppress(ValueError):  # a choice of another kind
+                value = self._label(name, own[name])
+                if dim.holds(value):
+                    found[name] = value if dim.numeric else dim.decode(dim.encode(value))
+        return found
+
+    def _label(self, name: str, value: Any) -> Any:
+        """The label of a choice that has one; any other value as it is.
+
+        Raises:
+            ValueError: If it is no such choice.
+        """
+        if name not in self.choices:
+            return value
+        objects = self.choices[name]
+        try:
+            return list(objects)[int(Categorical(tuple(objects.values())).encode(value))]
+        except ValueError:
+            raise ValueError(
+                f"incumbent= gives {name} what is none of its {len(objects)} choices. Give one of "
+                "the objects that param_distributions lists, or leave the parameter out."
+            ) from None
 
 
 def is_constant(dim: Dimension) -> bool:

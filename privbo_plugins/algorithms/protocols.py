@@ -130,6 +130,10 @@ class Comparison:
     left: bool
     clip: float = math.inf
 
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready figures, and the sentence that says them."""
+        return {"left": self.left, "lead": self.lead, "sd": self.sd, "text": str(self)}
+
     def __str__(self) -> str:
         if not self.left:
             return _NONE_BETTER
@@ -470,6 +474,17 @@ class CentralAlgorithm(Algorithm, abc.ABC):
         self.state: Any = None
         given = getattr(config, "incumbent", None)
         self.incumbent: Array | None = None if given is None else space.incumbent(given)
+        self._enqueued = -math.inf if self.incumbent is not None else math.inf
+
+    def nominate(self, x: Sequence[float], order: int) -> None:
+        """Takes a released point as the incumbent if it is the first of those enqueued.
+
+        Args:
+            x: The point, shape (D,).
+            order: Its place among them. The settings' own incumbent comes before all.
+        """
+        if order < self._enqueued:
+            self._enqueued, self.incumbent = order, np.array(x, dtype=float)
 
     def state_dict(self) -> dict[str, Any]:
         """JSON-ready public state: the fields of the dataclass ``state``; infinities as "inf"."""
@@ -496,7 +511,7 @@ class CentralAlgorithm(Algorithm, abc.ABC):
 
     @property
     def comparison(self) -> Comparison | None:
-        """What releases say of recommendation and incumbent; None while they say nothing."""
+        """Compares recommendation and incumbent by releases; None while they say nothing."""
         return None
 
     @property

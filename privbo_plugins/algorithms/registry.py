@@ -175,8 +175,24 @@ def algorithm_of(config: CentralConfig) -> type[CentralAlgorithm]:
     return cast("type[CentralAlgorithm]", entry_of(config).load_algorithm())
 
 
+def check_incumbent(config: CentralConfig, space: Space | None) -> None:
+    """Refuses an incumbent that is no point of a space, once there is one.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    given = getattr(config, "incumbent", None)  # which other packages' settings need not have
+    if space is not None and given is not None:
+        space.incumbent(given)
+
+
 def planned(config: CentralConfig, space: Space, n_records: int) -> Any:
-    """Makes the plan of a run to be, and warns where its delta is large for so many records."""
+    """Makes the plan of a run to be, and warns where its delta is large for so many records.
+
+    Raises:
+        ValueError: If there is no such run, or the incumbent is no point of the space.
+    """
+    check_incumbent(config, space)
     warn_of_delta(getattr(config, "asked", {}).get("delta"), n_records, "records")
     return algorithm_of(config).make_plan(config, space, n_records)
 

@@ -111,6 +111,21 @@ class Smoother:
         variance = self.amplitude - (whitened**2).sum(axis=0) + of_constant
         return self.constant + k.T @ self._weights, np.sqrt(np.maximum(variance, 0.0))
 
+    def difference(self, x: Array, other: Array) -> tuple[float, float]:
+        """Posterior mean and standard deviation of the exact mean at x less that at another point.
+
+        Args:
+            x: One point, shape (p,).
+            other: The other one, likewise.
+        """
+        P, of = np.array([x, other]), np.array([1.0, -1.0])
+        k = self.amplitude * self._kernel.k(self._X, P) @ of
+        prior = self.amplitude * (of @ self._kernel.k(P, P) @ of)
+        root = np.sqrt(self._V)
+        whitened, u = (self._Q.T @ k) / root, self._Q.sum(axis=0) / root
+        variance = prior - whitened @ whitened + (u @ whitened) ** 2 / (u @ u)
+        return float(k @ self._weights), math.sqrt(max(float(variance), 0.0))
+
 
 class GrowingSmoother:
     """The posterior under given scales, to which values are added one at a time, in O(m²) each.

@@ -24,8 +24,11 @@ Array = NDArray[np.float64]
 _ENOUGH_FAILURES = 2
 """Where so many trials of a step failed, no further one is tried: another point takes over."""
 
-_CLEAR = 10**6
+CLEAR = 10**6
 """Slots of trials that the host chose begin here, clear of those that are handed out."""
+
+_SAME = 1e-9
+"""Encoded points that are so near are the same."""
 
 
 def complete(tx: Transaction, algorithm: CentralAlgorithm) -> bool:
@@ -74,10 +77,15 @@ def enter(tx: Transaction, trial: str, algorithm: CentralAlgorithm, x: Array) ->
     """Enters a trial at a point that the host chose.
 
     Returns:
-        Its role and step: a start while the start is open, outside the plan afterwards.
+        Its role and step: a start while the start is open, outside the plan afterwards. The
+        plan's own first point is not proposed again.
     """
     role, step = algorithm.phase
     if role != START:
         role, step = OUTSIDE, OUTSIDE_STEP
-    tx.new_trial(trial, role, step, tx.count(step=step) + _CLEAR, x)
+    slot = tx.count(step=step) + CLEAR
+    if role == START and np.allclose(algorithm.propose(0).x, x, rtol=0.0, atol=_SAME):
+        taken = any(row.slot == 0 and row.state != "failed" for row in tx.trials(step=step))
+        slot = slot if taken else 0
+    tx.new_trial(trial, role, step, slot, x)
     return role, step

@@ -20,6 +20,7 @@ from privbo_plugins.algorithms.protocols import (
     CentralAlgorithm,
     CentralConfig,
     CentralPlan,
+    Comparison,
     Release,
 )
 from privbo_plugins.algorithms.registry import algorithm_of
@@ -48,6 +49,9 @@ _SAME = 1e-9
 
 RUNS_BESIDE = "runs beside"
 """Kind of marks: how many other runs the host's object has made in the vault, in six digits."""
+
+ENQUEUED = "enqueued"
+"""Public fact of a release: its trial's place among those that the user had evaluated."""
 
 NO_NOISE = "mu is infinite, so no noise is added"
 
@@ -99,6 +103,8 @@ class Learnt:
 
     def observe(self, release: Release) -> None:
         """Learns one release."""
+        if ENQUEUED in release.meta:
+            self.algorithm.nominate(release.meta["x"], release.meta[ENQUEUED])
         self.algorithm.observe(release)
         if release.kind == "value":
             self.values.append(release.values[0])
@@ -325,6 +331,14 @@ class LossReader:
             self.refresh()
             return self._known().algorithm.recommendation()
 
+    def comparison(self) -> Comparison | None:
+        """Compares recommendation and incumbent; plain floats are not compared.
+
+        Raises:
+            PrivacyError: If the search space is not known yet.
+        """
+        return None if self.plain else self._known().algorithm.comparison
+
     def history(self) -> History:
         """Everything the run has released, for pictures; plain floats are no releases."""
         with self._lock:
@@ -347,6 +361,7 @@ class LossReader:
                 centres=[space.decode(x) for x in path],
                 spent=np.sqrt(squares).tolist(),
                 budget=self.config.mu,
+                comparison=self.comparison(),
                 **places,
             )
 
@@ -358,9 +373,10 @@ class LossReader:
         Args:
             guarantee: What the host allows to claim.
         """
+        compared = None
         try:
             self.recommended_point()
-            recommends = True
+            recommends, compared = True, self.comparison()
         except (PrivacyError, ValueError):  # nothing has been released yet
             recommends = False
         planned = None if self.plan is None else self.plan.n_trials
@@ -370,6 +386,7 @@ class LossReader:
             planned,
             finished=self.finished,
             recommendation=recommends,
+            comparison=compared,
         )
 
     def guarantee(self, reasons: Sequence[str] = (), *, failed: int = 0) -> Guarantee:

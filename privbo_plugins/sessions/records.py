@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions import places
 from privbo_plugins.sessions.clipping_warning import warn_at_an_end
 from privbo_plugins.sessions.reader import (
+    ENQUEUED,
     NO_NOISE,
     PLAIN,
     PRIVATE,
@@ -203,6 +205,7 @@ class Session(LossReader):
         losses: Any,
         constants: Mapping[str, Any] | None = None,
         index: str | None = None,
+        enqueued: int | None = None,
     ) -> Published:
         """Takes a trial's per-record losses and returns what may be published of them.
 
@@ -217,6 +220,8 @@ class Session(LossReader):
                 first ones are kept (see :meth:`fixed`). None if the host stores none.
             index: Fingerprint of the losses' own labels
                 (:func:`privbo_plugins.convert.index_of`), where they have lost them on the way.
+            enqueued: The trial's place among those that the user had evaluated; None for none of
+                them, and for one that :meth:`place` has entered, which knows its own.
 
         Raises:
             ValueError: If the vector is not usable; nothing is stored or charged then.
@@ -229,7 +234,7 @@ class Session(LossReader):
             with self._transaction() as tx:
                 self._admit(tx, space, PRIVATE, len(y), constants)
                 self.labels.check(tx, len(y), index)
-                told, due = self._record(tx, trial, params, y)
+                told, due = self._record(tx, trial, params, y, enqueued)
             if due:
                 self._settle()
             self._look_at_ends()
@@ -294,8 +299,9 @@ class Session(LossReader):
             raise PrivacyError(_STARTED_PLAIN)
 
     def _record(
-        self, tx: Transaction, trial: str, params: Mapping[str, Any], y: Array
-    ) -> tuple[Published, bool]:
+        self, tx: Transaction, trial: str, params: Mapping[str, Any], y: Array,
+        enqueued: int | None = None,
+    ) -> tuple[Published, bool]:  # fmt: skip
         """Releases and stores a trial; also tells whether the current step is complete now."""
         known = self._known()
         if len(y) != known.n_records:
@@ -310,7 +316,10 @@ class Session(LossReader):
             role, step = places.enter(tx, trial, algorithm, x)
         else:
             role, step = row.role, row.step
+            enqueued = row.slot if row.slot >= places.CLEAR else enqueued
         query = algorithm.value_query(trial, role, step, x)
+        if query is not None and enqueued is not None and role == START:
+            query = replace(query, meta={**query.meta, "x": x.tolist(), ENQUEUED: enqueued})
         blocks = [y[start : start + BLOCK, None] for start in range(0, len(y), BLOCK)]
         release = None if query is None else self._release(tx, query, blocks)
         if row is not None and row.value is not None:  # told, and its losses purged under way

@@ -171,6 +171,7 @@ def _facts(host: Host) -> dict[str, Any]:
     return {
         "done": session.run.n_told(),
         "recommendation": recommendation,
+        "comparison": None if recommendation is None else session.comparison(),
         "plan": session.plan,
         "finished": _finished(host),
     }

@@ -5,7 +5,8 @@ for points itself, it is random search.
 
 What is recommended is no trial's luck: of all evaluated points the one with the least posterior
 mean of a Gaussian process over everything released
-(:mod:`privbo_plugins.models.smoothing`).
+(:mod:`privbo_plugins.models.smoothing`). An incumbent is left only for a point whose lead exceeds
+:data:`LEAVING` standard deviations of that lead.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from privbo_plugins.algorithms.protocols import (
     START,
     START_STEP,
     CentralAlgorithm,
+    Comparison,
     Proposal,
     Query,
     Release,
@@ -32,6 +34,11 @@ from privbo_plugins.models.smoothing import Smoother
 from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
+
+LEAVING = 1.64
+"""Standard deviations of its lead from which another point than the incumbent is recommended."""
+
+_Judged = tuple[list[float], Comparison | None]
 
 
 @dataclass
@@ -74,7 +81,7 @@ class ReleasedMeans(CentralAlgorithm):
     def __init__(self, config: MeansConfig, space: Space, **more: Any) -> None:
         super().__init__(config, space, **more)
         self.state = MeansState()
-        self._recommended: dict[int, list[float]] = {}
+        self._known: dict[tuple[int, float], _Judged] = {}
 
     # What to evaluate next ------------------------------------------------------------------
 
@@ -140,21 +147,41 @@ class ReleasedMeans(CentralAlgorithm):
         """
         if not self.state.values:
             raise ValueError("There is nothing to recommend yet: nothing has been released.")
-        return np.array(self._recommended_after(len(self.state.values)))
+        return np.array(self._judged(len(self.state.values))[0])
 
-    def _recommended_after(self, m: int) -> list[float]:
-        """Of m evaluated points: between them a cliff may lie that no release has seen."""
-        if m not in self._recommended:
+    @property
+    def comparison(self) -> Comparison | None:
+        """Compares the best evaluated point with the incumbent; None without one, or a release."""
+        return self._judged(m)[1] if (m := len(self.state.values)) else None
+
+    def _judged(self, m: int) -> _Judged:
+        """The recommendation after m releases, and how it compares with the incumbent.
+
+        Of evaluated points: between them a cliff may lie that no release has seen.
+        """
+        key = m, self._enqueued  # which says what incumbent there is
+        if key not in self._known:
             sigma = 0.0 if self.plan is None else self.plan.value_noise
             X, sign = np.array(self.state.points[:m]), 1.0 if self.maximize else -1.0
             Z = self.space.embed(X)
-            mean, _ = Smoother(Z, np.array(self.state.values[:m]), sigma).posterior(Z)
-            self._recommended[m] = X[int(np.argmax(sign * mean))].tolist()
-        return self._recommended[m]
+            smoother = Smoother(Z, np.array(self.state.values[:m]), sigma)
+            best = X[int(np.argmax(sign * smoother.posterior(Z)[0]))]
+            self._known[key] = self._kept(best, smoother, sign)
+        return self._known[key]
+
+    def _kept(self, best: Array, smoother: Smoother, sign: float) -> _Judged:
+        """Keeps the incumbent, if there is one and the lead of another point may be noise."""
+        own = self.incumbent
+        if own is None:
+            return best.tolist(), None
+        difference, sd = smoother.difference(*self.space.embed(np.array([best, own])))
+        left = sign * difference > LEAVING * sd
+        told = Comparison(own.tolist(), sign * difference if left else 0.0, sd, left)
+        return (best if left else own).tolist(), told
 
     @property
     def path(self) -> list[list[float]]:
         """Recommendations after 1, 2, 4, 8, ... releases and after the last."""
         m = len(self.state.values)
         counts = sorted({2**i for i in range(m.bit_length())} | {m} - {0})
-        return [self._recommended_after(count) for count in counts]
+        return [self._judged(count)[0] for count in counts]

@@ -1,0 +1,177 @@
+"""The incumbent on every host: evaluated first, and left only for what is clearly better."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+
+from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig
+from privbo_plugins.algorithms.released_means import MeansConfig
+from privbo_plugins.sessions.records import Session
+from privbo_plugins.spaces import Float, Space
+from privbo_plugins.store.vault import open_vault
+from tests.drivers import HOSTS, Run, begin, status
+from tests.inside import algorithm_in
+
+pytestmark = [
+    pytest.mark.usefixtures("local_hosts"),
+    pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:ray.*"),
+    pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning"),
+]
+
+PAIRS = [(system, host) for system in ("records", "any sampler") for host in HOSTS]
+each = pytest.mark.parametrize(("system", "host"), PAIRS)
+PLACE = {("any sampler", "optuna"): 1, ("records", "optuna"): 0, ("records", "ray"): 0}
+"""Which trial evaluates it; a searcher of Tune's own has points_to_evaluate for that."""
+
+Start = Callable[..., Run]
+
+
+def parabola(run: Run, best: float = 0.8) -> Run:
+    """Losses of which every record says where the best point is."""
+    shape = np.random.default_rng(0).uniform(-0.1, 0.1, run.system.size)
+    run.returned = lambda config: (config["x"] - best - shape) ** 2  # type: ignore[method-assign]
+    return run
+
+
+@pytest.mark.parametrize(("system", "host"), PLACE)
+def test_it_is_evaluated_first(system: str, host: str, start: Start) -> None:
+    run = start(system, host, incumbent={"x": 0.3})
+    run.trials(3)
+    place = PLACE[system, host]
+    assert run.points[place]["x"] == pytest.approx(0.3)
+    assert sum(abs(point["x"] - 0.3) < 1e-9 for point in run.points) == 1
+
+
+@each
+def test_after_one_release_it_is_what_is_recommended(system: str, host: str, start: Start) -> None:
+    run = parabola(start(system, host, incumbent={"x": 0.3}))
+    run.trials(1)
+    assert run.ask("recommend")["x"] == pytest.approx(0.3)
+
+
+@each
+def test_it_is_left_for_a_point_that_is_clearly_better(
+    system: str, host: str, start: Start
+) -> None:
+    run = parabola(start(system, host, mu=1e6, incumbent={"x": 0.1}))
+    run.trials(14)
+    assert abs(run.ask("recommend")["x"] - 0.8) < 0.5
+    told = status(run)["comparison"]
+    if system == "any sampler":
+        best = min((point["x"] - 0.8) ** 2 for point in run.points)
+        assert told["left"]
+        assert told["lead"] == pytest.approx(0.49 - best, abs=0.05)
+        assert told["text"] in run.page()
+
+
+@each
+def test_where_it_is_the_best_point_it_stays(system: str, host: str, start: Start) -> None:
+    run = parabola(start(system, host, mu=1e6, incumbent={"x": 0.8}))
+    run.trials(14)
+    assert run.ask("recommend")["x"] == pytest.approx(0.8, abs=0.05)
+    if system == "any sampler":
+        told = status(run)["comparison"]
+        assert not told["left"]
+        assert told["text"].startswith("No release says")
+        assert told["text"] in run.page()
+
+
+@each
+@pytest.mark.parametrize("given", [{"x": 3.0}, {"y": 0.5}, {"x": True}, {"x": "0.5"}])
+def test_what_is_no_point_of_the_space_is_refused_before_anything_is_charged(
+    system: str, host: str, given: Any, start: Start
+) -> None:
+    match = f"incumbent= .*{next(iter(given))}"
+    if (system, host) != ("any sampler", "optuna"):
+        with pytest.raises(ValueError, match=match):
+            start(system, host, incumbent=given)
+        return
+    run = start(system, host, incumbent=given)  # whose space the first trial tells
+    with pytest.raises(ValueError, match=match):
+        run.trials(1)
+    assert run.ask("guarantee").n_releases == 0
+
+
+@each
+def test_a_run_goes_on_with_the_same_incumbent_only(system: str, host: str, start: Start) -> None:
+    name = {} if host == "optuna" else {"run_name": "a"}
+    run = start(system, host, vault=True, incumbent={"x": 0.3}, **name)
+    run.trials(2)
+    run.more = {"incumbent": {"x": 0.4}}
+
+    def go_on() -> None:
+        if host == "ray":
+            begin(system, host, run.folder, vault=True, **run.more, **name).trials(1)
+        run.reopen()
+        run.trials(1)
+
+    with pytest.raises(ValueError, match=r"other settings|change under way"):
+        go_on()
+
+
+@pytest.mark.parametrize("system", ["records", "outside", "any sampler"])
+def test_the_first_enqueued_trial_of_a_study_is_the_incumbent(system: str, start: Start) -> None:
+    run: Any = start(system, "optuna")
+    run.trials(1)
+    for x in (0.3, 0.9):
+        run.study.enqueue_trial({"x": x})
+    run.trials(2)
+    assert enqueued(run.told._state(run.study).session) == pytest.approx([0.3])
+    if system == "any sampler":
+        assert status(run)["comparison"] is not None
+
+
+def test_of_points_to_evaluate_the_first_one_is_the_incumbent(start: Start) -> None:
+    run: Any = start("records", "ray", points_to_evaluate=[{"x": 0.3}, {"x": 0.9}])
+    run.trials(2)
+    releases = run.search._call("ledger")[1]
+    order = {r.meta["enqueued"]: r.meta["x"] for r in releases if "enqueued" in r.meta}
+    assert [order[place] for place in sorted(order)] == [[0.3], [0.9]]
+
+
+def enqueued(session: Session) -> list[float] | None:
+    own = algorithm_in(session).incumbent
+    return None if own is None else own.tolist()
+
+
+SPACE = Space({"x": Float(0.0, 1.0)})
+
+
+@pytest.mark.parametrize(
+    "config", [GIBOConfig(1.0, n_trials=30), MeansConfig(1.0, n_trials=30)], ids=str
+)
+def test_workers_that_end_in_another_order_agree(config: Any) -> None:
+    """The first is the one that was enqueued first; a point of the host's own is none."""
+    vault = open_vault(None)
+    session = Session.open(vault, "s", config, maximize=False, seed=0)
+    told = {"own": (0.9, None), "b": (0.5, 2), "a": (0.3, 1), "c": (0.7, 3)}
+    seen = []
+    for trial, (x, order) in told.items():
+        session.tell(trial, {"x": x}, SPACE, np.full(50, x), enqueued=order)
+        seen.append(enqueued(session))
+    assert seen == [None, [0.5], [0.3], [0.3]]
+    again = Session.open(vault, "s", config, maximize=False)
+    again.set_space(SPACE)
+    assert enqueued(again) == [0.3]
+
+
+def test_settings_go_before_what_is_enqueued() -> None:
+    config = MeansConfig(1.0, n_trials=30, incumbent={"x": 0.25})
+    session = Session.open(open_vault(None), "s", config, maximize=False, seed=0)
+    session.tell("a", {"x": 0.5}, SPACE, np.full(50, 0.5), enqueued=0)
+    assert enqueued(session) == [0.25]
+
+
+def test_a_point_that_the_host_evaluated_is_not_proposed_again() -> None:
+    config = GIBOConfig(1.0, n_trials=30, incumbent={"x": 0.25})
+    session = Session.open(open_vault(None), "s", config, maximize=False, seed=0)
+    session.tell("a", {"x": 0.25}, SPACE, np.full(50, 0.5))
+    others = [session.ask(f"b{i}").x[0] for i in range(3)]
+    assert 0.25 not in others
+    assert others[0] == DPGIBO(config, SPACE, seed=0).propose(1).x[0]
