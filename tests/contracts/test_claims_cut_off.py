@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 from collections import Counter
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -258,11 +259,11 @@ def other_digits(text):
 
 
 @pytest.fixture(params=[n for n, kind in ALL.items() if kind.guarded])
-def cut_off(request, tmp_path):
+def cut_off(request, tmp_path, empty_study):
     """A study that was stopped in between, its certificate, and how it is verified."""
     ground = Ground(tmp_path)
     subject = ALL[request.param](ground)
-    storage = f"sqlite:///{ground.shared}/study.db"
+    storage = f"sqlite:///{shutil.copy(empty_study, ground.shared)}"
     study = optuna.create_study(
         study_name="s", storage=storage, sampler=subject.sampler, direction=subject.direction
     )

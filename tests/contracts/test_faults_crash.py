@@ -113,17 +113,21 @@ def check_finished(folder, before):
 
 
 CASES = [
-    pytest.param(point, *release, id=f"{point}, {name}")
+    pytest.param(point, *release, crashes.stepwise, id=f"{point}, {name}")
     for name, release in TARGETS.items()
     for point in crashes.POINTS
     if not name.endswith(", last") or point in ("after charge", "before commit", "after commit")
+] + [
+    pytest.param(point, "value", key, crashes.from_outside, id=f"{point}, from outside, {key}")
+    for point, key in [*((point, "0") for point in crashes.POINTS), ("after commit", "5")]
 ]
+"""Nothing of what keeps a release whole is DP-GIBO's own."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("point", "kind", "key"), CASES)
-def test_killed_at_a_point_of_a_release(point, kind, key, folder):
-    assert ended(child(crashes.crash, folder, point, kind, key)) == -signal.SIGKILL
+@pytest.mark.parametrize(("point", "kind", "key", "make"), CASES)
+def test_killed_at_a_point_of_a_release(point, kind, key, make, folder):
+    assert ended(child(crashes.crash, folder, point, kind, key, 0, make)) == -signal.SIGKILL
     before = check_consistent(folder)
     assert ((kind, key) in before["releases"]) == (point in KEPT)
     drawn = lines(folder / "outcomes")
@@ -131,9 +135,11 @@ def test_killed_at_a_point_of_a_release(point, kind, key, folder):
     assert bool(len(lost)) == (point in UNDONE)
     assert lost.scan(file_bytes(folder)) == []
 
-    assert ended(child(crashes.finish, folder)) == 0
+    assert ended(child(crashes.finish, folder, make)) == 0
     shown = check_finished(folder, before)
-    assert len(shown["facts"]["releases"]) == N_RELEASES
+    stepwise = make is crashes.stepwise
+    assert len(shown["facts"]["releases"]) == (N_RELEASES if stepwise else 6)
+    assert stepwise or shown["mu_spent"] == pytest.approx(1)
     expected = Counter({name: 1 for name in shown["facts"]["releases"]})
     if point in UNDONE:
         expected[kind, key] += 1
@@ -148,32 +154,6 @@ def test_killed_at_a_point_of_a_release(point, kind, key, folder):
     assert len(shown["replayed"]) == zombie
     stored = [before["published"][str(n)] for n in shown["replayed"]]
     assert shown["replayed_values"] == stored
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("point", "key"), [(point, "0") for point in crashes.POINTS] + [("after commit", "5")]
-)
-def test_killed_while_an_algorithm_from_outside_releases(point, key, folder):
-    """Nothing of what keeps a release whole is DP-GIBO's own."""
-    work = (folder, point, "value", key, 0, crashes.from_outside)
-    assert ended(child(crashes.crash, *work)) == -signal.SIGKILL
-    before = check_consistent(folder)
-    lost = uncommitted(folder, before)
-    assert (("value", key) in before["releases"]) == (point in KEPT)
-    assert bool(len(lost)) == (point in UNDONE)
-    assert lost.scan(file_bytes(folder)) == []
-
-    assert ended(child(crashes.finish, folder, crashes.from_outside)) == 0
-    shown = check_finished(folder, before)
-    assert len(shown["facts"]["releases"]) == 6
-    assert shown["mu_spent"] == pytest.approx(1)
-    expected = Counter({name: 1 for name in shown["facts"]["releases"]})
-    expected["value", key] += point in UNDONE
-    assert draws(folder) == expected
-    assert lost.scan(file_bytes(folder)) == []
-    assert len(shown["replayed"]) == (point in ("after commit", "before publish"))
-    assert shown["replayed_values"] == [before["published"][key] for _ in shown["replayed"]]
 
 
 def test_control_the_scan_finds_committed_draws(folder):

@@ -36,7 +36,7 @@ class Scene:
 
 
 @pytest.fixture(params=ON_STUDIES)
-def scene(request, tmp_path):
+def scene(request, tmp_path, study_tables):
     return Scene(tmp_path, request.param)
 
 

@@ -85,24 +85,6 @@ def test_the_same_constants_in_every_trial_are_no_change(make):
 
 
 @EVERY_SYSTEM
-def test_one_more_constant_is_a_change(make):
-    """Or a fresh name in every trial would carry what the same name cannot."""
-    hosted = make()
-
-    def objective(trial):
-        result = hosted.objective(trial)
-        if trial.number:
-            trial.suggest_float(f"thr{trial.number}", 0.5, 0.5)
-        return result
-
-    private, study = hosted.begun(1, objective)
-    with pytest.warns(PrivacyWarning, match=CHANGED), pytest.raises(SpaceChangedError):
-        study.optimize(private, n_trials=1)
-    assert set(study.trials[1].params) == {"x"}
-    check_exposed(hosted.owner(private), study)
-
-
-@EVERY_SYSTEM
 def test_a_computed_range_is_refused_before_it_is_stored(make):
     hosted = make()
 
@@ -141,20 +123,25 @@ DECLARING = [name for name in ON_STUDIES if name != "any sampler, local"]
 """Whose samplers take a search space; the other is for any sampler."""
 
 
-@pytest.mark.parametrize("system", DECLARING)
-@pytest.mark.parametrize(("name", "value"), [("thr", 0.25), ("other", 0.5)])
-def test_a_declared_space_protects_the_first_trial_too(system, name, value):
-    hosted = ON_STUDIES[system](search_space=SPACE)
+@pytest.mark.parametrize(
+    ("system", "declared", "name", "value"),
+    [(system, True, *one) for system in DECLARING for one in (("thr", 0.25), ("other", 0.5))]
+    + [(system, False, "thr1", 0.5) for system in ON_STUDIES],
+)
+def test_a_constant_that_the_space_does_not_have_is_a_change(system, declared, name, value):
+    """A space is declared or the first trial's: a fresh name would carry what no old one can."""
+    hosted = ON_STUDIES[system](**({"search_space": SPACE} if declared else {}))
 
     def objective(trial):
         result = hosted.objective(trial)
-        trial.suggest_float(name, value, value)
+        if declared or trial.number:
+            trial.suggest_float(name, value, value)
         return result
 
-    private, study = hosted.begun(0, objective)
+    private, study = hosted.begun(0 if declared else 1, objective)
     with pytest.warns(PrivacyWarning, match=CHANGED), pytest.raises(SpaceChangedError):
         study.optimize(private, n_trials=1)
-    assert set(study.trials[0].params) == {"x"}
+    assert set(study.trials[-1].params) == {"x"}
     check_exposed(hosted.owner(private), study)
 
 

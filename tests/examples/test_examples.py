@@ -1,7 +1,5 @@
 """Every example runs as a user would run it, with fewer trials."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import re
@@ -24,24 +22,24 @@ CLAIMS = (
 pytestmark = pytest.mark.slow
 
 
-def skip_without(packages: tuple[str, ...]) -> None:
+def skip_without(packages):
     for package in packages:
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
 
 
-def run(folder: Path, module: str, *arguments: str, needs: tuple[str, ...]) -> str:
+def run(folder, module, *arguments, needs):
     skip_without(needs)
     return finished(module, *arguments, "--out", str(folder))
 
 
-def begin_as_typed(module: str, *arguments: str) -> None:
+def begin_as_typed(module, *arguments):
     """As ``python -m`` does."""
     sys.argv[1:] = arguments
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-def finished(*command: str) -> str:
+def finished(*command):
     said = ended(*command)
     assert "Recommended:" in said
     assert any(claim in said for claim in CLAIMS)
@@ -49,12 +47,12 @@ def finished(*command: str) -> str:
     return said
 
 
-def ended(*command: str) -> str:
+def ended(*command):
     """What a program has printed that came to its end."""
     return printed(begin_as_typed, *command, folder=ROOT, environment={}, patience=280)
 
 
-def check_page(path: Path) -> None:
+def check_page(path):
     """That a report shows its pictures, and is as small as it is said to be."""
     page = path.read_text()
     assert page.count("<svg ") == 3
@@ -66,7 +64,7 @@ def check_page(path: Path) -> None:
     [(), pytest.param(("--compare",), marks=pytest.mark.soak)],  # 165 fits without privacy
     ids=["private", "compared"],
 )
-def test_the_demo(asked: tuple[str, ...], tmp_path: Path) -> None:
+def test_the_demo(asked, tmp_path):
     few = ("--trials", "24", "--picture", str(tmp_path / "demo.png"), *asked)
     said = run(tmp_path, "examples.demo", *few, needs=("optuna", "sklearn", "matplotlib"))
     assert ("NOT PRIVATE" in said) == ("--compare" in asked)
@@ -75,13 +73,13 @@ def test_the_demo(asked: tuple[str, ...], tmp_path: Path) -> None:
     assert (tmp_path / "demo-private.db").stat().st_mode & 0o077 == 0
 
 
-def test_the_local_demo(tmp_path: Path) -> None:
+def test_the_local_demo(tmp_path):
     said = run(tmp_path, "examples.demo_local", "--trials", "30", needs=("optuna", "sklearn"))
     assert "30 evaluations so far. The user asked most often had 1 evaluation" in said
     assert (tmp_path / "demo-local.db").exists()
 
 
-def test_the_distributed_demo(tmp_path: Path) -> None:
+def test_the_distributed_demo(tmp_path):
     needs = ("optuna", "sklearn", "matplotlib")
     said = run(tmp_path, "examples.demo_distributed", "--trials", "64", needs=needs)
     assert "64 evaluations so far. The user asked most often had 1 evaluation" in said
@@ -93,7 +91,7 @@ def test_the_distributed_demo(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_the_demo_on_ray(tmp_path: Path) -> None:
+def test_the_demo_on_ray(tmp_path):
     needs = ("ray", "sklearn", "matplotlib")
     said = run(tmp_path, "examples.demo_ray", "--trials", "24", "--compare", needs=needs)
     assert "NOT PRIVATE" in said
@@ -102,7 +100,7 @@ def test_the_demo_on_ray(tmp_path: Path) -> None:
     assert list((tmp_path / "demo-ray").glob("*/result.json"))
 
 
-def test_torch_on_ray(tmp_path: Path) -> None:
+def test_torch_on_ray(tmp_path):
     said = run(
         tmp_path,
         "examples.torch_ray",
@@ -117,7 +115,7 @@ def test_torch_on_ray(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", ["svc", "xgboost", "lightgbm", "torch"])
-def test_the_demo_for_scikit_learn(model: str, tmp_path: Path) -> None:
+def test_the_demo_for_scikit_learn(model, tmp_path):
     needs = ("optuna", "sklearn", *([] if model == "svc" else [model]))
     said = run(tmp_path, "examples.demo_sklearn", "--model", model, "--trials", "16", needs=needs)
     assert float(said.rsplit(maxsplit=1)[-1]) > 0.7
@@ -125,7 +123,7 @@ def test_the_demo_for_scikit_learn(model: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("trust", ["server", pytest.param("aggregate", marks=pytest.mark.soak)])
-def test_the_federated_demo(trust: str, tmp_path: Path) -> None:
+def test_the_federated_demo(trust, tmp_path):
     needs = ("optuna", "sklearn", "matplotlib", "grpc", "cryptography")
     few = ("--clinics", "6", "--rounds", "4", "--trust", trust)
     said = run(tmp_path, "examples.demo_federated", *few, needs=needs)
@@ -139,7 +137,7 @@ def test_the_federated_demo(trust: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.soak  # docs/federated-server.md runs one in every run
-def test_the_federated_demo_on_ray(tmp_path: Path) -> None:
+def test_the_federated_demo_on_ray(tmp_path):
     skip_without(("ray", "sklearn"))
     few = ("--trials", "5", "--out", str(tmp_path))
     said = ended("examples.demo_federated_ray", *few)
@@ -150,7 +148,7 @@ def test_the_federated_demo_on_ray(tmp_path: Path) -> None:
     assert "accuracy" not in shown
 
 
-def test_the_outsourced_demo() -> None:
+def test_the_outsourced_demo():
     skip_without(("optuna", "sklearn", "pandas"))
     said = ended("examples.demo_outsourced", "--tests", "5")
     assert "epsilon = 4.00 at delta = 1e-06, for the table" in said
@@ -166,7 +164,7 @@ def test_the_outsourced_demo() -> None:
         pytest.param("handwriting", "mlxtend", marks=pytest.mark.soak),
     ],
 )
-def test_the_applications(module: str, package: str, tmp_path: Path) -> None:
+def test_the_applications(module, package, tmp_path):
     needs = ("optuna", "sklearn", "matplotlib", package)
     said = run(tmp_path, f"examples.{module}", "--trials", "8", needs=needs)
     for arm in ("no tuning", "private", "TPE, not private"):

@@ -14,6 +14,8 @@ from privbo_plugins.cli import main
 from privbo_plugins.federation import FederatedServer
 from privbo_plugins.spaces import Float, Space
 
+pytestmark = pytest.mark.usefixtures("study_tables")
+
 
 def losses(trial):
     return np.linspace(0.1, 0.9, 20) * trial.suggest_float("x", 0, 1)
@@ -26,7 +28,7 @@ def reward(trial):
 @pytest.fixture(params=["records", "rewards"])
 def told(request, tmp_path):
     """A study with its certificate, and how it is verified."""
-    url, storage = f"sqlite:///{tmp_path}/v.db", f"sqlite:///{tmp_path}/s.db"
+    url, storage = f"sqlite:///{tmp_path}/v.db", f"sqlite:///{tmp_path}/study.db"
     if request.param == "records":
         sampler = DPGIBOSampler(1.0, n_starts=2, n_steps=2, vault=url)
         private, way = sampler.private(losses), "minimize"
@@ -59,7 +61,7 @@ def test_a_guarantee_beside_the_study_refuses_a_vault_that_was_set_back(told, tm
     """By paths, and by the study's name: a run of rewards has a code for its own."""
     study, _ = told
     vault, private = tmp_path / "v.db", study.sampler.private
-    beside = ["guarantee", "--vault", str(vault), "--study", str(tmp_path / "s.db")]
+    beside = ["guarantee", "--vault", str(vault), "--study", str(tmp_path / "study.db")]
     shutil.copy(vault, tmp_path / "old.db")
     records = study.direction == optuna.study.StudyDirection.MINIMIZE
     study.optimize(private(losses if records else reward), n_trials=2)
@@ -125,7 +127,7 @@ def test_a_study_of_another_vault_or_none_is_found(told, tmp_path, capsys):
 
 
 def test_a_kind_of_run_that_keeps_no_values_is_refused(tmp_path, capsys):
-    url, storage = f"sqlite:///{tmp_path}/v.db", f"sqlite:///{tmp_path}/s.db"
+    url, storage = f"sqlite:///{tmp_path}/v.db", f"sqlite:///{tmp_path}/study.db"
     config = FederationConfig(n_agents=2, epsilon=4.0, n_rounds=2)
     server = FederatedServer(config, space=Space({"x": Float(0, 1)}), vault=url)
     for agent in (0, 1):
@@ -252,7 +254,11 @@ def test_a_split_that_was_edited_is_found_and_does_not_go_on(tmp_path, capsys):
     linear = pytest.importorskip("sklearn.linear_model")
     from sklearn_search import PrivateSearch
 
-    url, storage, path = f"sqlite:///{tmp_path}/v.db", f"sqlite:///{tmp_path}/s.db", tmp_path / "c"
+    url, storage, path = (
+        f"sqlite:///{tmp_path}/v.db",
+        f"sqlite:///{tmp_path}/study.db",
+        tmp_path / "c",
+    )
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(600, 2)), rng.integers(2, size=600)
     search = PrivateSearch(

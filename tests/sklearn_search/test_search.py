@@ -57,6 +57,7 @@ from tests.sklearn_search.problems import (
 )
 
 pytestmark = [
+    pytest.mark.usefixtures("study_tables"),
     pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning"),
     pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning"),
 ]
