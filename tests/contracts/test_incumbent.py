@@ -7,13 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 
 from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig
-from privbo_plugins.algorithms.released_means import MeansConfig
+from privbo_plugins.algorithms.dp_gibo.choices import StartPoints, n_arms
+from privbo_plugins.algorithms.protocols import Release
+from privbo_plugins.algorithms.released_means import MeansConfig, ReleasedMeans, make_plan
+from privbo_plugins.models.kernels import Matern52
+from privbo_plugins.models.smoothing import Smoother
 from privbo_plugins.sessions.records import Session
-from privbo_plugins.spaces import Float, Space
+from privbo_plugins.spaces import Categorical, Float, Int, Space
 from privbo_plugins.store.vault import open_vault
 from tests.drivers import HOSTS, Run, begin, status
 from tests.inside import algorithm_in
@@ -83,16 +89,16 @@ def test_where_it_is_the_best_point_it_stays(system: str, host: str, start: Star
 
 
 @each
-@pytest.mark.parametrize("given", [{"x": 3.0}, {"y": 0.5}, {"x": True}, {"x": "0.5"}])
+@pytest.mark.parametrize("wrong", [{"x": 3.0}, {"y": 0.5}, {"x": True}, {"x": "0.5"}])
 def test_what_is_no_point_of_the_space_is_refused_before_anything_is_charged(
-    system: str, host: str, given: Any, start: Start
+    system: str, host: str, wrong: Any, start: Start
 ) -> None:
-    match = f"incumbent= .*{next(iter(given))}"
+    match = f"incumbent= .*{next(iter(wrong))}"
     if (system, host) != ("any sampler", "optuna"):
         with pytest.raises(ValueError, match=match):
-            start(system, host, incumbent=given)
+            start(system, host, incumbent=wrong)
         return
-    run = start(system, host, incumbent=given)  # whose space the first trial tells
+    run = start(system, host, incumbent=wrong)  # whose space the first trial tells
     with pytest.raises(ValueError, match=match):
         run.trials(1)
     assert run.ask("guarantee").n_releases == 0
@@ -175,3 +181,72 @@ def test_a_point_that_the_host_evaluated_is_not_proposed_again() -> None:
     others = [session.ask(f"b{i}").x[0] for i in range(3)]
     assert 0.25 not in others
     assert others[0] == DPGIBO(config, SPACE, seed=0).propose(1).x[0]
+
+
+# Where it is, and what is compared --------------------------------------------------------------
+
+MIXED = Space(
+    {"a": Float(1e-3, 1e3, log=True), "b": Categorical(("x", "y", "z")), "c": Categorical((1, 2)),
+     "n": Int(1, 9)}
+)  # fmt: skip
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "a": st.floats(1e-3, 1e3),
+            "b": st.sampled_from("xyz"),
+            "c": st.sampled_from([1, 2]),
+            "n": st.integers(1, 9),
+        },
+    ),
+    st.integers(1, 5),
+)
+def test_starts_begin_with_it_and_still_try_every_combination(own: Any, numbers: int) -> None:
+    others = {f"x{i}": Float(0.0, 1.0) for i in range(numbers)}
+    space = Space({**MIXED, **others})
+    x = space.incumbent(own)
+    assert space.decode(x) == pytest.approx(
+        {"a": 1.0, "b": "x", "c": 1, "n": 5} | dict.fromkeys(others, 0.5) | own
+    )
+    starts = StartPoints(space, 0, centred=True, selects=True, incumbent=x)
+    points = np.array([starts.at(slot) for slot in range(n_arms(space))])
+    assert np.array_equal(points[0], x)
+    assert len({tuple(point) for point in points[:, ~space.numeric]}) == 6
+
+
+@given(st.integers(2, 30), st.integers(1, 3), st.integers(0, 10**6))
+def test_a_difference_is_that_of_the_dense_posterior(m: int, d: int, seed: int) -> None:
+    """The oracle solves with whole covariances, and the constant has a very wide prior."""
+    rng = np.random.default_rng(seed)
+    X, y, P = rng.random((m, d)), rng.standard_normal(m), rng.random((2, d))
+    found = Smoother(X, y, 0.5)
+    length, amplitude, sigma = found.scales
+    kernel, wide = Matern52(length), 1e7
+    K = amplitude * kernel.k(X, X) + sigma**2 * np.eye(m) + wide
+    k = amplitude * kernel.k(X, P) + wide
+    mean = k.T @ np.linalg.solve(K, y)
+    S = amplitude * kernel.k(P, P) + wide - k.T @ np.linalg.solve(K, k)
+    lead, sd = found.difference(P[0], P[1])
+    assert lead == pytest.approx(mean[0] - mean[1], abs=1e-4)
+    assert sd**2 == pytest.approx(S[0, 0] + S[1, 1] - 2 * S[0, 1], abs=1e-4)
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+@pytest.mark.parametrize("gain", [0.02, 0.8])
+def test_another_point_needs_a_lead_beyond_the_noise(maximize: bool, gain: float) -> None:
+    """A released value's noise is .1, so a gain of .02 is none, whoever has the luckiest draw."""
+    config = MeansConfig(1.0, n_trials=100, incumbent={"x": 0.0})
+    plan = make_plan(config, SPACE, 100)
+    algorithm = ReleasedMeans(config, SPACE, seed=0, maximize=maximize, plan=plan)
+    assert algorithm.comparison is None
+    for i in range(20):
+        exact = gain * (i % 2) * (1 if maximize else -1)
+        noise = 0.1 * np.sin(7.0 * i)
+        algorithm.observe(Release("value", str(i), (exact + noise,), {"x": [float(i % 2)]}))
+    told = algorithm.comparison
+    assert told is not None
+    assert told.left is (gain > 0.5)
+    assert algorithm.recommendation() == [float(told.left)]
+    assert told.lead == pytest.approx(gain if told.left else 0.0, abs=0.1)

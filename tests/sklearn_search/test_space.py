@@ -1,7 +1,11 @@
 """What people write as a search space, in the engine's dimensions and in those of both hosts."""
 
+import json
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from optuna.distributions import (
     BaseDistribution,
     CategoricalDistribution,
@@ -10,6 +14,7 @@ from optuna.distributions import (
 )
 from scipy import stats
 
+from privbo_plugins.algorithms.dp_gibo import GIBOConfig
 from privbo_plugins.spaces import Categorical, Float, Int
 from tests.inside import search_space_of
 
@@ -154,3 +159,54 @@ def test_on_ray_the_same_space_is_searched_or_it_is_refused(given, words):
             domain("p", dim)
         return
     assert domains_of({"p": domain("p", dim)})["p"] == dim
+
+
+# The incumbent ----------------------------------------------------------------------------------
+
+OBJECTS = [stats.norm, stats.uniform]
+"""Choices that go by a label."""
+
+OWN = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.text(max_size=3),
+    st.floats(),
+    st.integers(-9, 99),
+    st.sampled_from(["scale", np.float64(0.5), np.zeros(2), *OBJECTS]),
+)
+
+
+@given(st.fixed_dictionaries(dict.fromkeys(("C", "depth", "kernel", "step"), OWN)))
+def test_an_estimator_s_own_parameters_count_where_they_lie_in_the_ranges(own):
+    """Each by itself: one that lies elsewhere leaves the others as they are."""
+    space = {
+        "C": stats.loguniform(1e-2, 1e2),
+        "depth": stats.randint(1, 9),
+        "kernel": ["rbf", None, 3],
+        "step": OBJECTS,
+    }
+    parameters = search_space_of(space)
+    found = parameters.incumbent("auto", own)
+    number = {n: isinstance(v, int | float) and not isinstance(v, bool) for n, v in own.items()}
+    inside = {
+        "C": number["C"] and 1e-2 <= own["C"] <= 1e2,
+        "depth": number["depth"] and own["depth"] in range(1, 9),
+        "kernel": own["kernel"] is None or own["kernel"] in ("rbf", 3)
+        if not isinstance(own["kernel"], np.ndarray)
+        else False,
+        "step": any(own["step"] is choice for choice in OBJECTS),
+    }
+    assert found.keys() == {name for name, within in inside.items() if within}
+    decoded = parameters.decoded(found)
+    assert all(decoded[name] is own[name] or decoded[name] == own[name] for name in found)
+    parameters.space.incumbent(found)  # which is a point of the space
+    json.dumps(GIBOConfig(1.0, incumbent=found).to_dict())
+
+
+def test_an_incumbent_of_one_s_own_names_the_objects_that_are_listed():
+    parameters = search_space_of({"step": OBJECTS, "C": [1, 2]})
+    assert parameters.incumbent(None, {"C": 2}) == {}
+    given = parameters.incumbent({"step": stats.uniform}, {"C": 2})
+    assert parameters.decoded(given) == {"step": stats.uniform}
+    with pytest.raises(ValueError, match="step what is none of its 2 choices"):
+        parameters.incumbent({"step": stats.beta}, {})
