@@ -25,7 +25,7 @@ from privbo_plugins.algorithms import registry
 from privbo_plugins.algorithms.duets import DUETSConfig
 from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.algorithms.po_gp_ucb import RowsConfig, modeler, row_space
-from privbo_plugins.algorithms.protocols import START, STEP, Evaluation, Release
+from privbo_plugins.algorithms.protocols import START, Evaluation, Release
 from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
@@ -153,7 +153,7 @@ class Driver:
         self.losses[name] = self.rng.uniform(size=N)
         query = self.algorithm.value_query(name, role, step, proposal.x)
         self.learn([] if query is None else [query])
-        if role == STEP:
+        if role != START:
             names, X = zip(*self.batch, strict=True)
             self.learn(self.algorithm.step_queries(names, X))
 

@@ -14,9 +14,9 @@ Notation:
     D, d     all and numeric coordinates
     =======  ==========================================================  ========
 
-A run ends with two trials, at theta and at the incumbent, and one release: the mean of
-y(incumbent) - y(theta), clipped to [-B_c, B_c]. The recommendation leaves the incumbent only if
-that mean lies clearly above zero.
+A run ends with trials at the incumbent, at theta and at the point that is best by all values, and
+one release: the mean of y(incumbent) - y(each of the others), clipped to length B_c. The
+recommendation leaves the incumbent only if that mean lies clearly above zero.
 
 :mod:`privbo_plugins.algorithms.dp_gibo.batches` has the rest of the notation. The object reads
 releases only. Raw losses pass through the statistics that its queries name, and are never kept
@@ -43,7 +43,6 @@ from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
 from privbo_plugins.algorithms.dp_gibo.plan import (
     Plan,
     compares,
-    judges_by_values,
     leaving_margin,
     make_plan,
     plan_norm,
@@ -88,29 +87,34 @@ _SURE = 1.28
 """Standard deviations above zero at which the incumbent is left: once in ten without a gain, and
 the end of a run is seldom worse."""
 
+_TELLING = 0.75
+"""Largest noise of a value, in widths of the range, from which all values name a point to compare:
+a plateau has no slope, but values tell it."""
+
 _HARMLESS = 0.01
 """A loss of so many widths of the range would harm little: leaving asks for so much less."""
 
 
 def mean_of_clipped_differences(
-    blocks: Iterable[Array], clipped: Mapping[str, float] | None, B: float
+    blocks: Iterable[Array], clipped: Mapping[str, float] | None, sign: float, B: float
 ) -> Array:
-    """Mean of y_1 - y_2 clipped to [-B, B], shape (1,); replace-one sensitivity 2B/n.
+    """Mean of (y_1 - y_2, y_1 - y_3, ...) clipped in norm, shape (k - 1,); sensitivity 2B/n.
 
     Args:
-        blocks: Blocks of two trials' losses, shape (n_block, 2) each.
+        blocks: Blocks of k trials' losses, shape (n_block, k) each.
         clipped: Arguments of :func:`~privbo_plugins.privacy.mechanisms.clip_values`, which comes
             first, so that a loss that is not finite counts as the worst; None where mu = infinity.
-        B: The most that one record's difference counts.
+        sign: -1 where large values are good.
+        B: The most that one record's differences count.
     """
-    both = blocks if clipped is None else (clip_values(Y, **clipped) for Y in blocks)
-    return mean_of_clipped_rows((Y[:, :1] - Y[:, 1:] for Y in both), B)
+    clean = blocks if clipped is None else (clip_values(Y, **clipped) for Y in blocks)
+    return mean_of_clipped_rows((sign * (Y[:, :1] - Y[:, 1:]) for Y in clean), B)
 
 
 def words(config: GIBOConfig, plan: Plan | None) -> Words:
     """Describes the released statistics, and their noise once planned, for the guarantee."""
     statistics = "means of per-record gradients clipped in L2 norm, on means of clipped values"
-    compared = " and on the mean clipped difference of two trials' losses" * compares(config)
+    compared = " and on the mean clipped differences of the last trials' losses" * compares(config)
     if plan is not None and plan.n_searched and not plan.n_steps:
         return Words(
             "means of clipped values, one a trial," + compared,
@@ -174,7 +178,6 @@ class DPGIBO(CentralAlgorithm):
         self._sign = -1.0 if self.maximize else 1.0
         self._K = plan_starts(config, space)
         self._planned_starts = self._K + (0 if plan is None else plan.n_searched)
-        self._judges = judges_by_values(config, space, plan)
         self._starts = choices.StartPoints(
             space,
             self.seed,
@@ -207,7 +210,8 @@ class DPGIBO(CentralAlgorithm):
     @property
     def finished(self) -> bool:
         """True once the end of the run has been compared with the incumbent, if it is to be."""
-        return self.phase[0] == FINAL and (self.state.lead is not None or not self._to_compare)
+        compared = bool(self.state.leads) or len(self.state.finalists) < 2
+        return self.phase[0] == FINAL and compared
 
     @property
     def batch_capacity(self) -> int:
@@ -215,7 +219,7 @@ class DPGIBO(CentralAlgorithm):
         role = self.phase[0]
         if role == START:
             return self._planned_starts
-        return len(self.batches.current().X) if role == STEP else 2
+        return len(self.batches.current().X) if role == STEP else len(self.state.finalists)
 
     def propose(
         self, slot: int, out: Sequence[Array] = (), failed: Sequence[Array] = ()
@@ -230,23 +234,17 @@ class DPGIBO(CentralAlgorithm):
             return Proposal(role, step, slot, self.space.snap(self._starts.at(slot)))
         if role == FINAL and self.finished:
             return Proposal(role, step, slot, self.recommendation())
-        if role == FINAL and slot % 2 == 1:
-            return Proposal(role, step, slot, self._first)
+        if role == FINAL:
+            finalists = self.state.finalists
+            return Proposal(role, step, slot, np.array(finalists[slot % len(finalists)]))
         x = self.state.centre
-        if role == STEP:
-            x[self.space.numeric] = self.batches.point(slot)
+        x[self.space.numeric] = self.batches.point(slot)
         return Proposal(role, step, slot, self.space.snap(x))
 
     @property
     def _first(self) -> Array:
         """The point to be beaten, shape (D,): the incumbent, or the middle."""
         return self.space.snap(self._starts.at(0) if self.incumbent is None else self.incumbent)
-
-    @property
-    def _to_compare(self) -> bool:
-        """Tells if theta is another point than the incumbent, and values may be released."""
-        end = self.space.snap(self.state.centre)
-        return self.config.value_share > 0 and not np.allclose(end, self._first)
 
     @property
     def _searches(self) -> bool:
@@ -271,7 +269,7 @@ class DPGIBO(CentralAlgorithm):
         if role == START:
             planned = len(state.starts) < self._planned_starts
         else:
-            most = 2 if role == FINAL else plan.batch_size
+            most = len(state.finalists) if role == FINAL else plan.batch_size
             planned = step == state.step and len(state.step_values.get(str(step), [])) < most
         if planned:
             return False
@@ -305,7 +303,8 @@ class DPGIBO(CentralAlgorithm):
     def ready(self, done: Collection[int]) -> bool:
         """Tells if the evaluated slots complete the batch of the current step."""
         if self.phase[0] == FINAL:
-            return not self.finished and {slot % 2 for slot in done} == {0, 1}
+            k = len(self.state.finalists)
+            return not self.finished and len({slot % k for slot in done}) == k
         return self.phase[0] == STEP and len(done) >= len(self.batches.current().X)
 
     def remembered_after(self, last: Query) -> list[tuple[str, list[float]]]:
@@ -359,25 +358,27 @@ class DPGIBO(CentralAlgorithm):
         return [norm, gradient]
 
     def _comparison_query(self, trials: Sequence[str], X: Sequence[Array]) -> Query:
-        """How much better than the incumbent theta is, where the host evaluated them."""
-        points = (self._first, self.space.snap(self.state.centre))
-        far = np.array([[np.abs(x - point).sum() for x in X] for point in points])
-        end = int(far[1].argmin())
-        incumbent = int(np.where(np.arange(len(X)) == end, np.inf, far[0]).argmin())
+        """How much better than the incumbent the others are, where the host evaluated them."""
+        finalists, left = np.array(self.state.finalists), list(range(len(X)))
+        nearest: list[int] = []
+        for point in finalists:
+            nearest.append(min(left, key=lambda i: float(np.abs(X[i] - point).sum())))
+            left.remove(nearest[-1])
         low, high = self.config.value_range
         worst, B = (low if self.maximize else high), self._plan.comparison_clip
         return Query(
             COMPARISON,
             key=COMPARISON,
             statistic=mean_of_clipped_differences,
-            trials=(trials[incumbent], trials[end])[:: int(self._sign)],
+            trials=tuple(trials[i] for i in nearest),
             settings={
                 "clipped": None if math.isinf(B) else {"low": low, "high": high, "worst": worst},
+                "sign": self._sign,
                 "B": B,
             },
             sensitivity=2.0 * B / self._plan.n_records if math.isfinite(B) else 0.0,
             mu=self._plan.mu_comparison,
-            meta={"step": self.state.step, "end": list(X[end]), "incumbent": list(X[incumbent])},
+            meta={"step": self.state.step, "points": [X[i].tolist() for i in nearest]},
         )
 
     def _centre(self, X: Array) -> tuple[Array, dict[str, float]]:
@@ -401,10 +402,10 @@ class DPGIBO(CentralAlgorithm):
         elif release.kind == "gradient":
             self._observe_gradient(release)
         elif release.kind == COMPARISON:
-            self.state.lead = release.values[0]
-            self.state.compared = [list(release.meta[name]) for name in ("incumbent", "end")]
-            if self._stays:
-                self.state.path.append(self.state.compared[0])
+            self.state.leads = list(release.values)
+            self.state.finalists = [list(x) for x in release.meta["points"]]
+            if self._best_finalist != 1:
+                self.state.path.append(self.state.finalists[self._best_finalist])
         elif release.kind == "norm":
             # Andrew et al. 2021, eq. 2: geometric updates towards a quantile.
             excess = _NORM_RATE * (release.values[0] - _NORM_QUANTILE)
@@ -458,6 +459,8 @@ class DPGIBO(CentralAlgorithm):
         )
         if math.isinf(self.config.mu):
             self.state.B = math.inf
+        if self.plan is not None and self.plan.n_steps == 0:
+            self._end()
 
     def _observe_gradient(self, release: Release) -> None:
         """Theta <- project(theta + step(g)) (paper, line 9)."""
@@ -474,11 +477,20 @@ class DPGIBO(CentralAlgorithm):
         state.path.append(theta.tolist())
         state.remembered = self._trimmed([*state.remembered, *release.meta["points"]])
         state.step += 1
-        if state.step == plan.n_steps and self._judges:
-            end = self._search.better(state.theta, state.values)
-            if end != state.theta:
-                state.theta = end
-                state.path.append(end)
+        if state.step == plan.n_steps:
+            self._end()
+
+    def _end(self) -> None:
+        """Fixes the points that are compared: the incumbent, theta, and the best by values."""
+        if self.config.value_share == 0:
+            return
+        points = [self._first, self.state.centre]
+        low, high = self.config.value_range
+        if self._plan.n_steps and self._noise <= _TELLING * (high - low):
+            points.append(np.array(self._search.lowest(self.state.values)))
+        for x in map(self.space.snap, points):
+            if not any(np.allclose(x, other) for other in self.state.finalists):
+                self.state.finalists.append(x.tolist())
 
     def _trimmed(self, points: list[Any]) -> list[tuple[str, list[float]]]:
         keep = points if self.config.memory < 0 else points[-self.config.memory :]
@@ -493,8 +505,8 @@ class DPGIBO(CentralAlgorithm):
         Raises:
             ValueError: If nothing has been released yet.
         """
-        if self.state.lead is not None:
-            return self.space.snap(np.array(self.state.compared[0 if self._stays else 1]))
+        if self.state.leads:
+            return self.space.snap(np.array(self.state.finalists[self._best_finalist]))
         if self.state.theta is None and not self.state.starts:
             raise ValueError("There is nothing to recommend yet: nothing has been released.")
         if self.incumbent is not None:
@@ -504,20 +516,25 @@ class DPGIBO(CentralAlgorithm):
     @property
     def comparison(self) -> Comparison | None:
         """The released mean of clipped differences, once there is one."""
-        if self.state.lead is None:
+        state, best = self.state, self._best_finalist
+        if not state.leads:
             return None
-        plan, incumbent = self._plan, self.state.compared[0]
-        stays, clip = self._stays, plan.comparison_clip
-        lead = 0.0 if stays else self.state.lead
-        return Comparison(incumbent, lead, plan.comparison_noise, not stays, clip)
+        lead = state.leads[best - 1] if best else 0.0
+        plan = self._plan
+        return Comparison(
+            state.finalists[0], lead, plan.comparison_noise, best > 0, plan.comparison_clip
+        )
 
     @property
-    def _stays(self) -> bool:
-        """Tells if the comparison keeps the incumbent."""
+    def _best_finalist(self) -> int:
+        """Index of the recommended one: theta before the best by values, if either is better."""
+        if not self.state.leads:
+            return 0
         plan, (low, high) = self._plan, self.config.value_range
+        leads, sure = self.state.leads, _SURE * plan.comparison_noise
+        best = 1 + (leads[-1] - leads[0] > math.sqrt(2) * sure)
         harmless = _HARMLESS * plan.comparison_clip / (high - low)
-        lead = self.state.lead or 0.0
-        return not lead > max(_SURE * plan.comparison_noise - harmless, 0.0)
+        return best if leads[best - 1] > max(sure - harmless, 0.0) else 0
 
     @property
     def _plan(self) -> Plan:

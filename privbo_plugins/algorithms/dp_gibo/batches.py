@@ -80,8 +80,8 @@ class GIBOState:
         starts: (x, value) of the start points that count.
         step_values: Step (as text) to its released values, in order of release.
         extras: Value releases drawn from the reserve.
-        lead: Released mean by which the end is better than the incumbent, if compared.
-        compared: These two points.
+        finalists: Points that are compared in the end: the incumbent, theta, the best by values.
+        leads: Released means by which the others are better than the first.
         remembered: (trial, x) of remembered points, oldest first.
         values: (x, value) of all value releases, in order.
     """
@@ -94,8 +94,8 @@ class GIBOState:
     starts: list[tuple[list[float], float]] = field(default_factory=list)
     step_values: dict[str, list[float]] = field(default_factory=dict)
     extras: int = 0
-    lead: float | None = None
-    compared: list[list[float]] = field(default_factory=list)
+    finalists: list[list[float]] = field(default_factory=list)
+    leads: list[float] = field(default_factory=list)
     remembered: list[tuple[str, list[float]]] = field(default_factory=list)
     values: list[tuple[list[float], float]] = field(default_factory=list)
 

@@ -125,10 +125,10 @@ class GIBOConfig(LossSettings):
         default=1.0,
     )
     value_share: Share = setting(
-        "Share of mu² spent on the values that dashboards show, after the tenth that the "
+        "Share of mu² spent on the values that dashboards show, after the 7 % that the "
         "comparison with the incumbent costs. A search by values spends all of it there, and one "
         "that selects choices before descent a half. With 0 nothing is compared.",
-        default=0.05,
+        default=0.075,
     )
     kernel: _Kernel = setting('"rbf", "matern52" or "polynomial2".', default="rbf")
     lengthscale: Positive | None = setting(

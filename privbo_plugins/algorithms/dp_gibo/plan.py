@@ -11,7 +11,7 @@ Notation:
     T, b    steps, and points a step
     K       start points
     S       points chosen by the values released before them; 0 in descent alone
-    M       planned value releases, K + S + T b + 2 + extra_values
+    M       planned value releases, one a trial + extra_values
     B_c     clip of one record's difference in the comparison with the incumbent
     B, C    clipping norm; width of the range of values
     nu      a step's noise over B, 2 sqrt(T d) / (n mu_g): its expected length
@@ -28,10 +28,10 @@ takes for slope; 2 d points instead of d + 1 cost trials but no privacy, so that
 steps and as many trials. With many coordinates the direction is mostly noise, so the way of all
 steps together is bounded.
 
-The last two trials are the end and the incumbent, whose clipped per-record differences are
-compared by a release of their own (:mod:`privbo_plugins.algorithms.dp_gibo.algorithm`). Clipped to
-a tenth of the range, differences of a few hundredths keep their size, and large ones their sign,
-with a tenth of the noise.
+The last trials are the incumbent, the end and the best by values, whose clipped per-record
+differences are a release of their own (:mod:`privbo_plugins.algorithms.dp_gibo.algorithm`).
+Clipped to a tenth of the range, differences of a few hundredths keep their size, and large ones
+their sign, with a tenth of the noise.
 
 With few numeric parameters and so much budget that a released value has little noise, descent is
 given up for a search by values (:mod:`privbo_plugins.algorithms.dp_gibo.value_search`): the points
@@ -103,9 +103,6 @@ _SEARCHED_TO = 2
 _PRECISE = 0.012
 """Largest noise of a value, in widths of the range of values, for a search by values."""
 
-_TELLING = 0.5
-"""Largest noise of a value, in widths of the range, from which values together tell a plateau."""
-
 _FOR_EITHER = {
     "mu", "epsilon", "delta", "n_trials", "extra_values", "loss_bound", "training_mu", "incumbent"
 }  # fmt: skip
@@ -115,14 +112,14 @@ _NOT_COMPARED = (
     "not measured with choices (docs/dp-gibo.md has DP-GIBO beside TPE without privacy)"
 )
 
-_COMPARED = 0.1
+_COMPARED = 0.07
 """Share of mu² for the comparison with the incumbent."""
 
 _COMPARISON_CLIP = 0.1
 """B_c / C."""
 
-LAST = 2
-"""Trials of the comparison."""
+LAST = 3
+"""Trials of the comparison; in a search by values 2, since theta is the best by values."""
 
 _DROWNING = 0.5
 """Noise of a step's gradient, in clipping norms, from which a warning is due."""
@@ -139,6 +136,7 @@ class Plan(LossPlan):
         n_steps: T.
         batch_size: b, the most points a step asks for.
         n_values: M, planned value releases.
+        n_last: Trials that are compared in the end.
         mu: Total budget.
         mu_gradient: Spent on each gradient.
         mu_value: Spent on each value; 0 if values are not released.
@@ -162,6 +160,7 @@ class Plan(LossPlan):
     n_steps: int
     batch_size: int
     n_values: int
+    n_last: int
     mu: float
     mu_gradient: float
     mu_value: float
@@ -180,15 +179,15 @@ class Plan(LossPlan):
 
     @property
     def n_trials(self) -> int:
-        """Planned trials, K + S + T b + 2; without released values nothing is compared."""
+        """Planned trials: K + S + T b, and those that are compared in the end."""
         evaluated = self.n_starts + self.n_searched + self.n_steps * self.batch_size
-        return evaluated + LAST * (self.n_values > 0)
+        return evaluated + self.n_last
 
     @property
     def turns(self) -> int:
         """Trials that run one after another: start points and searched ones, steps, the last."""
         begun, batch = self.n_starts + self.n_searched, math.ceil(self.batch_size / self.n_workers)
-        last = math.ceil(LAST / self.n_workers) if self.n_values else 0
+        last = math.ceil(self.n_last / self.n_workers)
         return math.ceil(begun / self.n_workers) + self.n_steps * batch + last
 
     @property
@@ -223,8 +222,9 @@ class Plan(LossPlan):
 
     def _lines(self) -> list[str]:
         last = [
-            "  2 trials, at the end and at the incumbent, whose difference is released with noise "
-            f"of sd {self.comparison_noise:.3g} (mu={not_below(self.mu_comparison, 3)})",
+            f"  {self.n_last} trials at the end: the incumbent and what may be better, whose "
+            f"differences are released with noise of sd {self.comparison_noise:.3g} "
+            f"(mu={not_below(self.mu_comparison, 3)})",
             f"  {self.n_values} released values with noise of sd {self.value_noise:.3g} each "
             f"(mu={not_below(self.mu_value, 3)})",
         ]
@@ -286,7 +286,7 @@ def _usual_starts(config: GIBOConfig, d: int) -> int:
         return 0
     wanted = _STARTS if d > 0 else 20
     if config.n_trials is not None:
-        share = config.n_trials - LAST if d == 0 else config.n_trials // 4
+        share = config.n_trials - (LAST - 1) if d == 0 else config.n_trials // 4
         wanted = max(1, min(wanted, share) if d > 0 else share)
     return wanted
 
@@ -360,7 +360,7 @@ def selects_choices(config: GIBOConfig, space: Space) -> bool:
 
 
 def plan_search(config: GIBOConfig, space: Space, n_records: int, K: int, steps: int) -> int:
-    """S of K + steps + 2 trials; the trials that are left are those of descent."""
+    """S of K + steps + 3 trials; the trials that are left are those of descent."""
     d, trials = space.d, K + steps + LAST
     if not reads_values(config, space):
         return 0
@@ -368,22 +368,12 @@ def plan_search(config: GIBOConfig, space: Space, n_records: int, K: int, steps:
         return _usual_starts(config, 0) - K
     mixed = d < len(space)
     all_of_it = not mixed or d <= choices.FEW
-    mu = config.mu * math.sqrt(
-        (1.0 if all_of_it else choices.HALF) / (trials + config.extra_values)
-    )
+    share = (1.0 - _COMPARED) * (1.0 if all_of_it else choices.HALF)
+    mu = config.mu * math.sqrt(share / (trials + config.extra_values))
     precise = gaussian_scale(1.0 / n_records, mu) <= (choices.PRECISE if mixed else _PRECISE)
     if not precise:
         return 0
-    return steps if all_of_it else min(K, steps // 2)
-
-
-def judges_by_values(config: GIBOConfig, space: Space, plan: Plan | None) -> bool:
-    """Tells if all released values together may refuse the end of descent."""
-    alone = space.d == len(space)
-    if plan is None or plan.n_steps == 0 or not (alone and reads_values(config, space)):
-        return False
-    low, high = config.value_range
-    return plan.value_noise <= _TELLING * (high - low)
+    return steps + 1 if all_of_it else min(K, steps // 2)
 
 
 def compares(config: GIBOConfig) -> bool:
@@ -452,7 +442,8 @@ def make_plan(config: GIBOConfig, space: Space, n_records: int) -> Plan:
         2
     """
     d, (K, S, T, b, paired) = space.d, _counts(config, space, n_records)
-    M = K + S + T * b + LAST + config.extra_values if compares(config) else 0
+    last = (LAST - (T == 0)) * compares(config)
+    M = (K + S + T * b + last + config.extra_values) * compares(config)
     mu_gradient, mu_value, mu_norm, mu_comparison = _shares(config, T, M, S)
     check_share(mu_norm or math.inf)
     nu = _noise(2 / n_records, mu_gradient) * math.sqrt(d)
@@ -466,6 +457,7 @@ def make_plan(config: GIBOConfig, space: Space, n_records: int) -> Plan:
         n_steps=T,
         batch_size=b,
         n_values=M,
+        n_last=last,
         mu=config.mu,
         mu_gradient=mu_gradient,
         mu_value=mu_value,
@@ -491,7 +483,7 @@ def _counts(config: GIBOConfig, space: Space, n_records: int) -> tuple[int, int,
     b = 2 * d if pairs else plan_batch(config, space)
     T = pairs or plan_steps(config, d, b, K)
     S = plan_search(config, space, n_records, K, T * b)
-    return K, S, (T * b - S) // b if d else 0, b, pairs > 0
+    return K, S, max(T * b - S, 0) // b if d else 0, b, pairs > 0
 
 
 def _noise(sensitivity: float, mu: float) -> float:

@@ -1,6 +1,7 @@
 """Search by released values: for few parameters, where values are released precisely.
 
-With less precise values there is descent, and all values together may refuse where it ends.
+With less precise values there is descent, and all values together name a point that its end is
+compared with.
 
 Notation:
 
@@ -59,9 +60,6 @@ _HOPE_OF_CHOICES = 2.0
 _CAUTION = 0.5
 """Standard deviations that a recommended point pays for: the least mean is a lucky one."""
 
-_MUCH = 2.0
-"""Lead of another point over the end of descent, in its standard deviations, to be taken."""
-
 
 class ValueSearch:
     """Chooses the next point and the best one from released values.
@@ -108,12 +106,10 @@ class ValueSearch:
         f, s = self._posterior(self._model.smoother(told), np.array([x for x, _ in told]))
         return list(told[int(np.argmin(f + _CAUTION * s))][0])
 
-    def better(self, end: Sequence[float], told: Sequence[Told]) -> list[float]:
-        """The end of descent, or an evaluated point where that lies much higher: on a plateau."""
-        X = np.array([end, *(x for x, _ in told)])
-        f, s = self._posterior(self._model.smoother(told), X)
-        i = int(np.argmin(f))
-        return list(map(float, X[i if f[i] + _MUCH * s[i] < f[0] else 0]))
+    def lowest(self, told: Sequence[Told]) -> list[float]:
+        """The evaluated point with the least posterior mean: a candidate, where noise is large."""
+        f, _ = self._posterior(self._model.smoother(told), np.array([x for x, _ in told]))
+        return list(told[int(np.argmin(f))][0])
 
     def _posterior(self, smoother: Smoother, X: Array) -> tuple[Array, Array]:
         mean, sd = smoother.posterior(self._space.embed(X))
