@@ -70,6 +70,15 @@ def start(config, space, n, seed=0, **more):
     return DPGIBO(config, space, seed=seed, plan=make_plan(config, space, n), **more)
 
 
+def cost(plan):
+    """Square of the mu that everything planned costs together."""
+    return (
+        plan.n_steps * (plan.mu_gradient**2 + plan.mu_norm**2)
+        + plan.n_values * plan.mu_value**2
+        + plan.mu_comparison**2
+    )
+
+
 def answer(query, Y, noise=None):
     """Carries a query out on losses of shape (n, m); exact without a noise source."""
     values = query.exact([Y])

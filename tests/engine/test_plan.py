@@ -14,7 +14,7 @@ from privbo_plugins.algorithms.dp_gibo.advice import advise, as_good
 from privbo_plugins.algorithms.protocols import lasting
 from privbo_plugins.models.gaussian_process import gradient_weights
 
-from .helpers import answer, cube, start
+from .helpers import answer, cost, cube, start
 
 pytestmark = pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
 
@@ -61,9 +61,9 @@ def test_a_larger_budget_or_more_records_never_mean_a_smaller_norm_or_a_longer_s
 @settings(deadline=None)
 @given(d=SIZES, n=RECORDS, mu=MUS, loss_bound=BOUNDS)
 def test_a_planned_norm_between_its_ends_gives_every_run_noise_of_one_length(d, n, mu, loss_bound):
-    """The noise in clipping norms, written out: 2 sqrt(T d / .855) / (n mu)."""
+    """The noise in clipping norms, written out: 2 sqrt(T d / .86025) / (n mu)."""
     plan, C = plan_of(d, n, mu, loss_bound=loss_bound, n_starts=16), width(loss_bound)
-    nu = 2 * math.sqrt(plan.n_steps * d / 0.855) / (n * mu)
+    nu = 2 * math.sqrt(plan.n_steps * d / 0.86025) / (n * mu)
     assert plan.noise_norm == pytest.approx(nu, rel=1e-5)
     expected = 0.1 if nu > 0.126 else min(0.0126 / nu, 1.0)
     assert plan.clipping_norm == pytest.approx(expected * C, rel=1e-5)
@@ -82,11 +82,8 @@ def test_what_is_planned_costs_the_budget_and_no_more_trials_than_25_simplices(
     if adaptive:
         own["clipping_norm"] = "adaptive"
     plan = plan_of(d, n, mu, **own)
-    spent = (
-        plan.n_steps * (plan.mu_gradient**2 + plan.mu_norm**2) + plan.n_values * plan.mu_value**2
-    ) + plan.mu_comparison**2
-    assert spent == pytest.approx(mu**2)
-    assert plan.n_trials <= (limit or plan.n_starts + 25 * (d + 1) + 2)
+    assert cost(plan) == pytest.approx(mu**2)
+    assert plan.n_trials <= (limit or plan.n_starts + 25 * (d + 1) + 3)
     assert plan.batch_size in (d + 1, 2 * d)
     if plan.batch_size > d + 1:
         assert plan.n_steps >= 8
@@ -159,14 +156,14 @@ def test_pairs_find_the_slope_of_a_curved_loss_and_a_simplex_does_not():
 @pytest.mark.parametrize(
     ("mu", "d", "n", "told"),
     [
-        (1.0, 15, 700, (13, 30, 0.29201, 0.25, 1 / 13)),
-        (0.3, 15, 700, (13, 30, 0.1, 0.41127, 1 / 13)),
+        (1.0, 15, 700, (13, 30, 0.29291, 0.25, 1 / 13)),
+        (0.3, 15, 700, (13, 30, 0.1, 0.41064, 1 / 13)),
         (0.1, 15, 700, (13, 30, 0.1, 0.65841, 1 / 13)),
         (0.1, 64, 1200, (12, 128, 0.1, 1.36, 0.5 / 12)),
-        (1.0, 2, 700, (25, 3, 0.57668, 0.15, 1 / 25)), (1.0, 2, 900, (0, 3, 1.0, 0.15, 1.0)),
-        (1.0, 5, 900, (15, 10, 0.60539, 0.25, 1 / 15)),
-        (1.0, 1, 600, (25, 2, 0.69904, 0.15, 1 / 25)), (1.0, 1, 900, (0, 2, 1.0, 0.15, 1.0)),
-        (0.1, 1, 300, (25, 2, 0.1, 0.16811, 1 / 25)), (0.1, 4, 300, (25, 5, 0.1, 0.35, 1 / 25)),
+        (1.0, 2, 700, (25, 3, 0.57845, 0.15, 1 / 25)), (1.0, 2, 900, (0, 3, 1.0, 0.15, 1.0)),
+        (1.0, 5, 900, (15, 10, 0.60725, 0.25, 1 / 15)),
+        (1.0, 1, 600, (25, 2, 0.70119, 0.15, 1 / 25)), (1.0, 1, 900, (0, 2, 1.0, 0.15, 1.0)),
+        (0.1, 1, 300, (25, 2, 0.1, 0.16786, 1 / 25)), (0.1, 4, 300, (25, 5, 0.1, 0.35, 1 / 25)),
     ],
 )  # fmt: skip
 def test_numbers_of_default_plans(mu, d, n, told):
@@ -247,7 +244,7 @@ def makespan(batches, workers):
 @pytest.mark.parametrize("d", [1, 3, 15])
 def test_the_time_of_a_plan_is_that_of_its_batches(d, workers):
     plan = plan_of(d, 5000, 1.0, n_starts=16).presented(60.0, workers)
-    batches = [plan.n_starts + plan.n_searched, *[plan.batch_size] * plan.n_steps, 2]
+    batches = [plan.n_starts + plan.n_searched, *[plan.batch_size] * plan.n_steps, plan.n_last]
     assert sum(batches) == plan.n_trials
     assert plan.seconds == 60.0 * makespan(batches, workers)
     assert plan.to_dict()["seconds"] == plan.seconds
@@ -255,10 +252,10 @@ def test_the_time_of_a_plan_is_that_of_its_batches(d, workers):
 
 def test_a_plan_says_its_time_only_where_a_trials_is_known():
     plan = plan_of(3, 5000, 1.0)
-    assert plan.n_trials == 118
+    assert plan.n_trials == 119
     assert not {"seconds", "seconds_per_trial", "n_workers"} & plan.presented().to_dict().keys()
     assert "time" not in str(plan.presented())
-    assert "time: about 39 h, with trials of 20 min, 1 at a time" in str(plan.presented(1200))
+    assert "time: about 40 h, with trials of 20 min, 1 at a time" in str(plan.presented(1200))
     assert "time: about 10 h, with trials of 20 min, 4 at a time" in str(plan.presented(1200, 4))
 
 

@@ -19,7 +19,7 @@ from privbo_plugins.plots import picture_of_path, picture_of_values
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.spaces import Float, Int, Space
 
-from .helpers import answer, cube, open_session, quadratic, run_session, start, tell
+from .helpers import answer, cost, cube, open_session, quadratic, run_session, start, tell
 
 pytestmark = pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
 
@@ -50,7 +50,7 @@ def told_to(algorithm, losses, trials, noise=None):
 @settings(deadline=None)
 @given(
     d=st.integers(1, 4), n=st.integers(10, 10**6), mu=st.floats(0.01, 100.0),
-    limit=st.none() | st.integers(8, 300), extra=st.integers(0, 5),
+    limit=st.none() | st.integers(10, 300), extra=st.integers(0, 5),
     bound=st.sampled_from([0.01, 1.0, (-3.0, 2.0)]),
 )  # fmt: skip
 def test_a_search_costs_the_budget_and_the_trials_of_descent(d, n, mu, limit, extra, bound):
@@ -60,8 +60,7 @@ def test_a_search_costs_the_budget_and_the_trials_of_descent(d, n, mu, limit, ex
     assert descent.n_searched == 0
     assert plan.n_trials == descent.n_trials <= (limit or math.inf)
     assert plan.n_values == plan.n_trials + extra
-    spent = plan.n_steps * plan.mu_gradient**2 + plan.n_values * plan.mu_value**2
-    assert spent == pytest.approx(mu**2)
+    assert cost(plan) == pytest.approx(mu**2)
     if plan.n_searched == 0:
         assert plan == descent
         return
@@ -72,11 +71,11 @@ def test_a_search_costs_the_budget_and_the_trials_of_descent(d, n, mu, limit, ex
 
 
 def test_descent_ends_where_values_are_precise_enough():
-    """Noise of 1.2 percent of the range, written out: sqrt(92) / n."""
-    edge = math.ceil(math.sqrt(92) / 0.012)
+    """Noise of 1.2 percent of the range, written out: sqrt(94 / .93) / n."""
+    edge = math.ceil(math.sqrt(94 / 0.93) / 0.012)
     plans = [make_plan(GIBOConfig(mu=1.0), cube(2), n) for n in (edge - 1, edge)]
-    assert [(plan.n_steps, plan.n_searched) for plan in plans] == [(25, 0), (0, 75)]
-    assert [plan.n_trials for plan in plans] == [92, 92]
+    assert [(plan.n_steps, plan.n_searched) for plan in plans] == [(25, 0), (0, 76)]
+    assert [plan.n_trials for plan in plans] == [94, 94]
 
 
 @pytest.mark.parametrize(
@@ -97,14 +96,17 @@ def test_a_setting_of_descent_brings_descent(own):
 def test_the_plan_and_the_claim_say_what_is_released():
     config, space = GIBOConfig(mu=1.0), cube(2)
     plan = make_plan(config, space, MANY)
-    assert "75 points, each chosen by the values released before it" in str(plan)
+    assert "76 points, each chosen by the values released before it" in str(plan)
     assert "0 steps" not in str(plan)
-    assert json.loads(json.dumps(plan.to_dict()))["n_searched"] == 75
+    assert json.loads(json.dumps(plan.to_dict()))["n_searched"] == 76
     claim = words(config, plan)
     assert "gradient" not in claim.statistics
     assert claim.parameters == {
-        "N": 92, "value_range": (0.0, 1.0), "value_noise": plan.value_noise
-    }  # fmt: skip
+        "N": 94,
+        "value_range": (0.0, 1.0),
+        "value_noise": plan.value_noise,
+        "comparison_noise": plan.comparison_noise,
+    }
     descent = make_plan(GIBOConfig(mu=1.0, n_starts=16), space, MANY)
     assert "75 points" not in str(descent)
     assert "25 steps of 3 trials" in str(descent)
@@ -204,45 +206,20 @@ def test_values_lead_off_a_plateau_that_has_no_slope():
 
     algorithm = searching(2, seed=5)
     told_to(algorithm, losses, 92, InsecureNoise(0))
-    assert algorithm.finished
+    assert algorithm.phase[0] == FINAL
     assert losses(algorithm.recommendation())[0] == 0.02
 
 
 # The end of descent -----------------------------------------------------------------------------
 
 
-def test_the_end_of_descent_is_refused_on_a_plateau_and_nowhere_else():
-    """An error rate of .9 but in one quarter; the noise of a value is .34."""
-    rng = np.random.default_rng(0)
-    left, stayed = 0, 0
-    for seed in range(6):
-        algorithm = start(GIBOConfig(mu=0.3), cube(2), 300, seed)
-        assert 0.3 < algorithm.plan.value_noise < 0.5
-        for flat in (True, False):
-            again = start(GIBOConfig(mu=0.3), cube(2), 300, seed)
-            end, bottom = np.array([0.9, 0.9]), np.array([0.2, 0.2])
-            points = np.vstack([rng.random((16, 2)), end + 0.05 * rng.standard_normal((75, 2))])
-            good = bottom if flat else end
-            near = (np.abs(points - good) < 0.3).all(1)
-            values = np.where(near, 0.05, 0.9) + 0.34 * rng.standard_normal(91)
-            again.state.values = [
-                (x.tolist(), float(v)) for x, v in zip(points.clip(0, 1), values, strict=True)
-            ]
-            found = again._search.better(end.tolist(), again.state.values)
-            left += flat and not np.array_equal(found, end)
-            stayed += not flat and np.linalg.norm(found - end) < 0.3
-    assert (left, stayed) == (6, 6)
-
-
 def test_a_run_that_ends_on_a_plateau_recommends_another_point_and_draws_the_way():
-    """With a setting of descent its end is recommended wherever it lies."""
-
     def losses(x):
         return np.full(300, 0.02 if x[0] < 0.4 and x[1] < 0.4 else 0.9)
 
     descent = open_session(GIBOConfig(mu=0.5, n_starts=16), cube(2), noise=InsecureNoise(1))
     run_session(descent, losses)
-    assert descent.history().path.shape == (26, 2)
+    assert losses(descent.recommended_point())[0] == 0.02
     assert np.array_equal(descent.history().path[-1], descent.recommended_point())
     session = open_session(GIBOConfig(mu=0.5), cube(2), noise=InsecureNoise(1))
     run_session(session, losses)
@@ -261,16 +238,16 @@ def test_a_session_runs_a_search_whose_charges_are_the_budget_and_whose_path_is_
     losses, bottom = quadratic(2000, 2, 1)
     session = open_session(GIBOConfig(mu=1.0), cube(2))
     shown = run_session(session, losses)
-    assert len(shown) == 92
+    assert len(shown) == 94
     charges = session.ledger()
-    assert {charge.kind for charge in charges} == {"value", FINAL}
+    assert {charge.kind for charge in charges} == {"value", "comparison"}
     assert sum(charge.mu**2 for charge in charges) == pytest.approx(1.0)
     assert np.linalg.norm(session.recommended_point() - bottom) < 0.15
     history = session.history()
     assert history.path.shape == (8, 2)  # after 1, 2, 4, ..., 64 and all values
     assert np.array_equal(history.path[-1], session.recommended_point())
     assert len(picture_of_path(history).series) == 2
-    assert sum(len(series.x) for series in picture_of_values(history).series) == 92
+    assert sum(len(series.x) for series in picture_of_values(history).series) == 94
     assert not session.run.held_losses()
 
 
