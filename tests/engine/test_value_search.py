@@ -9,7 +9,7 @@ import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privbo_plugins.algorithms.dp_gibo import GIBOConfig, make_plan
+from privbo_plugins.algorithms.dp_gibo import GIBOConfig, make_plan, value_search
 from privbo_plugins.algorithms.dp_gibo.algorithm import words
 from privbo_plugins.algorithms.dp_gibo.value_search import ValueSearch
 from privbo_plugins.algorithms.protocols import FINAL, START
@@ -158,6 +158,27 @@ def test_the_next_point_is_the_least_optimistic_bound_of_direct_linear_algebra()
     bound = mean - np.sqrt(variance)
     assert bound[0] <= bound[1:].min() + 0.003
     assert bound[0] < np.quantile(bound[1:], 0.01)
+
+
+def test_with_points_out_less_is_known_where_the_next_one_lies(monkeypatch):
+    """By direct linear algebra: a bolder search looks where the deviation is larger."""
+    rng, sigma, found = np.random.default_rng(4), 0.02, []
+    X, out = rng.random((20, 2)), rng.random((7, 2))
+    y = ((X - 0.6) ** 2).sum(1) + sigma * rng.standard_normal(20)
+    told = [(x.tolist(), float(v)) for x, v in zip(X, y, strict=True)]
+    for hope in (0.0, None, 5.0):
+        if hope is not None:
+            monkeypatch.setattr(value_search, "_MORE_HOPE", hope)
+        model = Estimator(cube(2), (0.0, 1.0), sigma, maximize=False)
+        search = ValueSearch(cube(2), model, seed=0, maximize=False)
+        chosen = np.array([search.next(slot, told, list(out)) for slot in range(20, 40)])
+        scales = model.smoother(told)
+        seen = np.vstack([X, out]), np.append(y, np.zeros(7))
+        of = scales.lengthscale, scales.amplitude
+        found.append(posterior(*seen, sigma, *of, chosen)[1])
+        monkeypatch.undo()
+    timid, usual, bold = found
+    assert timid.mean() < 0.8 * usual.mean() < usual.mean() < bold.mean()
 
 
 @settings(deadline=None, max_examples=15)
