@@ -97,7 +97,7 @@ class TuneSpace:
         return self.space.snap(self.encode_flat(values))
 
     def incumbent(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What varies of an incumbent, flat or nested, as values of :attr:`public`.
+        """An incumbent, flat or nested, as values of :attr:`public` by flattened name.
 
         Raises:
             ValueError: If a name is unknown, or a value lies outside its range.
