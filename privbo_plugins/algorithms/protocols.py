@@ -32,8 +32,8 @@ Array = NDArray[np.float64]
 Slot = tuple[int, int, int]
 
 START, STEP, FINAL, OUTSIDE = "start", "step", "final", "outside"
-"""Roles of a trial: chooses the start, informs a step, evaluates the recommendation, or was not
-asked for by the plan."""
+"""Roles of a trial: chooses the start, informs a step, is compared in the end, or was not asked
+for by the plan."""
 
 START_STEP, OUTSIDE_STEP = -1, -2
 """The step numbers of start trials and of trials outside the plan."""

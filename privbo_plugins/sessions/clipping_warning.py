@@ -14,11 +14,11 @@ from privbo_plugins.errors import UtilityWarning, warn
 _FEWEST = 8
 """Values of which a mean is worth a look."""
 
-_TOLD = 0.05
+_TOLD = 0.025
 """Standard error of that mean, in widths of the range, above which noise hides everything."""
 
-_CLOSE = 2.0
-"""Standard errors from the end."""
+_CLOSE = 4.0
+"""Standard errors from the end: where losses lie beyond it, one run in 10^4 is not told."""
 
 
 def end_of(
@@ -36,7 +36,7 @@ def end_of(
         maximize: Whether they are scores.
 
     Returns:
-        The end within two standard errors of the values' mean; None if there is none, or where
+        The end within four standard errors of the values' mean; None if there is none, or where
         noise hides it.
 
     Example:
@@ -73,7 +73,7 @@ def warn_at_an_end(values: Sequence[float], noise: float, config: object, maximi
     end = end_of(values, noise, value_range, maximize=maximize)
     if end is not None:
         warn(
-            f"The mean of all {len(values)} released values lies within two standard errors of "
+            f"The mean of all {len(values)} released values lies within four standard errors of "
             f"{end:g}, an end of the range [{value_range[0]:g}, {value_range[1]:g}] to which "
             "losses are clipped. Either losses lie beyond it, or they are no numbers (NaN counts "
             "as the worst), and points can hardly be told apart. Give the range that losses have, "

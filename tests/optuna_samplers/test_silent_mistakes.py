@@ -126,7 +126,7 @@ def test_losses_that_all_lie_beyond_the_range_are_told_once(losses, direction, e
 
     with pytest.warns(UtilityWarning) as caught:
         study.optimize(sampler.private(objective), n_trials=16)
-    told = [str(w.message) for w in caught if "two standard errors" in str(w.message)]
+    told = [str(w.message) for w in caught if "four standard errors" in str(w.message)]
     assert len(told) == 1
     assert end in told[0]
 

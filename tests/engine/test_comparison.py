@@ -1,0 +1,149 @@
+"""The last release of a run: which of the finalists is clearly better than the incumbent."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from privbo_plugins.algorithms.dp_gibo import GIBOConfig, make_plan
+from privbo_plugins.algorithms.dp_gibo.algorithm import mean_of_clipped_differences
+from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
+from privbo_plugins.privacy.noise import InsecureNoise
+
+from .helpers import answer, cube, open_session, quadratic, start
+
+pytestmark = pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
+HOSTILE = st.sampled_from([0.0, 1.0, -1e3, 1e308, np.nan, np.inf, -np.inf]) | st.floats()
+
+
+@settings(deadline=None)
+@given(
+    k=st.integers(2, 3), where=st.integers(0, 6), seed=st.integers(0, 10**6), data=st.data(),
+    sign=st.sampled_from([1.0, -1.0]), bounds=st.sampled_from([(0.0, 1.0), (-3.0, 2.0)]),
+)  # fmt: skip
+def test_one_record_moves_the_comparison_by_no_more_than_its_sensitivity(
+    k, where, seed, data, sign, bounds
+):
+    rng, (low, high) = np.random.default_rng(seed), bounds
+    Y = rng.uniform(low - 1, high + 1, (7, k))
+    other = Y.copy()
+    other[where] = data.draw(hnp.arrays(float, k, elements=HOSTILE))
+    clipped = {"low": low, "high": high, "worst": high if sign > 0 else low}
+    B = 0.1 * (high - low)
+    one, two = (mean_of_clipped_differences([data], clipped, sign, B) for data in (Y, other))
+    assert one.shape == two.shape == (k - 1,)
+    assert np.linalg.norm(one - two) <= 2 * B / 7 * SENSITIVITY_SLACK
+
+
+def test_the_comparison_by_hand():
+    """A NaN counts as the worst loss; .3 better counts as .1."""
+    Y = np.array([[0.5, 0.2], [0.4, 0.38], [0.9, np.nan]])
+    clipped = {"low": 0.0, "high": 1.0, "worst": 1.0}
+    mean = mean_of_clipped_differences([Y[:2], Y[2:]], clipped, 1.0, 0.1)
+    assert mean == pytest.approx([(0.1 + 0.02 - 0.1) / 3], abs=1e-9)
+    mirrored = {"low": 0.0, "high": 1.0, "worst": 0.0}
+    scores = mean_of_clipped_differences([1 - Y], mirrored, -1.0, 0.1)
+    assert scores == pytest.approx(mean, abs=1e-9)
+
+
+def at_the_end(leads, n=1000, mu=1.0, **own):
+    algorithm = start(GIBOConfig(mu=mu, n_starts=1, n_steps=1, **own), cube(2), n)
+    algorithm.state.theta, algorithm.state.step = [0.9, 0.9], 1
+    algorithm.state.finalists = [[0.5, 0.5], [0.9, 0.9], [0.1, 0.1]][: len(leads) + 1]
+    algorithm.state.leads = list(leads)
+    return algorithm
+
+
+@pytest.mark.parametrize(
+    ("leads", "best"),
+    [([0.0], 0), ([-1.0], 0), ([1.2], 0), ([1.4], 1), ([9.0], 1), ([3.0, 4.0], 1),
+     ([3.0, 6.0], 2), ([-3.0, 3.0], 2), ([-3.0, -1.0], 0), ([0.0, 1.2], 0)],
+)  # fmt: skip
+@pytest.mark.parametrize("maximize", [False, True])
+def test_the_incumbent_is_left_for_what_is_clearly_better(leads, best, maximize):
+    """Leads in standard deviations of the noise; with few records a harmless loss is nothing."""
+    sd = at_the_end([0.0], n=10).plan.comparison_noise
+    algorithm = at_the_end([lead * sd for lead in leads], n=10)
+    algorithm.maximize = maximize
+    assert algorithm.recommendation().tolist() == algorithm.state.finalists[best]
+    told = algorithm.comparison
+    assert (told.left, told.incumbent) == (best > 0, [0.5, 0.5])
+    assert told.lead == (leads[best - 1] * sd if best else 0.0)
+    assert (told.sd, told.clip) == (sd, 0.1)
+
+
+def test_with_much_privacy_budget_a_small_lead_is_enough_and_none_never_is():
+    """Where the noise is below a hundredth of the clip, a lead of one sd harms little."""
+    sd = at_the_end([0.0], n=10**5).plan.comparison_noise
+    assert 1.28 * sd < 0.001
+    assert at_the_end([0.1 * sd], n=10**5).comparison.left
+    assert not at_the_end([-0.1 * sd], n=10**5).comparison.left
+
+
+@pytest.mark.parametrize("mu", [0.1, 1.0, math.inf])
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_a_run_ends_with_one_comparison_however_many_work_on_it(workers, mu):
+    losses, _ = quadratic(40, 2, 0)
+    session = open_session(GIBOConfig(mu=mu, n_steps=2, n_starts=2), cube(2))
+    out, i = [], 0
+    while not session.finished:
+        while len(out) < workers:
+            out.append((f"t{i}", session.ask(f"t{i}").x))
+            i += 1
+        trial, x = out.pop(0)
+        session.tell(trial, cube(2).decode(x), cube(2), losses(x))
+    kinds = [release.kind for release in session.releases()]
+    assert kinds.count("comparison") == 1
+    assert kinds[-1] == "comparison"
+    assert session.run.held_losses() == []
+    spent = math.fsum(charge.mu**2 for charge in session.ledger())
+    assert spent <= mu**2 * (1 + 1e-9)
+
+
+def test_trials_of_the_comparison_that_fail_are_tried_again_and_then_others_take_their_place():
+    losses, _ = quadratic(40, 2, 0)
+    session = open_session(GIBOConfig(mu=1.0, n_steps=1, n_starts=1), cube(2))
+    i = 0
+    while not session.finished:
+        proposal = session.ask(f"t{i}")
+        if proposal.role == "final" and i % 2:
+            session.fail(f"t{i}")
+        else:
+            session.tell(f"t{i}", cube(2).decode(proposal.x), cube(2), losses(proposal.x))
+        i += 1
+        assert i < 30
+    assert [release.kind for release in session.releases()].count("comparison") == 1
+
+
+@example(d=15, mu=0.1, n=700)
+@given(d=st.integers(1, 20), mu=st.floats(0.05, 3.0), n=st.integers(50, 10**4))
+@settings(deadline=None, max_examples=40)
+def test_the_comparison_costs_seven_hundredths_of_the_budget(d, mu, n):
+    plan = make_plan(GIBOConfig(mu=mu), cube(d), n)
+    assert plan.mu_comparison**2 == pytest.approx(0.07 * mu**2)
+    assert plan.comparison_noise == pytest.approx(2 * 0.1 / (n * plan.mu_comparison), rel=1e-5)
+
+
+def test_what_never_releases_values_compares_nothing():
+    plan = make_plan(GIBOConfig(mu=1.0, value_share=0.0), cube(2), 100)
+    assert (plan.n_last, plan.mu_comparison, plan.n_values) == (0, 0.0, 0)
+
+
+def test_the_end_of_a_descent_on_a_plateau_is_left_for_a_point_that_values_name():
+    """The incumbent is on the plateau, too: the third finalist wins."""
+    algorithm = start(GIBOConfig(mu=1.0, n_starts=16), cube(2), 300)
+    rng, noise = np.random.default_rng(0), InsecureNoise(0)
+    X = rng.random((60, 2))
+    means = np.where((X < 0.35).all(1), 0.02, 0.9)
+    noisy = means + algorithm.plan.value_noise * rng.standard_normal(60)
+    algorithm.state.values = [(x.tolist(), float(v)) for x, v in zip(X, noisy, strict=True)]
+    algorithm.state.theta, algorithm.state.step = [0.9, 0.9], algorithm.plan.n_steps
+    algorithm._end()
+    points = [np.array(x) for x in algorithm.state.finalists]
+    Y = np.stack([np.full(300, 0.02 if (x < 0.35).all() else 0.9) for x in points], axis=1)
+    (query,) = algorithm.step_queries(["a", "b", "c"], points)
+    algorithm.observe(answer(query, Y, noise))
+    assert (algorithm.recommendation() < 0.35).all()
