@@ -53,6 +53,7 @@ class System:
         counted: What its status counts.
         size: Of a vector of losses; None for single numbers.
         whole: Trials after which the plan is used up; None where there is none.
+        spare: Trials of the plan that its releases may make needless.
     """
 
     name: str
@@ -60,6 +61,11 @@ class System:
     counted: str = "trials"
     size: int | None = None
     whole: int | None = None
+    spare: int = 0
+
+    def ends(self, done):
+        """Tells if so many trials use up the plan."""
+        return self.whole - self.spare <= done <= self.whole
 
     @property
     def named(self):
@@ -74,7 +80,7 @@ def _rewards(name):
 
 SYSTEMS = {
     "records": System(
-        "DPGIBO", {"mu": 1.0, "n_starts": 2, "n_steps": 2}, size=N_RECORDS, whole=7
+        "DPGIBO", {"mu": 1.0, "n_starts": 2, "n_steps": 2}, size=N_RECORDS, whole=9, spare=1
     ),
     "outside": System("Private", {"config": SixthConfig(1.0, 14)}, size=N_RECORDS, whole=14),
     "any sampler": System("", {"mu": 1.0, "n_trials": 14}, size=N_RECORDS, whole=14),

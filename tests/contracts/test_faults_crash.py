@@ -19,11 +19,14 @@ from tests.worker import child, ended, lines
 
 TARGETS = {
     "value that completes a batch": ("value", "3"),
-    "value, last": ("value", "final"),
+    "value, last": ("value", "7"),
     "gradient, first": ("gradient", "0"),
     "gradient, last": ("gradient", "1"),
+    "comparison": ("comparison", "comparison"),
 }
-N_RELEASES = 7 + 2
+STEPS = {("gradient", "0"), ("gradient", "1"), ("comparison", "comparison")}
+N_VALUES = {crashes.stepwise: (8, 9), crashes.from_outside: (6,)}
+"""Of a whole run; the third point that is compared may be one of the other two."""
 UNDONE = ("after draw", "after store", "before commit")
 """Points at which a draw has been made and nothing of it is kept."""
 KEPT = ("after commit", "before publish", "after publish")
@@ -70,15 +73,14 @@ def check_consistent(folder):
         if kind == "value":
             shown = {
                 v
-                for trial, role, _, _, state, v in facts["trials"]
-                if key in (trial, role) and state == "done"
+                for trial, _, _, _, state, v in facts["trials"]
+                if key == trial and state == "done"
             }
             assert len(shown) == 1
             assert all(0 <= v <= 1 for v in shown) or shown == set(values)
     draws_shown = study_draws(folder)
     for name, drawn in draws_shown.items():
-        last = "final" if ("value", name) not in facts["releases"] else name
-        assert facts["releases"]["value", last] == [drawn]
+        assert facts["releases"]["value", name] == [drawn]
     return facts
 
 
@@ -96,9 +98,13 @@ def file_bytes(folder):
     return {p.name: p.read_bytes() for p in folder.iterdir() if ".db" in p.name}
 
 
-def check_finished(folder, before):
+def check_finished(folder, before, make=crashes.stepwise):
     """The run is complete, and what was committed before the crash is as it was."""
     facts = check_consistent(folder)
+    of_trials = {(kind, key) for kind, key in facts["releases"] if kind == "value"}
+    assert len(of_trials) in N_VALUES[make]
+    assert {key for _, key in of_trials} <= set(facts["published"])
+    assert set(facts["releases"]) - of_trials == (STEPS if make is crashes.stepwise else set())
     shown = json.loads((folder / "shown.json").read_text())
     for name, values in before["releases"].items():
         assert facts["releases"][name] == values
@@ -136,10 +142,8 @@ def test_killed_at_a_point_of_a_release(point, kind, key, make, folder):
     assert lost.scan(file_bytes(folder)) == []
 
     assert ended(child(crashes.finish, folder, make)) == 0
-    shown = check_finished(folder, before)
-    stepwise = make is crashes.stepwise
-    assert len(shown["facts"]["releases"]) == (N_RELEASES if stepwise else 6)
-    assert stepwise or shown["mu_spent"] == pytest.approx(1)
+    shown = check_finished(folder, before, make)
+    assert make is crashes.stepwise or shown["mu_spent"] == pytest.approx(1)
     expected = Counter({name: 1 for name in shown["facts"]["releases"]})
     if point in UNDONE:
         expected[kind, key] += 1
@@ -147,9 +151,9 @@ def test_killed_at_a_point_of_a_release(point, kind, key, make, folder):
     assert draws(folder) == expected
     assert lost.scan(file_bytes(folder)) == []
 
-    # A gradient comes after its last trial's value was committed and before the study stores it.
+    # What follows the values of trials is committed before the study stores the last of them.
     zombie = point in ("after commit", "before publish") or (
-        kind == "gradient" and point != "after publish"
+        kind != "value" and point != "after publish"
     )
     assert len(shown["replayed"]) == zombie
     stored = [before["published"][str(n)] for n in shown["replayed"]]
@@ -160,12 +164,14 @@ def test_control_the_scan_finds_committed_draws(folder):
     assert ended(child(crashes.finish, folder)) == 0
     scanner = uncommitted(folder, {"releases": {}})
     found = " ".join(scanner.scan(file_bytes(folder)))
-    assert "vault.db: value/final" in found
-    assert "study.db: value/final" in found
+    assert "vault.db: value/7" in found
+    assert "study.db: value/7" in found
+    assert "vault.db: comparison/comparison" in found
     assert "vault.db: gradient/1" in found
-    assert draws(folder) == Counter({n: 1 for n in vault_facts(folder / "vault.db")["order"]})
+    released = vault_facts(folder / "vault.db")["order"]
+    assert draws(folder) == Counter({n: 1 for n in released})
     charged = "SELECT count(*) FROM privbo_events WHERE kind = 'charge'"
-    assert rows(folder / "vault.db", charged) == [(N_RELEASES,)]
+    assert rows(folder / "vault.db", charged) == [(len(released),)]
 
 
 @pytest.mark.parametrize("attribute", ["privbo:run", "privbo:guarantee"])
@@ -176,12 +182,14 @@ def test_killed_before_the_study_remembers_its_run(attribute, folder):
     before = check_consistent(folder)
     assert len(before["ledger"]) == (attribute == "privbo:guarantee")  # shown with a first value
     assert ended(child(crashes.finish, folder)) == 0
-    assert len(check_finished(folder, before)["facts"]["releases"]) == N_RELEASES
+    check_finished(folder, before)
 
 
 DEATHS = st.lists(
     st.tuples(
-        st.sampled_from(crashes.POINTS), st.sampled_from(["value", "gradient"]), st.integers(0, 1)
+        st.sampled_from(crashes.POINTS),
+        st.sampled_from(["value", "gradient", "comparison"]),
+        st.integers(0, 1),
     ),
     min_size=2,
     max_size=3,
@@ -212,9 +220,8 @@ def _again_and_again(empty_study, deaths):
             assert before["releases"].items() <= after["releases"].items()
             before = after
         assert ended(child(crashes.finish, folder)) == 0
-        shown = check_finished(folder, before)
-        assert len(shown["facts"]["releases"]) == N_RELEASES
-        assert draws(folder).total() == N_RELEASES + undone
+        released = check_finished(folder, before)["facts"]["releases"]
+        assert draws(folder).total() == len(released) + undone
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ SETTINGS = {
 
 
 def make_sampler(mu=1.0, **settings):
-    """A short plan: two start points, two steps; with one parameter 7 trials, with two 9."""
+    """A short plan: two start points, two steps; at most 9 trials, with two parameters 11."""
     return DPGIBOSampler(mu, **(SETTINGS | settings))
 
 
@@ -45,11 +45,6 @@ def plane(trial):
     return np.clip((x - RECORDS) ** 2 + (y / 4 - 0.1) ** 2, 0.0, 1.0)
 
 
-def broad(kind):
-    """The last value counts as a value."""
-    return "value" if kind == "final" else kind
-
-
 def rows(path, sql):
     """Rows of a SQLite file."""
     connection = sqlite3.connect(path)
@@ -62,10 +57,8 @@ def rows(path, sql):
 def vault_facts(path):
     """Ledger, releases and trials of a vault file, as stored."""
     released = rows(path, f"SELECT kind, key, payload FROM {RELEASES} ORDER BY seq")
-    released = [(broad(kind), key, payload) for kind, key, payload in released]
-    charged = rows(path, f"SELECT kind, key, mu FROM {LEDGER}")
     return {
-        "ledger": [(broad(kind), key, mu) for kind, key, mu in charged],
+        "ledger": rows(path, f"SELECT kind, key, mu FROM {LEDGER}"),
         "releases": {(kind, key): json.loads(p)["values"] for kind, key, p in released},
         "order": [(kind, key) for kind, key, _ in released],
         "trials": rows(path, "SELECT trial, role, step, slot, state, value FROM privbo_board"),

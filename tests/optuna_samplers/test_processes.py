@@ -14,7 +14,6 @@ from tests.conftest import databases
 from tests.inside import session_of, vault_of
 from tests.optuna_samplers.runs import (
     begun_study,
-    broad,
     make_sampler,
     plane,
     squares,
@@ -33,7 +32,7 @@ N_VALUES, N_STEPS = 3 + 3 * 3 + 1, 3
 def check_ledger(ledger, n_values=N_VALUES):
     """Each release once, all that was planned, and nothing beyond the budget."""
     assert set(Counter((kind, key) for kind, key, _ in ledger).values()) == {1}
-    kinds = Counter(broad(kind) for kind, _, _ in ledger)
+    kinds = Counter(kind for kind, _, _ in ledger)
     assert kinds == {"value": n_values, "gradient": N_STEPS}
     assert sum(mu**2 for *_, mu in ledger) == pytest.approx(1.0, rel=1e-6)
 

@@ -16,7 +16,7 @@ from optuna_samplers import PrivateSampler
 from privbo_plugins.store.transaction import Transaction
 from privbo_plugins.store.vault import Vault
 from tests.inside import fail, watch_draws, watch_releases_of_records
-from tests.optuna_samplers.runs import broad, make_sampler, squares
+from tests.optuna_samplers.runs import make_sampler, squares
 from tests.sixth import SixthConfig
 from tests.worker import append
 
@@ -66,7 +66,7 @@ class Killer:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def meant(self, point, kind, key):
-        if broad(kind) != self.kind or self.point is None:
+        if kind != self.kind or self.point is None:
             return False
         if self.key is not None:
             return key == self.key
@@ -89,7 +89,7 @@ class Killer:
             self.at("after charge", query)
 
         def _draw(draw, query):
-            noise.label = (broad(query.kind), query.key)
+            noise.label = (query.kind, query.key)
             noisy = draw()
             self.at("after draw", query)
             return noisy
@@ -127,7 +127,7 @@ class Killer:
 
 
 def stepwise(vault):
-    """Two start points, two steps, a last trial."""
+    """Two start points, two steps, and two or three points to compare."""
     return make_sampler(batch_size=2, search_space=SPACE, vault=vault)
 
 
