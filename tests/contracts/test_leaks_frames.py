@@ -298,7 +298,7 @@ def test_what_leaves_the_last_fit_leads_to_no_validation_record():
 def test_what_the_estimator_raised_keeps_its_own_frames():
     rng = np.random.default_rng(5)
     X, y = rng.uniform(0.1, 0.9, size=(N, 3)), np.arange(N) % 2
-    search = PrivateSearch(Deep(fails=True), {"a": uniform(0, 1)}, mu=1, n_trials=4)
+    search = PrivateSearch(Deep(fails=True), {"a": uniform(0, 1)}, mu=1, n_trials=6)
     error = caught(lambda: search.fit(X, y))
     names, trace = [], error.__traceback__
     while trace is not None:

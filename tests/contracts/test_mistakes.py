@@ -32,7 +32,7 @@ BEGINNING = """
 import numpy as np, optuna
 from optuna.distributions import FloatDistribution
 from optuna_samplers import *
-records = np.random.default_rng(0).normal(0.5, 0.1, size=3000)
+records = np.random.default_rng(0).normal(0.7, 0.1, size=3000)
 def losses(trial):
     return (trial.suggest_float("x", 0, 1) - records) ** 2
 def begun(**settings):
@@ -123,8 +123,8 @@ OF_LOSSES = [
          "study.optimize(sampler.private(losses), n_trials=1)", released=1),
     case("a plan that is used up", None, "used up | nothing new | recommend", LOSSES,
          "study.optimize(sampler.private(losses))", "study.optimize(sampler.private(losses))",
-         released=12),
-    case("too few trials", ValueError, "no room | n_trials=3 | at least 4",
+         released=13),
+    case("too few trials", ValueError, "no room | n_trials=3 | at least 6",
          "sampler, study = begun(n_trials=3)", "study.optimize(sampler.private(losses))"),
     case("two objectives", ValueError, "one objective | 2 directions | direction=",
          "sampler = DPGIBOSampler(mu=1)",
