@@ -206,7 +206,7 @@ def _told(tell):
     def call(entries):
         study, taken = optuna.create_study(sampler=_sampler()), []
 
-        def record(_self, _tx, _trial, _params, y):
+        def record(_self, _tx, _trial, _params, y, _enqueued=None):
             taken.append(y)
             return Published(0.5, "told", -1), False
 
@@ -218,7 +218,7 @@ def _told(tell):
 
 
 def _sampler():
-    return DPGIBOSampler(mu=1.0, n_trials=4, seed=0)
+    return DPGIBOSampler(mu=1.0, n_trials=6, seed=0)
 
 
 def _private(study, entries):
