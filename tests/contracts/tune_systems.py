@@ -176,13 +176,13 @@ class System(ABC):
 
 @dataclass(frozen=True)
 class Records(System):
-    """DP-GIBO: two start points and one step, five trials."""
+    """DP-GIBO: one step and three points to compare, five trials."""
 
     mu: float = 1.0
     plan: int = 5
 
     def _job(self, folder, before, settings):
-        own = {"n_starts": 2, "n_steps": 1, "seed": 3, "lengthscale": 0.25, "memory": 0}
+        own = {"n_starts": 0, "n_steps": 1, "seed": 3, "lengthscale": 0.25, "memory": 0}
         search = DPGIBOSearch(self.mu, metric=self.metric, mode="min", **(own | settings))
         body = trials.Losses(folder, before)
         return Job(folder, search, search.private(body), LINE, self.plan, body=body)
