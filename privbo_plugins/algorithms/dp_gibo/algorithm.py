@@ -14,9 +14,9 @@ Notation:
     D, d     all and numeric coordinates
     =======  ==========================================================  ========
 
-A run ends with trials at the incumbent, at theta and at the point that is best by all values, and
-one release: the mean of y(incumbent) - y(each of the others), clipped to length B_c. The
-recommendation leaves the incumbent only if that mean lies clearly above zero.
+A run ends with trials at the incumbent, at theta and at a point that all values call better, and
+one release: the mean of (y(incumbent) - y(theta), y(theta) - y(that point)), clipped to length
+B_c. The recommendation moves on from one to the next only if that gain lies clearly above zero.
 
 :mod:`privbo_plugins.algorithms.dp_gibo.batches` has the rest of the notation. The object reads
 releases only. Raw losses pass through the statistics that its queries name, and are never kept
@@ -83,9 +83,9 @@ _NORM_RATE = 1.5
 """Speed of an adaptive norm, in log units per unit of fraction."""
 
 
-_SURE = 1.28
-"""Standard deviations above zero at which the incumbent is left: once in ten without a gain, and
-the end of a run is seldom worse."""
+_SURE = 1.64
+"""Standard deviations above zero at which the incumbent is left: once in twenty without a gain,
+and the end of a run is seldom worse."""
 
 _TELLING = 0.75
 """Largest noise of a value, in widths of the range, from which all values name a point to compare:
@@ -98,7 +98,10 @@ _HARMLESS = 0.01
 def mean_of_clipped_differences(
     blocks: Iterable[Array], clipped: Mapping[str, float] | None, sign: float, B: float
 ) -> Array:
-    """Mean of (y_1 - y_2, y_1 - y_3, ...) clipped in norm, shape (k - 1,); sensitivity 2B/n.
+    """Mean of (y_1 - y_2, y_2 - y_3, ...), each clipped to B / sqrt(k - 1), shape (k - 1,).
+
+    A row is then at most B long: replace-one L2 sensitivity 2B/n. Each difference is clipped by
+    itself, so that a large one takes nothing from another's weight.
 
     Args:
         blocks: Blocks of k trials' losses, shape (n_block, k) each.
@@ -108,7 +111,14 @@ def mean_of_clipped_differences(
         B: The most that one record's differences count.
     """
     clean = blocks if clipped is None else (clip_values(Y, **clipped) for Y in blocks)
-    return mean_of_clipped_rows((sign * (Y[:, :1] - Y[:, 1:]) for Y in clean), B)
+    return mean_of_clipped_rows((_differences(Y, sign, B) for Y in clean), B)
+
+
+def _differences(Y: Array, sign: float, B: float) -> Array:
+    with np.errstate(all="ignore"):  # no message may depend on a record
+        D = sign * (Y[:, :-1] - Y[:, 1:])
+        most = B / math.sqrt(max(D.shape[1], 1))
+        return np.clip(D, -most, most)
 
 
 def words(config: GIBOConfig, plan: Plan | None) -> Words:
@@ -210,7 +220,7 @@ class DPGIBO(CentralAlgorithm):
     @property
     def finished(self) -> bool:
         """True once the end of the run has been compared with the incumbent, if it is to be."""
-        compared = bool(self.state.leads) or len(self.state.finalists) < 2
+        compared = bool(self.state.gains) or len(self.state.finalists) < 2
         return self.phase[0] == FINAL and compared
 
     @property
@@ -358,7 +368,7 @@ class DPGIBO(CentralAlgorithm):
         return [norm, gradient]
 
     def _comparison_query(self, trials: Sequence[str], X: Sequence[Array]) -> Query:
-        """How much better than the incumbent the others are, where the host evaluated them."""
+        """Asks what each finalist gains on the one before it, where the host evaluated them."""
         finalists, left = np.array(self.state.finalists), list(range(len(X)))
         nearest: list[int] = []
         for point in finalists:
@@ -402,7 +412,7 @@ class DPGIBO(CentralAlgorithm):
         elif release.kind == "gradient":
             self._observe_gradient(release)
         elif release.kind == COMPARISON:
-            self.state.leads = list(release.values)
+            self.state.gains = list(release.values)
             self.state.finalists = [list(x) for x in release.meta["points"]]
             if self._best_finalist != 1:
                 self.state.path.append(self.state.finalists[self._best_finalist])
@@ -481,13 +491,15 @@ class DPGIBO(CentralAlgorithm):
             self._end()
 
     def _end(self) -> None:
-        """Fixes the points that are compared: the incumbent, theta, and the best by values."""
+        """Fixes the points that are compared: the incumbent, theta, and what values call better."""
         if self.config.value_share == 0:
             return
         points = [self._first, self.state.centre]
         low, high = self.config.value_range
         if self._plan.n_steps and self._noise <= _TELLING * (high - low):
-            points.append(np.array(self._search.lowest(self.state.values)))
+            points.append(
+                np.array(self._search.better(self.state.centre.tolist(), self.state.values))
+            )
         for x in map(self.space.snap, points):
             if not any(np.allclose(x, other) for other in self.state.finalists):
                 self.state.finalists.append(x.tolist())
@@ -505,7 +517,7 @@ class DPGIBO(CentralAlgorithm):
         Raises:
             ValueError: If nothing has been released yet.
         """
-        if self.state.leads:
+        if self.state.gains:
             return self.space.snap(np.array(self.state.finalists[self._best_finalist]))
         if self.state.theta is None and not self.state.starts:
             raise ValueError("There is nothing to recommend yet: nothing has been released.")
@@ -517,24 +529,23 @@ class DPGIBO(CentralAlgorithm):
     def comparison(self) -> Comparison | None:
         """The released mean of clipped differences, once there is one."""
         state, best = self.state, self._best_finalist
-        if not state.leads:
+        if not state.gains:
             return None
-        lead = state.leads[best - 1] if best else 0.0
-        plan = self._plan
+        lead, sd = math.fsum(state.gains[:best]), self._plan.comparison_noise
         return Comparison(
-            state.finalists[0], lead, plan.comparison_noise, best > 0, plan.comparison_clip
-        )
+            state.finalists[0], lead, sd * math.sqrt(max(best, 1)), best > 0,
+            self._plan.comparison_clip,
+        )  # fmt: skip
 
     @property
     def _best_finalist(self) -> int:
-        """Index of the recommended one: theta before the best by values, if either is better."""
-        if not self.state.leads:
-            return 0
+        """Index of the recommended one: the last that clearly gains on those before it."""
         plan, (low, high) = self._plan, self.config.value_range
-        leads, sure = self.state.leads, _SURE * plan.comparison_noise
-        best = 1 + (leads[-1] - leads[0] > math.sqrt(2) * sure)
+        sure, gains = _SURE * plan.comparison_noise, self.state.gains
         harmless = _HARMLESS * plan.comparison_clip / (high - low)
-        return best if leads[best - 1] > max(sure - harmless, 0.0) else 0
+        best = len(gains) if gains and gains[-1] > sure else 1
+        lead = math.fsum(gains[:best])
+        return best if lead > max(math.sqrt(best) * sure - harmless, 0.0) else 0
 
     @property
     def _plan(self) -> Plan:

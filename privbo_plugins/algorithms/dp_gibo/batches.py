@@ -80,8 +80,8 @@ class GIBOState:
         starts: (x, value) of the start points that count.
         step_values: Step (as text) to its released values, in order of release.
         extras: Value releases drawn from the reserve.
-        finalists: Points that are compared in the end: the incumbent, theta, the best by values.
-        leads: Released means by which the others are better than the first.
+        finalists: Points that are compared in the end: the incumbent, theta, a better one.
+        gains: Released means by which each is better than the one before it.
         remembered: (trial, x) of remembered points, oldest first.
         values: (x, value) of all value releases, in order.
     """
@@ -95,7 +95,7 @@ class GIBOState:
     step_values: dict[str, list[float]] = field(default_factory=dict)
     extras: int = 0
     finalists: list[list[float]] = field(default_factory=list)
-    leads: list[float] = field(default_factory=list)
+    gains: list[float] = field(default_factory=list)
     remembered: list[tuple[str, list[float]]] = field(default_factory=list)
     values: list[tuple[list[float], float]] = field(default_factory=list)
 

@@ -112,10 +112,11 @@ class ValueSearch:
         f, s = self._posterior(self._model.smoother(told), np.array([x for x, _ in told]))
         return list(told[int(np.argmin(f + _CAUTION * s))][0])
 
-    def lowest(self, told: Sequence[Told]) -> list[float]:
-        """The evaluated point with the least posterior mean: a candidate, where noise is large."""
-        f, _ = self._posterior(self._model.smoother(told), np.array([x for x, _ in told]))
-        return list(told[int(np.argmin(f))][0])
+    def better(self, end: Sequence[float], told: Sequence[Told]) -> list[float]:
+        """The end of descent or an evaluated point, whichever has the least posterior mean."""
+        X = np.array([end, *(x for x, _ in told)])
+        f, _ = self._posterior(self._model.smoother(told), X)
+        return list(map(float, X[int(np.argmin(f))]))
 
     def _posterior(self, smoother: Smoother, X: Array) -> tuple[Array, Array]:
         mean, sd = smoother.posterior(self._space.embed(X))
