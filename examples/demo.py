@@ -35,16 +35,22 @@ def objective(trial: Any) -> NDArray[np.float64]:
     )
 
 
+def found(sampler: DPGIBOSampler, study: optuna.Study) -> optuna.trial.FrozenTrial:
+    """Looks for the trial that has evaluated the recommendation last."""
+    recommended = sampler.recommend(study)
+    return next(trial for trial in study.trials[::-1] if trial.params == recommended)
+
+
 def draw(sampler: DPGIBOSampler, study: optuna.Study, path: Path) -> None:
     """Draws what the study has released, with its noise, and what that recommends."""
     from matplotlib.figure import Figure
 
-    history, last = sampler.history(study), study.trials[-1]
+    history, best = sampler.history(study), found(sampler, study)
     claim = sampler.guarantee(study).statement()
-    (estimate,) = last.values
+    (estimate,) = best.values
     values, noise = np.array([value for *_, value in history.values]), history.value_noise
     x, inside = np.arange(1, len(values) + 1), values < 8 * noise
-    best = ", ".join(f"{name} = {value:.3g}" for name, value in last.params.items())
+    point = ", ".join(f"{name} = {value:.3g}" for name, value in best.params.items())
     figure = Figure(figsize=(8, 3.4), layout="constrained", facecolor="white")
     axes = figure.add_subplot(xlabel="trial", ylabel="validation error")
     axes.set_ylim(-4 * noise, 13 * noise)
@@ -54,7 +60,7 @@ def draw(sampler: DPGIBOSampler, study: optuna.Study, path: Path) -> None:
     axes.errorbar(x[inside], values[inside], noise, label="released, with its noise", **bars)
     above = np.full((~inside).sum(), 8 * noise)
     axes.plot(x[~inside], above, "^", color="#7f7f7f", label="released, higher than this picture")
-    label = f"recommended: {best}; estimate {estimate:.4f}"
+    label = f"recommended: {point}; estimate {estimate:.4f}"
     axes.axhline(estimate, color="#d9822b", label=label)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=9, loc="upper right")
@@ -105,7 +111,7 @@ def main() -> None:
 
     recommended = sampler.recommend(study)
     print("\nRecommended:", {name: f"{value:.3g}" for name, value in recommended.items()})
-    print("Estimate there:", f"{study.trials[-1].value:.4f}", "(private)")
+    print("Estimate there:", f"{found(sampler, study).value:.4f}", "(private)")
     print("\nGuarantee:", sampler.guarantee(study))
 
     sampler.publish(study)

@@ -33,6 +33,17 @@ def session_of(sampler, study):
     return found
 
 
+def n_compared(releases):
+    """Trials of a run's comparison: a plan has one more where values name no further point."""
+    return sum(1 + len(release.values) for release in releases if release.kind == "comparison")
+
+
+def unspent(session):
+    """Square of the mu that is left where fewer points are compared than a plan has places for."""
+    plan, compared = session.plan, n_compared(session.releases())
+    return (plan.n_last - compared) * plan.mu_value**2 + (compared == 0) * plan.mu_comparison**2
+
+
 def algorithm_of(sampler, study):
     """What a sampler on rewards or rows has learnt of a study."""
     return sampler._state(study).scheduler.algorithm

@@ -78,8 +78,8 @@ class Query:
     """A bounded statistic of per-record losses and what it costs to release it.
 
     Attributes:
-        kind: See :class:`Release`. "value" and "final" are values of trials: hosts show them,
-            and their ``meta`` holds "role" and "step".
+        kind: See :class:`Release`. A "value" is one trial's: hosts show it, and its ``meta``
+            holds "role" and "step".
         key: See :class:`Release`; kind and key together are unique in a run.
         statistic: A function of a module; from blocks of losses, (n_block, m) each, and
             ``settings`` to the exact value, shape (d,).

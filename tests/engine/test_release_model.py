@@ -178,7 +178,7 @@ class Releases(RuleBasedStateMachine):
         if point == "store":
             return mock.patch.object(Transaction, "release", ends)
         if point == "commit":
-            return mock.patch.object(Run, "_show", ends)
+            return mock.patch.object(Run, "_shown", ends)
         return mock.patch.object(self.study, "crash_at", point)
 
     @precondition(lambda self: self.workers)

@@ -23,7 +23,7 @@ from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Float, Int, Space
 from tests.independence.zoo import ORDINARY, ZOO
-from tests.inside import rewards_in, session_in
+from tests.inside import n_compared, rewards_in, session_in, unspent
 from tests.leaks import exception_leaks, hostile
 from tests.leaks.secrets import Secrets
 
@@ -38,7 +38,7 @@ SETTINGS = {
     "step_rule": "adagrad-norm",
     "step_size": 0.15,
 }
-"""With one parameter a plan of 8 trials."""
+"""With one parameter a plan of 9 trials."""
 
 LINE = Space({"x": Float(0.0, 1.0)})
 MIXED = Space({"y": Float(-2.0, 2.0), "lr": Float(1e-4, 1e-1, log=True), "k": Int(1, 6)})
@@ -126,7 +126,7 @@ def test_records_are_asked_for_and_released_as_in_optuna(maximize):
     assert [params for params, _ in turns] == [trial.params for trial in study.trials]
     assert [value for _, value in turns] == [trial.value for trial in study.trials]
     assert loop.recommend() == sampler.recommend(study)
-    assert len(turns) == 2 + 2 * 4 + 2
+    assert len(turns) == 2 + 2 * 4 + 3
 
 
 def answer(x):
@@ -215,8 +215,9 @@ def test_a_point_that_was_left_open_is_handed_out_again(tmp_path):
     key, params = loop.ask()
     assert (key != turns[2][0], params) == (True, turns[2][1])
     loop.tell(key, squares(**params))
-    assert len(told(loop)) == 8 - 3
-    assert loop.guarantee().mu_spent == pytest.approx(1.0)
+    n_told, session = 3 + len(told(loop)), session_in(loop)
+    assert n_told == 2 + 2 * 2 + n_compared(session.releases())
+    assert loop.guarantee().mu_spent ** 2 + unspent(session) == pytest.approx(1.0)
     assert loop.guarantee().protected
 
 
@@ -394,7 +395,7 @@ def seen_with(record):
 @ignoring_test_noise
 def test_nothing_but_a_release_depends_on_what_a_record_looks_like():
     ordinary = seen_with(lambda: ORDINARY)
-    assert len(ordinary[0]) == 8
+    assert len(ordinary[0]) == 9
     assert [name for name, record in ZOO.items() if seen_with(record) != ordinary] == []
 
 

@@ -166,7 +166,7 @@ def test_the_outsourced_demo():
 )
 def test_the_applications(module, package, tmp_path):
     needs = ("optuna", "sklearn", "matplotlib", package)
-    said = run(tmp_path, f"examples.{module}", "--trials", "8", needs=needs)
+    said = run(tmp_path, f"examples.{module}", "--trials", "9", needs=needs)
     for arm in ("no tuning", "private", "TPE, not private"):
         assert re.search(
             rf"^  {arm} +0\.\d{{4}} on validation records, 0\.\d{{4}} on test", said, re.M

@@ -35,7 +35,7 @@ def test_a_study_shows_the_estimate_and_the_draw_beside_it(direction):
     study = optuna.create_study(sampler=sampler, direction=direction)
     study.optimize(sampler.private(squares))
     session = session_of(sampler, study)
-    drawn = [r.values[0] for r in session.releases() if r.kind in ("value", "final")]
+    drawn = [r.values[0] for r in session.releases() if r.kind == "value"]
     assert [t.user_attrs["privbo:release"] for t in study.trials] == drawn
     sigma = session.plan.value_noise
     estimator = Estimator(LINE, (0.0, 1.0), sigma, maximize=direction == "maximize")

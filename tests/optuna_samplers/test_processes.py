@@ -11,7 +11,7 @@ from privbo_plugins.errors import VaultError
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.store.run import Run
 from tests.conftest import databases
-from tests.inside import session_of, vault_of
+from tests.inside import n_compared, session_of, vault_of
 from tests.optuna_samplers.runs import (
     begun_study,
     make_sampler,
@@ -26,15 +26,22 @@ pytestmark = pytest.mark.usefixtures("study_tables")
 
 N_WORKERS = 3
 PLAN = {"n_starts": 3, "n_steps": 3, "batch_size": 3}
-N_VALUES, N_STEPS = 3 + 3 * 3 + 1, 3
+N_STEPS, N_LAST = 3, 3
 
 
-def check_ledger(ledger, n_values=N_VALUES):
+def check_ledger(ledger, compared):
     """Each release once, all that was planned, and nothing beyond the budget."""
     assert set(Counter((kind, key) for kind, key, _ in ledger).values()) == {1}
     kinds = Counter(kind for kind, _, _ in ledger)
-    assert kinds == {"value": n_values, "gradient": N_STEPS}
-    assert sum(mu**2 for *_, mu in ledger) == pytest.approx(1.0, rel=1e-6)
+    assert kinds == {"value": 3 + N_STEPS * 3 + compared, "gradient": N_STEPS, "comparison": 1}
+    left = (N_LAST - compared) * next(mu for kind, _, mu in ledger if kind == "value") ** 2
+    assert left + sum(mu**2 for *_, mu in ledger) == pytest.approx(1.0, rel=1e-6)
+
+
+def check_session(session):
+    """The same of a session."""
+    charges = [(charge.kind, charge.key, charge.mu) for charge in session.ledger()]
+    check_ledger(charges, n_compared(session.releases()))
 
 
 def check_slots(trials, extras):
@@ -75,7 +82,7 @@ def test_several_processes_share_one_study(kind, known, tmp_path):
     assert children(studies.work, *jobs) == [0] * N_WORKERS
 
     facts = vault_facts(tmp_path / "vault.db")
-    check_ledger(facts["ledger"])
+    check_ledger(facts["ledger"], 1 + len(facts["releases"]["comparison", "comparison"]))
     check_slots(facts["trials"], extras=N_WORKERS)
     assert facts["held"] == []
     study = optuna.load_study(study_name="s", storage=storage)
@@ -104,7 +111,7 @@ def test_several_processes_share_a_postgresql_database(postgres_database, tmp_pa
             for i in range(N_WORKERS):
                 assert json.loads((tmp_path / f"shown-{i}.json").read_text()) == belief
             session = session_of(sampler, study)
-            check_ledger([(c.kind, c.key, c.mu) for c in session.ledger()])
+            check_session(session)
             published = session.published().items()
             check_study(study, {name: told.value for name, told in published})
         finally:
@@ -161,7 +168,7 @@ def test_threads_share_one_sampler(place, tmp_path):
     study.optimize(sampler.private(studies.slow_plane), n_jobs=N_WORKERS)
     assert sampler.finished(study)
     session = session_of(sampler, study)
-    check_ledger([(c.kind, c.key, c.mu) for c in session.ledger()])
+    check_session(session)
     published = session.published()
     check_study(study, {name: told.value for name, told in published.items()})
     steps = Counter(told.step for told in published.values() if told.role == "step")

@@ -30,7 +30,7 @@ N = 120
 """Records of a trial."""
 
 PLAN = {"n_starts": 1, "n_steps": 1, "memory": -1}
-"""Over a plane: a start point, a batch of three trials that run at once, a last point."""
+"""Over a plane: a start point, a batch of three trials at once, and what is compared."""
 
 OVERLAP = 60.0
 """Seconds for which trials that are to run at the same time wait for each other."""

@@ -17,10 +17,10 @@ SETTINGS = {
 """Everything that a default could change."""
 
 LINE = {"x": tune.uniform(0.0, 1.0)}
-"""One parameter: with :data:`SETTINGS` a plan of 7 trials."""
+"""One parameter: with :data:`SETTINGS` a plan of 9 trials."""
 
 PLANE = {"x": tune.uniform(0.0, 1.0), "n": {"y": tune.uniform(-2.0, 2.0)}, "c": 5}
-"""Two parameters and a constant: a plan of 9 trials."""
+"""Two parameters and a constant: a plan of 11 trials."""
 
 
 def make_search(mu=1.0, **settings):

@@ -32,8 +32,8 @@ DESCENT = {name: value for name, value in SETTINGS.items() if name not in ("metr
 }  # fmt: skip
 
 CASES = {
-    "descent": (DESCENT, ["y", "lr", "k"], 3 + 3 * 4 + 1, 1e-12),
-    "a search by values": ({"mu": 60.0, "seed": 3, "n_trials": 30}, ["y", "lr"], 29, 1e-6),
+    "descent": (DESCENT, ["y", "lr", "k"], 3 + 3 * 4 + 3, 1e-12),
+    "a search by values": ({"mu": 60.0, "seed": 3, "n_trials": 30}, ["y", "lr"], 30, 1e-6),
     "choices": ({"mu": 60.0, "seed": 3, "n_trials": 40}, ["kind", "y"], 40, 1e-6),
 }
 """Settings, parameters, the most trials of the plan, and how far sums may differ in rounding."""

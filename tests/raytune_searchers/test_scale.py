@@ -115,9 +115,9 @@ def test_what_a_long_run_has_released_is_read_after_its_vault_in_memory_has_ende
     assert list(read.history().values) == list(then.values)
     assert np.array_equal(read.history().path, then.path)
     assert read.recommend() == recommended
-    assert read.status() == summary
+    assert read.status() == summary | {"spent": 1.0}  # the most: its ledger is gone
     assert read.guarantee(done).protected
-    assert read.guarantee().mu_spent == guarantee.mu_spent
+    assert read.guarantee().mu_spent == 1.0 >= guarantee.mu_spent
     assert read.report(tmp_path / "report.html").exists()
 
 

@@ -12,6 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import ShuffleSplit
 
 from sklearn_search import PrivateSearch
+from tests.inside import n_compared, session_of
 
 N = 240
 SPACE = {"C": FloatDistribution(1e-3, 1e3, log=True)}
@@ -54,6 +55,17 @@ def make_search(estimator=None, space=None, **settings):
 def exact_search(*args, **settings):
     """The same without noise: what is released is what was computed."""
     return make_search(*args, **({"mu": math.inf} | settings))
+
+
+def session_behind(search):
+    """What holds the records of a search on Optuna."""
+    return session_of(search.study_.sampler, search.study_)
+
+
+def left_out(search):
+    """Trials of a plan for which values have named no further point to compare."""
+    session = session_behind(search)
+    return session.plan.n_last - n_compared(session.releases())
 
 
 class Telling(ClassifierMixin, BaseEstimator):

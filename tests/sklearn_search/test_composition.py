@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from scipy.stats import uniform
 
 from privbo_plugins.errors import PrivacyWarning
-from tests.inside import LEDGER
+from tests.inside import LEDGER, unspent
 from tests.optuna_samplers.runs import rows
-from tests.sklearn_search.problems import Telling, classes, make_search
+from tests.sklearn_search.problems import Telling, classes, make_search, session_behind
 
 pytestmark = pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
 
@@ -37,7 +37,7 @@ class Ends(Telling):
 
 def search_in(folder, **more):
     vault = f"sqlite:///{folder / 'private.db'}"
-    given = {"vault": vault, "training_mu": 0.25, "n_trials": 5} | more
+    given = {"vault": vault, "training_mu": 0.25, "n_trials": 6} | more
     return make_search(Ends(), {"a": uniform(0, 1)}, **given)
 
 
@@ -115,7 +115,8 @@ def test_a_run_that_goes_on_is_counted_once(tmp_path):
         search.fit(X, y)
         search.fit(X, y)
     assert not any("in all of them" in note for note in search.guarantee_.notes)
-    assert spent(tmp_path, "validation") == (pytest.approx(1.0), 1)
+    mu, runs = spent(tmp_path, "validation")
+    assert (mu**2 + unspent(session_behind(search)), runs) == (pytest.approx(1.0), 1)
 
 
 def test_two_fits_of_one_name_in_memory_are_two_runs():

@@ -40,10 +40,10 @@ NOISY = {
 
 EXACT = [
     PrivateSearch(
-        LogisticRegression(), {"C": TUNED}, mu=math.inf, n_trials=5, seed=0
+        LogisticRegression(), {"C": TUNED}, mu=math.inf, n_trials=6, seed=0
     ),
     PrivateSearch(
-        Ridge(), {"alpha": TUNED}, mu=math.inf, n_trials=5, seed=0,
+        Ridge(), {"alpha": TUNED}, mu=math.inf, n_trials=6, seed=0,
         loss="squared", loss_bound=100.0,
     ),
     PrivateSearch(
@@ -53,7 +53,7 @@ EXACT = [
 ]  # fmt: skip
 
 PRIVATE = [
-    PrivateSearch(LogisticRegression(), {"C": TUNED}, mu=1, n_trials=5, seed=0),
+    PrivateSearch(LogisticRegression(), {"C": TUNED}, mu=1, n_trials=6, seed=0),
     PrivateSearch(
         Ridge(), {"alpha": [0.1, 1.0]}, mu=1, n_trials=2, seed=0, method="released-means",
         loss="squared", loss_bound=100.0,
