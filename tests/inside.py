@@ -38,9 +38,8 @@ def n_compared(releases):
     return sum(1 + len(release.values) for release in releases if release.kind == "comparison")
 
 
-def unspent(session):
-    """Square of the mu that is left where fewer points are compared than a plan has places for."""
-    plan, compared = session.plan, n_compared(session.releases())
+def unspent(plan, compared):
+    """Square of the mu that is left where a plan has places for more points than are compared."""
     return (plan.n_last - compared) * plan.mu_value**2 + (compared == 0) * plan.mu_comparison**2
 
 

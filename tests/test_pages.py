@@ -48,7 +48,7 @@ sys.stdin.read()
 
 AFTER = {
     "docs/losses.md": """
-        assert len(study.trials) == 60
+        assert 58 <= len(study.trials) <= 60
         assert sampler.guarantee(study).protected
         assert 1e-4 < sampler.recommend(study)["C"] < 1e4
     """,

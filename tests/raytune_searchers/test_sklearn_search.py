@@ -18,6 +18,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from sklearn_search import PrivateSearch
+from tests.inside import unspent
 from tests.leaks.scanner import Scanner
 from tests.sklearn_search.problems import halves, shares
 
@@ -80,9 +81,7 @@ def test_it_tunes_on_ray_and_leaves_releases_only(the_ray, tmp_path):
     search.set_params(callbacks=None)
     assert search.guarantee_.protected
     plan = search.plan(n_records=60)
-    left = 0.0
-    if search.guarantee_.n_releases <= plan.n_values:  # the first point is the best by values
-        left = plan.n_last * plan.mu_value**2 + plan.mu_comparison**2
+    left = unspent(plan, len(search.results_) - plan.n_trials + plan.n_last)
     assert search.guarantee_.mu_spent**2 + left == pytest.approx(1)
     assert search.guarantee_.n_records == 60
     assert isinstance(search.best_params_["scale"], StandardScaler | MinMaxScaler)

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import ShuffleSplit
 
 from sklearn_search import PrivateSearch
-from tests.inside import n_compared, session_of
+from tests.inside import n_compared, session_of, unspent
 
 N = 240
 SPACE = {"C": FloatDistribution(1e-3, 1e3, log=True)}
@@ -60,6 +60,13 @@ def exact_search(*args, **settings):
 def session_behind(search):
     """What holds the records of a search on Optuna."""
     return session_of(search.study_.sampler, search.study_)
+
+
+def whole_budget(search):
+    """Square of the mu that a search has spent, or has kept for points that were not compared."""
+    session = session_behind(search)
+    left = unspent(session.plan, n_compared(session.releases()))
+    return search.guarantee_.mu_spent**2 + left
 
 
 def left_out(search):

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from scipy.stats import uniform
 
 from privbo_plugins.errors import PrivacyWarning
-from tests.inside import LEDGER, unspent
+from tests.inside import LEDGER
 from tests.optuna_samplers.runs import rows
-from tests.sklearn_search.problems import Telling, classes, make_search, session_behind
+from tests.sklearn_search.problems import Telling, classes, make_search, whole_budget
 
 pytestmark = pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
 
@@ -115,8 +115,8 @@ def test_a_run_that_goes_on_is_counted_once(tmp_path):
         search.fit(X, y)
         search.fit(X, y)
     assert not any("in all of them" in note for note in search.guarantee_.notes)
-    mu, runs = spent(tmp_path, "validation")
-    assert (mu**2 + unspent(session_behind(search)), runs) == (pytest.approx(1.0), 1)
+    assert spent(tmp_path, "validation") == (pytest.approx(search.guarantee_.mu_spent), 1)
+    assert whole_budget(search) == pytest.approx(1.0)
 
 
 def test_two_fits_of_one_name_in_memory_are_two_runs():

@@ -43,7 +43,6 @@ from privbo_plugins.errors import (
 from privbo_plugins.settings import fields_of
 from sklearn_search import PrivateSearch
 from sklearn_search._search import NOTE
-from tests.inside import unspent
 from tests.optuna_samplers.runs import rows
 from tests.sklearn_search.problems import (
     SPACE,
@@ -56,6 +55,7 @@ from tests.sklearn_search.problems import (
     make_search,
     session_behind,
     targets,
+    whole_budget,
 )
 
 pytestmark = [
@@ -737,7 +737,7 @@ def test_a_study_that_was_interrupted_goes_on_with_its_ledger(tmp_path):
     planned = len(whole.cv_results_["loss"]) + left_out(whole)
     assert states.count("COMPLETE") == planned - left_out(search)
     assert states.count("FAIL") == 1
-    assert search.guarantee_.mu_spent**2 + unspent(session_behind(search)) == pytest.approx(1)
+    assert whole_budget(search) == pytest.approx(1)
     assert {seen["X"].tobytes() for seen in Telling.seen} == {X[halves()[0]].tobytes()}
     over = len(Telling.seen)
     again = kept(tmp_path).fit(X, y)
@@ -828,7 +828,7 @@ def test_workers_with_one_storage_and_one_vault_share_one_plan(tmp_path):
     whole = make_search(Telling(), {"a": uniform(0, 1)}, n_trials=20).fit(X, y)
     planned = len(whole.cv_results_["loss"]) + left_out(whole)
     assert len(last.cv_results_["loss"]) >= planned - left_out(last)
-    assert last.guarantee_.mu_spent**2 + unspent(session_behind(last)) == pytest.approx(1)
+    assert whole_budget(last) == pytest.approx(1)
     assert last.guarantee_.protected
     assert {search.best_params_["a"] for search in searches} <= {last.best_params_["a"]}
 
@@ -853,7 +853,7 @@ def test_a_search_that_runs_out_of_time_says_what_was_spent_and_goes_on(tmp_path
     before = len(search.cv_results_["loss"])
     search.set_params(timeout=None).fit(X, y)
     assert len(search.cv_results_["loss"]) > before
-    assert search.guarantee_.mu_spent**2 + unspent(session_behind(search)) == pytest.approx(1)
+    assert whole_budget(search) == pytest.approx(1)
 
 
 def test_losses_that_wait_in_memory_when_time_runs_out_are_gone_with_the_search():
