@@ -355,8 +355,8 @@ class Session(LossReader):
                 self._release(tx, query, tx.blocks(query.trials, known.n_records))
             if queries:
                 keep = {t for t, _ in known.algorithm.remembered_after(queries[-1])}
-                gone = [t for t in queries[-1].trials if t not in keep]
-                tx.drop_losses(None if held <= set(gone) else gone)
+                # also those of a point that was evaluated twice and compared once
+                tx.drop_losses(sorted(held - keep) if held & keep else None)
 
     def _release(self, tx: Transaction, query: Query, blocks: Iterable[Array]) -> Release:
         """Returns what a query releases; or what it released before."""
