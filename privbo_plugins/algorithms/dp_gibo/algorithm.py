@@ -528,9 +528,10 @@ class DPGIBO(CentralAlgorithm):
     @property
     def comparison(self) -> Comparison | None:
         """The released mean of clipped differences, once there is one."""
-        state, best = self.state, self._best_finalist
+        state = self.state
         if not state.gains:
             return None
+        best = self._best_finalist
         lead, sd = math.fsum(state.gains[:best]), self._plan.comparison_noise
         return Comparison(
             state.finalists[0], lead, sd * math.sqrt(max(best, 1)), best > 0,
