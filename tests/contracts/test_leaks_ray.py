@@ -365,8 +365,8 @@ def test_experiments_ran_and_failed_as_they_should(left):
     facts = left.facts
     trials = {name: (known["trials"], known["errors"]) for name, known in facts.items()}
     alone = len(ALONE["records"])
+    assert trials.pop("records big") in ((8, 0), (9, 0))  # two points are compared, or three
     assert trials == {
-        "records big": (7, 0),
         "records wild": (5, 1 + alone),
         "records outside": (3, 1),
         "records means": (3, 0),
@@ -387,7 +387,8 @@ def test_experiments_ran_and_failed_as_they_should(left):
 def test_every_way_was_gone(left):
     retried = 1
     alone = len(ALONE["records"])
-    assert left.made["records"] == 7 + 3 + retried + 2 * (len(VECTOR_FAILS) + 2) + alone
+    big = left.facts["records big"]["trials"]
+    assert left.made["records"] == big + 3 + retried + 2 * (len(VECTOR_FAILS) + 2) + alone
     users = 2 * (2 + 2) + 2 * 1  # good ones with a name, plain ones, a failing name
     assert left.made["rewards"] >= len(REWARD_FAILS) + alone + users - 1
     assert left.made["duets"] == len(REWARD_FAILS) + 3

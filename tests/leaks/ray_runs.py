@@ -343,8 +343,7 @@ class Runs:
             "metric": "loss", "mode": "min", "n_starts": 2, "n_steps": 2, "seed": 3,
             "lengthscale": 0.25, "memory": 0,
         }  # fmt: skip
-        seven = own | {"n_starts": 0, "step_size": 0.1}
-        big = DPGIBOSearch(1.0, vault="env:LEAK_VAULT", **seven)
+        big = DPGIBOSearch(1.0, vault="env:LEAK_VAULT", **own)
         private = big.private(functools.partial(mutating, "records", MANY))
         self.fit(
             "records big", big, private, big.guarantee, space=LINE, retries=1, num_samples=-1,
