@@ -491,7 +491,7 @@ class DPGIBO(CentralAlgorithm):
             self._end()
 
     def _end(self) -> None:
-        """Fixes the points to compare: the incumbent, theta, and what values call better."""
+        """Fixes the points that are compared: the incumbent, theta, the best by values."""
         if self.config.value_share == 0:
             return
         points = [self._first, self.state.centre]
