@@ -48,8 +48,8 @@ _RECOMMENDED = re.compile(
     r"(\| [^<]+ \|)?|There is none yet\.|\d+ more parameters: see the report\.|No trial was run "
     r"there\.|Trial \d+ was run there; its value stays as it was when the trial ended\.|"
     + "|".join(
-        re.escape(str(Comparison([], 7.0, 7.0, left, clip))).replace("7", r"[-+.e\d]+")
-        for left, clip in product((True, False), (7.0, math.inf))
+        re.escape(str(Comparison([], 7.0, 7.0, left, clip, mid))).replace("7", r"[-+.e\d]+")
+        for left, clip, mid in product((True, False), (7.0, math.inf), (True, False))
     )
 )
 """A line of the recommendation in ``note.md``."""

@@ -18,6 +18,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from privbo_plugins.errors import SpaceChangedError
+
 Array = NDArray[np.float64]
 
 
@@ -321,23 +323,23 @@ class Space(Mapping[str, Dimension]):
         """Public parameters to a point of shape (D,): the middle, or the first choice, if missing.
 
         Raises:
-            ValueError: For a name that the space has not, or a value outside it.
+            SpaceChangedError: For a name that the space has not, or a value outside it.
 
         Example:
             >>> Space({"C": Float(0.01, 100, log=True), "p": Float(0, 1)}).incumbent({"C": 10})
             array([0.75, 0.5 ])
         """
         for name in sorted(given.keys() - self._dims.keys()):
-            raise ValueError(
+            raise SpaceChangedError(
                 f"incumbent= names {name!r}, which is no parameter that varies; those are "
                 f"{', '.join(self._dims)}. Leave it out, or mend the name."
             )
         for name, value in given.items():
             if not self._dims[name].holds(value):
-                raise ValueError(
-                    f"incumbent= gives {name}={value!r}, which is no value of "
-                    f"{self._dims[name]!r}. Give one that is, leave the parameter out, or widen "
-                    "its range."
+                raise SpaceChangedError(
+                    f"incumbent= gives {name}={value!r}, which is no value of that parameter: it "
+                    "lies outside its range, or is none of its choices. Give one that is, leave "
+                    "the parameter out, or widen its range."
                 )
         middle = {n: dim.decode(0.5 if dim.numeric else 0.0) for n, dim in self._dims.items()}
         return self.encode({**middle, **given})

@@ -106,22 +106,19 @@ class Query:
         return self.statistic(blocks, **self.settings)
 
 
-_NONE_BETTER = (
-    "No release says that another point is better than the incumbent, so it is recommended."
-)
-
-
 @dataclass(frozen=True)
 class Comparison:
-    """Compares the recommendation with the incumbent, by releases alone.
+    """Compares the recommendation, or what is next to it, with the incumbent by releases alone.
 
     Attributes:
         incumbent: The point, D numbers, encoded by the space.
-        lead: How much better the recommendation is by estimate, in units of values; > 0 is better
-            where values are maximised, too.
+        lead: How much better than the incumbent the recommendation is by estimate, or another
+            point where the incumbent is recommended, in units of values; > 0 is better where
+            values are maximised, too.
         sd: Standard deviation of that estimate.
         left: Whether another point than the incumbent is recommended.
         clip: The most that one record's difference counts for the lead; infinity for all of it.
+        middle: Whether no incumbent was named, so that it is the middle of the ranges.
     """
 
     incumbent: list[float]
@@ -129,18 +126,21 @@ class Comparison:
     sd: float
     left: bool
     clip: float = math.inf
+    middle: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready figures, and the sentence that says them."""
         return {"left": self.left, "lead": self.lead, "sd": self.sd, "text": str(self)}
 
     def __str__(self) -> str:
-        if not self.left:
-            return _NONE_BETTER
-        most = f", a record's difference counted up to {self.clip:.2g}"
+        of = "the middle of the ranges" if self.middle else "the incumbent"
+        most = f"; one record's difference counts at most {self.clip:.2g}, so 0-1 losses gain more"
+        sure = f"standard deviation {self.sd:.2g}{most if math.isfinite(self.clip) else ''}"
+        if self.left:
+            return f"The recommendation is {self.lead:.2g} better than {of} ({sure})."
         return (
-            f"The recommendation is {self.lead:.2g} better than the incumbent (standard "
-            f"deviation {self.sd:.2g}{most if math.isfinite(self.clip) else ''})."
+            f"No release says clearly that another point is better than {of}, so it is recommended "
+            f"(estimated gain of another one {self.lead:.2g}, {sure})."
         )
 
 

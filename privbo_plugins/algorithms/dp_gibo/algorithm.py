@@ -511,8 +511,8 @@ class DPGIBO(CentralAlgorithm):
     def recommendation(self) -> Array:
         """Theta of the latest release, shape (D,); the best start so far before the first step.
 
-        In the end, and as long as nothing was compared with an incumbent that was given, the
-        incumbent, unless theta is clearly better.
+        In the end the incumbent, unless another finalist is clearly better. Before, an incumbent
+        that was given stays as well, unless the released values call that point clearly better.
 
         Raises:
             ValueError: If nothing has been released yet.
@@ -521,22 +521,38 @@ class DPGIBO(CentralAlgorithm):
             return self.space.snap(np.array(self.state.finalists[self._best_finalist]))
         if self.state.theta is None and not self.state.starts:
             raise ValueError("There is nothing to recommend yet: nothing has been released.")
-        if self.incumbent is not None:
-            return self._first
+        found = self._found()
+        stays = self.incumbent is not None and not self._by_values(found).left
+        return self._first if stays else found
+
+    def _found(self) -> Array:
+        """Theta, or the best start so far, shape (D,)."""
         return self.space.snap(np.array(self.state.theta or self._best_start()))
 
     @property
     def comparison(self) -> Comparison | None:
-        """The released mean of clipped differences, once there is one."""
+        """The released gain on the incumbent or the middle; before, what values say of it."""
         state = self.state
         if not state.gains:
-            return None
+            given = self.incumbent is not None or self.finished
+            known = state.values and (state.theta or state.starts)
+            return self._by_values(self._found()) if given and known else None
         best = self._best_finalist
-        lead, sd = math.fsum(state.gains[:best]), self._plan.comparison_noise
+        shown = max(best, 1)
         return Comparison(
-            state.finalists[0], lead, sd * math.sqrt(max(best, 1)), best > 0,
-            self._plan.comparison_clip,
+            state.finalists[0], math.fsum(state.gains[:shown]),
+            self._plan.comparison_noise * math.sqrt(shown), best > 0,
+            self._plan.comparison_clip, middle=self.incumbent is None,
         )  # fmt: skip
+
+    def _by_values(self, x: Array) -> Comparison:
+        """Compares a point with the incumbent by the posterior of all released values."""
+        first, (low, high) = self._first, self.config.value_range
+        smoother = self._estimator.smoother(self.state.values)
+        difference, sd = smoother.difference(*self.space.embed(np.array([x, first])))
+        lead, sd = -self._sign * difference * (high - low), sd * (high - low)
+        middle = self.incumbent is None
+        return Comparison(first.tolist(), lead, sd, lead > _SURE * sd, middle=middle)
 
     @property
     def _best_finalist(self) -> int:

@@ -176,7 +176,7 @@ class ReleasedMeans(CentralAlgorithm):
             return best.tolist(), None
         difference, sd = smoother.difference(*self.space.embed(np.array([best, own])))
         left = sign * difference > LEAVING * sd
-        told = Comparison(own.tolist(), sign * difference if left else 0.0, sd, left)
+        told = Comparison(own.tolist(), sign * difference, sd, left)
         return (best if left else own).tolist(), told
 
     @property
