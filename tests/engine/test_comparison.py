@@ -71,7 +71,7 @@ def test_the_incumbent_is_left_for_what_is_clearly_better(gains, best, maximize)
     assert algorithm.recommendation().tolist() == algorithm.state.finalists[best]
     told = algorithm.comparison
     assert (told.left, told.incumbent) == (best > 0, [0.5, 0.5])
-    assert told.lead == pytest.approx(sum(gains[:best]) * sd)
+    assert told.lead == pytest.approx(sum(gains[: max(best, 1)]) * sd)
     assert (told.sd, told.clip) == (pytest.approx(sd * max(best, 1) ** 0.5), 0.1)
 
 

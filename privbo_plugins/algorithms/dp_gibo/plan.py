@@ -222,8 +222,8 @@ class Plan(LossPlan):
 
     def _lines(self) -> list[str]:
         last = [
-            f"  {self.n_last} trials at the end: the incumbent (or the middle) and what may be better, whose "
-            f"differences are released with noise of sd {self.comparison_noise:.3g} "
+            f"  {self.n_last} trials at the end: the incumbent (or the middle) and what may be "
+            f"better, whose differences are released with noise of sd {self.comparison_noise:.3g} "
             f"(mu={not_below(self.mu_comparison, 3)})",
             f"  {self.n_values} released values with noise of sd {self.value_noise:.3g} each "
             f"(mu={not_below(self.mu_value, 3)})",
