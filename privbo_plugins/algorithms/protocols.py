@@ -139,8 +139,8 @@ class Comparison:
         if self.left:
             return f"The recommendation is {self.lead:.2g} better than {of} ({sure})."
         return (
-            f"No release says clearly that another point is better than {of}, so it is recommended "
-            f"(estimated gain of another one {self.lead:.2g}, {sure})."
+            f"No release says clearly that another point is better than {of}, so it is "
+            f"recommended (estimated gain of another one {self.lead:.2g}, {sure})."
         )
 
 
@@ -580,8 +580,13 @@ class CentralAlgorithm(Algorithm, abc.ABC):
         """
         return []
 
-    def ready(self, done: Collection[int]) -> bool:  # noqa: ARG002
-        """Tells if the evaluated slots complete the batch of the current step."""
+    def ready(self, done: Collection[int], failed: Sequence[int] = ()) -> bool:  # noqa: ARG002
+        """Tells if the evaluated slots complete the batch of the current step.
+
+        Args:
+            done: Slots that are evaluated.
+            failed: Slots of trials that failed, each as often as it did.
+        """
         return False
 
     def wants_losses(self, role: str, step: int) -> bool:  # noqa: ARG002

@@ -21,7 +21,7 @@ from privbo_plugins.store.transaction import Transaction
 
 Array = NDArray[np.float64]
 
-_ENOUGH_FAILURES = 2
+ENOUGH_FAILURES = 2
 """Where so many trials of a step failed, no further one is tried: another point takes over."""
 
 CLEAR = 10**6
@@ -36,7 +36,9 @@ def complete(tx: Transaction, algorithm: CentralAlgorithm) -> bool:
     role, step = algorithm.phase
     if role == START or algorithm.plan is None:
         return False
-    return algorithm.ready([row.slot for row in tx.trials(step=step, state="done")])
+    rows = tx.trials(step=step)
+    slots = {s: [row.slot for row in rows if row.state == s] for s in ("done", "failed")}
+    return algorithm.ready(slots["done"], slots["failed"])
 
 
 def open_in(tx: Transaction, algorithm: CentralAlgorithm) -> int:
@@ -64,7 +66,11 @@ def assign(
     if again:
         tx.forget(trial)
     failed = Counter(row.slot for row in rows if row.state == "failed")
-    taken |= {slot for slot, times in failed.items() if times >= _ENOUGH_FAILURES}
+    taken |= {slot for slot, times in failed.items() if times >= ENOUGH_FAILURES}
+    chosen = [row.x for row in rows if row.slot >= CLEAR and row.state != "failed"]
+    if chosen and algorithm.phase[0] == START:
+        first = algorithm.propose(0).x  # not proposed again where the host has chosen it
+        taken |= {0} if any(np.allclose(x, first, rtol=0.0, atol=_SAME) for x in chosen) else set()
     slot = next(i for i in range(len(taken) + 1) if i not in taken)
     others = [row for row in rows if row.state != "done" and row.trial != trial]
     out, gone = ([row.x for row in others if row.state == s] for s in ("out", "failed"))
@@ -77,15 +83,10 @@ def enter(tx: Transaction, trial: str, algorithm: CentralAlgorithm, x: Array) ->
     """Enters a trial at a point that the host chose.
 
     Returns:
-        Its role and step: a start while the start is open, outside the plan afterwards. The
-        plan's own first point is not proposed again.
+        Its role and step: a start while the start is open, outside the plan afterwards.
     """
     role, step = algorithm.phase
     if role != START:
         role, step = OUTSIDE, OUTSIDE_STEP
-    slot = tx.count(step=step) + CLEAR
-    if role == START and np.allclose(algorithm.propose(0).x, x, rtol=0.0, atol=_SAME):
-        taken = any(row.slot == 0 and row.state != "failed" for row in tx.trials(step=step))
-        slot = slot if taken else 0
-    tx.new_trial(trial, role, step, slot, x)
+    tx.new_trial(trial, role, step, tx.count(step=step) + CLEAR, x)
     return role, step

@@ -91,6 +91,7 @@ class Learnt:
         seq: Number of the log's last event that it has followed.
         values: Released values, in order.
         over: Whether a run of plain floats, which has no plan, had as many trials as were asked.
+        told: Releases whose learning has begun.
     """
 
     space: Space
@@ -100,9 +101,11 @@ class Learnt:
     seq: int = 0
     values: list[float] = field(default_factory=list)
     over: bool = False
+    told: int = 0
 
     def observe(self, release: Release) -> None:
         """Learns one release."""
+        self.told += 1
         if ENQUEUED in release.meta:
             self.algorithm.nominate(release.meta["x"], release.meta[ENQUEUED])
         self.algorithm.observe(release)
@@ -150,6 +153,7 @@ class LossReader:
         """
         with self._lock:
             before, self._fresh = self._learnt, []
+            told = 0 if before is None else before.told
             try:
                 with self.run.transaction() as tx:
                     self._follow(tx)
@@ -160,8 +164,17 @@ class LossReader:
                 if self._learnt is not None:
                     self._learnt.seq = seq
             except BaseException:
-                self._learnt = before
+                self._forget(before, told)
                 raise
+
+    def _forget(self, before: Learnt | None, told: int) -> None:
+        """Gives back what was known before a transaction that failed.
+
+        An algorithm that has observed anything of it, or only a part, begins anew.
+        """
+        self._learnt = before
+        if before is not None and before.told != told:
+            self._begin(before.space, before.mode, before.n_records)
 
     # Space and plan -------------------------------------------------------------------------
 

@@ -350,7 +350,8 @@ class Session(LossReader):
             for trial in gone:  # purged under way: their slots are evaluated again
                 tx.reopen(trial)
             trials, X = [row.trial for row in done], [row.x for row in done]
-            queries = [] if gone else known.algorithm.step_queries(trials, X, held)
+            ready = not gone and places.complete(tx, known.algorithm)
+            queries = known.algorithm.step_queries(trials, X, held) if ready else []
             for query in queries:
                 self._release(tx, query, tx.blocks(query.trials, known.n_records))
             if queries:

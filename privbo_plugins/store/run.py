@@ -211,6 +211,8 @@ class Run:
     def transaction(self) -> Iterator[Transaction]:
         """One transaction; the guard sees every release in it before the caller goes on."""
         with self.vault.transaction(self.run_id) as tx:
+            if self._rollback_guard is None and self._seen is not None:
+                confirm(tx, self._seen)
             yield tx
             head = tx.head()
         if head != self._seen:

@@ -153,7 +153,7 @@ class Driver:
         self.losses[name] = self.rng.uniform(size=N)
         query = self.algorithm.value_query(name, role, step, proposal.x)
         self.learn([] if query is None else [query])
-        if role != START:
+        if role != START and self.algorithm.ready(range(len(self.batch))):
             names, X = zip(*self.batch, strict=True)
             self.learn(self.algorithm.step_queries(names, X))
 

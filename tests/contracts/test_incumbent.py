@@ -174,6 +174,19 @@ def test_settings_go_before_what_is_enqueued() -> None:
     assert enqueued(session) == [0.25]
 
 
+@pytest.mark.parametrize("first", [0.5, 0.9])
+def test_the_first_chosen_point_is_the_incumbent_though_it_is_the_plans_own(first: float) -> None:
+    session = Session.open(
+        open_vault(None), "s", GIBOConfig(1.0, n_trials=30), maximize=False, seed=0
+    )
+    session.set_space(SPACE)
+    for trial, x in (("a", first), ("b", 1.4 - first)):
+        session.place(trial, np.array([x]))
+    for trial, x in (("b", 1.4 - first), ("a", first)):
+        session.tell(trial, {"x": x}, SPACE, np.full(50, x))
+    assert enqueued(session) == [pytest.approx(first)]
+
+
 def test_a_point_that_the_host_evaluated_is_not_proposed_again() -> None:
     config = GIBOConfig(1.0, n_trials=30, incumbent={"x": 0.25})
     session = Session.open(open_vault(None), "s", config, maximize=False, seed=0)

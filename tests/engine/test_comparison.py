@@ -118,6 +118,49 @@ def test_trials_of_the_comparison_that_fail_are_tried_again_and_then_others_take
     assert [release.kind for release in session.releases()].count("comparison") == 1
 
 
+def ended(lost, mu=1.0):
+    """A run in which trials at a finalist always fail, and the points tried in the end."""
+    losses, _ = quadratic(40, 2, 0)
+    session = open_session(GIBOConfig(mu=mu, n_steps=1, n_starts=1), cube(2))
+    tried = []
+    for i in range(40):
+        if session.finished:
+            return session, tried
+        proposal = session.ask(f"t{i}")
+        if proposal.role == "final":
+            tried.append(proposal.x)
+        if proposal.role == "final" and proposal.slot % 3 == lost:
+            session.fail(f"t{i}")
+        else:
+            session.tell(f"t{i}", cube(2).decode(proposal.x), cube(2), losses(proposal.x))
+    raise AssertionError("the run has no end")
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_a_finalist_that_always_fails_is_given_up_and_the_others_are_compared(lost):
+    session, tried = ended(lost)
+    assert [release.kind for release in session.releases()].count("comparison") == 1
+    assert session.run.held_losses() == []
+    assert len(tried) <= 6
+    if lost == 0:  # the incumbent: nothing is said of it, and it is not recommended
+        assert session.comparison() is None
+        assert not np.allclose(session.recommended_point(), 0.5)
+
+
+def test_a_point_of_the_hosts_in_the_incumbents_place_is_not_called_the_incumbent():
+    losses, _ = quadratic(40, 2, 0)
+    session, i = open_session(GIBOConfig(mu=1.0, n_steps=1, n_starts=1), cube(2)), 0
+    while not session.finished:
+        proposal = session.ask(f"t{i}")
+        x = proposal.x
+        if proposal.role == "final" and np.allclose(x, 0.5):
+            x = np.array([0.21, 0.21])
+        session.tell(f"t{i}", cube(2).decode(x), cube(2), losses(x))
+        i += 1
+    assert session.comparison() is None
+    assert not np.allclose(session.recommended_point(), 0.21)
+
+
 @example(d=15, mu=0.1, n=700)
 @given(d=st.integers(1, 20), mu=st.floats(0.05, 3.0), n=st.integers(50, 10**4))
 @settings(deadline=None, max_examples=40)

@@ -19,7 +19,7 @@ from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.spaces import Categorical, Float, Space
 from privbo_plugins.store.vault import open_vault
-from tests.inside import algorithm_in, draws_through
+from tests.inside import algorithm_in, draws_through, n_compared, unspent
 
 from .helpers import cube, decoded, in_threads, open_session, quadratic, run_session, tell
 
@@ -58,15 +58,17 @@ def test_a_whole_run_finds_the_minimum_and_spends_exactly_its_budget():
     losses, best = quadratic(3000, 2, 0)
     session = open_session(config(mu=8.0, n_steps=12, n_starts=3), cube(2))
     values = run_session(session, losses)
-    assert len(values) == session.plan.n_trials == 3 + 12 * 3 + 3
+    assert session.plan.n_trials == 3 + 12 * 3 + 3
+    compared = n_compared(session.releases())
+    assert len(values) == 3 + 12 * 3 + compared
     assert session.finished
-    assert spent(session) == pytest.approx(8.0, rel=1e-9)
+    assert spent(session) ** 2 + unspent(session.plan, compared) == pytest.approx(64.0, rel=1e-9)
     check_books(session)
     assert_allclose(decoded(cube(2), session.recommendation()), best, atol=0.1)
-    assert values[-2] == pytest.approx(losses(best).mean(), abs=0.05)
+    assert values[-1] == pytest.approx(losses(best).mean(), abs=0.05)
     before = keys(session)
     for i in range(3):  # trials after the end are answered and cost nothing
-        assert tell(session, f"late{i}", losses) == pytest.approx(values[-2], abs=1e-3)
+        assert tell(session, f"late{i}", losses) == pytest.approx(losses(best).mean(), abs=0.05)
     assert keys(session) == before
     assert not session.guarantee().protected
     assert "test source" in session.guarantee().details()
@@ -435,7 +437,8 @@ def test_threads_share_one_budget(where, path):
     first.refresh()
     assert first.finished
     check_books(first)
-    assert spent(first) == pytest.approx(1.0)
+    left = unspent(first.plan, n_compared(first.releases()))
+    assert spent(first) ** 2 + left == pytest.approx(1.0)
     assert len(first.published()) == 45
 
 

@@ -26,6 +26,7 @@ here.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -90,6 +91,9 @@ and the end of a run is seldom worse."""
 _TELLING = 0.75
 """Largest noise of a value, in widths of the range, from which all values name a point to compare:
 a plateau has no slope, but values tell it."""
+
+_LOST = 2
+"""Failures after which a finalist is compared no more."""
 
 _HARMLESS = 0.01
 """A loss of so many widths of the range would harm little: leaving asks for so much less."""
@@ -310,11 +314,18 @@ class DPGIBO(CentralAlgorithm):
             return self.phase == (role, step) and not self.finished
         return role == STEP and step == self.state.step and self.space.d > 0
 
-    def ready(self, done: Collection[int]) -> bool:
-        """Tells if the evaluated slots complete the batch of the current step."""
+    def ready(self, done: Collection[int], failed: Sequence[int] = ()) -> bool:
+        """Tells if the evaluated slots complete the batch of the current step.
+
+        A finalist that failed twice is given up.
+        """
+        if self.finished:
+            return False
         if self.phase[0] == FINAL:
             k = len(self.state.finalists)
-            return not self.finished and len({slot % k for slot in done}) == k
+            lost = Counter(slot % k for slot in failed)
+            over = {slot % k for slot in done} | {i for i, n in lost.items() if n >= _LOST}
+            return len(done) > 0 and len(over) == k
         return self.phase[0] == STEP and len(done) >= len(self.batches.current().X)
 
     def remembered_after(self, last: Query) -> list[tuple[str, list[float]]]:
@@ -330,10 +341,10 @@ class DPGIBO(CentralAlgorithm):
 
         At the end, the comparison with the incumbent.
         """
+        if self.phase[0] == FINAL:
+            return [self._comparison_query(trials, X)] if trials and not self.finished else []
         if not self.ready(range(len(trials))):
             return []
-        if self.phase[0] == FINAL:
-            return [self._comparison_query(trials, X)]
         plan, t, B = self._plan, self.state.step, self.state.B
         points = np.array(X)
         new = points[:, self.space.numeric]
@@ -371,9 +382,10 @@ class DPGIBO(CentralAlgorithm):
         """Asks what each finalist gains on the one before it, where the host evaluated them."""
         finalists, left = np.array(self.state.finalists), list(range(len(X)))
         nearest: list[int] = []
-        for point in finalists:
-            nearest.append(min(left, key=lambda i: float(np.abs(X[i] - point).sum())))
-            left.remove(nearest[-1])
+        for point in finalists:  # one that was given up is compared as another one
+            pool = left or range(len(X))
+            nearest.append(min(pool, key=lambda i: float(np.abs(X[i] - point).sum())))
+            left = [i for i in left if i != nearest[-1]]
         low, high = self.config.value_range
         worst, B = (low if self.maximize else high), self._plan.comparison_clip
         return Query(
@@ -537,6 +549,8 @@ class DPGIBO(CentralAlgorithm):
             given = self.incumbent is not None or self.finished
             known = state.values and (state.theta or state.starts)
             return self._by_values(self._found()) if given and known else None
+        if not self._incumbent_evaluated:
+            return None
         best = self._best_finalist
         shown = max(best, 1)
         return Comparison(
@@ -562,7 +576,18 @@ class DPGIBO(CentralAlgorithm):
         harmless = _HARMLESS * plan.comparison_clip / (high - low)
         best = len(gains) if gains and gains[-1] > sure else 1
         lead = math.fsum(gains[:best])
-        return best if lead > max(math.sqrt(best) * sure - harmless, 0.0) else 0
+        left = lead > max(math.sqrt(best) * sure - harmless, 0.0)
+        return best if left or not self._incumbent_evaluated else 0
+
+    @property
+    def _incumbent_evaluated(self) -> bool:
+        """Tells if the first finalist is the incumbent, but for coordinates that the host fixed.
+
+        It is another one where the incumbent was given up, or the host put a trial elsewhere.
+        """
+        points = np.array(self.state.finalists)
+        varied = np.ptp(points, axis=0) > 0
+        return np.allclose(points[0][varied], self._first[varied])
 
     @property
     def _plan(self) -> Plan:
