@@ -580,12 +580,12 @@ class CentralAlgorithm(Algorithm, abc.ABC):
         """
         return []
 
-    def ready(self, done: Collection[int], failed: Sequence[int] = ()) -> bool:  # noqa: ARG002
+    def ready(self, done: Collection[int], given_up: Collection[int] = ()) -> bool:  # noqa: ARG002
         """Tells if the evaluated slots complete the batch of the current step.
 
         Args:
             done: Slots that are evaluated.
-            failed: Slots of trials that failed, each as often as it did.
+            given_up: Slots at which too many trials failed.
         """
         return False
 

@@ -6,6 +6,7 @@ Runs that learn from one number a trial have :mod:`privbo_plugins.sessions.sched
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +18,11 @@ from privbo_plugins.algorithms.protocols import (
     CentralAlgorithm,
     Proposal,
 )
-from privbo_plugins.store.transaction import Transaction
+from privbo_plugins.store.transaction import Transaction, TrialRow
 
 Array = NDArray[np.float64]
 
-ENOUGH_FAILURES = 2
+_ENOUGH_FAILURES = 2
 """Where so many trials of a step failed, no further one is tried: another point takes over."""
 
 CLEAR = 10**6
@@ -37,8 +38,13 @@ def complete(tx: Transaction, algorithm: CentralAlgorithm) -> bool:
     if role == START or algorithm.plan is None:
         return False
     rows = tx.trials(step=step)
-    slots = {s: [row.slot for row in rows if row.state == s] for s in ("done", "failed")}
-    return algorithm.ready(slots["done"], slots["failed"])
+    return algorithm.ready([row.slot for row in rows if row.state == "done"], _given_up(rows))
+
+
+def _given_up(rows: Iterable[TrialRow]) -> set[int]:
+    """Slots at which enough trials failed."""
+    failed = Counter(row.slot for row in rows if row.state == "failed")
+    return {slot for slot, times in failed.items() if times >= _ENOUGH_FAILURES}
 
 
 def open_in(tx: Transaction, algorithm: CentralAlgorithm) -> int:
@@ -65,8 +71,7 @@ def assign(
         return None
     if again:
         tx.forget(trial)
-    failed = Counter(row.slot for row in rows if row.state == "failed")
-    taken |= {slot for slot, times in failed.items() if times >= ENOUGH_FAILURES}
+    taken |= _given_up(rows)
     chosen = [row.x for row in rows if row.slot >= CLEAR and row.state != "failed"]
     if chosen and algorithm.phase[0] == START:
         first = algorithm.propose(0).x  # not proposed again where the host has chosen it

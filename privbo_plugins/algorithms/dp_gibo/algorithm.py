@@ -26,7 +26,6 @@ here.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -91,9 +90,6 @@ and the end of a run is seldom worse."""
 _TELLING = 0.75
 """Largest noise of a value, in widths of the range, from which all values name a point to compare:
 a plateau has no slope, but values tell it."""
-
-_LOST = 2
-"""Failures after which a finalist is compared no more."""
 
 _HARMLESS = 0.01
 """A loss of so many widths of the range would harm little: leaving asks for so much less."""
@@ -314,18 +310,13 @@ class DPGIBO(CentralAlgorithm):
             return self.phase == (role, step) and not self.finished
         return role == STEP and step == self.state.step and self.space.d > 0
 
-    def ready(self, done: Collection[int], failed: Sequence[int] = ()) -> bool:
-        """Tells if the evaluated slots complete the batch of the current step.
-
-        A finalist that failed twice is given up.
-        """
+    def ready(self, done: Collection[int], given_up: Collection[int] = ()) -> bool:
+        """Tells if the evaluated slots complete the batch of the current step."""
         if self.finished:
             return False
         if self.phase[0] == FINAL:
             k = len(self.state.finalists)
-            lost = Counter(slot % k for slot in failed)
-            over = {slot % k for slot in done} | {i for i, n in lost.items() if n >= _LOST}
-            return len(done) > 0 and len(over) == k
+            return len(done) > 0 and len({slot % k for slot in (*done, *given_up)}) == k
         return self.phase[0] == STEP and len(done) >= len(self.batches.current().X)
 
     def remembered_after(self, last: Query) -> list[tuple[str, list[float]]]:
