@@ -10,6 +10,7 @@ grid of 165 points on the same records. ``--picture docs/pictures/demo.png`` dra
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,11 @@ def objective(trial: Any) -> NDArray[np.float64]:
 def found(sampler: DPGIBOSampler, study: optuna.Study) -> optuna.trial.FrozenTrial:
     """Looks for the trial that has evaluated the recommendation last."""
     recommended = sampler.recommend(study)
-    return next(trial for trial in study.trials[::-1] if trial.params == recommended)
+    return next(
+        trial
+        for trial in study.trials[::-1]
+        if all(math.isclose(trial.params[name], value) for name, value in recommended.items())
+    )
 
 
 def draw(sampler: DPGIBOSampler, study: optuna.Study, path: Path) -> None:

@@ -131,7 +131,16 @@ def shows_claim(note: str, values: str, claim: PrivacyGuarantee) -> bool | None:
 def _trial_at(study: Study, recommended: Mapping[str, Any]) -> FrozenTrial | None:
     """Finds the last completed trial at the recommended parameters; often there is none."""
     trials = completed(study)
-    return next((t for t in reversed(trials) if t.params == dict(recommended)), None)
+    return next((t for t in reversed(trials) if _same(t.params, recommended)), None)
+
+
+def _same(params: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    """Compares parameters; a logarithmic one that was encoded and decoded is rounded."""
+    return params.keys() == others.keys() and all(
+        value == others[name]
+        or (isinstance(value, float) and math.isclose(value, others[name], rel_tol=1e-9))
+        for name, value in params.items()
+    )
 
 
 def _note(

@@ -34,7 +34,7 @@ class DPGIBOSearch(Published, PrivateSearch):
         >>> from ray import tune
         >>> search = DPGIBOSearch(mu=1, metric="loss", mode="min")
         >>> print(search.plan({"lr": tune.loguniform(1e-4, 1e-1)}, n_records=1000))
-        DP-GIBO plan: 67 trials, n=1000 records, d=1, ...
+        DP-GIBO plan: 69 trials, n=1000 records, d=1, ...
         >>> # results = tune.Tuner(
         >>> #     search.private(trainable),
         >>> #     param_space={"lr": tune.loguniform(1e-4, 1e-1)},

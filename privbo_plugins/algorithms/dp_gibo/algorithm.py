@@ -515,7 +515,8 @@ class DPGIBO(CentralAlgorithm):
         """Theta of the latest release, shape (D,); the best start so far before the first step.
 
         In the end the incumbent, unless another finalist is clearly better. Before, an incumbent
-        that was given stays as well, unless the released values call that point clearly better.
+        that was given stays as well, unless the released values, if there are any, call that
+        point clearly better.
 
         Raises:
             ValueError: If nothing has been released yet.
@@ -525,8 +526,9 @@ class DPGIBO(CentralAlgorithm):
         if self.state.theta is None and not self.state.starts:
             raise ValueError("There is nothing to recommend yet: nothing has been released.")
         found = self._found()
-        stays = self.incumbent is not None and not self._by_values(found).left
-        return self._first if stays else found
+        if self.incumbent is None or not self.state.values or self._by_values(found).left:
+            return found
+        return self._first
 
     def _found(self) -> Array:
         """Theta, or the best start so far, shape (D,)."""
