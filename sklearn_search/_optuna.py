@@ -135,7 +135,7 @@ def _run(given: Any, study: Study, private: Any, planned: int, verbs: Any) -> No
     error: ObjectiveFailedError | None = None
     end = time.monotonic() + (math.inf if given.timeout is None else given.timeout)
     session, at_once, raised = verbs._state(study).session, given.n_jobs or 1, _Raised(study)
-    with _bar(given.verbose, study, planned, verbs) as bar:
+    with _bar(given.verbose, study, planned) as bar:
         acts = [raised.keeping(act) for act in (private, *bar, *(given.callbacks or ()))]
         try:
             while not verbs.finished(study) and end > time.monotonic() and not study._stop_flag:
@@ -234,9 +234,7 @@ def _quiet(verbose: int) -> Iterator[None]:
 
 
 @contextmanager
-def _bar(
-    verbose: int, study: Study, planned: int, verbs: Any
-) -> Iterator[list[Callable[..., None]]]:
+def _bar(verbose: int, study: Study, planned: int) -> Iterator[list[Callable[..., None]]]:
     """Callbacks that draw one line of progress, if it is wanted."""
     if verbose != 1:
         yield []
@@ -246,6 +244,3 @@ def _bar(
     done = len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
     with tqdm(total=planned, initial=done, desc="private trials") as bar:
         yield [lambda _study, _trial: bar.update()]
-        if verbs.finished(study):  # with fewer trials than planned, where one was not needed
-            bar.total = bar.n
-            bar.refresh()

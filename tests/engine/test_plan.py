@@ -47,7 +47,8 @@ def test_a_larger_budget_or_more_records_never_mean_a_smaller_norm_or_a_longer_s
     ):
         assert more.clipping_norm >= less.clipping_norm
         assert more.lengthscale <= less.lengthscale
-        assert (more.n_trials, more.batch_size) == (less.n_trials, less.batch_size)
+        assert abs(more.n_trials - less.n_trials) <= 1  # whether values name a third point
+        assert more.batch_size == less.batch_size
         assert more.n_searched >= less.n_searched  # values are no less precise
         if more.n_searched == less.n_searched:
             assert (more.n_steps, more.step_size) == (less.n_steps, less.step_size)

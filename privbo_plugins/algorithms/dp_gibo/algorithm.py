@@ -41,6 +41,7 @@ from privbo_plugins.algorithms.dp_gibo.batches import (
 )
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
 from privbo_plugins.algorithms.dp_gibo.plan import (
+    LAST,
     Plan,
     compares,
     leaving_margin,
@@ -86,10 +87,6 @@ _NORM_RATE = 1.5
 _SURE = 1.64
 """Standard deviations above zero at which the incumbent is left: once in twenty without a gain,
 and the end of a run is seldom worse."""
-
-_TELLING = 0.75
-"""Largest noise of a value, in widths of the range, from which all values name a point to compare:
-a plateau has no slope, but values tell it."""
 
 _HARMLESS = 0.01
 """A loss of so many widths of the range would harm little: leaving asks for so much less."""
@@ -498,14 +495,10 @@ class DPGIBO(CentralAlgorithm):
         if self.config.value_share == 0:
             return
         points = [self._first, self.state.centre]
-        low, high = self.config.value_range
-        if self._plan.n_steps and self._noise <= _TELLING * (high - low):
-            points.append(
-                np.array(self._search.better(self.state.centre.tolist(), self.state.values))
-            )
-        for x in map(self.space.snap, points):
-            if not any(np.allclose(x, other) for other in self.state.finalists):
-                self.state.finalists.append(x.tolist())
+        if self._plan.n_last == LAST:
+            better = self._search.better(self.state.centre.tolist(), self.state.values)
+            points.append(np.array(better))
+        self.state.finalists = [self.space.snap(x).tolist() for x in points]
 
     def _trimmed(self, points: list[Any]) -> list[tuple[str, list[float]]]:
         keep = points if self.config.memory < 0 else points[-self.config.memory :]

@@ -103,6 +103,10 @@ _SEARCHED_TO = 2
 _PRECISE = 0.012
 """Largest noise of a value, in widths of the range of values, for a search by values."""
 
+_TELLING = 0.75
+"""Largest noise of a value, in widths of the range, from which all values name a point to compare:
+a plateau has no slope, but values tell it."""
+
 _FOR_EITHER = {
     "mu", "epsilon", "delta", "n_trials", "extra_values", "loss_bound", "training_mu", "incumbent"
 }  # fmt: skip
@@ -119,7 +123,7 @@ _COMPARISON_CLIP = 0.1
 """B_c / C."""
 
 LAST = 3
-"""Trials of the comparison; in a search by values 2, since theta is the best by values."""
+"""Trials of the comparison; 2 where theta is the best by values, or these are mostly noise."""
 
 _DROWNING = 0.5
 """Noise of a step's gradient, in clipping norms, from which a warning is due."""
@@ -442,13 +446,16 @@ def make_plan(config: GIBOConfig, space: Space, n_records: int) -> Plan:
         2
     """
     d, (K, S, T, b, paired) = space.d, _counts(config, space, n_records)
-    last = (LAST - (T == 0)) * compares(config)
-    M = (K + S + T * b + last + config.extra_values) * compares(config)
-    mu_gradient, mu_value, mu_norm, mu_comparison = _shares(config, T, M, S)
+    low, high = config.value_range
+    for last in (LAST, LAST - 1):
+        M = (K + S + T * b + last + config.extra_values) * compares(config)
+        mu_gradient, mu_value, mu_norm, mu_comparison = _shares(config, T, M, S)
+        value_noise = _noise((high - low) / n_records, mu_value)
+        if T > 0 and value_noise <= _TELLING * (high - low):
+            break
     check_share(mu_norm or math.inf)
     nu = _noise(2 / n_records, mu_gradient) * math.sqrt(d)
     B = plan_norm(config, nu)
-    low, high = config.value_range
     B_c = math.inf if math.isinf(config.mu) else _COMPARISON_CLIP * (high - low)
     return Plan(
         n_records=n_records,
@@ -457,13 +464,13 @@ def make_plan(config: GIBOConfig, space: Space, n_records: int) -> Plan:
         n_steps=T,
         batch_size=b,
         n_values=M,
-        n_last=last,
+        n_last=last * compares(config),
         mu=config.mu,
         mu_gradient=mu_gradient,
         mu_value=mu_value,
         mu_norm=mu_norm,
         gradient_noise=_noise(2 * B / n_records, mu_gradient),
-        value_noise=_noise((high - low) / n_records, mu_value),
+        value_noise=value_noise,
         mu_comparison=mu_comparison,
         comparison_noise=_noise(2 * B_c / n_records, mu_comparison),
         comparison_clip=B_c,
