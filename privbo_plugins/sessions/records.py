@@ -342,8 +342,8 @@ class Session(LossReader):
         with self._transaction() as tx:
             known = self._known()
             role, step = known.algorithm.phase
-            if role == START or known.n_records is None:
-                return
+            if role == START or known.algorithm.finished or known.n_records is None:
+                return  # also where another worker has just settled the last step
             done = [row for row in tx.trials(step=step) if row.state == "done"]
             held = set(tx.held())
             gone = [row.trial for row in done if row.trial not in held]

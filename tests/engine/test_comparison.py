@@ -118,6 +118,21 @@ def test_trials_of_the_comparison_that_fail_are_tried_again_and_then_others_take
     assert [release.kind for release in session.releases()].count("comparison") == 1
 
 
+def test_a_worker_that_settles_after_another_one_has_ended_the_run_changes_nothing():
+    losses, _ = quadratic(40, 2, 0)
+    session, i = open_session(GIBOConfig(mu=1.0, n_steps=1, n_starts=1), cube(2)), 0
+    while not session.finished:
+        x = session.ask(f"t{i}").x
+        session.tell(f"t{i}", cube(2).decode(x), cube(2), losses(x))
+        i += 1
+    shown = session.published()
+    session._settle()
+    assert session.published() == shown
+    assert len(shown) == session.plan.n_trials
+    with session.run.transaction() as tx:
+        assert {row.state for row in tx.trials()} == {"done"}
+
+
 def ended(lost, mu=1.0):
     """A run in which trials at a finalist always fail, and the points tried in the end."""
     losses, _ = quadratic(40, 2, 0)

@@ -47,7 +47,7 @@ def check_session(session):
 def check_slots(trials, extras):
     """No slot of a step is handed out twice, and no more points than workers can hold."""
     slots = Counter((step, slot) for _, _, step, slot, state, _ in trials if state != "failed")
-    assert set(slots.values()) == {1}
+    assert set(slots.values()) == {1}, [t for t in trials if slots[t[2], t[3]] > 1]
     for step in range(N_STEPS):
         assert 3 <= sum(1 for s, _ in slots if s == step) <= 3 + extras
 
