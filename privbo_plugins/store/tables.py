@@ -59,7 +59,7 @@ _board = sa.Table(
     sa.Column("x", sa.LargeBinary, nullable=False),
     sa.Column("state", sa.String(8), nullable=False),
     sa.Column("value", sa.Double),
-    sa.Index(f"{_PREFIX}board_step", "run", "step"),
+    sa.Index(f"{_PREFIX}board_step", "run", "step", "state"),
     sa.Index(f"{_PREFIX}board_state", "run", "state"),
 )
 _losses = sa.Table(

@@ -124,13 +124,13 @@ def audit_query(query, Y, other, noise, runs):
 
 
 def comparison_query():
-    """The comparison that ends a run, and one record's losses that change places."""
+    """The comparison that ends a run, and a record whose differences are all clipped."""
     mu = CLAIM * WHOLE.mu / whole_plan().mu_comparison
     engine = start(GIBOConfig.from_dict(WHOLE.to_dict() | {"mu": mu}), cube(1), N)
     run = Adversary(engine, 0, InsecureNoise(0))
     run.watch()
     Y = np.full((N, len(run.last.trials)), 0.5)
-    Y[0] = np.arange(Y.shape[1]) > 0
+    Y[0] = np.linspace(0.0, 1.0, Y.shape[1])
     other = Y.copy()
     other[0] = 1.0 - Y[0]
     return run.last, Y, other
@@ -148,6 +148,9 @@ def test_a_release_of_several_points_is_as_private_as_it_claims(made, sensitivit
     query, Y, other = made()
     assert query.mu == pytest.approx(CLAIM)
     assert query.sensitivity == pytest.approx(sensitivity, rel=1e-5)
+    # tight, so that a correct release falls below POWER in fewer than one of 3000 audits
+    moved = query.exact([Y]) - query.exact([other])
+    assert np.linalg.norm(moved) == pytest.approx(sensitivity, rel=1e-5)
     bound = audit_query(query, Y, other, SecureNoise(), runs)
     assert POWER[runs] * CLAIM <= bound <= CLAIM
 
