@@ -26,8 +26,8 @@ from optuna_samplers._space import to_space
 from optuna_samplers._study import key_of, whole
 from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
 from privbo_plugins.algorithms.registry import check_incumbent, entry_of, planned
-from privbo_plugins.convert import fingerprint
 from privbo_plugins.errors import PrivacyWarning, warn
+from privbo_plugins.groups import Groups, Unit, whose
 from privbo_plugins.plots import History, Report
 from privbo_plugins.privacy.guarantee import Guarantee, PrivacyGuarantee
 from privbo_plugins.reports import records_report
@@ -59,21 +59,25 @@ class LossStudies(ReportedStudies[LossRun]):
 
     _labels: str | None = None
     """Fingerprint of the records' labels; of this process alone."""
+    _groups: Groups | None = None
+    """The persons that rows belong to; of this process alone."""
 
     def __init__(self, config: CentralConfig, given: LossRunSettings) -> None:
         entry_of(config)  # raises before a vault is opened
         super().__init__(given)
         check_incumbent(config, to_space(self._search_space or {}))
-        self._config, self._seed, self._noise = config, given.seed, given.noise
-        ids = given.record_ids
-        self._labels = None if ids is None else fingerprint(ids)
+        self._unit, self._config = Unit.of(given, config)
+        self._seed, self._noise = given.seed, given.noise
+        self._groups, self._labels = whose(given)
         self._runs: set[str] = set()
         self._vault: Vault | None = open_vault(given.vault)
         self._vault_handle = self._vault.handle
 
     def __getstate__(self) -> dict[str, Any]:
         """A handle and public settings: no vault contents, no noise source, nothing of records."""
-        return super().__getstate__() | {"_vault": None, "_noise": None, "_labels": None}
+        return super().__getstate__() | {
+            "_vault": None, "_noise": None, "_labels": None, "_groups": None,
+        }  # fmt: skip
 
     # Runs -----------------------------------------------------------------------------------
 
@@ -91,7 +95,9 @@ class LossStudies(ReportedStudies[LossRun]):
             seed=self._seed,
             run_id=remembered,
             noise=self._noise,
+            unit=self._unit,
         )
+        session.groups = self._groups
         self._runs.add(session.run.run_id)
         session.labels.expect(self._labels)
         _losses.warn_of_memory(study, session)

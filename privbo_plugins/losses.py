@@ -49,6 +49,7 @@ from numpy.typing import NDArray
 
 from privbo_plugins.convert import as_floats, as_labels, as_rows
 from privbo_plugins.errors import NotLossesError
+from privbo_plugins.groups import PERSON, Groups, Unit
 
 Array = NDArray[np.float64]
 Labels = Sequence[Any] | NDArray[Any]
@@ -422,6 +423,53 @@ absolute = Absolute()
 
 pinball = Pinball
 """Pinball loss of a quantile: ``pinball(0.9)`` is a loss."""
+
+
+# Persons ----------------------------------------------------------------------------------------
+
+
+def by_group(
+    losses: Any,
+    ids: Any,
+    per_group: str = "mean",
+    bound: float | tuple[float, float] = 1.0,
+    *,
+    group_bound: float | None = None,
+    maximize: bool = False,
+) -> Array:
+    """Makes one value a person of the losses of its rows, for an objective to return.
+
+    Rows are clipped to [0, bound] first, so none of them counts for more; NaN and infinity are the
+    worst. Entries stand in the order of the ids (numbers, then texts), whatever the order of rows.
+    Rows without an id count as one person together. Tell the sampler what an entry is:
+    ``DPGIBOSampler(mu=1, unit="patient")``, with ``loss_bound=`` the same bound (of sums,
+    ``group_bound``).
+
+    Args:
+        losses: One value a row, shape (n_rows,).
+        ids: Of each row's person, shape (n_rows,).
+        per_group: "mean" of a person's rows, or their "sum", at most ``group_bound``.
+        bound: C, or (low, high) of a mean.
+        group_bound: The most that the rows of one person add up to; of a sum alone.
+        maximize: Whether values are scores, of which the least is the worst.
+
+    Returns:
+        Shape (n_persons,).
+
+    Raises:
+        NotLossesError: For another number of losses than of ids; quotes neither.
+        ValueError: If the ids are none, name one person alone, or the bounds make no sense.
+
+    Example:
+        >>> by_group([1.0, 0.0, 0.5], ["ann", "bob", "ann"]).tolist()
+        [0.75, 0.0]
+        >>> by_group([1.0, 0.0, 0.5], [7, 9, 7], "sum", group_bound=1.2).tolist()
+        [1.2, 0.0]
+    """
+    rows = bound if isinstance(bound, tuple | list) else (0.0, bound)
+    _check_range(*rows)
+    unit = Unit.of_rows(PERSON, (float(rows[0]), float(rows[1])), per_group, group_bound)
+    return Groups(ids).entries(losses, unit, rows[0] if maximize else rows[1])
 
 
 # Models of torch --------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from ray.tune.result import TIME_TOTAL_S
 
 from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
 from privbo_plugins.algorithms.registry import algorithm_of, entry_of, planned
-from privbo_plugins.convert import fingerprint
 from privbo_plugins.errors import UtilityWarning, warn
+from privbo_plugins.groups import Groups, Unit, whose
 from privbo_plugins.plots import History, Report
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.settings import RecordSettings
@@ -78,13 +78,17 @@ class LossesRun(ComparedRun, Reported):
     _param_space: dict[str, Any]
     _labels: str | None = None
     """Fingerprint of the records' labels; of this process alone."""
+    _groups: Groups | None = None
+    """The persons that rows belong to; likewise."""
+    _unit: Unit = Unit()
     _limit: int | None = None
     """The most trials at once; None if it is not known."""
 
     def __getstate__(self) -> dict[str, Any]:
         """As of every run, without anything of the records."""
         state = super().__getstate__()
-        state.pop("_labels", None)
+        for private in ("_labels", "_groups"):
+            state.pop(private, None)
         return state
 
     # The vault ------------------------------------------------------------------------------
@@ -111,13 +115,14 @@ class LossesRun(ComparedRun, Reported):
             self._vault_id,
             self._head,
             watched=self._WATCHED,
+            unit=self._unit,
         )
 
     def _connect(self) -> Channel:
         channel = super()._connect()
         channel.call("note", _NOTE)
         if self._labels is not None:
-            channel.call_sealed("expect_records", self._run, self._labels)
+            channel.call_sealed("expect_records", self._run, (self._labels, self._groups))
         return channel
 
     def _end(
@@ -275,10 +280,9 @@ class PrivateSearch(LossesRun, TuneSearch):
     def __init__(self, given: PrivateSearchSettings) -> None:
         entry_of(given.config)  # raises before a vault is opened
         super().__init__(given)
-        self._config = given.config
+        self._unit, self._config = Unit.of(given, given.config)
         hosted(self._config, self._space)  # raises where the incumbent lies outside
-        ids = given.record_ids
-        self._labels = None if ids is None else fingerprint(ids)
+        self._groups, self._labels = whose(given)
         self._num_samples = -1
 
     # Tune's hooks ---------------------------------------------------------------------------

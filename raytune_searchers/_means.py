@@ -24,10 +24,10 @@ from typing import Any
 import ray
 from ray import tune
 
-from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
+from privbo_plugins.algorithms.protocols import CentralPlan
 from privbo_plugins.algorithms.released_means import MeansConfig
-from privbo_plugins.convert import fingerprint
 from privbo_plugins.errors import PrivacyError, VaultError
+from privbo_plugins.groups import Unit, whose
 from privbo_plugins.privacy.settings import NoiseSettings, RecordSettings
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.settings import again, called_with, part, setting, settings
@@ -116,9 +116,9 @@ class MeansRun(LossesRun):
         self._space = to_space(self._param_space)
         if self._space is None:
             raise ValueError("param_space must hold at least one parameter that varies.")
-        self._config: CentralConfig = part(given, MeansConfig)
+        self._unit, self._config = Unit.of(given, part(given, MeansConfig))
         hosted(self._config, self._space)  # raises where the incumbent lies outside
-        self._labels = None if given.record_ids is None else fingerprint(given.record_ids)
+        self._groups, self._labels = whose(given)
         self._start(given.vault, given.run_name, given.noise)
 
     def _attach(self, **more: Any) -> None:

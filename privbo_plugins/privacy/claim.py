@@ -22,7 +22,7 @@ from privbo_plugins.privacy.accountant import (
 )
 from privbo_plugins.privacy.figures import as_it_is, large_delta, two_decimals
 from privbo_plugins.privacy.statement import Statement, guess, percent
-from privbo_plugins.privacy.words import LIMITS, WORDS, Words, limit_of, texts_of
+from privbo_plugins.privacy.words import LIMITS, RECORD, WORDS, Words, limit_of, plural, texts_of
 
 
 def told(name: str) -> Any:
@@ -83,6 +83,9 @@ class PrivacyGuarantee(abc.ABC):
     _MEMBERS: ClassVar[str] = ""
     """The field that counts those who are protected, where that is one number for good."""
 
+    unit: ClassVar[str] = RECORD
+    """What is protected, where the kind's own words do not say it."""
+
     counted: ClassVar[str] = "trials"
     """In what a run is counted: trials, rounds or answers."""
 
@@ -90,7 +93,7 @@ class PrivacyGuarantee(abc.ABC):
         for name in () if self.protected else self._FIGURES:
             object.__setattr__(self, name, math.inf)
         if not self.not_covered:
-            limits = texts_of(*self._kinds(lasting=False))["not_covered"]
+            limits = texts_of(*self._kinds(lasting=False), unit=self.unit)["not_covered"]
             object.__setattr__(self, "not_covered", limits)
 
     # What a kind gives ----------------------------------------------------------------------
@@ -137,6 +140,7 @@ class PrivacyGuarantee(abc.ABC):
     def _notes(self, *, lasting: bool) -> Sequence[str]:
         """Notes, those on figures included; ``lasting`` for those that stay true."""
         n, of = getattr(self, self._MEMBERS, None), self._MEMBERS.removeprefix("n_")
+        of = plural(self.unit) if of == plural(RECORD) else of
         notes = [*filter(None, [large_delta(self.deltas[0], n, of)]), *self.notes]
         if not lasting:
             return notes
@@ -220,7 +224,9 @@ class PrivacyGuarantee(abc.ABC):
         """
         cases = {"lasting": lasting, "unclaimed": not self.protected}
         texts = texts_of(
-            *self._kinds(lasting=lasting), *(c for c, holds in cases.items() if holds)
+            *self._kinds(lasting=lasting),
+            *(c for c, holds in cases.items() if holds),
+            unit=self.unit,
         )
         chance = self._lasting_chance if lasting else self.best_guess
         return Words(
@@ -264,7 +270,9 @@ class PrivacyGuarantee(abc.ABC):
         """Lists why nothing is claimed, or else the limits by their kinds; and notes."""
         yield "reasons", () if lasting else self.reasons
         beside = texts_of("lasting")["scope"].values() if lasting else ()
-        limits = [limit_of(text) for text in (*self.not_covered, *beside) if self.protected]
+        limits = [
+            limit_of(text, self.unit) for text in (*self.not_covered, *beside) if self.protected
+        ]
         for kind in LIMITS:
             own = [(said, f" ({page})" * pages) for of, said, page in limits if of == kind]
             yield kind, [f"{said}{page}" for said, page in own]

@@ -21,7 +21,7 @@ from privbo_plugins.privacy.accountant import (
 )
 from privbo_plugins.privacy.claim import PrivacyGuarantee, Spending, json_ready, told
 from privbo_plugins.privacy.statement import guess, percent
-from privbo_plugins.privacy.words import Words, texts_of
+from privbo_plugins.privacy.words import RECORD, Words, plural, texts_of
 
 __all__ = ["FederationGuarantee", "Guarantee", "LocalGuarantee", "OutsourcedGuarantee",
            "PrivacyGuarantee", "of_all"]  # fmt: skip
@@ -46,6 +46,7 @@ class Guarantee(PrivacyGuarantee):
         n_releases: Number of noisy releases so far.
         trainings: (mu, so many so far, at most so many) of trainings with a declared cost; of each
             run, where the guarantee is of several.
+        unit: What one entry of the losses is: a record, or what the user has named.
 
     Example:
         >>> g = Guarantee(True, "Gaussian mechanism", "replace-one", "records", 100, 1.0, 0.5, 3)
@@ -61,6 +62,7 @@ class Guarantee(PrivacyGuarantee):
     mu_spent: float
     n_releases: int
     trainings: tuple[tuple[float, float, float], ...] = field(default=(), kw_only=True)
+    unit: str = field(default=RECORD, kw_only=True)  # type: ignore[misc]  # of others one for all
 
     _FIGURES: ClassVar[tuple[str, ...]] = ("mu",)
     _MEMBERS: ClassVar[str] = "n_records"
@@ -70,6 +72,7 @@ class Guarantee(PrivacyGuarantee):
             "records_by_mu": not self._asked[1],
             "records_unknown": self.n_records is None,
             "records_trained": bool(self.trainings),
+            "records_of_units": self.unit != RECORD,
         }
         return ("records", *(name for name, holds in cases.items() if holds))
 
@@ -143,7 +146,7 @@ class Guarantee(PrivacyGuarantee):
         if not self.trainings:
             return notes
         counted = [(mu, most if lasting else n) for mu, n, most in self.trainings]
-        told = Words(texts_of("records"), self, upto="at most " if lasting else "")
+        told = Words(texts_of("records", unit=self.unit), self, upto="at most " if lasting else "")
         each = [told.filled("{training}", n=n, training_mu=mu) for mu, n in counted]
         total = compose_mu(*zip(*counted, strict=True))
         return (*notes, told.filled("{trainings}", each=" and ".join(each), total=total))
@@ -166,11 +169,18 @@ def of_all(claims: Sequence[tuple[str, Guarantee]]) -> Guarantee:
         for why in claim.reasons or ("nothing is claimed",)
     ]
     notes = [f"{name}: {note}" for name, claim in claims for note in claim.notes]
+    units = list(dict.fromkeys(claim.unit for claim in own))
+    unit = units[0] if len(units) == 1 else RECORD
+    if len(units) > 1:  # of what belongs to one entry of each run, the claims of all hold
+        notes.append(
+            f"runs under this label protect different units ({', '.join(units)}): what is claimed "
+            "is for a single record, which is a part of one of each"
+        )
     sizes = sorted({claim.n_records for claim in own}, key=lambda n: (n is None, n or 0))
     if len(sizes) > 1:
         notes.append(
-            f"runs under this label are on {', '.join(map(str, sizes))} records: what is claimed "
-            "is for a record that is in all of them"
+            f"runs under this label are on {', '.join(map(str, sizes))} {plural(unit)}: what is "
+            f"claimed is for a {unit} that is in all of them"
         )
     trainings = tuple(training for claim in own for training in claim.trainings)
     if trainings and not all(claim.trainings for claim in own):
@@ -192,8 +202,12 @@ def of_all(claims: Sequence[tuple[str, Guarantee]]) -> Guarantee:
         parameters={f"mu of {name}": claim.mu for name, claim in claims},
         not_covered=tuple(dict.fromkeys(limit for c in own for limit in c.not_covered)),
         reasons=tuple(reasons),
-        notes=(*notes, "several runs on the same records, of which the squares of mu are added"),
+        notes=(
+            *notes,
+            f"several runs on the same {plural(unit)}, of which the squares of mu are added",
+        ),
         trainings=trainings,
+        unit=unit,
     )
 
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Annotated
 
-from privbo_plugins.settings import Positive, Probability, Rule, Stored, between, setting, settings
+from privbo_plugins.settings import (
+    Positive,
+    Probability,
+    Rule,
+    Stored,
+    between,
+    one_of,
+    setting,
+    settings,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -16,6 +25,19 @@ if TYPE_CHECKING:
 SMALLEST_MU = 1e-9
 """Below, the grid of the noise, 2**-60 of its deviation, exceeds a sensitivity's slack."""
 
+PerGroup = Annotated[str, one_of("mean", "sum")]
+Word = Annotated[
+    str,
+    Rule(
+        "a noun in the singular, of at most 40 letters, spaces and hyphens",
+        lambda word: (
+            isinstance(word, str)
+            and 0 < len(word) <= 40
+            and word[:1].isalpha()
+            and all(c.isalpha() or c in " -" for c in word)
+        ),
+    ),
+]
 _MU = between(SMALLEST_MU, 1e100)  # whose square is a number
 _TOTAL = Rule(f"{_MU.words} or math.inf", lambda mu: mu == math.inf or _MU.holds(mu))
 Mu = Annotated[float, _MU]
@@ -42,6 +64,29 @@ class RecordSettings:
         "give theirs. A pandas Series' own index is compared in any case.",
         default=None,
         repr=False,
+    )
+    groups: ArrayLike | None = setting(
+        "The person that each row belongs to, shape (n_rows,), as scikit-learn's ``groups``: "
+        "persons are protected then, each with all of its rows. The objective returns one value a "
+        "row, in this order; the rows of a person become one value before anything is stored, and "
+        "n is the number of persons. Ids are compared as ``record_ids`` are, and neither stored "
+        "nor pickled. Rows without an id count as one person together.",
+        default=None,
+        repr=False,
+    )
+    per_group: PerGroup = setting(
+        'How the rows of one person count: "mean", or "sum", at most ``group_bound``. Rows are '
+        "clipped to ``loss_bound`` first.",
+        default="mean",
+    )
+    group_bound: Positive | None = setting(
+        'With ``per_group="sum"``: the most that the rows of one person add up to. Public.',
+        default=None,
+    )
+    unit: Word | None = setting(
+        "What one entry is called in every text, such as patient; None for record, or with "
+        "``groups`` person. Give it where the objective returns ``losses.by_group(...)``.",
+        default=None,
     )
 
 

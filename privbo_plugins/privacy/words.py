@@ -8,6 +8,7 @@ less, and ``{delta}`` is not rounded at all.
 from __future__ import annotations
 
 import itertools
+import re
 import string
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,9 @@ WORDS: Mapping[str, Any] = tomllib.loads(
 )
 """Texts that all kinds share, and tables of those that differ."""
 
+
+RECORD = "record"
+"""The unit that is protected where the user names no other."""
 
 LIMITS = ("scope", "conditions", "sums")
 """Kinds of limits: out of scope, what the team confirms not to be so, and what adds up."""
@@ -38,27 +42,48 @@ class Limit(NamedTuple):
     page: str
 
 
+def plural(unit: str) -> str:
+    """Names several of a unit.
+
+    Example:
+        >>> [plural(unit) for unit in ("record", "person", "family", "branch", "day")]
+        ['records', 'persons', 'families', 'branches', 'days']
+    """
+    if re.search("[^aeiou]y$", unit):
+        return f"{unit[:-1]}ies"
+    return unit + ("es" if re.search("(s|x|ch|sh)$", unit) else "s")
+
+
+def of_unit(said: Any, unit: str) -> Any:
+    """Names the unit in a text, or in tables of texts."""
+    if isinstance(said, str):
+        return said.replace("{unit}", unit).replace("{units}", plural(unit))
+    if isinstance(said, Mapping):
+        return {name: of_unit(part, unit) for name, part in said.items()}
+    return said
+
+
 @lru_cache
-def texts_of(*kinds: str) -> Mapping[str, Any]:
+def texts_of(*kinds: str, unit: str = RECORD) -> Mapping[str, Any]:
     """Merges the texts of some tables, of which the last one decides, and lists their limits."""
     texts: dict[str, Any] = {}
     for kind in ("any", *kinds):
-        own = WORDS[kind]
+        own = of_unit(WORDS[kind], unit)
         tables = [(name, texts.get(name, {}), own.get(name, {})) for name in _MERGED]
         # Of a special case its own come first, and decide.
         texts |= own | {name: new | old | new for name, old, new in tables}
     return texts | {"not_covered": tuple(text for kind in LIMITS for text in texts[kind].values())}
 
 
-def limit_of(text: str) -> Limit:
+def limit_of(text: str, unit: str = RECORD) -> Limit:
     """Looks up a limit; one of an algorithm's own is out of scope."""
-    return _limits().get(text) or Limit(LIMITS[0], text, WORDS["pages"][LIMITS[0]])
+    return _limits(unit).get(text) or Limit(LIMITS[0], text, WORDS["pages"][LIMITS[0]])
 
 
 @lru_cache
-def _limits() -> Mapping[str, Limit]:
+def _limits(unit: str) -> Mapping[str, Limit]:
     pages, found = WORDS["pages"], {}
-    systems = [own for own in WORDS.values() if isinstance(own, dict)]
+    systems = [of_unit(own, unit) for own in WORDS.values() if isinstance(own, dict)]
     for own, kind in itertools.product(systems, LIMITS):
         texts = own.get(kind, {})
         for name, text in texts.items() if isinstance(texts, dict) else ():

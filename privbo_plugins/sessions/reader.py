@@ -25,12 +25,13 @@ from privbo_plugins.algorithms.protocols import (
 )
 from privbo_plugins.algorithms.registry import algorithm_of
 from privbo_plugins.errors import ONE_SPACE, PrivacyError, SpaceChangedError, VaultError
+from privbo_plugins.groups import Unit
 from privbo_plugins.plots import History
 from privbo_plugins.privacy.claim import SoFar
 from privbo_plugins.privacy.figures import together
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge
-from privbo_plugins.privacy.words import texts_of
+from privbo_plugins.privacy.words import RECORD, plural, texts_of
 from privbo_plugins.spaces import Space
 from privbo_plugins.status import status
 from privbo_plugins.store.log import NOTE, UNPROTECTED
@@ -133,11 +134,15 @@ class LossReader:
         config: Settings of the algorithm.
         seed: Drives designs; stored with the run.
         maximize: Whether per-record values are scores.
+
+    Attributes:
+        unit: What one entry of every vector is: a record, or what the run's user has named.
     """
 
     def __init__(self, run: Run, config: CentralConfig, *, seed: int, maximize: bool) -> None:
         self.run, self.config = run, config
         self.seed, self.maximize = seed, maximize
+        self.unit = Unit.from_dict(run.settings.get("unit") or Unit().to_dict())
         self._kind = algorithm_of(config)
         self._lock = threading.RLock()
         self._learnt: Learnt | None = None
@@ -414,7 +419,8 @@ class LossReader:
             reasons = [*tx.marks(UNPROTECTED), *reasons]
             notes, failed = list(tx.marks(NOTE)), max(failed, tx.count(state="failed"))
             frozen, beside = frozen_of(tx), tx.marks(RUNS_BESIDE)
-        notes += together([self.config.mu] * (1 + int(beside[-1]) if beside else 0))
+        unit = self.unit.word
+        notes += together([self.config.mu] * (1 + int(beside[-1]) if beside else 0), unit)
         if math.isinf(self.config.mu) and not reasons:
             reasons.append(NO_NOISE)
         if failed:
@@ -423,23 +429,26 @@ class LossReader:
             )
             notes.append(SoFar(text))
         words = self._kind.words(self.config, self.plan)
+        rows = "" if unit == RECORD else ", by any number of its rows"
+        limits = texts_of("records", *["records_of_units"] * (unit != RECORD), unit=unit)
         return Guarantee(
             protected=not reasons,
             mechanism=(
                 "Gaussian noise (OpenDP's cryptographic generator, seeded from the operating "
                 f"system's entropy) on {words.statistics}; every release is post-processed only"
             ),
-            neighbours="replace-one (two data sets that differ in one validation record)",
-            population="validation records",
+            neighbours=f"replace-one (two data sets that differ in one validation {unit}{rows})",
+            population=f"validation {plural(unit)}",
             n_records=frozen["n_records"] if frozen.get("mode") == PRIVATE else None,
             mu=self.config.mu,
             mu_spent=math.sqrt(validation.mu2),
             n_releases=validation.n,
             parameters={**getattr(self.config, "asked", {}), **words.parameters},
-            not_covered=(*texts_of("records")["not_covered"], *words.not_covered),
+            not_covered=(*limits["not_covered"], *words.not_covered),
             reasons=tuple(reasons),
             notes=tuple(notes),
             trainings=_trainings(training, self.config, self.plan),
+            unit=unit,
         )
 
 

@@ -54,23 +54,25 @@ class RecordLabels:
             _known(tx, _LABELS, labels)
         self._expected = labels
 
-    def check(self, tx: Transaction, n_records: int, index: str | None) -> None:
+    def check(self, tx: Transaction, n_records: int, index: str | None, n_rows: int) -> None:
         """Refuses a vector of other records; the first vector decides.
 
         Args:
             tx: Of the vector.
             n_records: Its length.
             index: Fingerprint of its own labels, if it has any.
+            n_rows: Length of what has these; more, where several rows are one person's.
 
         Raises:
             ValueError: If its records are others, or in another order.
         """
-        for kind, labels in ((_LABELS, self._expected), (_INDEX, index)):
+        for kind, labels, n in ((_LABELS, self._expected, n_records), (_INDEX, index, n_rows)):
             if labels is None:
                 continue
             number = labels.partition(":")[0]
-            if int(number) != n_records:
-                raise ValueError(_OTHER_NUMBER.format(n_records, number))
+            if int(number) != n:
+                private = n_rows != n_records  # how many rows persons have no text may tell
+                raise ValueError(_OTHER_RECORDS if private else _OTHER_NUMBER.format(n, number))
             if not _known(tx, kind, labels):
                 tx.mark(kind, _keyed(tx, labels))
 

@@ -28,10 +28,12 @@ from privbo_plugins.algorithms.protocols import (
 from privbo_plugins.algorithms.registry import entry_of
 from privbo_plugins.convert import as_losses, index_of
 from privbo_plugins.errors import ANOTHER_POINT, BudgetExceededError, PrivacyError, paid_for
+from privbo_plugins.groups import Groups, Unit
 from privbo_plugins.privacy.figures import warn_of_delta
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge, check_budget
 from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.privacy.words import plural
 from privbo_plugins.sessions import places
 from privbo_plugins.sessions.clipping_warning import warn_at_an_end
 from privbo_plugins.sessions.reader import (
@@ -71,7 +73,12 @@ class Session(LossReader):
         seed: Drives designs; stored with the run.
         maximize: Whether per-record values are scores.
         noise: Test injection; None is secure.
+
+    Attributes:
+        groups: The persons that rows of this process belong to; None where an entry is a row.
     """
+
+    groups: Groups | None = None
 
     def __init__(
         self,
@@ -98,6 +105,7 @@ class Session(LossReader):
         seed: int | None = None,
         run_id: str | None = None,
         noise: NoiseSource | None = None,
+        unit: Unit | None = None,
     ) -> Session:
         """Starts a run, or joins one that another process or an earlier one started.
 
@@ -109,6 +117,7 @@ class Session(LossReader):
             seed: For a new run; None draws one. A run that exists keeps its own.
             run_id: The identity that the host's own storage remembers, if any.
             noise: Test injection; the default is secure.
+            unit: What one entry of a vector is; None for a record.
 
         Raises:
             VaultError: If the host remembers a run that this vault does not hold.
@@ -118,6 +127,7 @@ class Session(LossReader):
             "algorithm": entry_of(config).name,
             "config": config.to_dict(),
             "maximize": maximize,
+            "unit": (unit or Unit()).to_dict(),
         }
         run = begin_or_join(
             vault,
@@ -229,16 +239,30 @@ class Session(LossReader):
             BudgetExceededError: If the release does not fit the budget; nothing is drawn.
             VaultError: If the vault fails; nothing is kept.
         """
-        y, index = as_losses(losses), index or index_of(losses)
+        rows, index = as_losses(losses), index or index_of(losses)
+        y = self._entries(rows)
         with self._lock:
             with self._transaction() as tx:
                 self._admit(tx, space, PRIVATE, len(y), constants)
-                self.labels.check(tx, len(y), index)
+                self.labels.check(tx, len(y), index, len(rows))
                 told, due = self._record(tx, trial, params, y, enqueued)
             if due:
                 self._settle()
             self._look_at_ends()
             return told
+
+    def _entries(self, rows: Array) -> Array:
+        """One value a record, or a person, of the rows' values.
+
+        Raises:
+            ValueError: If this process does not know the persons, or rows and ids do not fit.
+        """
+        unit = self.unit
+        if unit.rows is None:
+            return rows
+        if self.groups is None:
+            raise ValueError(_NO_GROUPS)
+        return self.groups.entries(rows, unit, unit.rows[0 if self.maximize else 1])
 
     @paid_for()
     def _look_at_ends(self) -> None:
@@ -285,10 +309,14 @@ class Session(LossReader):
         self._learn_over(tx, space)
         if self._known().mode is None:
             if mode == PRIVATE and n_records == 1:
-                raise ValueError(_AVERAGE)
+                raise ValueError(_AVERAGE.format(self.unit.word))
             self._begin(space, mode, n_records)  # raises before anything is written
             if self.plan is not None:  # likewise: a filter may make errors of warnings
-                warn_of_delta(getattr(self.config, "asked", {}).get("delta"), n_records, "records")
+                warn_of_delta(
+                    getattr(self.config, "asked", {}).get("delta"),
+                    n_records,
+                    plural(self.unit.word),
+                )
                 self.plan.warn_if_noise_dominates()
             tx.freeze({"space": space.to_dict(), "mode": mode, "n_records": n_records})
         if constants is not None and self._constants is None:
@@ -305,7 +333,7 @@ class Session(LossReader):
         """Releases and stores a trial; also tells whether the current step is complete now."""
         known = self._known()
         if len(y) != known.n_records:
-            raise ValueError(_OTHER_LENGTH.format(known.n_records))
+            raise ValueError(_OTHER_LENGTH.format(known.n_records, plural(self.unit.word)))
         row = tx.trial(trial)
         if row is not None and not known.at(row, params):
             raise PrivacyError(ANOTHER_POINT)
@@ -424,20 +452,27 @@ class Session(LossReader):
             tx.drop_losses()
 
 
+_NO_GROUPS = (
+    "The run protects persons with several rows, and this process does not know whose each row "
+    "is: groups= is neither pickled nor stored. Give it to the sampler or search of this process, "
+    "too; or begin a run without groups=, and return losses.by_group(losses, ids). Nothing was "
+    "stored or charged."
+)
+
 _STARTED_PLAIN = (
     "This run started with plain floats and is unprotected; per-record losses cannot make it "
     "private. Start a new study for them."
 )
 
 _AVERAGE = (
-    "The first vector has one entry, so there would be one validation record: this looks like an "
-    "average. Return one value per validation record, before averaging. Nothing was stored or "
+    "The first vector has one entry, so there would be one validation {0}: this looks like an "
+    "average. Return one value per validation {0}, before averaging. Nothing was stored or "
     "charged."
 )
 
 _OTHER_LENGTH = (
-    "Every trial must return one value for each of the same {} validation records, in the same "
-    "order; this vector has another length. Return NaN for a record that cannot be scored instead "
+    "Every trial must return one value for each of the same {} validation {}, in the same "
+    "order; this vector has another length. Return NaN for one that cannot be scored instead "
     "of dropping it. Nothing was stored or charged."
 )
 
@@ -447,6 +482,7 @@ def _check_same_settings(stored: Mapping[str, Any], given: Mapping[str, Any]) ->
         {
             "algorithm": one["algorithm"],
             **one["config"],
+            **one.get("unit", {}),
             "direction": "maximize" if one["maximize"] else "minimize",
         }
         for one in (stored, given)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import CentralConfig
 from privbo_plugins.errors import BudgetExceededError, PrivacyError
+from privbo_plugins.groups import Unit
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.sealing import Message
 from privbo_plugins.sessions.reader import Published
@@ -56,6 +57,7 @@ class RunSettings:
             Tune says of its number of samples differs between a fit and a restore.
         vault_id: Identity of the vault, if it must exist already.
         seen: How far the driver has seen the chain of releases: the vault must hold it.
+        unit: What one entry of a vector is.
         watched: Whether the searcher is somebody else's: then a trial runs only while somebody of
             ours compares what is shown of it, and only before the plan's end.
     """
@@ -71,13 +73,14 @@ class RunSettings:
     vault_id: str | None = None
     seen: tuple[int, str] = (0, "")
     watched: bool = False
+    unit: Unit = field(default_factory=Unit)
 
 
 def _opened(host: Host) -> Session:
     key, vault = f"ray/{host.settings.run}", host.open_vault()
     s = host.settings = _adopted(host.settings, vault, key)
     session = Session.open(
-        vault, key, s.config, maximize=s.maximize, seed=s.seed, noise=host.noise
+        vault, key, s.config, maximize=s.maximize, seed=s.seed, noise=host.noise, unit=s.unit
     )
     session.set_space(s.space)
     remember(session.run, s.seen)
@@ -229,8 +232,10 @@ def _enter(host: Host, trial: str, attempt: str, job: str = "") -> Entry:
 
 
 def _expect_records(host: Host, run: str, message: Message) -> None:
-    """Says whose losses the driver's trials tell, in which order."""
-    host.session.labels.expect(host.read(message, "expect_records", run))
+    """Says whose losses the driver's trials tell, in which order, and which rows are whose."""
+    labels, groups = host.read(message, "expect_records", run)
+    host.session.labels.expect(labels)
+    host.session.groups = groups
 
 
 def _tell(host: Host, trial: str, message: Message, x: Array) -> tuple[float, float | None]:
@@ -244,7 +249,7 @@ def _tell(host: Host, trial: str, message: Message, x: Array) -> tuple[float, fl
 VAULT = Kind(
     missing=LOSSES,
     open=_opened,
-    fixed=("config", "maximize", "metric", "space"),
+    fixed=("config", "maximize", "metric", "space", "unit"),
     claim=_claim,
     unused=_unused,
     facts=_facts,

@@ -26,7 +26,7 @@ from privbo_plugins.privacy.guarantee import (
 )
 from privbo_plugins.privacy.ledger import Charge, check_budget
 from privbo_plugins.privacy.statement import percent
-from privbo_plugins.privacy.words import LIMITS, limit_of
+from privbo_plugins.privacy.words import LIMITS, limit_of, of_unit
 from privbo_plugins.privacy.words import WORDS as TEXTS
 from privbo_plugins.sessions.certificates import schema
 
@@ -343,23 +343,24 @@ def test_how_strongly_is_said_by_the_best_guess(chance, word):
     assert list(TEXTS["strengths"]) == ["Strongly", "Moderately", "Weakly", "Hardly"]
 
 
-def texts_of_limits():
+def texts_of_limits(unit="record"):
     """(kind, name, text) of every limit of every system."""
     return [
-        (kind, name, text)
+        (kind, name, of_unit(text, unit))
         for own in TEXTS.values() if isinstance(own, dict)
         for kind in LIMITS if isinstance(own.get(kind), dict)
         for name, text in own[kind].items()
     ]  # fmt: skip
 
 
-def test_every_limit_has_one_kind_a_page_and_what_the_team_confirms():
-    found = texts_of_limits()
+@pytest.mark.parametrize("unit", ["record", "patient"])
+def test_every_limit_has_one_kind_a_page_and_what_the_team_confirms(unit):
+    found = texts_of_limits(unit)
     assert len(found) > 40
     assert len({text for _, _, text in found}) == len({(text, kind) for kind, _, text in found})
     anchors = {}
     for kind, _name, text in found:
-        limit = limit_of(text)
+        limit = limit_of(text, unit)
         assert limit.kind == kind
         assert (limit.said == text) == (kind != "conditions")
         page, _, anchor = limit.page.partition("#")

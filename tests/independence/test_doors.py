@@ -163,6 +163,14 @@ def _ids(ids):
     DPGIBOSampler(mu=1.0, record_ids=ids)
 
 
+def _groups(ids):
+    DPGIBOSampler(mu=1.0, groups=ids)
+
+
+def _grouped(ids):
+    return losses.by_group(np.full(len(ids), 0.25), ids)
+
+
 def _of_model(returned):
     """One batch whose losses a loss of torch returns in any form."""
     return losses.per_record(
@@ -263,6 +271,11 @@ DOORS = {
     "index_of": Door(("convert.index_of", "returned"), int, _index),
     "per_record": Door(("losses.per_record", "loader"), _number, _of_model),
     "record_ids": Door(("DPGIBOSampler", "record_ids"), lambda i: f"id {i}", _ids),
+    "groups": Door(("DPGIBOSampler", "groups"), lambda i: f"id {i}", _groups),
+    "by_group": Door(
+        ("losses.by_group", "losses"), _number, lambda y: losses.by_group(y, range(len(y)))
+    ),
+    "by_group, ids": Door(("losses.by_group", "ids"), lambda i: f"id {i}", _grouped),
     "sampler.private": Door(("DPGIBOSampler.private", "objective"), _number, _told(_private)),
     "tell_private": Door(("DPGIBOSampler.tell_private", "losses"), _number, _told(_tell_private)),
     "private_objective": Door(("private_objective", "objective"), _number, _told(_means)),
@@ -271,7 +284,7 @@ DOORS = {
 }  # fmt: skip
 
 
-RETURNED = {"as_losses", "sampler.private", "tell_private", "private_objective"}
+RETURNED = {"as_losses", "by_group", "sampler.private", "tell_private", "private_objective"}
 """Doors that take what an objective returned, where a tuple is several results and refused."""
 
 
@@ -340,13 +353,13 @@ def test_one_line_of_a_curators_file_decides_its_own_entries_alone(reader, cell,
 # Nothing is forgotten ---------------------------------------------------------------------------
 
 PER_RECORD = set(
-    "X X_valid y y_valid params y_true prediction record_ids outcomes values returned given "
-    "losses loader objective objectives trainable make_curator".split()
+    "X X_valid y y_valid params y_true prediction record_ids groups ids outcomes values "
+    "returned given losses loader objective objectives trainable make_curator".split()
 )
 """Parameters that bring per-record data, or functions that return them."""
 
 PUBLIC = set(
-    "Z address agent agents args bounds callbacks catch changes checkpoint columns config "
+    "Z address agent agents args bound bounds callbacks catch changes checkpoint columns config "
     "curator estimator features finish intermediate_values kernel_matrix labels link loss "
     "loss_bound mechanism metrics model noise on_excess outcome_range param_distribution "
     "param_distributions param_space parameters points_to_evaluate prior progress result "
@@ -377,6 +390,11 @@ BY_RUNS = {
 """Covered by two whole runs (``test_independence``), where a record is all that is returned."""
 
 SAME = {
+    ("DPGIBOSearch", "groups"): ("DPGIBOSampler", "groups"),
+    ("PrivateSampler", "groups"): ("DPGIBOSampler", "groups"),
+    ("PrivateSearch", "groups"): ("DPGIBOSampler", "groups"),
+    ("private_objective", "groups"): ("DPGIBOSampler", "groups"),
+    ("private_trainable", "groups"): ("DPGIBOSampler", "groups"),
     ("DPGIBOSearch", "record_ids"): ("DPGIBOSampler", "record_ids"),
     ("PrivateSampler", "record_ids"): ("DPGIBOSampler", "record_ids"),
     ("PrivateSampler.private", "objective"): ("DPGIBOSampler.private", "objective"),

@@ -1,0 +1,250 @@
+"""Persons, or other units, whose rows count together as one entry of a vector.
+
+Which rows are one person's is private, and so are ids and how many rows there are: no message
+here tells any of it, and :class:`Groups` stays in the memory of the process that it was given to.
+Public are the number of persons, as the number of records is, and how rows become an entry.
+
+Notation:
+
+    ======  ===========================================================  ============
+    symbol  meaning                                                      shape
+    ======  ===========================================================  ============
+    m       rows                                                         integer
+    n       persons                                                      integer
+    of      the entry that each row counts in                            (m,)
+    ======  ===========================================================  ============
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privbo_plugins.convert import as_labels, as_losses, fingerprint
+from privbo_plugins.errors import NotLossesError
+from privbo_plugins.privacy.words import RECORD
+from privbo_plugins.settings import POSITIVE, Stored, evolve, one_of, setting, settings
+
+Array = NDArray[np.float64]
+
+PERSON = "person"
+"""The unit where groups are given and the user names no other."""
+
+_NO_IDS = (
+    "groups must list the id of each row's person, in the order of the rows: numbers or texts, "
+    "shape (n_rows,), as df['patient'] of a pandas table."
+)
+
+_ONE_PERSON = (
+    "groups must name two persons at least, and they name one. Numbers and texts are ids; rows "
+    "with any other entry (missing, a date) count as one person together. Nothing was charged."
+)
+
+_OTHER_ROWS = (
+    "groups must have one entry a row, in the order of the losses, and the losses are of another "
+    "number of rows. How many is not told. Return one loss for each row that groups name (NaN for "
+    "a row that cannot be scored). Nothing was stored or charged."
+)
+
+
+@settings
+class Unit(Stored):
+    """What one entry of a run's vectors is; public, and stored with the run."""
+
+    word: str = setting("One of them, as texts name it.", default=RECORD)
+    per_group: str | None = setting(
+        "How rows become an entry: mean or sum; None for one row an entry.", default=None
+    )
+    rows: tuple[float, float] | None = setting(
+        "What rows are clipped to before, where they are grouped.", default=None
+    )
+    cap: float | None = setting("The most that the rows of one entry add up to.", default=None)
+
+    @classmethod
+    def of(cls, given: Any, config: Any) -> tuple[Unit, Any]:
+        """The unit that settings name, and the algorithm's settings for it.
+
+        Args:
+            given: :class:`privbo_plugins.privacy.settings.RecordSettings`.
+            config: Settings of the algorithm.
+
+        Raises:
+            ValueError: If the settings do not go together.
+        """
+        if given.groups is None:
+            if given.per_group != "mean" or given.group_bound is not None:
+                raise ValueError(
+                    "per_group= and group_bound= say how the rows of one person count: give "
+                    "groups=, the person of each row, with them."
+                )
+            return cls(word=given.unit or RECORD), config
+        if given.record_ids is not None:
+            raise ValueError("groups= names the persons already: leave record_ids= out.")
+        rows = getattr(config, "value_range", None)
+        if rows is None:
+            raise ValueError(
+                f"groups= needs an algorithm with a loss_bound=, and {type(config).__name__} has "
+                "none: return losses.by_group(losses, ids, bound=...) from the objective."
+            )
+        unit = cls.of_rows(given.unit or PERSON, rows, given.per_group, given.group_bound)
+        return unit, config if unit.cap is None else evolve(config, loss_bound=unit.cap)
+
+    @classmethod
+    def of_rows(
+        cls, word: str, rows: tuple[float, float], per_group: str, group_bound: float | None
+    ) -> Unit:
+        """The unit whose rows become an entry by a rule.
+
+        Args:
+            word: One of them.
+            rows: (low, high) that rows are clipped to.
+            per_group: "mean" or "sum".
+            group_bound: Of a sum.
+
+        Raises:
+            ValueError: If these do not go together.
+        """
+        one_of("mean", "sum").check("per_group", per_group)
+        if per_group == "mean" and group_bound is not None:
+            raise ValueError(
+                "group_bound= is the most that one person's rows add up to, and a mean needs "
+                "none: leave it out, or give per_group='sum'."
+            )
+        if per_group == "sum":
+            POSITIVE.check("group_bound, which per_group='sum' needs,", group_bound)
+            if rows[0] != 0.0:
+                raise ValueError(
+                    "per_group='sum' takes rows in [0, C], so that no row takes from a sum: give "
+                    f"C as one number, got the range {rows}."
+                )
+        return cls(word=word, per_group=per_group, rows=rows, cap=group_bound)
+
+
+class Groups:
+    """Which rows belong to one person; private.
+
+    Entries stand in the order of the ids: numbers first, then texts. So neither the order of
+    rows nor their number decides which entry is whose.
+
+    Args:
+        ids: Of each row's person, shape (m,). Missing ones are one person.
+
+    Attributes:
+        n: Number of persons; public.
+        of: The entry of each row, shape (m,).
+        labels: Fingerprint of the persons, in the order of their entries.
+
+    Raises:
+        ValueError: If they are no vector of ids, or name one person alone.
+
+    Example:
+        >>> Groups(["b", "a", "b"]).of.tolist(), Groups([30, 7, 30]).n
+        ([1, 0, 1], 2)
+    """
+
+    def __init__(self, ids: Any) -> None:
+        labels = as_labels(ids)
+        if labels is None or labels.ndim != 1 or not labels.size:
+            raise ValueError(_NO_IDS)
+        found, of = labels, np.arange(len(labels))
+        if labels.dtype.kind in "biufSU":
+            found, of = np.unique(labels, return_inverse=True)
+        keys = [_key(label) for label in found.tolist()]
+        known = sorted(set(keys))
+        if len(known) < 2:
+            raise ValueError(_ONE_PERSON)
+        place = {key: i for i, key in enumerate(known)}
+        self.n = len(known)
+        self.of = np.array([place[key] for key in keys], dtype=np.intp)[of]
+        self._names = [f"{kind}:{_text(value)}" for kind, value in known]
+        self.labels = fingerprint(self._names)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.n} persons)"
+
+    def ranks(self, seed: int) -> NDArray[np.intp]:
+        """Shuffles the persons by a hash of their ids alone; the rank of each entry, shape (n,).
+
+        Args:
+            seed: Another one shuffles anew.
+        """
+        digests = [
+            hashlib.sha256(f"{seed}/{name}".encode(errors="surrogatepass")).digest()
+            for name in self._names
+        ]
+        order = sorted(range(self.n), key=digests.__getitem__)
+        ranks = np.empty(self.n, dtype=np.intp)
+        ranks[order] = np.arange(self.n)
+        return ranks
+
+    def shared_with(self, other: Groups) -> bool:
+        """Checks whether any person is in both."""
+        return not set(self._names).isdisjoint(other._names)
+
+    def rows_of(self, entries: NDArray[np.bool_]) -> NDArray[np.intp]:
+        """The rows of some entries, given as a mask of shape (n,)."""
+        return np.flatnonzero(entries[self.of])
+
+    def at(self, rows: NDArray[np.intp]) -> Groups:
+        """The persons of some rows."""
+        return Groups([self._names[entry] for entry in self.of[rows]])
+
+    def entries(self, losses: Any, unit: Unit, worst: float) -> Array:
+        """One value a person, shape (n,): of its rows, each clipped before.
+
+        Each sum is of one person's rows alone, so no other person's rows move it by a bit.
+
+        Args:
+            losses: One value a row, shape (m,).
+            unit: How rows become an entry.
+            worst: What NaN and infinities count as.
+
+        Raises:
+            NotLossesError: If there is another number of rows than ids; no text tells either.
+        """
+        y = as_losses(losses)
+        if len(y) != len(self.of):
+            raise NotLossesError(_OTHER_ROWS)
+        low, high = unit.rows or (0.0, 1.0)
+        with np.errstate(all="ignore"):
+            y = np.clip(np.where(np.isfinite(y), y, worst), low, high)
+        total = np.bincount(self.of, weights=y, minlength=self.n)
+        if unit.per_group == "sum":
+            return np.asarray(np.minimum(total, unit.cap or math.inf))
+        return np.asarray(np.clip(total / np.bincount(self.of, minlength=self.n), low, high))
+
+
+def whose(given: Any) -> tuple[Groups | None, str | None]:
+    """The persons that settings name, if any, and the fingerprint of persons or records.
+
+    Args:
+        given: :class:`privbo_plugins.privacy.settings.RecordSettings`.
+
+    Raises:
+        ValueError: If either names none.
+    """
+    groups = None if given.groups is None else Groups(given.groups)
+    if groups is not None:
+        return groups, groups.labels
+    return None, None if given.record_ids is None else fingerprint(given.record_ids)
+
+
+def _key(label: Any) -> tuple[int, Any]:
+    """Numbers, then texts, then bytes, in their order; all that is missing is one key."""
+    if isinstance(label, str):
+        return 1, label
+    if isinstance(label, bytes):
+        return 2, label
+    if label is None or (isinstance(label, float) and not math.isfinite(label)):
+        return 3, ""
+    return 0, int(label) if label == int(label) else label
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, int):
+        return hex(value)  # a decimal text may be too long for Python
+    return value.hex() if isinstance(value, bytes | float) else str(value)
