@@ -30,6 +30,7 @@ from privbo_plugins.errors import PrivacyWarning, warn
 from privbo_plugins.groups import Groups, Unit, whose
 from privbo_plugins.plots import History, Report
 from privbo_plugins.privacy.guarantee import Guarantee, PrivacyGuarantee
+from privbo_plugins.privacy.words import of_unit
 from privbo_plugins.reports import records_report
 from privbo_plugins.sanitize import call, sanitized
 from privbo_plugins.sessions.records import Session
@@ -37,14 +38,14 @@ from privbo_plugins.settings import setting, settings, takes
 from privbo_plugins.store.vault import Vault, open_vault
 
 _ESTIMATES = (
-    "Each is an estimate of the mean over the validation records, from all noisy releases up to "
+    "Each is an estimate of the mean over the validation {units}, from all noisy releases up to "
     "that trial; what is little known is shown on the worse side. It is no single draw: that is "
     "the trial's user attribute `privbo:release`. The best of many estimates still tends to look "
     "somewhat better than it is. The estimate below uses all releases."
 )
 
 _DRAWS = (
-    "Each is one noisy release: the clipped mean over the validation records, plus noise. So the "
+    "Each is one noisy release: the clipped mean over the validation {units}, plus noise. So the "
     "best value is the *luckiest* draw and looks better than it is; go by the recommendation."
 )
 
@@ -253,7 +254,7 @@ class LossStudies(ReportedStudies[LossRun]):
         if not guarantee.protected:
             return EXPOSED
         drawn = any(_losses.RELEASE_ATTR in t.user_attrs for t in _study.completed(study))
-        return _ESTIMATES if drawn else _DRAWS
+        return str(of_unit(_ESTIMATES if drawn else _DRAWS, guarantee.unit))
 
     def purge(self, study: Study) -> None:
         """Deletes every raw loss of the study from the vault; ledger and releases stay."""

@@ -28,6 +28,7 @@ from privbo_plugins.algorithms.protocols import CentralConfig
 from privbo_plugins.algorithms.registry import algorithm_of
 from privbo_plugins.errors import UtilityWarning, VaultError, paid_for, warn
 from privbo_plugins.privacy.guarantee import Guarantee
+from privbo_plugins.privacy.words import plural
 from privbo_plugins.sessions.reader import RUNS_BESIDE, LossReader, Published
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.scheduler import FRUITLESS, EarlyStop, FirstTrials
@@ -233,9 +234,10 @@ class LossRun(OfStudy):
         session, plan, n_records = self.session, self.session.plan, self.session.n_records
         if plan is None or n_records is None:
             return
+        of = plural(session.unit.word)
         what = "scores, which are maximised" if session.maximize else "losses, which are minimised"
         _logs.logger.info(
-            f"{plan.n_trials} trials are planned for {n_records} records; values are {what}."
+            f"{plan.n_trials} trials are planned for {n_records} {of}; values are {what}."
         )
         asked, left = _study.trials_of_loop(), plan.n_trials - session.run.n_told() + 1
         if asked is not None and asked < left:

@@ -185,10 +185,6 @@ class Groups:
         """Checks whether any person is in both."""
         return not set(self._names).isdisjoint(other._names)
 
-    def rows_of(self, entries: NDArray[np.bool_]) -> NDArray[np.intp]:
-        """The rows of some entries, given as a mask of shape (n,)."""
-        return np.flatnonzero(entries[self.of])
-
     def at(self, rows: NDArray[np.intp]) -> Groups:
         """The persons of some rows."""
         return Groups([self._names[entry] for entry in self.of[rows]])
@@ -227,10 +223,10 @@ def whose(given: Any) -> tuple[Groups | None, str | None]:
     Raises:
         ValueError: If either names none.
     """
-    groups = None if given.groups is None else Groups(given.groups)
-    if groups is not None:
-        return groups, groups.labels
-    return None, None if given.record_ids is None else fingerprint(given.record_ids)
+    if given.groups is None:
+        return None, None if given.record_ids is None else fingerprint(given.record_ids)
+    groups = given.groups if isinstance(given.groups, Groups) else Groups(given.groups)
+    return groups, groups.labels
 
 
 def _key(label: Any) -> tuple[int, Any]:

@@ -34,6 +34,7 @@ from privbo_plugins.plots import (
 from privbo_plugins.privacy.claim import PrivacyGuarantee
 from privbo_plugins.privacy.figures import two_decimals
 from privbo_plugins.privacy.local import LocalMechanism
+from privbo_plugins.privacy.words import plural
 from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
@@ -136,7 +137,7 @@ def records_report(
 ) -> Report:
     """Reports a run on per-record losses."""
     pictures = (picture_of_values(history), picture_of_path(history), picture_of_budget(history))
-    worth = _worth_of_records(history) if guarantee.protected else []
+    worth = _worth_of_records(history, plural(guarantee.unit)) if guarantee.protected else []
     if guarantee.protected and history.comparison is not None:
         worth = [Section(COMPARED, str(history.comparison)), *worth]
     sections = [*_recommended(recommendation), *worth, *_published(pictures)]
@@ -212,7 +213,7 @@ def _recommended(recommendation: Mapping[str, Any] | str | None) -> list[Section
 # What a recommendation is worth -----------------------------------------------------------------
 
 
-def _worth_of_records(history: History) -> list[Section]:
+def _worth_of_records(history: History, units: str) -> list[Section]:
     """Estimates the exact mean at the recommended point from released values."""
     if history.places is None or history.aim is None or not len(history.places):
         return []
@@ -224,10 +225,10 @@ def _worth_of_records(history: History) -> list[Section]:
     return _worth(
         mean,
         1.96 * sd,
-        "The mean over the records, clipped to the range of the releases, as far as the latest "
+        f"The mean over the {units}, clipped to the range of the releases, as far as the latest "
         f"{len(y)} of them tell a Gaussian process that knows their noise (standard deviation "
         f"{history.value_noise:.4g}). The interval holds if it varies as smoothly as that model "
-        "assumes; it is for these records, not for new ones.",
+        f"assumes; it is for these {units}, not for new ones.",
     )
 
 

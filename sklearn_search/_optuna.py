@@ -54,7 +54,7 @@ def search(given: Any, task: Task, config: Any, planned: int, begin: Any) -> Fou
     declared = {name: _distribution(dim) for name, dim in task.parameters.dimensions.items()}
     kept = {
         "search_space": declared, "seed": given.seed, "vault": given.vault,
-        "record_ids": task.records.labels,
+        "record_ids": task.records.labels, **task.whose,
     }  # fmt: skip
 
     def objective(trial: optuna.Trial) -> Any:

@@ -84,6 +84,7 @@ def search(given: Any, task: Task, config: Any, planned: int, begin: Any) -> Fou
     _check(given)
     space = {name: domain(name, dim) for name, dim in task.parameters.dimensions.items()}
     kept = {"seed": given.seed, "vault": given.vault, "metric": _LOSS, "mode": "min"}
+    kept |= task.whose
     name = f"sklearn-search-{uuid.uuid4().hex}"
     trainable = functools.partial(trial_losses, holder=name)
     if given.method == "dp-gibo":

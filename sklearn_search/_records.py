@@ -1,13 +1,15 @@
 """Which records train and which are scored, and what one trial makes of them.
 
-A record's place alone decides whether it is held out: a split that looked at labels or groups
-would move other records when one is replaced, and the guarantee is for one that is replaced.
+A record's place alone decides whether it is held out: a split that looked at labels would move
+other records when one is replaced, and the guarantee is for one that is replaced. With ``groups``
+a person's place is its id, hashed: see :func:`_persons_apart`.
 """
 
 from __future__ import annotations
 
 import inspect
 import math
+import re
 import threading
 import warnings
 from collections.abc import Mapping
@@ -29,8 +31,9 @@ from sklearn.utils.validation import _check_method_params, _num_samples
 
 from privbo_plugins.algorithms.values import value_range
 from privbo_plugins.convert import as_losses
-from privbo_plugins.errors import NotLossesError, ObjectiveFailedError, warn
+from privbo_plugins.errors import NotLossesError, ObjectiveFailedError, PrivacyWarning, warn
 from privbo_plugins.foreign import answer
+from privbo_plugins.groups import Groups
 from privbo_plugins.sanitize import call, public_name
 from sklearn_search._losses import RecordLoss
 from sklearn_search._space import Parameters
@@ -55,6 +58,7 @@ class Records:
         fit_params: For the estimator's ``fit``, of the training records.
         split: How they were told apart, JSON-ready; public.
         labels: What a pandas table calls its validation records, in their order; None elsewhere.
+        groups: Whose each validation row is; None where a row is a record.
     """
 
     X: Any
@@ -64,10 +68,16 @@ class Records:
     fit_params: Mapping[str, Any]
     split: Mapping[str, Any]
     labels: Any = None
+    groups: Groups | None = None
 
     @property
     def n_valid(self) -> int:
-        """Number of validation records; public."""
+        """Number of validation records, or persons; public."""
+        return self.n_rows if self.groups is None else self.groups.n
+
+    @property
+    def n_rows(self) -> int:
+        """Number of validation rows; private where several are one person's."""
         return int(_num_samples(self.X_valid))
 
 
@@ -87,19 +97,20 @@ def check_fit_params(estimator: Any, params: Mapping[str, Any]) -> None:
     """
     known = inspect.signature(estimator.fit).parameters
     any_name = any(known[name].kind is inspect.Parameter.VAR_KEYWORD for name in known)
-    of_splits = {"groups"}  # no fit takes it; a Pipeline trains first, and then says so
-    for name in of_splits & set(params) if any_name else set(params).difference(known):
+    for name in () if any_name else set(params).difference(known):
         told = answer("settings", name, known, "=")
         raise TypeError(f"fit of {type(estimator).__name__} takes no {name!r}{told}")
 
 
 def given_records(
-    estimator: Any, X: Any, y: Any, X_valid: Any, y_valid: Any, params: Any
-) -> Records:
+    estimator: Any, X: Any, y: Any, X_valid: Any, y_valid: Any, params: Any,
+    groups: Any = None, groups_valid: Any = None,
+) -> Records:  # fmt: skip
     """Records that the user has told apart.
 
     Raises:
-        ValueError: If X and y do not belong together, or are the validation records.
+        ValueError: If X and y do not belong together, or are the validation records; or if a
+            person is on both sides, which no text names.
     """
     if X_valid is None or (y_valid is None) != (y is None):
         raise ValueError(
@@ -115,8 +126,84 @@ def given_records(
     check_consistent_length(X_valid, y_valid)
     _check_columns(X, X_valid)
     n, n_valid = _num_samples(X), _num_samples(X_valid)
+    whose = None
+    if groups is not None or groups_valid is not None:
+        if groups is None or groups_valid is None:
+            raise ValueError(
+                "groups= names the persons of X, groups_valid= those of X_valid: give both, so "
+                "that persons on both sides are found."
+            )
+        trains, whose = _groups_of(groups, n), _groups_of(groups_valid, n_valid)
+        if whose.shared_with(trains):
+            raise ValueError(_BOTH_SIDES)
+        n, n_valid = trains.n, whose.n
     told_apart = {"given": True, "train": n, "valid": n_valid}
-    return _apart(is_classifier(estimator), X, y, X_valid, y_valid, dict(params), told_apart)
+    kind = is_classifier(estimator)
+    return _apart(kind, X, y, X_valid, y_valid, dict(params), told_apart, whose)
+
+
+_BOTH_SIDES = (
+    "groups and groups_valid have persons in common: each person must be on one side with all "
+    "rows, because one that both trains and validates has no guarantee. Who it is is not told. "
+    "Give fit X, y and groups= alone, and it holds out whole persons."
+)
+
+
+def _groups_of(ids: Any, n_rows: int) -> Groups:
+    """The persons of some rows.
+
+    Raises:
+        ValueError: If there are more or fewer ids than rows; how many is not told.
+    """
+    groups = Groups(ids)
+    if len(groups.of) != n_rows:
+        raise ValueError(
+            "groups must have one id for each row of X (and groups_valid for each of X_valid), "
+            "and it has another length: give the column of the same table, as df['patient']."
+        )
+    return groups
+
+
+def _persons_apart(
+    groups: Groups, valid_size: Any, random_state: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Holds out whole persons: rows that train, and rows that are scored.
+
+    Persons are sorted by a hash of id and ``random_state``, and the first of them are held out. So
+    the rows of a person (how many, where they stand, what they hold) move nobody to the other
+    side, and the number on each side is exact and follows from the number of persons. The order
+    in which persons first appear would not do: a person with an earlier row would move others. A
+    hash that decided for each person alone would not either: the numbers would follow from ids.
+    Where a person of another id takes the place of one that was held out, and its hash is not
+    among the first ones, it trains and one other person is held out instead.
+    """
+    splitter = ShuffleSplit(1, test_size=valid_size, random_state=random_state)
+    ((_, valid),) = splitter.split(np.empty(groups.n))  # how many are valid_size
+    held = (groups.ranks(random_state) < len(valid))[groups.of]
+    return np.flatnonzero(~held), np.flatnonzero(held)
+
+
+def warn_of_persons(X: Any) -> None:
+    """Warns where the names of a table say that its rows belong to persons.
+
+    Names are public, and whether ids repeat is not: the warning looks at names alone.
+    """
+    index = getattr(X, "index", None)
+    names = [*getattr(index, "names", ()), *getattr(X, "columns", ())]
+    found = next((name for name in names if _OF_PERSONS.search(str(name))), None)
+    if found is not None:
+        text = (
+            f"The table's {found!r} reads like the id of a person, and each row is protected for "
+            "itself: a person with k rows at k times mu. fit(X, y, groups=ids) protects whole "
+            "persons; if each has one row, name the unit, unit='patient', to end this warning."
+        )
+        warn(text, PrivacyWarning)
+
+
+_OF_PERSONS = re.compile(
+    "(?i)^(patient|person|subject|participant|customer|client|user|member|household|employee)s?"
+    "([ _.-]?(id|nr|no|num|number|key|code))?$"
+)
 
 
 def _check_columns(X: Any, X_valid: Any) -> None:
@@ -144,8 +231,9 @@ def _overlap(X: Any, X_valid: Any) -> bool:
 
 
 def held_out(
-    estimator: Any, X: Any, y: Any, params: Any, *, valid_size: Any, random_state: Any
-) -> Records:
+    estimator: Any, X: Any, y: Any, params: Any, *, valid_size: Any, random_state: Any,
+    groups: Any = None,
+) -> Records:  # fmt: skip
     """Records of which some are held out, by their places alone.
 
     Args:
@@ -155,6 +243,7 @@ def held_out(
         params: For ``fit``; what has an entry a record is split like the records.
         valid_size: Share or number.
         random_state: An integer.
+        groups: Whose each row is; then whole persons are held out.
 
     Raises:
         ValueError: For another ``random_state``, or too few records.
@@ -165,23 +254,30 @@ def held_out(
             f"records, got {type(random_state).__name__}. Or give fit X_valid= and y_valid=."
         )
     X, y = indexable(X, y)
-    n = _num_samples(X)
-    splitter = ShuffleSplit(1, test_size=valid_size, random_state=int(random_state))
-    ((train, valid),) = splitter.split(np.empty(n))
-    train, valid = np.sort(train), np.sort(valid)
+    n, whose = _num_samples(X), None
+    if groups is None:
+        splitter = ShuffleSplit(1, test_size=valid_size, random_state=int(random_state))
+        ((train, valid),) = splitter.split(np.empty(n))
+        train, valid = np.sort(train), np.sort(valid)
+        sizes = len(train), len(valid)
+    else:
+        persons = _groups_of(groups, n)
+        train, valid = _persons_apart(persons, valid_size, int(random_state))
+        whose = persons.at(valid)
+        sizes = persons.n - whose.n, whose.n
     X_train, y_train = _safe_split(estimator, X, y, train)
     X_valid, y_valid = _safe_split(estimator, X, y, valid, train)
     told_apart = {
-        "given": False, "train": len(train), "valid": len(valid), "by": int(random_state)
+        "given": False, "train": sizes[0], "valid": sizes[1], "by": int(random_state)
     }  # fmt: skip
     own = _check_method_params(X, dict(params), indices=train)
     labels = is_classifier(estimator)
-    return _apart(labels, X_train, y_train, X_valid, y_valid, own, told_apart)
+    return _apart(labels, X_train, y_train, X_valid, y_valid, own, told_apart, whose)
 
 
 def _apart(
     labels: bool, X: Any, y: Any, X_valid: Any, y_valid: Any, params: Mapping[str, Any],
-    split: Mapping[str, Any],
+    split: Mapping[str, Any], groups: Groups | None,
 ) -> Records:  # fmt: skip
     """Records of which those that train know nothing of the others, by their types either."""
     X, y = of_training(X), of_training(y, labels=labels)
@@ -190,9 +286,10 @@ def _apart(
     with _unheard:
         X_valid = as_in_training(X, X_valid, "")
         y_valid = as_in_training(y, y_valid, labels=labels)
-    names = names if hasattr(type(names), "to_numpy") else None
+    names = names if hasattr(type(names), "to_numpy") and groups is None else None
     split = {**split, "index": names is not None}  # a study that compares one needs it again
-    return Records(X, y, X_valid, y_valid, own, split, names)
+    split |= {} if groups is None else {"persons": True}
+    return Records(X, y, X_valid, y_valid, own, split, names, groups)
 
 
 class _Unheard:
@@ -239,6 +336,7 @@ class Task:
         failed_fits: What the estimator said in trials of this process that count by
             ``error_score``; of training records at most.
         settings: scikit-learn's own, which threads and workers would not see.
+        whose: Settings of a host that say whose each loss is.
     """
 
     estimator: Any
@@ -251,9 +349,10 @@ class Task:
     failure: Exception | None = None
     failed_fits: list[str] = field(default_factory=list)
     settings: Mapping[str, Any] = field(default_factory=get_config)
+    whose: Mapping[str, Any] = field(default_factory=dict)
 
     def losses(self, values: Mapping[str, Any]) -> Any:
-        """One loss a validation record, shape (n_valid,), for values as a host knows them.
+        """One loss a validation row, shape (n_rows,), for values as a host knows them.
 
         Raises:
             Exception: What the estimator raises.
@@ -264,7 +363,7 @@ class Task:
             except Exception as error:
                 if self.error_score != "raise":
                     self.failed_fits.append(f"{type(error).__name__}: {error}")
-                    return np.full(self.records.n_valid, self._of_a_failed_fit())
+                    return np.full(self.records.n_rows, self._of_a_failed_fit())
                 self.failure = error
                 raise
             return self._scored(model)
@@ -274,7 +373,7 @@ class Task:
         with _unheard, np.errstate(all="ignore"):
             prediction, predicted = self._predictions(model)
             if prediction is None:
-                return np.full(self.records.n_valid, math.nan)
+                return np.full(self.records.n_rows, math.nan)
             try:
                 losses = self.loss(model, self.records.y_valid, prediction)
             except NotLossesError:
@@ -298,7 +397,7 @@ class Task:
         with suppress(Exception):  # what it says may quote a record
             return self.loss.predicted(model, X), None
         self.loss.predicted(model, _safe_indexing(self.records.X, [0]))
-        places = np.arange(self.records.n_valid)
+        places = np.arange(self.records.n_rows)
         predicted = np.isin(places, self._predictable(model, places))
         if not predicted.any():
             return None, predicted

@@ -33,16 +33,26 @@ from privbo_plugins.algorithms.protocols import CentralPlan
 from privbo_plugins.algorithms.registry import entry, planned
 from privbo_plugins.errors import PrivacyWarning, paid_for, warn
 from privbo_plugins.foreign import no_attribute
+from privbo_plugins.groups import Unit
 from privbo_plugins.privacy.accountant import compose_mu
 from privbo_plugins.privacy.figures import not_below, together
 from privbo_plugins.privacy.guarantee import Guarantee
+from privbo_plugins.privacy.settings import RecordSettings
+from privbo_plugins.privacy.words import of_unit
 from privbo_plugins.reports import records_report
 from privbo_plugins.sessions.reader import most_trainings
-from privbo_plugins.settings import Rule, evolve, fields_of, integer, one_of, takes
+from privbo_plugins.settings import Rule, evolve, fields_of, integer, named, one_of, takes
 from privbo_plugins.store.vault import open_vault, refuse_password, resolve_url
 from sklearn_search._found import Found, place_of, table_of
 from sklearn_search._losses import bounds_of, to_loss, warn_of_noise, warn_of_rare_class
-from sklearn_search._records import Records, Task, check_fit_params, given_records, held_out
+from sklearn_search._records import (
+    Records,
+    Task,
+    check_fit_params,
+    given_records,
+    held_out,
+    warn_of_persons,
+)
 from sklearn_search._settings import PrivateSearchSettings, Shown
 from sklearn_search._space import check_values, to_parameters
 
@@ -54,9 +64,9 @@ _BACKENDS: Mapping[str, str] = {
 _LASTING = "storage=, study_name=, vault= and load_if_exists=True"
 
 NOTE = (
-    "best_estimator_ is fitted on the training records and shows of the validation records "
+    "best_estimator_ is fitted on the training {units} and shows of the validation {units} "
     "nothing beyond the released parameters; score(X, y) is computed from what "
-    "it is given, and what it says of private records is not private; each call of fit spends mu "
+    "it is given, and what it says of private {units} is not private; each call of fit spends mu "
     "anew, cross-validation of the search once a fold"
 )
 """What a guarantee of a search says besides."""
@@ -124,8 +134,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
     **The training records are not protected**: ``best_estimator_`` is fitted on them. Nor is what
     ``score(X, y)`` says of the records that it is given. Each call of ``fit`` spends mu anew.
 
-    ``fit(X, y)`` holds out ``valid_size`` of the records by their places alone, neither stratified
-    nor by groups: a split that looked at labels would move other records when one is replaced.
+    ``fit(X, y)`` holds out ``valid_size`` of the records by their places alone, not stratified: a
+    split that looked at labels would move other records when one is replaced. Where persons have
+    several rows, ``fit(X, y, groups=ids)`` holds out and protects whole persons.
 
     {settings}
 
@@ -141,7 +152,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
             the negated loss; NaN if nothing was), ``std_test_score`` (standard deviation of its
             noise, not of folds), ``rank_test_score``, and ``loss`` (what the study shows: the
             release, or an estimate of the mean loss from all releases up to it).
-        n_valid_: Number of validation records.
+        n_valid_: Number of validation records, or persons.
         study_: Optuna's study (``backend="optuna"``).
         results_: Tune's results (``backend="ray"``).
 
@@ -157,7 +168,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         (True, 1.0)
     """
 
-    __metadata_request__fit = {"X_valid": UNUSED, "y_valid": UNUSED}  # noqa: RUF012  # sklearn's
+    __metadata_request__fit = dict.fromkeys(  # sklearn's
+        ("X_valid", "y_valid", "groups", "groups_valid"), UNUSED
+    )
 
     @takes(PrivateSearchSettings)
     def __init__(self, given: PrivateSearchSettings) -> None:
@@ -170,8 +183,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         super().__setattr__(name, Shown(value) if url else value)
 
     def fit(
-        self, X: Any, y: Any = None, *, X_valid: Any = None, y_valid: Any = None, **params: Any
-    ) -> PrivateSearch:
+        self, X: Any, y: Any = None, *, X_valid: Any = None, y_valid: Any = None,
+        groups: Any = None, groups_valid: Any = None, **params: Any,
+    ) -> PrivateSearch:  # fmt: skip
         """Tunes, and fits the estimator with what was found on the training records.
 
         Args:
@@ -180,6 +194,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
             y: Their targets (n,).
             X_valid: Validation records (n_valid, ...), which are protected.
             y_valid: Their targets (n_valid,).
+            groups: The person that each row of X belongs to (n,). Whole persons are held out and
+                protected then, each with all of its rows.
+            groups_valid: The same of X_valid; no person may be in both.
             **params: For the estimator's ``fit`` (``sample_weight``, ``step__sample_weight``);
                 what has an entry a record is split like the records. Losses are not weighted.
 
@@ -195,8 +212,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
             FitFailedWarning: If fits failed and count by ``error_score``; not on Ray, where the
                 trials' processes keep that to themselves.
         """
-        fitting = partial(self._fit, X, y, X_valid, y_valid, params)
-        del X, y, X_valid, y_valid, params
+        persons = {"groups": groups, "groups_valid": groups_valid}
+        fitting = partial(self._fit, X, y, X_valid, y_valid, persons, params)
+        del X, y, X_valid, y_valid, persons, groups, groups_valid, params
         error = _error_of(fitting)
         del fitting
         if isinstance(error, KeyboardInterrupt):
@@ -205,15 +223,21 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
             raise _of_others(error)
         return self
 
-    def _fit(self, X: Any, y: Any, X_valid: Any, y_valid: Any, params: dict[str, Any]) -> None:
+    def _fit(
+        self, X: Any, y: Any, X_valid: Any, y_valid: Any, persons: dict[str, Any],
+        params: dict[str, Any],
+    ) -> None:  # fmt: skip
         given = self._given()
         if _routing_enabled():
             params = process_routing(self, "fit", **params).estimator.fit
         check_fit_params(given.estimator, params)
-        task = self._task(given, self._records(given, X, y, X_valid, y_valid, params))
+        if persons["groups"] is None and given.unit is None:
+            warn_of_persons(X)
+        records = self._records(given, X, y, X_valid, y_valid, persons, params)
+        task = self._task(given, records)
         self._keep(*_searched(given, task, self._begin), task)
 
-    def _begin(self, run: str, mu: float, training: float) -> None:
+    def _begin(self, run: str, mu: float, training: float, unit: str) -> None:
         """Counts a run before it spends anything, and says what all runs amount to.
 
         A run that goes on is counted once, by its most; no later fit lowers that.
@@ -222,11 +246,11 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         known = before.get(run, (0.0, 0.0))
         fits = before | {run: (max(known[0], mu), max(known[1], training))}
         if run not in before and math.isfinite(mu):
-            for note in _together(fits):
+            for note in _together(fits, unit):
                 warn(f"fit spends anew: {note}.", PrivacyWarning)
             if others := self._other_runs({run, *before}):
                 warn(
-                    f"fit spends anew, and the vault holds {others} other runs: for a record that "
+                    f"fit spends anew, and the vault holds {others} other runs: for a {unit} that "
                     f"is in several, squares of mu add up. To go on with one, give {_LASTING}.",
                     PrivacyWarning,
                 )
@@ -237,7 +261,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         """Says in the guarantee of the last search what all runs so far amount to."""
         if "_found" in vars(self):
             known: Guarantee = self._found.guarantee
-            notes = (*_together(self._fits), *known.notes, NOTE)
+            own = of_unit(NOTE, known.unit)
+            notes = (*_together(self._fits, known.unit), *known.notes, own)
             self.guarantee_: Guarantee = dataclasses.replace(known, notes=notes)
 
     @property
@@ -288,7 +313,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         if search_space is not None:
             given = evolve(given, param_distributions=search_space)
         task = self._task(given, Records(None, (), None, (), {}, {}))
-        made: CentralPlan = _planned(given, task, _config(given, task), n_records)[1]
+        made: CentralPlan = _planned(given, task, _config(given, task), n_records)[2]
         at_once = max(given.n_jobs or 1, 1) if n_workers is None else n_workers
         return made.presented(seconds_per_trial, at_once)
 
@@ -331,12 +356,13 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
 
     @staticmethod
     def _records(
-        given: Any, X: Any, y: Any, X_valid: Any, y_valid: Any, params: dict[str, Any]
-    ) -> Records:
-        if X_valid is not None or y_valid is not None:
-            return given_records(given.estimator, X, y, X_valid, y_valid, params)
+        given: Any, X: Any, y: Any, X_valid: Any, y_valid: Any, persons: dict[str, Any],
+        params: dict[str, Any],
+    ) -> Records:  # fmt: skip
+        if any(one is not None for one in (X_valid, y_valid, persons["groups_valid"])):
+            return given_records(given.estimator, X, y, X_valid, y_valid, params, **persons)
         split = {"valid_size": given.valid_size, "random_state": given.random_state}
-        return held_out(given.estimator, X, y, params, **split)
+        return held_out(given.estimator, X, y, params, groups=persons["groups"], **split)
 
     @staticmethod
     def _task(given: Any, records: Records) -> Task:
@@ -350,7 +376,10 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         if given.error_score == "raise":
             check_values(estimator, parameters)
         bounds, withholds = bounds_of(given, loss), given.training_mu is not None
-        return Task(estimator, records, loss, bounds, parameters, given.error_score, withholds)
+        whose = named(given, RecordSettings) | {"groups": records.groups}
+        return Task(
+            estimator, records, loss, bounds, parameters, given.error_score, withholds, whose=whose
+        )
 
     def _keep(self, found: Found, noise: float, task: Task) -> None:
         """Takes what was released, and nothing of the validation records."""
@@ -485,11 +514,11 @@ class _ToldError(Exception):
         self.error = error
 
 
-def _together(fits: Mapping[str, tuple[float, float]]) -> tuple[str, ...]:
+def _together(fits: Mapping[str, tuple[float, float]], unit: str) -> tuple[str, ...]:
     """Composes runs, for validation records and, where any run says it, for training records."""
     mus, trainings = zip(*fits.values(), strict=True)
     declared = any(map(math.isfinite, trainings))
-    return together(mus) + (together(trainings, "training record") if declared else ())
+    return together(mus, unit) + (together(trainings, f"training {unit}") if declared else ())
 
 
 def _searched(given: Any, task: Task, begin: Callable[..., None]) -> tuple[Found, float]:
@@ -507,12 +536,12 @@ def _searched(given: Any, task: Task, begin: Callable[..., None]) -> tuple[Found
         _ToldError: If a trial failed for a reason that may be told, unlike the host's own words.
     """
     config = _config(given, task)
-    made, plan = _planned(given, task, config, task.records.n_valid)
+    unit, made, plan = _planned(given, task, config, task.records.n_valid)
     warn_of_rare_class(given, task.estimator, task.records.y)
     most = max(most_trainings(None), most_trainings(plan))
     training = math.inf if given.training_mu is None else given.training_mu * math.sqrt(most)
     backend = import_module(_BACKENDS[given.backend])
-    begun = partial(begin, mu=made.mu, training=training)
+    begun = partial(begin, mu=made.mu, training=training, unit=unit)
     try:
         found: Found = backend.search(given, task, config, plan.n_trials, begun)
     except Exception:
@@ -524,12 +553,13 @@ def _searched(given: Any, task: Task, begin: Callable[..., None]) -> tuple[Found
     return found, plan.value_noise if plan.mu_value else math.nan
 
 
-def _planned(given: Any, task: Task, config: Any, n_records: Any) -> tuple[Any, Any]:
-    """The algorithm's settings, and the plan that it makes of them."""
+def _planned(given: Any, task: Task, config: Any, n_records: Any) -> tuple[str, Any, Any]:
+    """The unit, the algorithm's settings, and the plan that it makes of them."""
     made = entry(given.method).load_config()(**config)
-    plan = planned(made, task.parameters.space, n_records)
+    unit, for_plan = Unit.of(RecordSettings(**task.whose), made)
+    plan = planned(for_plan, task.parameters.space, n_records)
     warn_of_noise(task.loss, given.y_range, plan.value_noise)
-    return made, plan
+    return unit.word, made, plan
 
 
 def _config(given: Any, task: Task) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
+from privbo_plugins.privacy.settings import RecordSettings
 from privbo_plugins.settings import again, setting, settings
 from privbo_plugins.store.vault import masked
 
@@ -127,6 +128,9 @@ class PrivateSearchSettings(GIBOConfig, RunSettings):
     """All keywords; what they say is checked when ``fit`` begins, as in scikit-learn."""
 
     mu: float = again(GIBOConfig, "mu", default=None)
+    per_group: str = again(RecordSettings, "per_group", default="mean")
+    group_bound: float | None = again(RecordSettings, "group_bound", default=None)
+    unit: str | None = again(RecordSettings, "unit", default=None)
     n_trials: int | None = setting(
         "The most trials, for planning; None for the plan's own number. Needed by "
         '"released-means".',

@@ -353,8 +353,8 @@ def test_one_line_of_a_curators_file_decides_its_own_entries_alone(reader, cell,
 # Nothing is forgotten ---------------------------------------------------------------------------
 
 PER_RECORD = set(
-    "X X_valid y y_valid params y_true prediction record_ids groups ids outcomes values "
-    "returned given losses loader objective objectives trainable make_curator".split()
+    "X X_valid y y_valid params y_true prediction record_ids groups groups_valid ids outcomes "
+    "values returned given losses loader objective objectives trainable make_curator".split()
 )
 """Parameters that bring per-record data, or functions that return them."""
 
@@ -409,7 +409,10 @@ SAME = {
 }
 """What is the same code as another entry."""
 
-BY_TYPES = {("PrivateSearch.fit", name) for name in ("X", "y", "X_valid", "y_valid", "params")}
+BY_TYPES = {
+    ("PrivateSearch.fit", name)
+    for name in ("X", "y", "X_valid", "y_valid", "groups", "groups_valid", "params")
+}
 """Covered where a search takes its records apart (``tests/sklearn_search/test_types.py``)."""
 
 NOT_COVERED = {
