@@ -17,6 +17,7 @@ import uuid
 from contextlib import contextmanager
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 USER = "tests"
@@ -53,8 +54,18 @@ MEMORY, ROOM = Path("/dev/shm"), 4 * 2**30
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy: processes share the cores
 
 
-def pytest_configure():
-    """Lays ``tmp_path`` into memory where there is room: no commit of SQLite waits for a disk."""
+def pytest_configure(config):
+    """Lays ``tmp_path`` into memory where there is room: no commit of SQLite waits for a disk.
+
+    Hypothesis draws the same examples in every run, and new ones in soak; it looks at no clock.
+    """
+    hypothesis.settings.register_profile(
+        "tests",
+        deadline=None,
+        derandomize="not soak" in config.option.markexpr,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    )
+    hypothesis.settings.load_profile("tests")
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 

@@ -315,7 +315,7 @@ def test_every_algorithms_statistics_are_tried():
 
 
 @pytest.mark.parametrize(("name", "more", "kinds"), LOPSIDED)
-@settings_of_hypothesis(deadline=None, max_examples=60)
+@settings_of_hypothesis(max_examples=60)
 @given(new=record, where=st.integers(0, 4), seed=st.integers(0, 10**6), maximize=st.booleans())
 @example(new=np.full(3, 1e6), where=0, seed=0, maximize=False)
 def test_one_record_never_moves_a_statistic_more_than_its_sensitivity(

@@ -200,9 +200,7 @@ def few(n):
     """So many examples, as they are drawn: an example takes a second."""
     checks = list(HealthCheck)
     phases = [Phase.generate]
-    return settings(
-        max_examples=n, deadline=None, database=None, phases=phases, suppress_health_check=checks
-    )
+    return settings(max_examples=n, database=None, phases=phases, suppress_health_check=checks)
 
 
 def _again_and_again(empty_study, deaths):

@@ -11,7 +11,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from privbo_plugins.errors import BudgetExceededError
@@ -75,7 +75,6 @@ def numbers(pattern, guarantee):
 # Figures ----------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(POSITIVE, POSITIVE)
 @example(1.00049, 0.70004)
 def test_no_figure_of_a_run_is_printed_smaller(mu, spent):
@@ -124,7 +123,6 @@ def test_no_page_says_less_than_two_studies_cost():
     assert {figure for _, figure in told} == {1.42}
 
 
-@settings(deadline=None)
 @given(POSITIVE, DELTA, POSITIVE, DELTA)
 def test_no_figure_of_an_epsilon_is_printed_smaller(epsilon, delta, other, at):
     reward = local(epsilon, delta, other, at=at)
@@ -143,7 +141,6 @@ def test_no_figure_of_an_epsilon_is_printed_smaller(epsilon, delta, other, at):
 
 
 @pytest.mark.parametrize("make", MAKERS)
-@settings(deadline=None)
 @given(value=st.floats(1e-9, 1e9))
 @example(value=0.123449)
 @example(value=0.0)
@@ -304,7 +301,6 @@ def test_notes_stand_in_the_box_counted_and_cut_in_what_is_printed_alone(case):
     assert len(claim.statement(lasting=True).brief) == len(claim.statement(lasting=True).rows) + 1
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(max_size=3000), max_size=5), st.text(max_size=300))
 @example(["word " * 600], "x" * 300)
 def test_no_text_from_outside_makes_it_longer_or_steers_a_terminal(reasons, where):

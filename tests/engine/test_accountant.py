@@ -31,7 +31,7 @@ def exact_delta(mu, epsilon):
         return upper - mpmath.exp(e) * lower
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(log_epsilon=st.floats(-15, 2), log_delta=st.floats(-18, -0.01))
 @example(log_epsilon=-6.0, log_delta=-15.0)
 @example(log_epsilon=-10.15625, log_delta=-18.0)
@@ -44,7 +44,7 @@ def test_mu_never_exceeds_its_delta(log_epsilon, log_delta):
         assert exact_delta(mu * (1 + 1e-5), epsilon) > delta
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(log_mu=st.floats(-18, 1.5), log_delta=st.floats(-18, -0.01))
 @example(log_mu=-17.0, log_delta=-18.0)
 @example(log_mu=-16.0, log_delta=-17.0)
@@ -121,7 +121,6 @@ def test_a_charge_that_fits_passes_and_one_that_does_not_is_refused():
             check_budget(1.0, 0.0, charge(mu))
 
 
-@settings(deadline=None)
 @given(budget=st.floats(1e-6, 1e3), shares=st.lists(st.floats(0.01, 1), min_size=1, max_size=300))
 def test_an_even_plan_passes_at_the_float_edge_and_nothing_more_does(budget, shares):
     """Rounding of the sum must not refuse the last planned release, nor admit a real excess."""

@@ -25,7 +25,7 @@ def covariance(n, seed):
     return K / np.diag(K).max()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10**6),
     n=st.integers(1, 4),

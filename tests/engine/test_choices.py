@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig, choices, make_plan
@@ -80,7 +80,6 @@ def chosen(algorithm):
 # The plan ---------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(
     d=st.integers(0, 8), arms=st.lists(st.integers(2, 6), min_size=1, max_size=4),
     n=st.integers(10, 10**6), mu=st.floats(0.01, 100.0),
@@ -123,7 +122,6 @@ def test_the_plan_and_the_claim_say_that_choices_are_selected():
 # Where it looks ---------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(2, 5), min_size=1, max_size=4))
 def test_the_first_start_points_are_one_of_each_combination(arms):
     space = mixed(1, *arms)

@@ -19,7 +19,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWa
 HOSTILE = st.sampled_from([0.0, 1.0, -1e3, 1e308, np.nan, np.inf, -np.inf]) | st.floats()
 
 
-@settings(deadline=None)
 @given(
     k=st.integers(2, 3), where=st.integers(0, 6), seed=st.integers(0, 10**6), data=st.data(),
     sign=st.sampled_from([1.0, -1.0]), bounds=st.sampled_from([(0.0, 1.0), (-3.0, 2.0)]),
@@ -178,7 +177,7 @@ def test_a_point_of_the_hosts_in_the_incumbents_place_is_not_called_the_incumben
 
 @example(d=15, mu=0.1, n=700)
 @given(d=st.integers(1, 20), mu=st.floats(0.05, 3.0), n=st.integers(50, 10**4))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_the_comparison_costs_seven_hundredths_of_the_budget(d, mu, n):
     plan = make_plan(GIBOConfig(mu=mu), cube(d), n)
     assert plan.mu_comparison**2 == pytest.approx(0.07 * mu**2)

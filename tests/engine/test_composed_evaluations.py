@@ -41,7 +41,7 @@ def delta_of(mechanisms, epsilon):
 COSTS = st.tuples(st.sampled_from([0.1, 0.5, 1.3, 2.0]), st.sampled_from([0.0, 1e-3, 0.05, 0.2]))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(costs=st.lists(COSTS, min_size=1, max_size=4))
 @example(costs=[(0.5, 0.05)] * 4)
 @example(costs=[(0.1, 0.0), (0.5, 0.2), (0.5, 0.2)])
@@ -82,7 +82,7 @@ def test_gaussian_evaluations_are_known_at_every_delta(counts):
     )
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     epsilon=st.sampled_from([0.5, 1.0, 3.0]),
     small=st.sampled_from([1e-3, 0.05]),

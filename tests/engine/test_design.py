@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.optimize import check_grad, minimize_scalar
@@ -115,7 +115,6 @@ def test_optimiser_finds_the_closed_form_from_random_perturbations(d, pairs):
     assert max(found) <= best * (1 + 1e-6)
 
 
-@settings(deadline=None)
 @given(
     theta=st.lists(st.floats(0, 1), min_size=1, max_size=4),
     width=st.floats(0.01, 0.49),

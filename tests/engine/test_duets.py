@@ -406,7 +406,7 @@ def test_asking_hands_out_every_draw_of_an_epoch_once(config):
     assert np.array_equal(again.x, out[3].x)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(order=st.permutations(range(6)), paper=st.booleans())
 def test_an_epoch_does_not_depend_on_who_was_fast(order, paper):
     digests = []
@@ -641,7 +641,7 @@ def test_each_stratified_draw_is_uniform():
     assert chisquare(counts).pvalue > 1e-4
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(st.tuples(st.sampled_from("tgsor"), st.integers(0, 9)), max_size=30), st.booleans()
 )

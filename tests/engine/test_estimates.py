@@ -75,7 +75,7 @@ def oracle(x, told, sigma, bounds, maximize):
     return low + width * min(max(worse, 0.0), 1.0)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     m=st.one_of(st.integers(1, 70), st.integers(180, 330)),
     d=st.integers(1, 3),
@@ -97,7 +97,6 @@ def test_the_estimate_is_the_conditional_mean_within_the_range_and_a_little_wors
     assert found == pytest.approx(oracle(x, told, sigma, bounds, maximize), abs=2e-4)
 
 
-@settings(deadline=None)
 @given(f=st.floats(-3, 4), log_s=st.floats(-4, 3))
 def test_the_mean_within_the_range_is_that_of_the_density(f, log_s):
     s = 10**log_s

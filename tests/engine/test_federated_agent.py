@@ -10,7 +10,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privbo_plugins.algorithms.dp_fts_de import (
@@ -123,7 +123,6 @@ def test_what_an_agent_does_alone_is_not_what_it_sends():
 # Values ---------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(
     values=st.lists(st.floats(allow_nan=False), min_size=1, max_size=8),
     low=st.floats(-1e6, 1e6),

@@ -132,7 +132,7 @@ ODD = st.sampled_from([
 NUMBERS = st.one_of(ODD, st.floats(-100, 100), st.floats(allow_nan=True, allow_infinity=True))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_one_agent_changes_the_sum_by_at_most_the_bound_in_integers(data):
     N, M = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 6))
@@ -162,7 +162,6 @@ def test_the_bound_is_used_up_by_a_long_vector():
     assert 1 - 1e-9 < norm <= 1
 
 
-@settings(deadline=None)
 @given(row=st.lists(NUMBERS, min_size=5, max_size=5).map(np.array))
 @example(row=np.full(5, 1.7976931348623157e308))
 @example(row=np.array([math.nan, 1.0, 2.0, 3.0, 4.0]))
@@ -274,7 +273,7 @@ def test_the_noise_of_a_server_has_its_scale_and_no_seed():
         drawn.append(server.broadcasts()[0].weights[0])
     for weights in drawn:
         assert weights.std() == pytest.approx(1.5 * 3.0 / 2, rel=6 / math.sqrt(2 * 4000))
-    assert not np.isclose(drawn[0], drawn[1]).any()
+    assert (drawn[0] != drawn[1]).all()  # two of 4000 pairs of numbers may well be close
 
 
 @pytest.mark.parametrize("q", [1e-3, 0.1, 0.35, 0.5, 0.65, 0.999])
@@ -322,7 +321,7 @@ def test_a_plan_says_what_every_round_costs():
         assert gdp_delta(mu, epsilon) == pytest.approx(1e-5, rel=0.01)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(n_agents=st.integers(1, 10**4), times=st.floats(0.01, 9.0))
 def test_a_delta_above_a_tenth_over_the_roster_warns_wherever_it_is_said(n_agents, times):
     """In the constructor, the plan and the guarantee; and nowhere if it is smaller."""

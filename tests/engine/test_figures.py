@@ -74,7 +74,7 @@ def binomial_delta(epsilon, k, at):
 # Randomised responses ---------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     epsilons=st.lists(st.sampled_from(EPSILONS), min_size=1, max_size=9),
     log_delta=st.floats(-9, -0.1),
@@ -146,7 +146,7 @@ def test_too_many_kinds_to_be_told_apart_are_still_bounded():
     assert found < math.fsum(k * event.epsilon for event, k in events.items())
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     paid=st.lists(
         st.tuples(
@@ -318,7 +318,7 @@ def claim_of(config):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(asked=ASKED)
 @example(asked=(4.0, 1e-5))
 @example(asked=(4.005, 1e-5))
@@ -354,7 +354,7 @@ def test_settings_remember_the_pair_and_stay_what_they_are(kind):
             KINDS[kind](epsilon=4, delta=1e-5, **wrong)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(asked=ASKED)
 @example(asked=(4.005, 1e-5))
 def test_a_table_and_a_reward_show_the_pair_that_was_asked_for(asked):

@@ -143,9 +143,10 @@ def test_gaussian_releases_are_as_private_as_they_claim(pair):
 
 
 def test_secure_gaussian_releases_are_as_private_as_they_claim():
+    """Of 8000 such audits the least showed .45 of the claim."""
     mechanism = gaussian()
-    scores = both_sides(releases(mechanism, SecureNoise()), (-1.0, 1.0), SECURE_RUNS)
-    assert 0.3 * mechanism.mu <= audited_mu(*scores, SECURE_CONFIDENCE) <= mechanism.mu
+    scores = both_sides(releases(mechanism, SecureNoise()), (-1.0, 1.0), 2 * SECURE_RUNS)
+    assert 0.35 * mechanism.mu <= audited_mu(*scores, SECURE_CONFIDENCE) <= mechanism.mu
 
 
 # Broken noise -------------------------------------------------------------------------------

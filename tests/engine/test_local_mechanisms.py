@@ -385,7 +385,6 @@ def test_variances_are_the_published_ones(name, epsilon, bounds):
     points=st.lists(st.tuples(st.floats(-1, 1), st.floats(1e-3, 1)), min_size=1, max_size=3),
     half=st.sampled_from([0.5, 1.0, 3.0]),
 )
-@settings(deadline=None)
 def test_total_variance_dominates_every_distribution_of_rewards(name, epsilon, points, half):
     mechanism = mechanism_of(name, epsilon, 2.0, 2.0 + 2 * half)
     u, weights = (np.array(column) for column in zip(*points, strict=True))
@@ -507,7 +506,7 @@ anything = st.sampled_from(EXTREME) | st.floats() | st.floats(-3, 3)
 ends = st.floats(-4e99, 4e99) | st.floats(-5, 5)
 
 
-@settings(deadline=None, max_examples=250)
+@settings(max_examples=250)
 @given(y=anything, low=ends, high=ends, share=st.floats(0, 1))
 @example(y=math.nan, low=0.0, high=1.9, share=0.0)
 @example(y=1e308, low=-4e99, high=4e99, share=1.0)
@@ -524,7 +523,7 @@ def test_any_float_becomes_an_input_within_the_range(y, low, high, share):
 
 
 @pytest.mark.parametrize("name", list(LOCAL_MECHANISMS))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(y=anything, seed=st.integers(0, 10))
 def test_no_reward_makes_a_mechanism_fail_or_warn(name, y, seed):
     mechanism = mechanism_of(name, 1.0, 0.0, 1.9)

@@ -63,7 +63,7 @@ def exact_norm(row):
 # Clipping -----------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(G=rows(), B=norms)
 @example(G=np.array([[1e300, 1e300], [1e308, -1e308], [3.0, 4.0]]), B=1.0)
 def test_clipped_rows_are_short_enough_and_keep_their_direction(G, B):
@@ -82,7 +82,6 @@ def test_clipped_rows_are_short_enough_and_keep_their_direction(G, B):
             assert_allclose(clipped, B * unit, rtol=1e-9, atol=1e-12 * B)
 
 
-@settings(deadline=None)
 @given(y=hnp.arrays(float, st.integers(1, 20), elements=anything), low=st.floats(-5, 5))
 def test_clipped_values_are_distances_from_the_lower_bound(y, low):
     clipped = clip_values(y, low, low + 1.5, low + 1.0)
@@ -117,7 +116,7 @@ def bounds_and_pairs(draw):
     return B, G, other
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(made=bounds_and_pairs())
 @example(made=(1e-163, -ONE_OF_THREE * 1e-162, ONE_OF_THREE * 1e-162))
 @example(made=(1e-180, np.zeros((3, 2)), ONE_OF_THREE * 1e-172))
@@ -144,7 +143,7 @@ def test_the_fraction_within_a_tiny_norm_is_counted():
     assert fraction_within([G], 1e-170)[0] == pytest.approx(0.5)
 
 
-@settings(deadline=None, max_examples=250)
+@settings(max_examples=250)
 @given(
     neighbours=pairs(1),
     low=st.floats(-10, 10),
@@ -158,7 +157,7 @@ def test_mean_of_values_never_moves_more_than_its_sensitivity(neighbours, low, w
     assert abs(one - two) <= (high - low) / len(neighbours[0]) * SENSITIVITY_SLACK
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(neighbours=pairs(), B=norms)
 def test_fraction_never_moves_more_than_its_sensitivity(neighbours, B):
     one, two = (fraction_within([G], B)[0] for G in neighbours)
@@ -190,7 +189,7 @@ def test_a_range_far_from_zero_does_not_widen_the_sensitivity(n):
     assert max(excess) <= 1.0
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(G=rows(), B=norms)
 @example(G=np.array([[0.6, 0.8], [1 / 3, 2 / 3]]), B=1.0)
 def test_rounding_to_integers_never_lengthens_a_row(G, B):
@@ -213,7 +212,7 @@ def statistics(G):
     }
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(G=rows(2, 30), data=st.data())
 def test_order_and_blocks_do_not_matter_to_the_last_bit(G, data):
     order = data.draw(st.permutations(range(len(G))))
@@ -248,7 +247,6 @@ def test_too_many_records_are_refused_before_a_sum_could_overflow(monkeypatch):
 
 
 @pytest.mark.parametrize("attitude", ["warn", "raise"])
-@settings(deadline=None)
 @given(G=rows(), B=norms)
 @example(G=np.array([[5e-324]]), B=0.3)
 def test_extreme_records_raise_no_warning(attitude, G, B):

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import map as measured
@@ -35,7 +35,6 @@ def width(loss_bound):
 # What is planned --------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(d=SIZES, n=RECORDS, mu=MUS, factor=st.floats(1.0, 50.0), loss_bound=BOUNDS)
 def test_a_larger_budget_or_more_records_never_mean_a_smaller_norm_or_a_longer_scale(
     d, n, mu, factor, loss_bound
@@ -59,7 +58,6 @@ def test_a_larger_budget_or_more_records_never_mean_a_smaller_norm_or_a_longer_s
     assert less.lengthscale == at_one.lengthscale
 
 
-@settings(deadline=None)
 @given(d=SIZES, n=RECORDS, mu=MUS, loss_bound=BOUNDS)
 def test_a_planned_norm_between_its_ends_gives_every_run_noise_of_one_length(d, n, mu, loss_bound):
     """The noise in clipping norms, written out: 2 sqrt(T d / .86025) / (n mu)."""
@@ -71,7 +69,6 @@ def test_a_planned_norm_between_its_ends_gives_every_run_noise_of_one_length(d, 
     assert plan.gradient_noise * math.sqrt(d) == pytest.approx(nu * expected * C, rel=1e-5)
 
 
-@settings(deadline=None)
 @given(
     d=SIZES, n=RECORDS, mu=MUS, share=st.sampled_from([0.0, 0.1, 0.4]),
     extra=st.integers(0, 9), adaptive=st.booleans(), limit=st.none() | st.integers(90, 3000),
@@ -127,7 +124,6 @@ def test_pairs_are_planned_only_where_their_closed_form_holds_and_steps_enough_f
     assert plan.lengthscale == 0.35
 
 
-@settings(deadline=None)
 @given(d=SIZES, n=RECORDS, mu=MUS, factor=st.integers(2, 30))
 def test_a_plan_is_a_function_of_records_times_mu(d, n, mu, factor):
     """So the map simulates cells with one product once."""

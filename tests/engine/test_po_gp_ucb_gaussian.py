@@ -93,7 +93,7 @@ def check_neighbours(X, other, row, how):
 
 
 @given(st.data())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_any_two_rows_move_the_release_by_at_most_the_sensitivity(data):
     d, scaling, _, R, P = how = data.draw(public_settings())
     n = data.draw(st.integers(1, 3))
@@ -110,7 +110,7 @@ def test_any_two_rows_move_the_release_by_at_most_the_sensitivity(data):
 
 
 @given(st.data())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_rows_that_differ_by_nu_move_the_release_by_at_most_the_sensitivity(data):
     """Distances are measured exactly, in rational numbers."""
     d, scaling, nu, R, _ = how = data.draw(public_settings())

@@ -83,7 +83,7 @@ def test_covariances_are_expectations_over_the_true_rows(correction, sigma):
     r=st.integers(1, 4),
 )  # fmt: skip
 @example(sigma=2e-265, lengthscale=1.0, seed=0, r=1)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_gram_matrix_has_the_variance_on_its_diagonal_and_no_negative_eigenvalue(
     correction, sigma, lengthscale, seed, r
 ):

@@ -619,7 +619,7 @@ def test_senseless_assumptions_are_refused(field, value):
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(
     level_sd=st.floats(1e-4, 10),
     shared_sd=st.floats(1e-4, 10),

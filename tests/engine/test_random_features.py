@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2, kstest
 
@@ -34,7 +34,6 @@ def test_their_products_are_the_kernel(d, lengthscale):
     assert errors[1] < errors[0]
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 10_000), d=st.integers(1, 4), lengthscale=st.floats(0.1, 3))
 def test_the_gradient_is_that_of_finite_differences(seed, d, lengthscale):
     rng = np.random.default_rng(seed)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
@@ -48,7 +48,6 @@ def holds(regions, space, X, slack):
     return np.asarray(inside[:, :, numeric].all(2))
 
 
-@settings(deadline=None)
 @given(space=spaces(st.one_of(CONTINUOUS, STEPPED)), P=st.integers(1, 40), seed=st.integers(0, 99))
 def test_every_point_lies_in_exactly_one_region(space, P, seed):
     """Ends are met to 1e-9; away from them a point lies in a single box, and it is its own."""
@@ -62,7 +61,6 @@ def test_every_point_lies_in_exactly_one_region(space, P, seed):
     assert (holds(regions, space, X[:50], 0.0).sum(1) == 1).all()
 
 
-@settings(deadline=None)
 @given(space=spaces(st.one_of(CONTINUOUS, STEPPED)), P=st.integers(1, 60))
 def test_regions_have_equal_volumes_that_add_up(space, P):
     regions = Regions(space, P)
@@ -73,7 +71,6 @@ def test_regions_have_equal_volumes_that_add_up(space, P):
     assert len(np.unique(regions.lower, axis=0)) == P
 
 
-@settings(deadline=None)
 @given(space=spaces(CONTINUOUS), P=st.integers(1, 40), seed=st.integers(0, 10_000))
 def test_what_is_drawn_from_a_region_lies_in_it(space, P, seed):
     regions, rng = Regions(space, P), np.random.default_rng(seed)
@@ -84,7 +81,6 @@ def test_what_is_drawn_from_a_region_lies_in_it(space, P, seed):
         np.testing.assert_array_equal(X, space.snap_all(X))
 
 
-@settings(deadline=None)
 @given(space=spaces(STEPPED), P=st.integers(1, 12), seed=st.integers(0, 10_000))
 def test_what_is_drawn_from_a_grid_is_what_the_host_evaluates(space, P, seed):
     """And lies at most half a step beside its region."""
@@ -150,7 +146,6 @@ def test_choices_are_never_cut():
 # Weights --------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(N=st.integers(1, 60), data=st.data(), a_t=st.floats(0, 700))
 def test_weights_are_the_softmax_of_who_explores(N, data, a_t):
     P = data.draw(st.integers(1, N))

@@ -185,7 +185,7 @@ def mixed(covariances, lam):
 
 
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(0, 25), lam=st.sampled_from([0.05, 1.0, 7.0]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_mixture_weighs_its_models_by_the_probability_of_all_observations(seed, n, lam):
     """The chain of one-step predictions is the joint density, which scipy knows."""
     covariances = [covariance(5, seed), covariance(5, seed + 1, 2), np.eye(5)]

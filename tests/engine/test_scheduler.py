@@ -171,7 +171,7 @@ def outcome(draws):
     return algorithm.epoch, drawn, lost, algorithm.public_state.active.share
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(
         st.tuples(

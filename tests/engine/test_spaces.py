@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose
@@ -60,7 +60,6 @@ def same(a, b):
     return type(a) is type(b) and a == b
 
 
-@settings(deadline=None)
 @given(dim=floats | log_floats, u=unit)
 def test_a_scale_against_its_formula_and_back(dim, u):
     value, size = dim.decode(u), max(abs(dim.low), abs(dim.high))
@@ -72,7 +71,6 @@ def test_a_scale_against_its_formula_and_back(dim, u):
     assert dim.decode(dim.encode(value)) == pytest.approx(value, rel=1e-9, abs=1e-9 * size)
 
 
-@settings(deadline=None)
 @given(dim=stepped_floats, u=unit)
 def test_stepped_floats_take_the_nearest_grid_value(dim, u):
     assert dim.step is not None
@@ -84,7 +82,6 @@ def test_stepped_floats_take_the_nearest_grid_value(dim, u):
     assert same(dim.decode(dim.encode(value)), value)
 
 
-@settings(deadline=None)
 @given(dim=st.one_of(ints, stepped_ints, log_ints), u=unit, data=st.data())
 def test_integers_take_the_nearest_grid_value_and_each_round_trips(dim, u, data):
     chosen = data.draw(st.sampled_from(range(dim.low, dim.high + 1, dim.step)))
@@ -114,7 +111,6 @@ def test_an_unknown_choice_is_refused_without_quoting_it():
     assert "Jane" not in str(caught.value)
 
 
-@settings(deadline=None)
 @given(dims=st.lists(dimensions, min_size=1, max_size=5), data=st.data())
 def test_snap_is_idempotent_and_evaluates_to_itself(dims, data):
     space = Space({f"p{i}": dim for i, dim in enumerate(dims)})
@@ -129,7 +125,6 @@ def test_snap_is_idempotent_and_evaluates_to_itself(dims, data):
             assert same(space.decode(once)[name], space.decode(x)[name])
 
 
-@settings(deadline=None)
 @given(dim=numeric, u=st.floats(-5, 6), beyond=st.floats(0, 1e9))
 def test_what_lies_outside_is_projected(dim, u, beyond):
     assert dim.decode(u) == dim.decode(min(max(u, 0.0), 1.0))
@@ -220,12 +215,19 @@ def between_values(dim, u):
     return not dim.log and abs(steps % 1.0 - 0.5) < 1e-6
 
 
+def rounding(dim):
+    """How far floats move a place: values of a narrow range far from zero lie coarsely."""
+    if not dim.numeric or dim.high == dim.low:
+        return 1e-9
+    return max(1e-9, 2 * np.spacing(max(abs(dim.low), abs(dim.high))) / (dim.high - dim.low))
+
+
 of_every_kind = dimensions | st.sampled_from(list(ODD_DIMENSIONS.values()))
 
 
-@settings(deadline=None)
 @given(dims=st.lists(of_every_kind, min_size=1, max_size=4), data=st.data())
 @example(dims=list(ODD_DIMENSIONS.values()), data=None)
+@example(dims=[Float(524288.0, 524288.01)], data=None)
 def test_snapping_many_points_is_snapping_each(dims, data):
     space = Space({f"p{i}": dim for i, dim in enumerate(dims)})
     tops = [1.0 if dim.numeric else len(dim.choices) - 0.5 for dim in space.values()]
@@ -242,8 +244,9 @@ def test_snapping_many_points_is_snapping_each(dims, data):
     assert np.array_equal(X, before)
     assert ours.shape == X.shape
     assert_allclose(space.snap_all(ours), ours, atol=1e-7)
+    finest = [rounding(dim) for dim in space.values()]
     for x, snapped in zip(X, ours, strict=True):
-        assert_allclose(snapped, space.snap(x), atol=1e-9)
+        assert (np.abs(snapped - space.snap(x)) <= finest).all()
         for dim, one, two in zip(space.values(), snapped, space.snap(x), strict=True):
             if not dim.numeric or dim.step is not None:
                 assert same(dim.decode(one), dim.decode(two))
@@ -272,7 +275,6 @@ def all_values(dim):
     return values
 
 
-@settings(deadline=None)
 @given(dims=st.lists(finite, min_size=1, max_size=3))
 def test_the_grid_lists_every_value_once(dims):
     space = Space({f"p{i}": dim for i, dim in enumerate(dims)})

@@ -37,7 +37,6 @@ def test_privacy_loss_distributions_of_the_papers_settings(q, epsilon):
 # Without sampling, and one round ------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(z=st.floats(0.05, 50), rounds=st.integers(1, 200), log_delta=st.floats(-9, -0.5))
 def test_without_sampling_it_is_gaussian_privacy(z, rounds, log_delta):
     delta = 10.0**log_delta
@@ -84,7 +83,7 @@ def test_one_round_against_the_hockey_stick_divergence(q, z, delta):
 # Monotone ------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=5, derandomize=True)
+@settings(max_examples=5)
 @given(
     q=st.tuples(st.floats(0.1, 1.0), st.floats(0.1, 1.0)).map(sorted),
     z=st.tuples(st.floats(1.0, 4.0), st.floats(1.0, 4.0)).map(sorted),
@@ -124,7 +123,6 @@ def test_what_makes_no_sense_is_refused(name, values, rule):
 # Calibration ---------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(epsilon=st.floats(0.2, 30), delta=st.floats(1e-8, 0.2), rounds=st.integers(1, 60))
 @example(epsilon=0.6875, delta=1e-8, rounds=1)
 def test_the_noise_without_sampling_keeps_the_budget_and_is_the_least(epsilon, delta, rounds):

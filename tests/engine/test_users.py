@@ -2,7 +2,7 @@
 
 import unicodedata
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privbo_plugins.users import one_name
@@ -10,7 +10,6 @@ from privbo_plugins.users import one_name
 NAMES = st.text() | st.integers() | st.binary(max_size=20)
 
 
-@settings(deadline=None)
 @given(NAMES)
 def test_the_one_spelling_is_its_own_and_a_text(name):
     one = one_name(name)
@@ -18,14 +17,12 @@ def test_the_one_spelling_is_its_own_and_a_text(name):
     assert unicodedata.is_normalized("NFKC", one)
 
 
-@settings(deadline=None)
 @given(st.integers())
 def test_an_integer_its_digits_and_their_bytes_are_one_name(number):
     spellings = [number, str(number), str(number).encode(), f"\t{number} "]
     assert {one_name(spelling) for spelling in spellings} == {str(number)}
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_text_is_one_name_with_its_bytes_and_its_normal_forms(text):
     if "\ud800" <= max(text, default="") <= "\udfff":
@@ -35,7 +32,6 @@ def test_text_is_one_name_with_its_bytes_and_its_normal_forms(text):
     assert len({one_name(spelling) for spelling in spellings}) == 1
 
 
-@settings(deadline=None)
 @given(st.integers(), st.integers())
 def test_other_integers_are_other_names(one, two):
     assert (one_name(one) == one_name(two)) == (one == two)

@@ -47,7 +47,6 @@ def told_to(algorithm, losses, trials, noise=None):
 # The plan ---------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(
     d=st.integers(1, 4), n=st.integers(10, 10**6), mu=st.floats(0.01, 100.0),
     limit=st.none() | st.integers(10, 300), extra=st.integers(0, 5),
@@ -181,7 +180,7 @@ def test_with_points_out_less_is_known_where_the_next_one_lies(monkeypatch):
     assert timid.mean() < 0.8 * usual.mean() < usual.mean() < bold.mean()
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(d=st.integers(1, 2), seed=st.integers(0, 99), trials=st.integers(0, 40))
 def test_the_same_releases_propose_the_same_points_in_the_cube(d, seed, trials):
     losses, _ = quadratic(50, d, seed)

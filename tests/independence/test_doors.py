@@ -310,7 +310,7 @@ def seen_of(call, place):
 
 
 @pytest.mark.parametrize("name", DOORS)
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(odd=ODD, n=st.sampled_from([1, 2, 3, 7]), form=st.sampled_from(sorted(FORMS)))
 def test_one_record_decides_its_own_entry_alone(name, odd, n, form):
     door, place = DOORS[name], n - 1
@@ -337,7 +337,7 @@ CELLS = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs
 
 
 @pytest.mark.parametrize("reader", ["read_table", "read_outcomes"])
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(cell=CELLS)
 def test_one_line_of_a_curators_file_decides_its_own_entries_alone(reader, cell, tmp_path):
     def read(second):

@@ -266,7 +266,7 @@ def test_what_failed_is_not_in_what_is_sent():
 
 @pytest.mark.parametrize("kind", ["enqueued", "pruned", "failed"])
 def test_a_trial_that_asks_for_nothing_does_not_cost_its_agent_a_round(kind):
-    federation = Federation(server={"deadline": 0.3}, n_rounds=4)
+    federation = Federation(server={"deadline": 1.0}, n_rounds=4)
 
     def objective(n):
         def measured(trial):
@@ -495,7 +495,7 @@ def _shrinking(at):
 
 
 def test_a_study_whose_common_space_shrinks_goes_on_alone():
-    federation = Federation(2, space=None, n_rounds=4, server={"deadline": 0.3})
+    federation = Federation(2, space=None, n_rounds=4, server={"deadline": 1.0})
     objectives = {0: _shrinking(N_STARTUP + 1), 1: _shrinking(99)}
     federation.run(1, objectives.__getitem__)
     with pytest.warns(UserWarning, match="has left the federation") as caught:

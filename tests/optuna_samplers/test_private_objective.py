@@ -68,7 +68,7 @@ def fixed(trial):
 
 
 def test_the_noise_is_what_the_plan_says():
-    """400 values at one point; the standard deviation of a sample of 400 errs by 3.5 %."""
+    """400 values at one point: their standard deviation errs by 3.5 %, so once in 10^7 by 19 %."""
     private = private_of(
         lambda trial: np.full(120, 0.5 + 0 * trial.suggest_float("x", 0, 1)), n_trials=400
     )
@@ -80,8 +80,8 @@ def test_the_noise_is_what_the_plan_says():
     assert caught[0].filename == __file__
     values = np.array([t.value for t in study.trials])
     assert plan.value_noise == pytest.approx(20 / 120, rel=1e-5)
-    assert values.std() == pytest.approx(plan.value_noise, rel=0.15)
-    assert values.mean() == pytest.approx(0.5, abs=4 * plan.value_noise / 20)
+    assert values.std() == pytest.approx(plan.value_noise, rel=0.19)
+    assert values.mean() == pytest.approx(0.5, abs=5.5 * plan.value_noise / 20)
 
 
 def test_another_process_goes_on_with_the_ledger(tmp_path):

@@ -273,7 +273,7 @@ def quantum(domain):
     return getattr(domain.get_sampler(), "q", None)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(domain=domains(), u=st.lists(st.floats(-0.5, 1.5), min_size=5, max_size=5))
 def test_suggestions_lie_where_tune_could_sample(domain, u):
     q = quantum(domain)
@@ -298,7 +298,7 @@ def test_suggestions_lie_where_tune_could_sample(domain, u):
         assert all(dim.low - 1e-9 <= value <= dim.high + 1e-9 for value in drawn)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(domain=domains())
 def test_whatever_tune_samples_can_be_suggested(domain):
     try:
@@ -313,7 +313,7 @@ def test_whatever_tune_samples_can_be_suggested(domain):
         assert suggestion["a"] == pytest.approx(value, rel=1e-9, abs=1e-9)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     domain=domains(),
     choices=st.lists(

@@ -91,6 +91,8 @@ def test_neither_records_nor_losses_are_in_what_a_fitted_search_shows(
         "log": caplog.text.encode(),
         "console": (said.out + said.err).encode(),
     }
+    trials = search.study_.trials
+    scanner.allow([number for t in trials for number in (t.value, t.params["alpha"])])
     assert search.guarantee_.protected
     assert "Trial 3 finished" in caplog.text
     assert scanner.scan(left) == []
