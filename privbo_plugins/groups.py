@@ -45,9 +45,8 @@ _ONE_PERSON = (
 )
 
 _OTHER_ROWS = (
-    "groups must have one entry a row, in the order of the losses, and the losses are of another "
-    "number of rows. How many is not told. Return one loss for each row that groups name (NaN for "
-    "a row that cannot be scored). Nothing was stored or charged."
+    "groups must have one id for each loss, in their order, and this vector has another length. "
+    "Return one loss a row, NaN for a row that cannot be scored. Nothing was stored or charged."
 )
 
 

@@ -80,6 +80,8 @@ class LossesRun(ComparedRun, Reported):
     """Fingerprint of the records' labels; of this process alone."""
     _groups: Groups | None = None
     """The persons that rows belong to; likewise."""
+    _told = b""
+    """Key of the host that knows them."""
     _unit: Unit = Unit()
     _limit: int | None = None
     """The most trials at once; None if it is not known."""
@@ -87,7 +89,7 @@ class LossesRun(ComparedRun, Reported):
     def __getstate__(self) -> dict[str, Any]:
         """As of every run, without anything of the records."""
         state = super().__getstate__()
-        for private in ("_labels", "_groups"):
+        for private in ("_labels", "_groups", "_told"):
             state.pop(private, None)
         return state
 
@@ -119,11 +121,21 @@ class LossesRun(ComparedRun, Reported):
         )
 
     def _connect(self) -> Channel:
-        channel = super()._connect()
+        channel, self._told = super()._connect(), b""
         channel.call("note", _NOTE)
-        if self._labels is not None:
-            channel.call_sealed("expect_records", self._run, (self._labels, self._groups))
+        self._tell_whose(channel)
         return channel
+
+    def _tell_whose(self, channel: Channel) -> None:
+        """Tells the host whose losses it gets, once more if it was begun again."""
+        if self._labels is not None and (key := channel.call("public_key")) != self._told:
+            channel.call_sealed("expect_records", self._run, (self._labels, self._groups))
+            self._told = key
+
+    def _call(self, operation: str, *args: Any) -> Any:
+        if operation in ("ask", "watch"):  # before a trial begins
+            self._tell_whose(self._open())
+        return super()._call(operation, *args)
 
     def _end(
         self,

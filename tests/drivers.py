@@ -37,6 +37,9 @@ from tests.optuna_samplers.runs import RECORDS
 from tests.sixth import SixthConfig
 
 HOSTS = ("optuna", "ray")
+IDS = [f"person-{(7 * i) % 11:04x}-of-many" for i in range(N_RECORDS)]
+"""Of eleven persons, some of whom have several of the rows that an objective returns."""
+
 N_ROWS = 12
 
 _NOW = []
@@ -81,6 +84,10 @@ def _rewards(name):
 SYSTEMS = {
     "records": System(
         "DPGIBO", {"mu": 1.0, "n_starts": 2, "n_steps": 2}, size=N_RECORDS, whole=9, spare=1
+    ),
+    "persons": System(
+        "DPGIBO", {"mu": 1.0, "n_starts": 2, "n_steps": 2, "groups": IDS}, size=N_RECORDS,
+        whole=8,
     ),
     "outside": System("Private", {"config": SixthConfig(1.0, 14)}, size=N_RECORDS, whole=14),
     "any sampler": System("", {"mu": 1.0, "n_trials": 14}, size=N_RECORDS, whole=14),
@@ -165,6 +172,8 @@ def hosted(key, **more):
         {} if system.size else dict.fromkeys({"n_trials", "user_budget"} & {*system.settings})
     )
     own = system.settings | endless | more
+    if "groups" in own:
+        own["groups"] = np.resize(own["groups"], len(RECORDS))
     if key == "any sampler, local":
         return Hosted(RandomSampler(seed=0), partial(ldp_objective, **own), system.size)
     own = {"seed": 3} | own
@@ -179,7 +188,15 @@ def hosted(key, **more):
     return Hosted(sampler, run.private, system.size)
 
 
-STUDIES = ("records", "outside", "any sampler", "any sampler, local", "rewards", "duets")
+STUDIES = (
+    "records",
+    "persons",
+    "outside",
+    "any sampler",
+    "any sampler, local",
+    "rewards",
+    "duets",
+)
 
 ON_STUDIES = {key: partial(hosted, key) for key in STUDIES}
 """To each system that hides what an objective returns, made of its settings."""
@@ -204,6 +221,8 @@ class Run(ABC):
     def __init__(self, system, folder, vault, more):
         self.key, self.system, self.folder = system, SYSTEMS[system], folder
         self.own = Secrets(size=self.system.size)
+        for i in self.system.settings.get("groups", ()):
+            self.own.scanner.add_text("id", i)
         self.vault = {} if vault is None else {"vault": vault}
         self.more = more
         self.done = 0

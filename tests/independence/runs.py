@@ -23,6 +23,7 @@ from optuna_samplers import (
     ldp_objective,
 )
 from privbo_plugins.federation import connect
+from privbo_plugins.sessions import record_labels
 from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.spaces import Float, Space
 from raytune_searchers import POGPUCBSearch, answering
@@ -41,6 +42,10 @@ _entry = []
 """What makes the odd record; functions below look here, so that no pickle of them holds it."""
 
 
+_more = []
+"""Further rows of the odd record's person."""
+
+
 def given(entry):
     _entry[:] = [entry]
 
@@ -49,7 +54,7 @@ def losses(x):
     """One a record; a plain list, as users return it."""
     found = [(x - i / N) ** 2 for i in range(N)]
     found[PLACE] = _entry[0]()
-    return found
+    return found + _more
 
 
 # Records: DP-GIBO -------------------------------------------------------------------------------
@@ -112,6 +117,26 @@ def told(seen, entry):
     seen.add_objects(sampler=sampler, trials=study.trials)
     seen.add_guarantee(sampler.guarantee(study))
     seen.add_vault()
+
+
+# Persons with several rows ----------------------------------------------------------------------
+
+
+def persons(seen, entry, *, run, **how):
+    """The odd record is one row of a person, who has another id and more rows than else.
+
+    The vault holds a digest of ids under a random key, of which the world here knows the entropy.
+    """
+    made = entry()
+    usual = type(made) is float and made == ORDINARY
+    odd = "p1" if usual else "another"
+    _more[:] = [] if usual else [0.0, 1.0, 0.75]
+    groups = ["p0", "p0", odd, odd, "p2", "p2", *[odd] * len(_more)]
+    with mock.patch.object(record_labels, "_keyed", return_value="keyed"):
+        try:
+            run(seen, entry, groups=groups, **how)
+        finally:
+            _more.clear()
 
 
 # Rewards: LDP, DUETS ----------------------------------------------------------------------------
@@ -439,6 +464,16 @@ RUNS = {
     "records, ask and tell": (LIST, told),
     "records, ray": (LIST, functools.partial(on_ray, system="records", n=9)),
     "means, ray": (LIST, functools.partial(on_ray, system="any sampler", n=4)),
+    "persons": (LIST, functools.partial(persons, run=records)),
+    "persons, summed": (
+        LIST, functools.partial(persons, run=records, per_group="sum", group_bound=2.0),
+    ),
+    "persons, ray": (
+        LIST, functools.partial(persons, run=functools.partial(on_ray, system="records", n=9)),
+    ),
+    "persons, means, ray": (
+        LIST, functools.partial(persons, run=functools.partial(on_ray, system="any sampler", n=4)),
+    ),
     "rewards, laplace": (REWARD, functools.partial(rewards, build=LDPGPUCBSampler)),
     "rewards, duchi": (REWARD, functools.partial(rewards, mechanism="duchi")),
     "rewards, piecewise": (REWARD, functools.partial(rewards, mechanism="piecewise")),

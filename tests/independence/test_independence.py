@@ -68,7 +68,8 @@ SHORT = {LIST: ("nan", "text"), REWARD: ("nan", "warns"), FLOATS: ("huge",), CEL
 """What the small version takes, by place."""
 
 SMALL = [
-    "records", "records, ray", "means, ray", "rewards, laplace", "rewards, ray",
+    "records", "records, ray", "means, ray", "persons", "persons, ray", "persons, means, ray",
+    "rewards, laplace", "rewards, ray",
     "duets", "duets, ray",
     "rounds", "rounds, sockets", "agents", "agents, ray", "rows", "outcomes", "rows, ray",
     "outcomes, ray",
@@ -77,6 +78,7 @@ SMALL = [
 
 
 NUMBERS_ONLY = {
+    "persons, summed", "persons, ray", "persons, means, ray",
     "records, adaptive", "records, in a journal", "rewards, piecewise", "rewards, hybrid",
     "rewards, gaussian", "rounds", "rounds, sockets", "rows", "rows, ray",
 }  # fmt: skip
