@@ -19,6 +19,7 @@ from sklearn.linear_model import LogisticRegression
 
 import sklearn_search._optuna as of_optuna
 from optuna_samplers import DPGIBOSampler
+from privbo_plugins.groups import Groups
 from sklearn_search import PrivateSearch
 from tests.independence.sealed import Deaf
 from tests.independence.seen import differences, left_by
@@ -35,6 +36,23 @@ def searching(seen, entry, *, loss="zero_one", **settings):
     X, y = classes(N)
     labels = np.array(["no", "yes"], dtype=object)[y]
     labels[halves(N)[1][PLACE]] = entry()
+    search_of(seen, X, labels, {}, loss=loss, **settings)
+
+
+def of_persons(seen, entry):
+    """A search with a held-out person whose rows, as many as entry says, come first and last."""
+    X, y = classes(N)
+    ids = np.arange(N) // 2
+    odd = next(i for i in ids[::-1] if Groups(ids).ranks(0)[i] < N // 4)
+    own = np.flatnonzero(ids == odd)
+    before, after = entry()
+    rows = [*own[:1].repeat(before), *np.flatnonzero(ids != odd), *own[1:].repeat(after)]
+    labels = np.array(["no", "yes"], dtype=object)[y[rows]]
+    labels[:before] = "no" if after else "yes"
+    search_of(seen, X[rows], labels, {"groups": ids[rows]}, loss="zero_one")
+
+
+def search_of(seen, X, labels, persons, *, loss, **settings):
     search = PrivateSearch(
         LogisticRegression(), {"C": loguniform(1e-3, 1e3)}, mu=1, n_trials=8, seed=0, loss=loss,
         storage=f"sqlite:///{seen.folder / 'study.db'}", study_name="s", vault=seen.vault,
@@ -43,7 +61,7 @@ def searching(seen, entry, *, loss="zero_one", **settings):
     deaf = functools.partial(DPGIBOSampler, noise=Deaf())
     with mock.patch.object(of_optuna, "DPGIBOSampler", deaf), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        seen.telling(search.fit)(X, labels)
+        seen.telling(search.fit)(X, labels, **persons)
     seen.add_guarantee(search.guarantee_)
     shown = {name: value for name, value in vars(search).items() if name != "study_"}
     seen.add("texts", "what it shows", repr(shown))
@@ -87,6 +105,12 @@ def ordinary(folder):
 def test_nothing_but_releases_depends_on_a_record(odd, loss, folder, ordinary):
     run = functools.partial(searching, loss=loss)
     assert differences(ordinary[loss], left_by(run, ODD[odd], folder)) == {}
+
+
+@pytest.mark.parametrize("rows", [(1, 2), (9, 0), (0, 4)])
+def test_nothing_but_releases_depends_on_how_many_rows_a_person_has(rows, folder):
+    runs = [left_by(of_persons, lambda given=given: given, folder) for given in ((1, 0), rows)]
+    assert differences(*runs) == {}
 
 
 def test_control_a_split_that_looks_at_labels_shows_one(tmp_path):
