@@ -8,8 +8,6 @@ modeler asks, and the curator calls :func:`answer_trials` now and then.
 
 from __future__ import annotations
 
-import functools
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -36,9 +34,8 @@ from privbo_plugins.algorithms.po_gp_ucb import (
     POGPUCB,
     ReleasedTable,
     row_space,
-    rows_config,
 )
-from privbo_plugins.algorithms.po_gp_ucb.modeler import PUBLISHED, RowsSettings
+from privbo_plugins.algorithms.po_gp_ucb.modeler import PUBLISHED, GivenRows, RowsSettings
 from privbo_plugins.algorithms.po_gp_ucb.plan import TablePlan, make_table_plan
 from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, SpaceChangedError
@@ -54,9 +51,6 @@ if TYPE_CHECKING:
 
 ROW_ATTR = "privbo:row"
 """System attribute of a trial: the row that it is about to ask for, while workers compare."""
-
-BARE = "the sampler was given a bare matrix without a manifest"
-"""Why nothing is claimed of a table of unknown origin."""
 
 UNSEEN = "that answers in this study were randomised by the curator as stated is not checked here"
 """What is noted where the manifest claims something of answers too."""
@@ -125,39 +119,21 @@ class POGPUCBSampler(Published, ScheduledSampler):
 
     @takes(_Settings)
     def __init__(self, given: _Settings) -> None:
-        self._parameter, self._settings = given.parameter, given.of_the_model()
-        self._source = Path(given.Z).absolute() if isinstance(given.Z, str | Path) else given.Z
-        self._digest: str | None = None
-        self._load()
-        super().__init__(POGPUCB, self._config, SpaceSettings(seed=given.seed))
-
-    def _load(self) -> None:
-        """Makes the settings, from the file again if there is one."""
-        table = (
-            ReleasedTable.load(self._source) if isinstance(self._source, Path) else self._source
-        )
-        manifest = table.manifest if isinstance(table, ReleasedTable) else None
-        found = None if manifest is None else manifest.digest
-        if self._digest not in (None, found):
-            raise ValueError(
-                f"{self._source} holds another table than when this sampler was made, so the rows "
-                "of a study may be other people's. Make a new sampler, and a new study."
-            )
-        self._config = rows_config(table, **self._settings)
-        self._digest, self._manifest = found, manifest
-        self._space = row_space(self._config.n, self._parameter)
-        self._distribution = IntDistribution(0, self._config.n - 1)
+        self._parameter = given.parameter
+        self._rows = GivenRows(given.Z, given.of_the_model())
+        self._space = row_space(self._rows.n, self._parameter)
+        self._distribution = IntDistribution(0, self._rows.n - 1)
+        super().__init__(POGPUCB, self._rows.config, SpaceSettings(seed=given.seed))
 
     def __getstate__(self) -> dict[str, Any]:
         """Public settings, and the table or the path of its file."""
         state = super().__getstate__()
-        for name in ("_config", "_manifest"):
-            del state[name]
+        del state["_config"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._load()
+        self._config = self._rows.config
 
     # Optuna's hooks ---------------------------------------------------------------------------
 
@@ -173,7 +149,9 @@ class POGPUCBSampler(Published, ScheduledSampler):
         if guarantee.protected:
             return
         fix = (
-            "" if self._manifest else "Give the sampler the curator's released table, or its file."
+            ""
+            if self._rows.manifest
+            else "Give the sampler the curator's released table, or its file."
         )
         self._state(study).warn("; ".join(guarantee.reasons), fix)
 
@@ -322,10 +300,10 @@ class POGPUCBSampler(Published, ScheduledSampler):
             a table made with test noise and for a bare matrix.
         """
         study = whole(study)
-        claim = self._claimed
-        notes = (*claim.notes, *attributes_note(study))
-        guarantee = replace(claim, n_answers=len(completed(study)), notes=notes)
-        return show_guarantee(study, guarantee)
+        claim, manifest = self._rows.claim(len(completed(study))), self._rows.manifest
+        randomised = manifest is not None and claim.outcomes is not None
+        notes = (*claim.notes, *[UNSEEN] * randomised, *attributes_note(study))
+        return show_guarantee(study, replace(claim, notes=notes))
 
     def history(self, study: Study) -> RowHistory:
         """Answers that the study shows, and the model's view of their rows.
@@ -353,8 +331,8 @@ class POGPUCBSampler(Published, ScheduledSampler):
         Warns:
             UtilityWarning: If the noise is likely to drown the rows.
         """
-        made = make_table_plan(self._config, self._manifest, self._claimed)
-        return made.presented()
+        rows = self._rows
+        return make_table_plan(rows.config, rows.manifest, rows.claim()).presented()
 
     def status(self, study: Study) -> dict[str, Any]:
         """Tells where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
@@ -371,17 +349,9 @@ class POGPUCBSampler(Published, ScheduledSampler):
         )
 
     def _page(self, study: Study) -> Report:
-        manifest = None if self._manifest is None else self._manifest.to_dict()
-        return self._reported(rows_report, study, manifest=manifest)
-
-    @functools.cached_property
-    def _claimed(self) -> OutsourcedGuarantee:
-        """Claims what holds for the table; composing it with answers takes a while, once."""
-        if self._manifest is None:
-            n = self._config.n
-            return OutsourcedGuarantee(False, "unknown", math.inf, 0.0, None, n, reasons=(BARE,))
-        claim = self._manifest.guarantee()
-        return claim if claim.outcomes is None else replace(claim, notes=(*claim.notes, UNSEEN))
+        manifest = self._rows.manifest
+        told = None if manifest is None else manifest.to_dict()
+        return self._reported(rows_report, study, manifest=told)
 
 
 def _answered(trial: FrozenTrial) -> bool:

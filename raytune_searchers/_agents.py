@@ -57,7 +57,12 @@ class Roster:
 
     @classmethod
     def checked(
-        cls, n: int, agents: Sequence[str] | None, hosts: Any, vaults: Any, log_to: str | None
+        cls,
+        n: int,
+        agents: Sequence[str] | None,
+        hosts: int | str,
+        vaults: Any,
+        log_to: str | None,
     ) -> Roster:
         """Makes the roster of n agents.
 
@@ -65,13 +70,7 @@ class Roster:
             ValueError: For every argument that fits neither the others nor its own range.
         """
         names = _checked_agents(agents, n)
-        if hosts != "agent" and (
-            isinstance(hosts, bool) or not isinstance(hosts, int) or hosts < 1
-        ):
-            raise ValueError(
-                f"hosts must be 'agent' or a number of processes >= 1, got {hosts!r}."
-            )
-        n_hosts = n if hosts == "agent" else min(hosts, n)
+        n_hosts = n if isinstance(hosts, str) else min(hosts, n)
         if log_to is not None and ("{agent}" not in log_to or n_hosts < n):
             raise ValueError(
                 "log_to= needs a path with {agent} in it, and hosts='agent': agents that share a "
@@ -347,13 +346,12 @@ def _checked_agents(agents: Sequence[str] | None, n_agents: int) -> tuple[Agent,
     return names
 
 
-def check_rounds(config: FederationConfig, trials: Any, deadline: float | None) -> None:
+def check_rounds(config: FederationConfig, trials: int, deadline: float | None) -> None:
     """Raises ValueError if a federation of these rounds cannot run on one cluster."""
-    whole = isinstance(trials, int) and not isinstance(trials, bool)
-    if not whole or trials <= config.n_startup:
+    if trials <= config.n_startup:
         raise ValueError(
-            f"n_trials must be a whole number above n_startup={config.n_startup}, the "
-            f"trials before an agent's first round, got {trials!r}."
+            f"n_trials must be above n_startup={config.n_startup}, the trials before an agent's "
+            f"first round, got {trials}."
         )
     if deadline is not None and not deadline > 0:
         raise ValueError(f"deadline must be a positive number of seconds, got {deadline}.")

@@ -42,14 +42,6 @@ def checked_points(points: Any) -> list[dict[str, Any]]:
     return [dict(point) for point in points]
 
 
-def checked_limit(limit: Any) -> int | None:
-    """A number of trials, or None for no limit."""
-    whole = isinstance(limit, int) and not isinstance(limit, bool) and limit >= 1
-    if limit is not None and not whole:
-        raise ValueError(f"max_concurrent must be an integer >= 1 or None, got {limit!r}.")
-    return None if limit is None else int(limit)
-
-
 def checked_run(run_name: Any, handle: str | None) -> str:
     """A name of a run; a new one for None."""
     if run_name is None:

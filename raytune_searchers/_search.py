@@ -26,7 +26,8 @@ from ray.tune.search import Searcher
 from privbo_plugins.errors import ForeignValueError, PrivacyError, UtilityWarning, VaultError, warn
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.scheduler import HOPELESS, EarlyStop
-from raytune_searchers._arguments import check_target, checked_limit, checked_points
+from privbo_plugins.settings import integer
+from raytune_searchers._arguments import check_target, checked_points
 from raytune_searchers._audit import Row, given_to
 from raytune_searchers._run import ComparedRun, Reported
 from raytune_searchers._settings import SearchSettings
@@ -116,7 +117,7 @@ class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray 
                 "search_space must hold at least one parameter that varies: tune.uniform(0, 1)."
             )
         self._points = checked_points(given.points_to_evaluate)
-        self._limit = checked_limit(given.max_concurrent)
+        self._limit = given.max_concurrent
         self._live: dict[str, Array] = {}
         self._start(given.vault, given.run_name, given.noise)
 
@@ -246,7 +247,8 @@ class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray 
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         """Takes the limit of ``max_concurrent_trials`` or a ``ConcurrencyLimiter``."""
-        self._limit = checked_limit(max_concurrent)
+        integer(1).check("max_concurrent", max_concurrent)
+        self._limit = max_concurrent
         return True
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from privbo_plugins.privacy.settings import NoiseSettings, UserSettings
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.settings import WholeNumber, again, setting, settings
+from privbo_plugins.settings import Count, WholeNumber, again, setting, settings
 
 
 @settings(eq=False)
@@ -27,7 +27,7 @@ class TuneSettings:
     points_to_evaluate: Sequence[Mapping[str, Any]] | None = setting(
         "Configurations to evaluate first.", default=None
     )
-    max_concurrent: int | None = setting(
+    max_concurrent: Count | None = setting(
         "The most trials that may be pending at once; ``max_concurrent_trials`` of "
         "``TuneConfig`` and ``ConcurrencyLimiter`` set it too.",
         default=None,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import ray
 import ray.cloudpickle as cloudpickle
@@ -25,7 +25,7 @@ from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.reports import federation_report
 from privbo_plugins.sessions.scheduler import HOPELESS, FailureCounts
 from privbo_plugins.sessions.settings import RoundSettings
-from privbo_plugins.settings import again, setting, settings, takes
+from privbo_plugins.settings import Count, Rule, again, integer, setting, settings, takes
 from privbo_plugins.shown import Shown, TrialRecord
 from privbo_plugins.status import status
 from raytune_searchers._agents import (
@@ -72,6 +72,12 @@ _IDLE, _BUSY = 1.0, 0.05
 """Seconds that a suggestion waits for hosts: while no trial runs, and while some do."""
 
 
+_Hosts = Annotated[
+    int | str,
+    Rule("'agent' or a number of processes >= 1", lambda x: x == "agent" or integer(1).holds(x)),
+]
+
+
 @settings(eq=False)
 class _Settings:
     """Keywords of :class:`DPFTSDESearch`."""
@@ -83,7 +89,7 @@ class _Settings:
     )
     search_space: Mapping[str, Any] = setting("Tune domains, nested or not, and constants.")
     mode: str = setting('"max" if large values are good, "min" if small ones are.', default="max")
-    n_trials: int = setting(
+    n_trials: Count = setting(
         "Trials of each agent, more than ``config.n_startup``.",
         default=40,
     )
@@ -92,7 +98,7 @@ class _Settings:
         '"."; None for their numbers from 0. They are public.',
         default=None,
     )
-    hosts: int | str = setting(
+    hosts: _Hosts = setting(
         'Number of processes that agents share, so many trials run at once; or "agent" for '
         "one each. Agents that share a host share a process and its memory: for owners who "
         'do not trust each other, take "agent". Hosts run on the driver\'s machine; a trial '

@@ -84,8 +84,6 @@ class DUETSSearch(Published, RewardSearch):
     def __init__(self, given: _Settings) -> None:
         mechanism, scale = given.made()
         config = given.config(**scale)
-        if given.seed is not None and not _is_whole(given.seed, 0):
-            raise ValueError(f"seed must be an integer >= 0 or None, got {given.seed!r}.")
         self._tagged: bool = bool(given.tags)
         self._tags: dict[str, dict[str, Any]] = {}
         super().__init__(DUETS, config, mechanism, given)
@@ -184,8 +182,3 @@ class DUETSSearch(Published, RewardSearch):
 
     def _summary(self) -> dict[str, Any] | None:
         return None if self._space is None else self.status()
-
-
-def _is_whole(value: Any, least: int) -> bool:
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    return bool(whole and value >= least)

@@ -21,12 +21,9 @@ from numpy.typing import ArrayLike, NDArray
 from privbo_plugins.algorithms.po_gp_ucb import (
     POGPUCB,
     ReleasedTable,
-    RowsConfig,
-    TableManifest,
     row_space,
-    rows_config,
 )
-from privbo_plugins.algorithms.po_gp_ucb.modeler import PUBLISHED, RowsSettings
+from privbo_plugins.algorithms.po_gp_ucb.modeler import PUBLISHED, GivenRows, RowsSettings
 from privbo_plugins.algorithms.po_gp_ucb.plan import TablePlan, make_table_plan
 from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import PrivacyWarning, warn
@@ -46,14 +43,12 @@ from raytune_searchers._space import TuneSpace, domains_of
 
 Array = NDArray[np.float64]
 
-NO_MANIFEST = "the search was given a bare matrix without a manifest"
-
 _SEEN_BESIDE = (
     "results hold values under other names than the search's metric, or in the place of a config"
 )
 
 
-class _Rows:
+class _Rows(GivenRows):
     """Released rows as a search space; a file is pickled as its path and manifest, else whole.
 
     Args:
@@ -74,41 +69,9 @@ class _Rows:
     ) -> None:
         if not isinstance(parameter, str) or not parameter or "/" in parameter:
             raise ValueError(f"parameter must be a name without '/', got {parameter!r}.")
-        self._path: Path | None = None
-        if isinstance(table, str | Path):
-            self._path = Path(table).resolve()
-            table = ReleasedTable.load(self._path)
-        known = isinstance(table, ReleasedTable)
-        self.manifest: TableManifest | None = table.manifest if known else None  # type: ignore[union-attr]
-        self._table: Any = table if known else rows_config(table).Z.copy()
-        self._settings, self.parameter = settings, parameter
-        self._config: RowsConfig | None = None
-        self.n = self.config().n
+        super().__init__(table, settings)
+        self.parameter = parameter
         self.space = TuneSpace(row_space(self.n, parameter), {})
-
-    def __getstate__(self) -> dict[str, Any]:
-        of_a_file = {} if self._path is None else {"_table": None}
-        return self.__dict__ | of_a_file | {"_config": None}
-
-    def config(self) -> RowsConfig:
-        """Settings and rows, read again where only their path was pickled.
-
-        Raises:
-            ValueError: If the file holds another table than it did.
-            FileNotFoundError: If it is gone.
-        """
-        if self._table is None and self._path is not None:
-            found = ReleasedTable.load(self._path)
-            if found.manifest != self.manifest:
-                raise ValueError(
-                    f"{self._path} holds another released table than this experiment started "
-                    "with. Put that one back, or start a new experiment with this one: what was "
-                    "told of rows is not told of these."
-                )
-            self._table = found
-        if self._config is None:
-            self._config = rows_config(self._table, **self._settings)
-        return self._config
 
     def row(self, x: Array) -> int:
         """The row at a point of shape (1,)."""
@@ -145,15 +108,6 @@ class _Rows:
             )
         if name in config and dims.get(name) != self.space.space[name]:
             raise ValueError(f"param_space holds something else for {name!r}, but {rule}.")
-
-    def claim(self, n_answers: int) -> OutsourcedGuarantee:
-        """What the manifest says of the rows; nothing of a bare matrix."""
-        if self.manifest is not None:
-            return self.manifest.guarantee(n_answers)
-        reasons, inf = (NO_MANIFEST,), math.inf
-        return OutsourcedGuarantee(
-            False, "unknown", inf, 0.0, None, self.n, n_answers=n_answers, reasons=reasons
-        )
 
 
 @settings(eq=False)
@@ -253,7 +207,7 @@ class POGPUCBSearch(Published, TuneSearch):
         self._asked = 0
         self._beside = False
         self._rows.check_points(self._points, repeats=self._repeats)
-        reasons = self._rows.claim(0).reasons
+        reasons = self._rows.claim().reasons
         if reasons:
             warn(f"Nothing is protected: {'; '.join(reasons)}.", PrivacyWarning)
 
@@ -271,13 +225,13 @@ class POGPUCBSearch(Published, TuneSearch):
             FileNotFoundError: If it is gone.
         """
         super().restore(checkpoint_path)
-        self._rows.config()
+        _ = self._rows.config
 
     def _learned(self) -> POGPUCB:
         """The algorithm after everything that trials have shown."""
         if self._model is None:
             self._model = POGPUCB(
-                self._rows.config(),
+                self._rows.config,
                 self._space.space,
                 maximize=self._mode == "max",
                 seed=int(self._seed or 0),
@@ -299,7 +253,7 @@ class POGPUCBSearch(Published, TuneSearch):
             FileNotFoundError: If the file is gone.
         """
         self._rows.check_space(config)
-        self._rows.config()
+        _ = self._rows.config
         self._model = None  # the mode may be another
         return super().set_search_properties(metric, mode, config, **spec)
 
@@ -434,7 +388,7 @@ class POGPUCBSearch(Published, TuneSearch):
         return row_history(
             self._told,
             maximize=self._mode == "max",
-            answer_variance=self._rows.config().answer_variance,
+            answer_variance=self._rows.config.answer_variance,
             model=self._learned(),
         )
 
@@ -444,7 +398,7 @@ class POGPUCBSearch(Published, TuneSearch):
         Warns:
             UtilityWarning: If the noise is likely to drown the rows.
         """
-        made = make_table_plan(self._rows.config(), self._rows.manifest, self._rows.claim(0))
+        made = make_table_plan(self._rows.config, self._rows.manifest, self._rows.claim())
         return made.presented()
 
     def status(self) -> dict[str, Any]:

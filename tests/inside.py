@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 def settings_of(made):
     """What a sampler or a search was made with, as its algorithm takes it."""
     rows = getattr(made, "_rows", None)  # of a search on a released table
-    if hasattr(rows, "config"):
-        return rows.config()
-    return made._rows_config() if hasattr(made, "_rows_config") else made._config
+    return rows.config if hasattr(rows, "config") else made._config
 
 
 def session_of(sampler, study):

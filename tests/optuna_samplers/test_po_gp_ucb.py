@@ -217,7 +217,7 @@ def test_a_file_that_has_changed_or_gone_is_told(tmp_path):
     path = table().save(tmp_path / "z.npz")
     pickled = pickle.dumps(make(Z=path))
     table(rows(seed=5)).save(path)
-    with pytest.raises(ValueError, match="holds another table"):
+    with pytest.raises(ValueError, match="holds another released table"):
         pickle.loads(pickled)
     path.unlink()
     with pytest.raises(FileNotFoundError, match="no file"):

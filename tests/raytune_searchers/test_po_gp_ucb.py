@@ -12,6 +12,7 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 import ray.cloudpickle as cloudpickle
 from ray import tune
 
+from privbo_plugins.algorithms.po_gp_ucb.modeler import BARE
 from privbo_plugins.algorithms.po_gp_ucb.table import IN_MEMORY
 from privbo_plugins.algorithms.protocols import ATTEMPTS
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning
@@ -21,7 +22,7 @@ from raytune_searchers import POGPUCBSearch, answering
 from raytune_searchers._search import FINISHED
 from raytune_searchers.hosts.base import Host
 from raytune_searchers.hosts.curator import ANSWERS, AnswerSettings
-from raytune_searchers.po_gp_ucb import _SEEN_BESIDE, NO_MANIFEST
+from raytune_searchers.po_gp_ucb import _SEEN_BESIDE
 from tests.leaks import Scanner
 
 N = 12
@@ -258,12 +259,12 @@ def test_the_manifests_claim_is_the_searchs(table):
 
 def test_of_a_bare_matrix_nothing_is_claimed_and_it_is_said_once(table):
     Z = table.Z.copy()
-    with pytest.warns(PrivacyWarning, match=NO_MANIFEST) as warned:
+    with pytest.warns(PrivacyWarning, match=BARE) as warned:
         search = search_of(Z, noise_sd=0.1)
     assert len(warned) == 1
     Z[:] = 0.0
     assert BEST in run(cloudpickle.loads(cloudpickle.dumps(search)), 9)
-    assert NO_MANIFEST in search.guarantee().details()
+    assert BARE in search.guarantee().details()
     assert str(search.guarantee()).startswith("NOT PROTECTED")
     assert math.isinf(search.guarantee().epsilon)
 

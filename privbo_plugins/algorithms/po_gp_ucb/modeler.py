@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -35,6 +36,7 @@ from privbo_plugins.algorithms.po_gp_ucb.posterior import Hyperparameters, RowPo
 from privbo_plugins.algorithms.po_gp_ucb.table import ReleasedTable
 from privbo_plugins.algorithms.protocols import Evaluation, Transcript
 from privbo_plugins.errors import SpaceChangedError
+from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.settings import (
     Count,
     Finite,
@@ -198,6 +200,69 @@ def rows_config(
     except (TypeError, ValueError):
         raise ValueError("Z must be a matrix of numbers, a released table or its file.") from None
     return RowsConfig(Z, noise_sd or 0.0, answer_variance=answer_variance or 0.0, **more)
+
+
+BARE = "the modeler was given a bare matrix without a manifest"
+"""Why nothing is claimed of a table of unknown origin."""
+
+
+class GivenRows:
+    """Rows that a modeler was given; a file is pickled as its path and manifest, others whole.
+
+    Args:
+        table: A released table, the path of its file, or a matrix of shape (n, r).
+        settings: Of the model, as :meth:`RowsSettings.of_the_model` has them.
+
+    Raises:
+        ValueError: If the table is none of them, or does not fit the settings.
+        FileNotFoundError: If there is no such file.
+    """
+
+    def __init__(
+        self, table: ReleasedTable | ArrayLike | str | Path, settings: dict[str, Any]
+    ) -> None:
+        self._path = Path(table).resolve() if isinstance(table, str | Path) else None
+        given = table if self._path is None else ReleasedTable.load(self._path)
+        known = given if isinstance(given, ReleasedTable) else None
+        self.manifest = None if known is None else known.manifest
+        self._table: Any = rows_config(given).Z.copy() if known is None else known
+        self._settings = settings
+        self.n = self.config.n
+
+    def __getstate__(self) -> dict[str, Any]:
+        found = {name: v for name, v in vars(self).items() if name not in ("config", "_claimed")}
+        return found if self._path is None else found | {"_table": None}
+
+    @cached_property
+    def config(self) -> RowsConfig:
+        """Settings and rows, read again where only their path was pickled.
+
+        Raises:
+            ValueError: If the file holds another table than it did.
+            FileNotFoundError: If it is gone.
+        """
+        if self._table is None and self._path is not None:
+            found = ReleasedTable.load(self._path)
+            if found.manifest != self.manifest:
+                raise ValueError(
+                    f"{self._path} holds another released table than this experiment started "
+                    "with. Put that one back, or start a new experiment with this one: what was "
+                    "told of rows is not told of these."
+                )
+            self._table = found
+        return rows_config(self._table, **self._settings)
+
+    @cached_property
+    def _claimed(self) -> OutsourcedGuarantee:
+        """Claims what holds for the table; composing it with answers takes a while, once."""
+        if self.manifest is not None:
+            return self.manifest.guarantee()
+        nothing = math.inf, 0.0, None
+        return OutsourcedGuarantee(False, "unknown", *nothing, self.n, reasons=(BARE,))
+
+    def claim(self, n_answers: int = 0) -> OutsourcedGuarantee:
+        """Returns what the manifest says of the rows; nothing is claimed of a bare matrix."""
+        return replace(self._claimed, n_answers=n_answers)
 
 
 class POGPUCB(Transcript):
