@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 from privbo_plugins.convert import as_labels, as_losses, fingerprint
 from privbo_plugins.errors import NotLossesError
 from privbo_plugins.privacy.words import RECORD
-from privbo_plugins.settings import POSITIVE, Stored, evolve, one_of, setting, settings
+from privbo_plugins.settings import POSITIVE, evolve, one_of
 
 Array = NDArray[np.float64]
 
@@ -50,18 +51,20 @@ _OTHER_ROWS = (
 )
 
 
-@settings
-class Unit(Stored):
-    """What one entry of a run's vectors is; public, and stored with the run."""
+class Unit(NamedTuple):
+    """What one entry of a run's vectors is; public, and stored with the run.
 
-    word: str = setting("One of them, as texts name it.", default=RECORD)
-    per_group: str | None = setting(
-        "How rows become an entry: mean or sum; None for one row an entry.", default=None
-    )
-    rows: tuple[float, float] | None = setting(
-        "What rows are clipped to before, where they are grouped.", default=None
-    )
-    cap: float | None = setting("The most that the rows of one entry add up to.", default=None)
+    Attributes:
+        word: One of them, as texts name it.
+        per_group: How rows become an entry: mean or sum; None for one row an entry.
+        rows: What rows are clipped to before, where they are grouped.
+        cap: The most that the rows of one entry add up to.
+    """
+
+    word: str = RECORD
+    per_group: str | None = None
+    rows: Sequence[float] | None = None
+    cap: float | None = None
 
     @classmethod
     def of(cls, given: Any, config: Any) -> tuple[Unit, Any]:
@@ -74,28 +77,19 @@ class Unit(Stored):
         Raises:
             ValueError: If the settings do not go together.
         """
-        if given.groups is None:
-            if given.per_group != "mean" or given.group_bound is not None:
-                raise ValueError(
-                    "per_group= and group_bound= say how the rows of one person count: give "
-                    "groups=, the person of each row, with them."
-                )
-            return cls(word=given.unit or RECORD), config
-        if given.record_ids is not None:
-            raise ValueError("groups= names the persons already: leave record_ids= out.")
-        rows = getattr(config, "value_range", None)
-        if rows is None:
+        if given.groups is None and (given.per_group, given.group_bound) == ("mean", None):
+            return cls(given.unit or RECORD), config
+        if given.groups is None or given.record_ids is not None:
             raise ValueError(
-                f"groups= needs an algorithm with a loss_bound=, and {type(config).__name__} has "
-                "none: return losses.by_group(losses, ids, bound=...) from the objective."
+                "groups=, the person of each row, is what per_group= and group_bound= are about, "
+                "and stands in place of record_ids=: give it alone, or with these two."
             )
+        rows = getattr(config, "value_range", (0.0, 1.0))
         unit = cls.of_rows(given.unit or PERSON, rows, given.per_group, given.group_bound)
         return unit, config if unit.cap is None else evolve(config, loss_bound=unit.cap)
 
     @classmethod
-    def of_rows(
-        cls, word: str, rows: tuple[float, float], per_group: str, group_bound: float | None
-    ) -> Unit:
+    def of_rows(cls, word: str, rows: Any, per_group: str, group_bound: float | None) -> Unit:
         """The unit whose rows become an entry by a rule.
 
         Args:
@@ -108,19 +102,16 @@ class Unit(Stored):
             ValueError: If these do not go together.
         """
         one_of("mean", "sum").check("per_group", per_group)
-        if per_group == "mean" and group_bound is not None:
-            raise ValueError(
-                "group_bound= is the most that one person's rows add up to, and a mean needs "
-                "none: leave it out, or give per_group='sum'."
-            )
-        if per_group == "sum":
+        summed = per_group == "sum"
+        if summed:
             POSITIVE.check("group_bound, which per_group='sum' needs,", group_bound)
-            if rows[0] != 0.0:
-                raise ValueError(
-                    "per_group='sum' takes rows in [0, C], so that no row takes from a sum: give "
-                    f"C as one number, got the range {rows}."
-                )
-        return cls(word=word, per_group=per_group, rows=rows, cap=group_bound)
+        if summed != (group_bound is not None) or (summed and rows[0] != 0.0):
+            raise ValueError(
+                "group_bound= is the most that one person's rows add up to, for per_group='sum' "
+                "of rows in [0, C], of which none takes from a sum; a mean needs none. Got "
+                f"group_bound={group_bound} for a {per_group} of rows in {tuple(rows)}."
+            )
+        return cls(word, per_group, [float(end) for end in rows], group_bound)
 
 
 class Groups:
@@ -162,23 +153,15 @@ class Groups:
         self._names = [f"{kind}:{_text(value)}" for kind, value in known]
         self.labels = fingerprint(self._names)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.n} persons)"
-
     def ranks(self, seed: int) -> NDArray[np.intp]:
         """Shuffles the persons by a hash of their ids alone; the rank of each entry, shape (n,).
 
         Args:
             seed: Another one shuffles anew.
         """
-        digests = [
-            hashlib.sha256(f"{seed}/{name}".encode(errors="surrogatepass")).digest()
-            for name in self._names
-        ]
-        order = sorted(range(self.n), key=digests.__getitem__)
-        ranks = np.empty(self.n, dtype=np.intp)
-        ranks[order] = np.arange(self.n)
-        return ranks
+        salted = [f"{seed}/{name}".encode(errors="surrogatepass") for name in self._names]
+        order = np.argsort([hashlib.sha256(text).hexdigest() for text in salted])
+        return np.argsort(order)
 
     def shared_with(self, other: Groups) -> bool:
         """Checks whether any person is in both."""

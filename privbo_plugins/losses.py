@@ -440,7 +440,7 @@ def by_group(
     """Makes one value a person of the losses of its rows, for an objective to return.
 
     Rows are clipped to [0, bound] first, so none of them counts for more; NaN and infinity are the
-    worst. Entries stand in the order of the ids (numbers, then texts), whatever the order of rows.
+    worst. Entries stand in the order of the ids (numbers, then texts), however rows stand.
     Rows without an id count as one person together. Tell the sampler what an entry is:
     ``DPGIBOSampler(mu=1, unit="patient")``, with ``loss_bound=`` the same bound (of sums,
     ``group_bound``).
@@ -468,7 +468,7 @@ def by_group(
     """
     rows = bound if isinstance(bound, tuple | list) else (0.0, bound)
     _check_range(*rows)
-    unit = Unit.of_rows(PERSON, (float(rows[0]), float(rows[1])), per_group, group_bound)
+    unit = Unit.of_rows(PERSON, rows, per_group, group_bound)
     return Groups(ids).entries(losses, unit, rows[0] if maximize else rows[1])
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import re
 import threading
 import warnings
 from collections.abc import Mapping
@@ -31,7 +30,7 @@ from sklearn.utils.validation import _check_method_params, _num_samples
 
 from privbo_plugins.algorithms.values import value_range
 from privbo_plugins.convert import as_losses
-from privbo_plugins.errors import NotLossesError, ObjectiveFailedError, PrivacyWarning, warn
+from privbo_plugins.errors import NotLossesError, ObjectiveFailedError, warn
 from privbo_plugins.foreign import answer
 from privbo_plugins.groups import Groups
 from privbo_plugins.sanitize import call, public_name
@@ -130,8 +129,7 @@ def given_records(
     if groups is not None or groups_valid is not None:
         if groups is None or groups_valid is None:
             raise ValueError(
-                "groups= names the persons of X, groups_valid= those of X_valid: give both, so "
-                "that persons on both sides are found."
+                "Give both groups= of X and groups_valid= of X_valid, which may share no person."
             )
         trains, whose = _groups_of(groups, n), _groups_of(groups_valid, n_valid)
         if whose.shared_with(trains):
@@ -143,9 +141,8 @@ def given_records(
 
 
 _BOTH_SIDES = (
-    "groups and groups_valid have persons in common: each person must be on one side with all "
-    "rows, because one that both trains and validates has no guarantee. Who it is is not told. "
-    "Give fit X, y and groups= alone, and it holds out whole persons."
+    "groups and groups_valid have persons in common: one that both trains and validates has no "
+    "guarantee. Give fit X, y and groups= alone, and it holds out whole persons."
 )
 
 
@@ -158,8 +155,8 @@ def _groups_of(ids: Any, n_rows: int) -> Groups:
     groups = Groups(ids)
     if len(groups.of) != n_rows:
         raise ValueError(
-            "groups must have one id for each row of X (and groups_valid for each of X_valid), "
-            "and it has another length: give the column of the same table, as df['patient']."
+            "groups must have one id for each row of X, groups_valid for each of X_valid, and it "
+            "has another length: give a column of the same table, as df['patient']."
         )
     return groups
 
@@ -170,40 +167,16 @@ def _persons_apart(
     """Holds out whole persons: rows that train, and rows that are scored.
 
     Persons are sorted by a hash of id and ``random_state``, and the first of them are held out. So
-    the rows of a person (how many, where they stand, what they hold) move nobody to the other
+    the rows of a person (how many, where they stand, what they hold) move no person to the other
     side, and the number on each side is exact and follows from the number of persons. The order
     in which persons first appear would not do: a person with an earlier row would move others. A
     hash that decided for each person alone would not either: the numbers would follow from ids.
     Where a person of another id takes the place of one that was held out, and its hash is not
     among the first ones, it trains and one other person is held out instead.
     """
-    splitter = ShuffleSplit(1, test_size=valid_size, random_state=random_state)
-    ((_, valid),) = splitter.split(np.empty(groups.n))  # how many are valid_size
-    held = (groups.ranks(random_state) < len(valid))[groups.of]
+    ((_, valid),) = ShuffleSplit(1, test_size=valid_size, random_state=0).split(range(groups.n))
+    held = (groups.ranks(random_state) < len(valid))[groups.of]  # as many as valid_size says
     return np.flatnonzero(~held), np.flatnonzero(held)
-
-
-def warn_of_persons(X: Any) -> None:
-    """Warns where the names of a table say that its rows belong to persons.
-
-    Names are public, and whether ids repeat is not: the warning looks at names alone.
-    """
-    index = getattr(X, "index", None)
-    names = [*getattr(index, "names", ()), *getattr(X, "columns", ())]
-    found = next((name for name in names if _OF_PERSONS.search(str(name))), None)
-    if found is not None:
-        text = (
-            f"The table's {found!r} reads like the id of a person, and each row is protected for "
-            "itself: a person with k rows at k times mu. fit(X, y, groups=ids) protects whole "
-            "persons; if each has one row, name the unit, unit='patient', to end this warning."
-        )
-        warn(text, PrivacyWarning)
-
-
-_OF_PERSONS = re.compile(
-    "(?i)^(patient|person|subject|participant|customer|client|user|member|household|employee)s?"
-    "([ _.-]?(id|nr|no|num|number|key|code))?$"
-)
 
 
 def _check_columns(X: Any, X_valid: Any) -> None:

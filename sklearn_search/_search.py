@@ -45,16 +45,10 @@ from privbo_plugins.settings import Rule, evolve, fields_of, integer, named, one
 from privbo_plugins.store.vault import open_vault, refuse_password, resolve_url
 from sklearn_search._found import Found, place_of, table_of
 from sklearn_search._losses import bounds_of, to_loss, warn_of_noise, warn_of_rare_class
-from sklearn_search._records import (
-    Records,
-    Task,
-    check_fit_params,
-    given_records,
-    held_out,
-    warn_of_persons,
-)
+from sklearn_search._records import Records, Task, check_fit_params, given_records, held_out
 from sklearn_search._settings import PrivateSearchSettings, Shown
 from sklearn_search._space import check_values, to_parameters
+from sklearn_search._types import warn_of_persons
 
 _BACKENDS: Mapping[str, str] = {
     "optuna": "sklearn_search._optuna",
@@ -212,9 +206,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
             FitFailedWarning: If fits failed and count by ``error_score``; not on Ray, where the
                 trials' processes keep that to themselves.
         """
-        persons = {"groups": groups, "groups_valid": groups_valid}
-        fitting = partial(self._fit, X, y, X_valid, y_valid, persons, params)
-        del X, y, X_valid, y_valid, persons, groups, groups_valid, params
+        apart = {"X_valid": X_valid, "y_valid": y_valid, "groups_valid": groups_valid}
+        fitting = partial(self._fit, X, y, groups, apart, params)
+        del X, y, X_valid, y_valid, groups, groups_valid, apart, params
         error = _error_of(fitting)
         del fitting
         if isinstance(error, KeyboardInterrupt):
@@ -223,18 +217,14 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
             raise _of_others(error)
         return self
 
-    def _fit(
-        self, X: Any, y: Any, X_valid: Any, y_valid: Any, persons: dict[str, Any],
-        params: dict[str, Any],
-    ) -> None:  # fmt: skip
+    def _fit(self, X: Any, y: Any, groups: Any, apart: Any, params: dict[str, Any]) -> None:
         given = self._given()
         if _routing_enabled():
             params = process_routing(self, "fit", **params).estimator.fit
         check_fit_params(given.estimator, params)
-        if persons["groups"] is None and given.unit is None:
+        if groups is None and given.unit is None:
             warn_of_persons(X)
-        records = self._records(given, X, y, X_valid, y_valid, persons, params)
-        task = self._task(given, records)
+        task = self._task(given, self._records(given, X, y, groups, apart, params))
         self._keep(*_searched(given, task, self._begin), task)
 
     def _begin(self, run: str, mu: float, training: float, unit: str) -> None:
@@ -356,13 +346,12 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
 
     @staticmethod
     def _records(
-        given: Any, X: Any, y: Any, X_valid: Any, y_valid: Any, persons: dict[str, Any],
-        params: dict[str, Any],
-    ) -> Records:  # fmt: skip
-        if any(one is not None for one in (X_valid, y_valid, persons["groups_valid"])):
-            return given_records(given.estimator, X, y, X_valid, y_valid, params, **persons)
+        given: Any, X: Any, y: Any, groups: Any, apart: Any, params: dict[str, Any]
+    ) -> Records:
+        if any(one is not None for one in apart.values()):
+            return given_records(given.estimator, X, y, params=params, groups=groups, **apart)
         split = {"valid_size": given.valid_size, "random_state": given.random_state}
-        return held_out(given.estimator, X, y, params, groups=persons["groups"], **split)
+        return held_out(given.estimator, X, y, params, groups=groups, **split)
 
     @staticmethod
     def _task(given: Any, records: Records) -> Task:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Annotated
 
 from privbo_plugins.settings import (
@@ -31,10 +32,7 @@ Word = Annotated[
     Rule(
         "a noun in the singular, of at most 40 letters, spaces and hyphens",
         lambda word: (
-            isinstance(word, str)
-            and 0 < len(word) <= 40
-            and word[:1].isalpha()
-            and all(c.isalpha() or c in " -" for c in word)
+            isinstance(word, str) and bool(re.fullmatch(r"[^\W\d_]([^\W\d_]|[ -]){0,39}", word))
         ),
     ),
 ]
@@ -66,11 +64,10 @@ class RecordSettings:
         repr=False,
     )
     groups: ArrayLike | None = setting(
-        "The person that each row belongs to, shape (n_rows,), as scikit-learn's ``groups``: "
-        "persons are protected then, each with all of its rows. The objective returns one value a "
-        "row, in this order; the rows of a person become one value before anything is stored, and "
-        "n is the number of persons. Ids are compared as ``record_ids`` are, and neither stored "
-        "nor pickled. Rows without an id count as one person together.",
+        "The person of each row that the objective returns a value of, shape (n_rows,): a person "
+        "is protected with all its rows, which become one value before anything is stored, and n "
+        "is the number of persons. Ids are compared as ``record_ids`` are, and neither stored nor "
+        "pickled. Rows without an id count as one person together.",
         default=None,
         repr=False,
     )

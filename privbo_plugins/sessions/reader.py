@@ -142,7 +142,7 @@ class LossReader:
     def __init__(self, run: Run, config: CentralConfig, *, seed: int, maximize: bool) -> None:
         self.run, self.config = run, config
         self.seed, self.maximize = seed, maximize
-        self.unit = Unit.from_dict(run.settings.get("unit") or Unit().to_dict())
+        self.unit = Unit(**run.settings.get("unit", {}))
         self._kind = algorithm_of(config)
         self._lock = threading.RLock()
         self._learnt: Learnt | None = None

@@ -127,7 +127,7 @@ class Session(LossReader):
             "algorithm": entry_of(config).name,
             "config": config.to_dict(),
             "maximize": maximize,
-            "unit": (unit or Unit()).to_dict(),
+            "unit": (unit or Unit())._asdict(),
         }
         run = begin_or_join(
             vault,
@@ -453,10 +453,8 @@ class Session(LossReader):
 
 
 _NO_GROUPS = (
-    "The run protects persons with several rows, and this process does not know whose each row "
-    "is: groups= is neither pickled nor stored. Give it to the sampler or search of this process, "
-    "too; or begin a run without groups=, and return losses.by_group(losses, ids). Nothing was "
-    "stored or charged."
+    "This process does not know whose each row is: groups= is neither pickled nor stored. Give it "
+    "to the sampler or search of this process, too. Nothing was stored or charged."
 )
 
 _STARTED_PLAIN = (

@@ -140,7 +140,7 @@ def test_what_is_refused_tells_neither_figures_nor_ids(bad):
     ({"per_group": "median"}, "per_group must be one of mean, sum"),
     ({"per_group": "sum"}, "group_bound, which per_group='sum' needs, must be"),
     ({"per_group": "sum", "group_bound": -1}, "must be a finite number > 0, got -1"),
-    ({"per_group": "sum", "group_bound": 2, "bound": (-1, 1)}, r"got the range \(-1.0, 1.0\)"),
+    ({"per_group": "sum", "group_bound": 2, "bound": (-1, 1)}, r"for a sum of rows in \(-1, 1\)"),
     ({"group_bound": 2}, "a mean needs none"),
     ({"bound": (1, 0)}, "finite y_low < y_high|low < high"),
 ])  # fmt: skip
@@ -150,9 +150,9 @@ def test_settings_that_do_not_go_together_are_refused(given, words):
 
 
 @pytest.mark.parametrize(("given", "words"), [
-    ({"per_group": "sum"}, "give groups="),
-    ({"group_bound": 2.0}, "give groups="),
-    ({"groups": ["a", "b"], "record_ids": ["a", "b"]}, "leave record_ids= out"),
+    ({"per_group": "sum"}, "groups=, the person of each row"),
+    ({"group_bound": 2.0}, "groups=, the person of each row"),
+    ({"groups": ["a", "b"], "record_ids": ["a", "b"]}, "in place of record_ids="),
     ({"unit": "1 patient"}, "unit must be a noun in the singular"),
     ({"unit": "{mu}"}, "unit must be a noun"),
     ({"unit": ""}, "unit must be a noun"),
@@ -165,7 +165,7 @@ def test_settings_of_a_run_that_do_not_go_together_are_refused(given, words):
 def test_a_sum_of_a_persons_rows_is_what_the_noise_is_planned_for():
     given = RecordSettings(groups=["a", "b"], per_group="sum", group_bound=3.0, unit="patient")
     unit, config = Unit.of(given, MeansConfig(mu=1.0, n_trials=4, loss_bound=0.5))
-    assert (config.loss_bound, unit.rows, unit.cap, unit.word) == (3.0, (0.0, 0.5), 3.0, "patient")
+    assert (config.loss_bound, unit.rows, unit.cap, unit.word) == (3.0, [0.0, 0.5], 3.0, "patient")
     assert Groups(["a", "b", "a"]).entries([9.0, 0.25, 0.25], unit, 0.5).tolist() == [0.75, 0.25]
 
 

@@ -117,7 +117,7 @@ BAD = {
     "no ids": ({"groups": "patient"}, "groups must list the id"),
     "one person": ({"groups": [None] * N}, "they name one"),
     "no validation ids": (
-        {"groups": IDS[:9], "X_valid": X[9:], "y_valid": y[9:]}, "give both",
+        {"groups": IDS[:9], "X_valid": X[9:], "y_valid": y[9:]}, "Give both groups=",
     ),
     "no ids that train": ({"groups_valid": IDS}, "X_valid= and y_valid= together"),
     "both sides": (
