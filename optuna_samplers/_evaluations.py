@@ -22,6 +22,7 @@ from optuna_samplers._space import CONSTANT_CHANGED
 from privbo_plugins.privacy.claim import SoFar
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.store.release import TEST_NOISE
+from privbo_plugins.users import PLAIN
 
 PLAY_ATTR = "privbo:play"
 """Trial attribute with the release and the mechanism that it went through."""
@@ -30,8 +31,6 @@ PUBLIC_ATTR = "privbo:public"
 """Trial attribute with the operations that the objective declared public."""
 
 OTHER_RELEASE = "trials remember releases that their ledger does not hold"
-
-PLAIN = "trials returned values that were not privatised"
 
 _OWN_ATTRS = (PLAY_ATTR, "privbo:agent", "privbo:epoch")
 """Trial attributes that a wrapped objective and DUETSSampler write."""

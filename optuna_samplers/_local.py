@@ -37,7 +37,7 @@ from privbo_plugins.settings import again, called_with, named, setting, settings
 from privbo_plugins.store.log import hashed
 from privbo_plugins.store.release import is_test
 from privbo_plugins.store.vault import Vault, open_vault
-from privbo_plugins.users import NO_NAME, User, user_name
+from privbo_plugins.users import NO_NAME, User, check_named, user_name
 
 RUN_ATTR = "privbo:ldp"
 """Study attribute that remembers the run of the users' ledger and its vault."""
@@ -86,11 +86,7 @@ class LocalObjective(Releasing, Studies[_Rewards]):
     ) -> None:
         check_objective(objective, "one reward")
         check_user_budget(mechanism, given.user_budget, given.user_delta)
-        if given.user_budget is not None and user_id is None:
-            raise ValueError(
-                "user_budget= limits what one user pays in all, so it needs user_id=: a name, or "
-                "a function from the trial to the name of the user it asks."
-            )
+        check_named(given.user_budget, user_id, "trial")
         self.mechanism = mechanism
         self._objective, self._user_id = objective, user_id
         self._limits, self._noise = named(given, UserSettings), given.noise

@@ -16,7 +16,7 @@ from optuna.distributions import BaseDistribution
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from optuna_samplers._evaluations import PLAIN, shows_release
+from optuna_samplers._evaluations import shows_release
 from optuna_samplers._local import LocalObjective, UserOf
 from optuna_samplers._publish import EXPOSED
 from optuna_samplers._sampler import constants_in
@@ -36,6 +36,7 @@ from privbo_plugins.settings import evolve
 from privbo_plugins.spaces import Space
 from privbo_plugins.status import planned_trials, status, used_up
 from privbo_plugins.store.vault import Vault, open_vault
+from privbo_plugins.users import NOT_PRIVATE, PLAIN
 
 _WRAP = (
     "Wrap the objective: study.optimize(sampler.private(objective)) with an objective that "
@@ -46,8 +47,6 @@ PRIVATISED = (
     "Each is one reward with privacy noise, which says next to nothing by itself. So the best "
     "value is the *luckiest* draw and looks better than it is; go by the recommendation."
 )
-
-NOT_PRIVATE = "epsilon = infinity: rewards are not privatised"
 
 _OVER = "All {} trials that n_trials= plans have a value: raise it to plan for further users."
 

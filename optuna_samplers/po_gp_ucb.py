@@ -331,8 +331,7 @@ class POGPUCBSampler(Published, ScheduledSampler):
         Warns:
             UtilityWarning: If the noise is likely to drown the rows.
         """
-        rows = self._rows
-        return make_table_plan(rows.config, rows.manifest, rows.claim()).presented()
+        return make_table_plan(self._rows).presented()
 
     def status(self, study: Study) -> dict[str, Any]:
         """Tells where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""

@@ -206,3 +206,11 @@ def read_json(path: str | Path, kind: str) -> dict[str, Any]:
     if not isinstance(found, dict) or found.get("format") != kind:
         raise ValueError(f"{source} is no {kind} file.")
     return found
+
+
+def variable(name: str) -> str:
+    """Reads an environment variable; an empty text if it is not set."""
+    try:
+        return os.environ.get(name, "")
+    except ValueError:  # no system could hold this name
+        return ""

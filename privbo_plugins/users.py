@@ -11,6 +11,10 @@ User = str | bytes | int
 """What may name a user."""
 
 
+PLAIN = "trials returned values that were not privatised"
+NOT_PRIVATE = "epsilon = infinity: rewards are not privatised"
+"""Why nothing is claimed of a run on rewards."""
+
 NO_NAME = "A user's name must be a string, bytes or an integer: user_id= gave something else."
 """The error for anything else."""
 
@@ -58,3 +62,18 @@ def _spelling(user: Any) -> str:
         return name if isinstance(name, str) else name.decode()
     except UnicodeDecodeError:
         return f"bytes:{name.hex()}"  # type: ignore[union-attr]
+
+
+def check_named(user_budget: float | None, user_id: Any, source: str) -> None:
+    """Raises ValueError for a budget of users whom nothing names.
+
+    Args:
+        user_budget: What one user may pay in all.
+        user_id: Whose reward a trial is.
+        source: What a function that names users gets.
+    """
+    if user_budget is not None and user_id is None:
+        raise ValueError(
+            "user_budget= limits what one user pays in all, so it needs user_id=: a name, or a "
+            f"function from the {source} to the name of the user it asks."
+        )

@@ -16,7 +16,7 @@ from privbo_plugins.convert import as_reward
 from privbo_plugins.errors import PrivacyWarning, VaultError, warn
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.store.release import draw_reward
-from privbo_plugins.users import User, user_name
+from privbo_plugins.users import User, check_named, user_name
 from raytune_searchers._channel import USERS_LEDGER, Channel, Entry, channel_of_trial
 from raytune_searchers._trainable import (
     Publication,
@@ -29,8 +29,6 @@ from raytune_searchers._trainable import (
 )
 
 UserOf = User | Callable[[dict[str, Any]], User]
-
-PLAIN = "trials returned values that were not privatised"
 
 _LONGEST_NAME = 1000
 
@@ -118,11 +116,7 @@ def wrap(
         ValueError: If it is no function of a config, or a budget has no users.
     """
     check_trainable(trainable, "A private trainable", "one user's reward, a number")
-    if user_budget is not None and user_id is None:
-        raise ValueError(
-            "user_budget= limits what one user pays in all, so it needs user_id=: a name, or a "
-            "function from the config to the name of the user it asks."
-        )
+    check_named(user_budget, user_id, "config")
     if user_id is not None and not callable(user_id):
         _checked_name(user_id)
         warn(

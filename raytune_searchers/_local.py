@@ -27,9 +27,10 @@ from privbo_plugins.privacy.settings import NoiseSettings, UserSettings
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.rewards import check_user_budget, local_guarantee
 from privbo_plugins.settings import again, called_with, named, setting, settings
+from privbo_plugins.users import PLAIN
 from raytune_searchers._arguments import check_target
 from raytune_searchers._audit import Stored, config_in, stored_in
-from raytune_searchers._evaluations import PLAIN, UserOf, wrap
+from raytune_searchers._evaluations import UserOf, wrap
 from raytune_searchers._run import ComparedRun
 from raytune_searchers._trainable import Trainable
 from raytune_searchers.hosts.actors import in_worker

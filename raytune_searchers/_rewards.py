@@ -28,6 +28,7 @@ from privbo_plugins.sessions.scheduler import FailureCounts, Scheduler
 from privbo_plugins.settings import evolve
 from privbo_plugins.shown import as_float
 from privbo_plugins.status import planned_trials, status, used_up
+from privbo_plugins.users import NOT_PRIVATE
 from raytune_searchers._audit import stored_in, value_in
 from raytune_searchers._evaluations import UserOf, wrap
 from raytune_searchers._local import RewardsRun
@@ -38,8 +39,6 @@ from raytune_searchers._trainable import Trainable
 from raytune_searchers.hosts.rewards import LedgerSettings
 
 Array = NDArray[np.float64]
-
-NOT_PRIVATE = "epsilon = infinity: rewards are not privatised"
 
 
 class RewardSearch(RewardsRun, TuneSearch):

@@ -398,8 +398,7 @@ class POGPUCBSearch(Published, TuneSearch):
         Warns:
             UtilityWarning: If the noise is likely to drown the rows.
         """
-        made = make_table_plan(self._rows.config, self._rows.manifest, self._rows.claim())
-        return made.presented()
+        return make_table_plan(self._rows).presented()
 
     def status(self) -> dict[str, Any]:
         """Tells where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""

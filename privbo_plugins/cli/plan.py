@@ -141,21 +141,15 @@ def federation_options(command: Callable[..., Any]) -> Any:
         click.option(
             "--agents", "n_agents", type=AT_LEAST_ONE, required=True, help="agents on the roster"
         ),
-        click.option("--epsilon", type=float, help="user-level budget of all rounds"),
-        click.option("--z", type=float, help="or the noise multiplier"),
+        click.option("--epsilon", type=float, help="user-level budget of all rounds, or --set z"),
         click.option("--delta", type=float, help="of the budget; 1e-5 if it is not given"),
         click.option(
             "--rounds", "n_rounds", type=AT_LEAST_ONE, help="rounds that release something"
         ),
-        click.option("--q", type=float, help="probability of being chosen in a round"),
         click.option(
             "--trust", type=click.Choice(("server", "aggregate")),
             help="trust of agents: the server sees their vectors (server, if it is not given), "
             "or their noisy sum alone (aggregate)",
-        ),
-        click.option(
-            "--colluding", type=AT_LEAST_ONE,
-            help="agents that pool what they know with such a server, or add no noise",
         ),
         _set_option,
     )):  # fmt: skip
@@ -210,9 +204,9 @@ def dp_gibo(
 @plan.command()
 @click.option("--epsilon", type=float, required=True, help="of one reward")
 @click.option(
-    "--range", "ends", type=float, nargs=2, metavar="LOW HIGH", help="public range of rewards"
-)
-@click.option("--bound", type=float, help="or their largest absolute value")
+    "--range", "ends", type=float, nargs=2, required=True, metavar="LOW HIGH",
+    help="public range of rewards",
+)  # fmt: skip
 @click.option("--trials", type=AT_LEAST_ONE, required=True, help="one user's reward each")
 @click.option(
     "--mechanism", type=click.Choice(("laplace", "duchi", "piecewise", "hybrid", "gaussian")),
@@ -224,17 +218,15 @@ def dp_gibo(
 @_workers_option
 @as_json
 def rewards(
-    ends: tuple[float, float] | None, bound: float | None, trials: int, delta: float | None,
-    seconds: float | None, workers: int | None, **given: Any,
+    ends: tuple[float, float], trials: int, delta: float | None, seconds: float | None,
+    workers: int | None, **given: Any,
 ) -> Answer:  # fmt: skip
     """Plan tuning on one user's reward a trial."""
     from privbo_plugins.algorithms.reward_plan import make_reward_plan
     from privbo_plugins.privacy.figures import warn_of_delta
     from privbo_plugins.privacy.local import stored_mechanism
 
-    if (ends is None) == (bound is None):
-        raise click.UsageError("Give either --range LOW HIGH or --bound.")
-    low, high = ends or (-(bound or 0.0), bound or 0.0)
+    low, high = ends
     mechanism = stored_mechanism({**given, "delta": delta or 0.0, "low": low, "high": high})
     warn_of_delta(delta, trials, "evaluations")
     return _told(make_reward_plan(mechanism, trials), seconds, workers)

@@ -25,7 +25,7 @@ from typing import Any
 from privbo_plugins.errors import PrivacyError
 from privbo_plugins.federation.link import NEEDED
 from privbo_plugins.federation.messages import PROTOCOL
-from privbo_plugins.files import check_unchangeable
+from privbo_plugins.files import check_unchangeable, variable
 from privbo_plugins.sanitize import public_name
 
 try:
@@ -353,7 +353,7 @@ def invitation_from(text: str) -> Invitation:
     """
     if text.startswith("env:"):
         name = text.removeprefix("env:")
-        text = _variable(name)
+        text = variable(name)
         if not text and name.isidentifier():  # anything else may be an invitation by mistake
             raise ValueError(
                 f"connect('env:{name}') takes the invitation from the environment variable "
@@ -369,13 +369,6 @@ def invitation_from(text: str) -> Invitation:
         "or 'env:NAME' for the text in an environment variable. One that names an authority's "
         "certificate is none: each certificate that it signs would pass for the server's."
     )
-
-
-def _variable(name: str) -> str:
-    try:
-        return os.environ.get(name, "")
-    except ValueError:  # no system could hold this name
-        return ""
 
 
 def _parsed(text: str) -> Invitation:

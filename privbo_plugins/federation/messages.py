@@ -19,14 +19,11 @@ from numpy.typing import NDArray
 from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de.server import Broadcast
 from privbo_plugins.errors import (
-    BudgetExceededError,
     FederationError,
-    PrivacyError,
-    SpaceChangedError,
     VaultError,
 )
 from privbo_plugins.privacy.guarantee import FederationGuarantee
-from privbo_plugins.sanitize import public_name
+from privbo_plugins.sanitize import OWN_ERRORS, public_name
 from privbo_plugins.spaces import Space
 
 T = TypeVar("T")
@@ -41,14 +38,8 @@ LARGEST = 2**26
 """Bytes of an answer that agents take."""
 
 _TOLD: dict[str, type[Exception]] = {
-    kind.__name__: kind
-    for kind in (
-        BudgetExceededError,
-        FederationError,
-        PrivacyError,
-        SpaceChangedError,
-        ValueError,
-    )
+    **{name: kind for name, kind in OWN_ERRORS.items() if kind is not VaultError},
+    FederationError.__name__: FederationError,
 }
 """Errors that pass by name and text."""
 

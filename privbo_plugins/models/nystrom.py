@@ -103,11 +103,8 @@ class NystromEmbedding:
         self._k = k
         self.D = D[independent_rows(k, D, prior)] if len(D) else D
         self._root = inverse_root(k(self.D, self.D)) if len(self.D) else np.empty((0, 0))
-
-    @property
-    def m(self) -> int:
+        self.m = len(self.D)
         """Number of features."""
-        return len(self.D)
 
     def features(self, Z: Array) -> Array:
         """Phi at each of the points, shape (n, m)."""

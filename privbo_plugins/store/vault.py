@@ -33,6 +33,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from privbo_plugins.errors import NO_HANDLE, VaultError
+from privbo_plugins.files import variable
 from privbo_plugins.store.log import DAMAGED
 from privbo_plugins.store.transaction import Transaction
 from privbo_plugins.store.vault_file import prepare_file
@@ -401,7 +402,7 @@ def resolve_url(handle: str | PathLike[str]) -> sa.URL:
     text = str(as_handle(handle))
     if text.startswith("env:"):
         name = text.removeprefix("env:")
-        text = str(as_handle(_variable(name)))
+        text = str(as_handle(variable(name)))
         if not text and name.isidentifier():  # others may hold a password
             raise ValueError(
                 f"vault='env:{name}' takes its URL from the environment variable {name!r}, which "
@@ -412,13 +413,6 @@ def resolve_url(handle: str | PathLike[str]) -> sa.URL:
         return url
     _check_sqlite_path(url.database or "")
     return url.set(database=os.path.abspath(url.database or ""))  # a later folder moves no vault
-
-
-def _variable(name: str) -> str:
-    try:
-        return os.environ.get(name, "")
-    except ValueError:  # no system could hold this name
-        return ""
 
 
 def _check_sqlite_path(path: str) -> None:

@@ -7,11 +7,10 @@ import warnings
 import numpy as np
 import pytest
 
-from privbo_plugins.algorithms.po_gp_ucb import rows_config
 from privbo_plugins.algorithms.po_gp_ucb.gaussian import public_projection
+from privbo_plugins.algorithms.po_gp_ucb.modeler import GivenRows
 from privbo_plugins.algorithms.po_gp_ucb.plan import TablePlan, make_table_plan
 from privbo_plugins.errors import PrivacyWarning, UtilityWarning
-from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.sessions.rows import Curator
 
@@ -29,7 +28,7 @@ def table_of(**more):
 
 
 def plan_of(table):
-    return make_table_plan(rows_config(table), table.manifest, table.manifest.guarantee())
+    return make_table_plan(GivenRows(table, {}))
 
 
 def made(**changes):
@@ -83,8 +82,7 @@ def test_what_it_costs_is_what_the_manifest_claims():
 
 
 def test_a_bare_matrix_claims_nothing_and_is_taken_as_it_is():
-    nothing = OutsourcedGuarantee(False, "unknown", math.inf, 0.0, None, N, reasons=("r",))
-    plan = make_table_plan(rows_config(X), None, nothing)
+    plan = make_table_plan(GivenRows(X, {}))
     assert (plan.protected, plan.noise_norm, plan.inner_product_error) == (False, 0.0, 0.0)
     assert "nothing is protected" in str(plan)
     told = json.loads(json.dumps(plan.to_dict(), allow_nan=False))
@@ -108,8 +106,7 @@ def test_it_warns_where_the_noise_is_long_against_the_distance_of_rows(sd, norm)
 def test_rows_that_the_noise_hides_entirely_are_drowned():
     for shape in ((1, 2), (50, 2)):
         Z = np.random.default_rng(0).normal(0, 0.1, shape)
-        nothing = OutsourcedGuarantee(False, "unknown", math.inf, 0.0, None, 1, reasons=("r",))
-        plan = make_table_plan(rows_config(Z, noise_sd=0.5), None, nothing)
+        plan = make_table_plan(GivenRows(Z, {"noise_sd": 0.5}))
         assert plan.row_length == 0.0
         assert plan.noise_dominates
         assert plan.to_dict()["noise_norm"] == "inf"

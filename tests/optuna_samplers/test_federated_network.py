@@ -81,7 +81,7 @@ class Federation:
         address, deadline = f"{networks.address(1)}:7000", 60 if self.trust == "server" else 10
         server = self._start(
             1, sys.executable, "-m", "privbo_plugins", "federation", "serve", "--agents", 2,
-            "--z", 0, "--q", 1, "--rounds", ROUNDS, "--space", "x:0:1", "--vault", self.vault,
+            "--set", "z=0", "q=1", "--rounds", ROUNDS, "--space", "x:0:1", "--vault", self.vault,
             "--secret", self.folder / "key", "--listen", address, "--deadline", deadline,
             "--trust", self.trust,
             "--invitations", self.folder / "in", "--set", "population=explore", "n_regions=1",

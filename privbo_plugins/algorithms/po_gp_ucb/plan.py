@@ -26,11 +26,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from privbo_plugins.algorithms.po_gp_ucb.modeler import RowsConfig
+from privbo_plugins.algorithms.po_gp_ucb.modeler import GivenRows
 from privbo_plugins.algorithms.po_gp_ucb.table import TableManifest
 from privbo_plugins.algorithms.protocols import NoisyPlan
 from privbo_plugins.privacy.figures import not_below, two_decimals
-from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 
 _DROWNING = 0.25
 """Length of the noise between two rows over their typical distance, from which to warn. In runs
@@ -137,16 +136,9 @@ class TablePlan(NoisyPlan):
         )
 
 
-def make_table_plan(
-    rows: RowsConfig, manifest: TableManifest | None, claimed: OutsourcedGuarantee
-) -> TablePlan:
-    """The plan of a released table.
-
-    Args:
-        rows: The released rows, and what is known of the noise in them and in answers.
-        manifest: Of the table; None for a bare matrix.
-        claimed: What may be claimed of both.
-    """
+def make_table_plan(given: GivenRows) -> TablePlan:
+    """The plan of a released table, from its rows and what its manifest says of them."""
+    rows, manifest, claimed = given.config, given.manifest, given.claim()
     n, r = rows.Z.shape
     total = float(rows.Z.var(0, ddof=1).sum()) if n > 1 else 0.0
     return TablePlan(
