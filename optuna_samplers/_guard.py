@@ -233,7 +233,8 @@ def _suggest_failed(error: BaseException, suggestion: str) -> BaseException:
             "which is not installed."
         )
     return ValueError(
-        f"{suggestion} was refused: its name, range or choices make no sense, or differ from "
+        f"{suggestion} was refused: its name, range or choices make no sense (1, 1.0 and True are "
+        "one choice), or differ from "
         "those of earlier trials (or from another call in this trial). Every trial must suggest "
         "the same parameters with the same ranges; the bounds are not repeated here, because "
         "Optuna logs this text. If they do: some of Optuna's own samplers serve one study only, "

@@ -236,8 +236,10 @@ class LossRun(OfStudy):
             return
         of = plural(session.unit.word)
         what = "scores, which are maximised" if session.maximize else "losses, which are minimised"
+        most = self._config.n_trials or 0
+        whole = f" (of n_trials={most}, as steps are whole)" if most > plan.n_trials else ""
         _logs.logger.info(
-            f"{plan.n_trials} trials are planned for {n_records} {of}; values are {what}."
+            f"{plan.n_trials} trials{whole} are planned for {n_records} {of}; values are {what}."
         )
         asked, left = _study.trials_of_loop(), plan.n_trials - session.run.n_told() + 1
         if asked is not None and asked < left:
@@ -262,7 +264,7 @@ class LossRun(OfStudy):
             config = self._config.with_trials(n_trials)
             fitting = algorithm_of(config).make_plan(config, space or Space({}), n_records)
         except ValueError:
-            return f"No plan over these parameters is as short as {n_trials} trials."
+            return f"No plan over these parameters is as short as n_trials={n_trials}."
         return (
             f"For a new study, n_trials={n_trials} given to the sampler plans {fitting.n_trials} "
             f"trials, each value with noise of sd {fitting.value_noise:.3g}."

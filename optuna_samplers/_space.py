@@ -66,13 +66,19 @@ def to_dimension(name: str, distribution: BaseDistribution) -> Dimension:
     """One distribution to one dimension.
 
     Raises:
-        ValueError: If the distribution is of a kind Optuna 5 does not document.
+        ValueError: If the distribution is of a kind Optuna 5 does not document, or lists a choice
+            twice.
     """
     if isinstance(distribution, FloatDistribution):
         return Float(distribution.low, distribution.high, distribution.log, distribution.step)
     if isinstance(distribution, IntDistribution):
         return Int(distribution.low, distribution.high, distribution.log, distribution.step)
     if isinstance(distribution, CategoricalDistribution):
+        if any(i != distribution.to_internal_repr(c) for i, c in enumerate(distribution.choices)):
+            raise ValueError(
+                f"{shown_name(name)} lists choices that are equal, and Optuna takes the first for "
+                "each of them (1, 1.0 and True are equal): list one, or write them as texts."
+            )
         return Categorical(tuple(distribution.choices))
     raise ValueError(
         f"{shown_name(name)} must be a distribution of Optuna's, such as "

@@ -138,19 +138,18 @@ def warn_of_noise(loss: RecordLoss, y_range: Any, noise: float) -> None:
         y_range: The target's public range, if it was given.
         noise: Standard deviation.
     """
-    least, less = math.inf, "take more validation records, a larger budget or fewer trials"
+    least, less = math.inf, "more validation records, a larger budget or fewer trials"
     if isinstance(loss.of, losses.ZeroOne):
         least = 0.5
     elif isinstance(loss.of, losses.Log):
-        least, less = math.log(2.0), "loss='bounded_log' and loss='brier' are bounded by 1"
+        least, less = math.log(2.0), "loss='bounded_log' or loss='brier', which are bounded by 1"
     elif isinstance(loss.of, losses.RegressionLoss) and y_range is not None:
         least = loss.of.bound(0.0, (y_range[1] - y_range[0]) / 4)
-        less = "loss='absolute', or y_spread= below the range, has less of it"
+        less = "loss='absolute', or y_spread= below the range"
     if noise > least / 2:
         text = (
             f"The noise of a released value has a standard deviation of {noise:.2g}, and a mere "
-            f"guess loses some {least:.2g}: it hides which model is better. {less[0].upper()}"
-            f"{less[1:]}."
+            f"guess loses some {least:.2g}: it hides which model is better. What helps: {less}."
         )
         warn(text, UtilityWarning)
 

@@ -11,17 +11,24 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.utils._param_validation import InvalidParameterError
 
+from privbo_plugins.errors import UtilityWarning, warn
 from privbo_plugins.spaces import Categorical, Dimension, Float, Int, Space
 
 _FIX = (
     "Give an Optuna distribution (FloatDistribution, IntDistribution, CategoricalDistribution), "
     "scipy.stats.uniform, loguniform or randint, or a list of choices"
+)
+
+_OUTSIDE = (
+    "The estimator has {0}={1}, outside of its range, so the search begins at the range's middle "
+    "and compares with that. Widen the range, or say what you use today: incumbent={{{0!r}: ...}}."
 )
 
 
@@ -69,6 +76,8 @@ class Parameters:
                 value = self._label(name, own[name])
                 if dim.holds(value):
                     found[name] = value if dim.numeric else dim.decode(dim.encode(value))
+                elif dim.numeric and isinstance(value, Real) and not isinstance(value, bool):
+                    warn(_OUTSIDE.format(name, value), UtilityWarning)
         return found
 
     def _label(self, name: str, value: Any) -> Any:
@@ -197,9 +206,16 @@ def _dimension(name: str, wanted: Any) -> tuple[Dimension, Mapping[str, Any]]:
 def _of_scipy(name: str, wanted: Any) -> Dimension:
     kind = str(wanted.dist.name)
     made = _OF_SCIPY.get(kind)
-    low, high = wanted.support() if made is not None else (math.nan, math.nan)
+    low = high = math.nan
+    with suppress(TypeError, ValueError):  # ends that are no numbers
+        low, high = map(float, wanted.support())
+    if made is not None and not (math.isfinite(low) and math.isfinite(high)):
+        raise ValueError(
+            f"param_distributions[{name!r}] has no finite ends low < high: scipy.stats.uniform "
+            "takes low and a width > 0, loguniform 0 < low < high, randint whole low < high."
+        )
     shifted = kind in ("loguniform", "reciprocal") and _is_shifted(wanted)
-    if made is None or shifted or not (math.isfinite(low) and math.isfinite(high)):
+    if made is None or shifted:
         raise ValueError(
             f"param_distributions[{name!r}] is scipy.stats.{kind}{' with loc=' * shifted}, and a "
             "private search needs a range that is searched evenly, on a linear or a logarithmic "
@@ -219,7 +235,7 @@ def _of_choices(name: str, given: Sequence[Any]) -> tuple[Categorical, Mapping[s
         _refuse_pair(name, choices)
     if not choices:
         raise ValueError(f"param_distributions[{name!r}] is empty. {_FIX}.")
-    if all(map(_is_plain, choices)):
+    if all(map(_is_plain, choices)) and len(set(choices)) == len(choices):  # 1 == True
         return Categorical(tuple(choices)), {}
     labels = {_label(i, choice): choice for i, choice in enumerate(choices)}
     if len(labels) < len(choices):

@@ -184,11 +184,13 @@ class NoisyPlan(abc.ABC):
         seconds_per_trial: How long a trial takes; None if it is not known.
         n_workers: Trials that run at once.
         host_note: Lines in which a host says how to run it.
+        n_asked: Trials that were asked for; None if that is not known.
     """
 
     seconds_per_trial: float | None = None
     n_workers: int = 1
     host_note: str = ""
+    n_asked: int | None = field(default=None, compare=False, repr=False)
 
     @property
     @abc.abstractmethod
@@ -242,13 +244,15 @@ class NoisyPlan(abc.ABC):
             total, each = lasting(self.seconds), lasting(self.seconds_per_trial)
             time = f"  time: about {total}, with trials of {each}, {self.n_workers} at a time"
             lines.insert(0, time)
+        if self.n_asked and self.n_asked > (planned := getattr(self, "n_trials", 0)):
+            lines.insert(0, f"  {planned} trials of n_trials={self.n_asked}, as steps are whole")
         return [*lines, *self.host_note.splitlines()]
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready fields, and the time if it is known; infinities as the string "inf"."""
         fields: Any = self
         told = asdict(fields) | {"seconds": self.seconds}
-        left = {"host_note"} | (_TIME if self.seconds is None else set())
+        left = {"host_note", "n_asked"} | (_TIME if self.seconds is None else set())
         return {k: "inf" if v == math.inf else v for k, v in told.items() if k not in left}
 
 

@@ -7,7 +7,7 @@ own package registers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, cast
 
@@ -194,7 +194,8 @@ def planned(config: CentralConfig, space: Space, n_records: int) -> Any:
     """
     check_incumbent(config, space)
     warn_of_delta(getattr(config, "asked", {}).get("delta"), n_records, "records")
-    return algorithm_of(config).make_plan(config, space, n_records)
+    made: Any = algorithm_of(config).make_plan(config, space, n_records)
+    return replace(made, n_asked=config.n_trials)
 
 
 def entry_of(config: CentralConfig) -> Entry:

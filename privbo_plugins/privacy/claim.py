@@ -83,8 +83,7 @@ class PrivacyGuarantee(abc.ABC):
     _MEMBERS: ClassVar[str] = ""
     """The field that counts those who are protected, where that is one number for good."""
 
-    unit: ClassVar[str] = RECORD
-    """What is protected, where the kind's own words do not say it."""
+    unit: ClassVar[str] = RECORD  # what is protected, where the kind's own words do not say it
 
     counted: ClassVar[str] = "trials"
     """In what a run is counted: trials, rounds or answers."""

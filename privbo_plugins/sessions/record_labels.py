@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 import secrets
 
+from privbo_plugins.errors import PrivacyWarning, warn
 from privbo_plugins.store.run import Run
 from privbo_plugins.store.transaction import Transaction
 
@@ -29,6 +30,11 @@ _OTHER_RECORDS = (
     "have in common the mu of both add up (squares add up). Nothing was stored or charged."
 )
 
+_NOT_NAMED = (
+    "The run knows which records its losses are of, and this process names none: nothing compares "
+    "their order any more. Give the same record_ids= again."
+)
+
 
 class RecordLabels:
     """Fingerprints of records, as this process names them, compared with the run's.
@@ -40,6 +46,7 @@ class RecordLabels:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._expected: str | None = None
+        self._unnamed = False
 
     def expect(self, labels: str | None) -> None:
         """Names the records of all vectors that this process tells, in order.
@@ -52,6 +59,7 @@ class RecordLabels:
         """
         with self._run.transaction() as tx:
             _known(tx, _LABELS, labels)
+            self._unnamed = labels is None and tx.has_mark(_LABELS)
         self._expected = labels
 
     def check(self, tx: Transaction, n_records: int, index: str | None, n_rows: int) -> None:
@@ -65,7 +73,13 @@ class RecordLabels:
 
         Raises:
             ValueError: If its records are others, or in another order.
+
+        Warns:
+            PrivacyWarning: If this process names no records, and the run does.
         """
+        if self._unnamed:
+            warn(_NOT_NAMED, PrivacyWarning)
+            self._unnamed = False
         for kind, labels, n in ((_LABELS, self._expected, n_records), (_INDEX, index, n_rows)):
             if labels is None:
                 continue

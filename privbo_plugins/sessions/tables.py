@@ -191,7 +191,7 @@ def checked_rows(X: ArrayLike, columns: Sequence[str] | None, bounds: ArrayLike 
         ValueError: If it is no table.
     """
     ends = np.shape([] if bounds is None else bounds)
-    named = 1 if ends == (2,) else ends[0]
+    named = 1 if ends in ((), (2,)) else ends[0]
     rows = as_rows(X, named if columns is None else len(columns))
     if rows is None or rows.ndim != 2 or rows.shape[0] < 1 or rows.shape[1] < 1:
         raise ValueError(

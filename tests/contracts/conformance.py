@@ -3,7 +3,7 @@
 A check drives a searcher through its hooks, as Tune does, with plain floats under the metric; it
 needs no trials. Where a searcher differs, the check raises :class:`Differs` with the reason in a
 few words. ``python -m tests.contracts.conformance --write`` brings the table of
-``docs/ray-matrix.md`` up to date.
+``conformance.md`` up to date.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tests.raytune_searchers.hosts import LocalRay
 from tests.raytune_searchers.runs import RECORDS, make_search
 
 MODULE = "tests.contracts.conformance"
-PAGE = pages.DOCS / "ray-matrix.md"
+PAGE = Path(__file__).with_suffix(".md")
 
 FINISHED = Searcher.FINISHED
 

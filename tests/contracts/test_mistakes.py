@@ -47,7 +47,7 @@ REWARDS = "study = optuna.create_study(direction='maximize'); " \
 ROWS = "from privbo_plugins.sessions.rows import Curator; rows = np.ones((5, 2)); " \
     "how = {'epsilon': 4, 'delta': 1e-6, 'bounds': [(0, 1), (0, 2)]}"  # fmt: skip
 AGENTS = "server = FederatedServer(FederationConfig(n_agents=2, epsilon=1, delta=1e-5))"
-SKLEARN = "from sklearn.svm import SVC; from scipy.stats import loguniform; " \
+SKLEARN = "import scipy; from sklearn.svm import SVC; from scipy.stats import loguniform; " \
     "from sklearn_search import PrivateSearch; X, y = np.eye(20), np.arange(20) % 2; " \
     "space, how = {'C': loguniform(1, 9)}, {'mu': 1, 'n_trials': 12}"  # fmt: skip
 RAY = "import ray.tune as tune; from raytune_searchers import *; " \
@@ -162,6 +162,9 @@ OF_LOSSES = [
 ]  # fmt: skip
 
 AT_ONCE = [
+    ("equal choices", ValueError, "'x' lists | 1.0 and True are equal | as texts",
+     "twice = optuna.distributions.CategoricalDistribution([1, True]); "
+     "DPGIBOSampler(mu=1, search_space={'x': twice})"),
     ("no budget", ValueError, "how much privacy | mu=1", "DPGIBOSampler()"),
     ("no mu", ValueError, "mu must be | got 0 | number in", "DPGIBOSampler(mu=0)"),
     ("a text", ValueError, "mu must be | got '1' | number in", "DPGIBOSampler(mu='1')"),
@@ -220,6 +223,8 @@ OF_OTHERS = {
          "Curator(rows, **how, outcomes=np.ones(3))"),
         ("bounds of others", ValueError, r"one \(low, high\) | got \(1, 2\) | each of the 2",
          "Curator(rows, **how | {'bounds': [(0, 1)]})"),
+        ("one bound", ValueError, r"one \(low, high\) | got \(\) | each of the 2",
+         "Curator(rows, **how | {'bounds': 5.0})"),
         ("a row too many", ValueError, "row must be | got 5 | from 0 to 4",
          "Curator(rows, **how, outcomes=np.ones(5)).evaluate(5)"),
         ("no file", FileNotFoundError, "no file | rows.npz", "POGPUCBSampler('rows.npz')"),
@@ -244,6 +249,12 @@ OF_OTHERS = {
          "PrivateSearch(SVC(), {}, **how).fit(X, y)"),
         ("another parameter", ValueError, "no parameter | 'c' | get_params",
          "PrivateSearch(SVC(), {'c': space['C']}, **how).fit(X, y)"),
+        ("a width below zero", ValueError, "'C' | no finite ends | width > 0",
+         "PrivateSearch(SVC(), {'C': scipy.stats.uniform(9, -8)}, **how).fit(X, y)"),
+        ("an incumbent outside", UtilityWarning, "C=20 | range's middle | incumbent=",
+         "PrivateSearch(SVC(C=20), space, **how).plan(n_records=9000)"),
+        ("one choice for two", ValueError, "lists a choice twice",
+         "PrivateSearch(SVC(), {'C': [1, 1]}, **how).fit(X, y)"),
     ],
     RAY: [
         ("Optuna's space", ValueError, "search_space must | tune.uniform",

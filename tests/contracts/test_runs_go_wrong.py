@@ -206,7 +206,8 @@ def test_other_record_ids_are_refused_by_whoever_goes_on(host, ids, start, tmp_p
         other.trials(1)
     assert "patient" not in str(raised.value)
     if host == "optuna":
-        again(None).trials(1)  # says nothing, and is not asked
+        with pytest.warns(PrivacyWarning, match=r"names none: .*record_ids= again"):
+            again(None).trials(1)
 
 
 # Seeds and noise --------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from benchmarks import map as measured
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig, make_plan
 from privbo_plugins.algorithms.dp_gibo.advice import advise, as_good
 from privbo_plugins.algorithms.protocols import lasting
+from privbo_plugins.algorithms.registry import planned
 from privbo_plugins.models.gaussian_process import gradient_weights
 
 from .helpers import answer, cost, cube, start
@@ -254,6 +255,13 @@ def test_a_plan_says_its_time_only_where_a_trials_is_known():
     assert "time" not in str(plan.presented())
     assert "time: about 40 h, with trials of 20 min, 1 at a time" in str(plan.presented(1200))
     assert "time: about 10 h, with trials of 20 min, 4 at a time" in str(plan.presented(1200, 4))
+
+
+def test_a_plan_says_that_it_is_shorter_than_was_asked():
+    said = {n: str(planned(GIBOConfig(mu=1.0, n_trials=n), cube(2), 300)) for n in (28, 30)}
+    assert "28 trials of n_trials=30, as steps are whole" in said[30]
+    assert "n_trials" not in said[28]
+    assert said[30].startswith(said[28])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What people write as a search space, in the engine's dimensions and in those of both hosts."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -39,7 +40,7 @@ KNOWN = [
     (stats.randint(1, 9), Int(1, 8)),
     (stats.randint(0, 3, loc=10), Int(10, 12)),
     (["gini", "entropy"], Categorical(("gini", "entropy"))),
-    ((1, 2.5, True, None), Categorical((1, 2.5, True, None))),
+    ((3, 2.5, True, None), Categorical((3, 2.5, True, None))),
     ([1e-3, 0.5], Categorical((1e-3, 0.5))),
     (CategoricalDistribution((1, 2)), Categorical((1, 2))),
     ((True, False), Categorical((True, False))),
@@ -163,6 +164,16 @@ def test_on_ray_the_same_space_is_searched_or_it_is_refused(given, words):
 
 # The incumbent ----------------------------------------------------------------------------------
 
+
+def test_equal_choices_of_several_types_go_by_labels():
+    """Optuna takes the first of equal choices: 1 for True, and for 1.0."""
+    found = search_space_of({"p": (1, True, 1.0, None)})
+    assert found.dimensions["p"] == Categorical(("1", "True", "1.0", "None"))
+    labels = found.dimensions["p"].choices
+    assert [found.decoded({"p": label})["p"] for label in labels] == [1, True, 1.0, None]
+    assert type(found.decoded({"p": "True"})["p"]) is bool
+
+
 OBJECTS = [stats.norm, stats.uniform]
 """Choices that go by a label."""
 
@@ -186,7 +197,8 @@ def test_an_estimator_s_own_parameters_count_where_they_lie_in_the_ranges(own):
         "step": OBJECTS,
     }
     parameters = search_space_of(space)
-    found = parameters.incumbent("auto", own)
+    with warnings.catch_warnings(record=True, action="always") as told:
+        found = parameters.incumbent("auto", own)
     number = {n: isinstance(v, int | float) and not isinstance(v, bool) for n, v in own.items()}
     inside = {
         "C": number["C"] and 1e-2 <= own["C"] <= 1e2,
@@ -197,6 +209,10 @@ def test_an_estimator_s_own_parameters_count_where_they_lie_in_the_ranges(own):
         "step": any(own["step"] is choice for choice in OBJECTS),
     }
     assert found.keys() == {name for name, within in inside.items() if within}
+    outside = [name for name in ("C", "depth") if number[name] and not inside[name]]
+    assert [str(one.message).split("=")[0] for one in told] == [
+        f"The estimator has {name}" for name in outside
+    ]
     decoded = parameters.decoded(found)
     assert all(decoded[name] is own[name] or decoded[name] == own[name] for name in found)
     parameters.space.incumbent(found)  # which is a point of the space
