@@ -59,12 +59,20 @@ class Unit(NamedTuple):
         per_group: How rows become an entry: mean or sum; None for one row an entry.
         rows: What rows are clipped to before, where they are grouped.
         cap: The most that the rows of one entry add up to.
+        records_in_blocks: How many of them are dealt into blocks, where an entry is a block's
+            score.
     """
 
     word: str = RECORD
     per_group: str | None = None
     rows: Sequence[float] | None = None
     cap: float | None = None
+    records_in_blocks: int | None = None
+
+    @property
+    def entry(self) -> str:
+        """What one entry of a vector is."""
+        return "block" if self.records_in_blocks else f"validation {self.word}"
 
     @classmethod
     def of(cls, given: Any, config: Any) -> tuple[Unit, Any]:
@@ -77,8 +85,19 @@ class Unit(NamedTuple):
         Raises:
             ValueError: If the settings do not go together.
         """
+        dealt = given.records_in_blocks
+        if dealt is not None and (given.groups is not None or given.record_ids is not None):
+            raise ValueError(
+                "Where each entry is a block's score, rows and persons are dealt before: give "
+                "groups= to in_blocks, and leave groups= and record_ids= out here."
+            )
+        if dealt is not None and config.training_mu is not None:
+            raise ValueError(
+                "training_mu= says what trainings cost, and in blocks they cost nothing more: "
+                "leave it out."
+            )
         if given.groups is None and (given.per_group, given.group_bound) == ("mean", None):
-            return cls(given.unit or RECORD), config
+            return cls(given.unit or RECORD, records_in_blocks=dealt), config
         if given.groups is None or given.record_ids is not None:
             raise ValueError(
                 "groups=, the person of each row, is what per_group= and group_bound= are about, "

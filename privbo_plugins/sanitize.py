@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import builtins
 import functools
+import threading
+import warnings
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import ParamSpec, TypeVar, cast
 
 from privbo_plugins.errors import (
@@ -217,3 +219,30 @@ def retelling(act: Callable[P, T]) -> Callable[P, T]:
         return cast(T, result)
 
     return sanitized_call
+
+
+class _Unheard:
+    """Drops warnings while protected records are scored: one of them may be what they tell of.
+
+    Python's filters belong to all threads, so the first to enter sets them and the last to leave
+    puts them back. What another package does to them meanwhile, in another thread, goes unseen.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._filters = threading.Lock(), 0, ExitStack()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._filters.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore")
+            self._inside += 1
+
+    def __exit__(self, *_error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._filters.close()
+
+
+unheard = _Unheard()

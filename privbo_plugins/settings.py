@@ -62,7 +62,7 @@ _IN_ORDER_OF_USE = (
     "param_space mu epsilon delta value_range bound mechanism neighbor_distance bounds "
     "n_trials n_steps n_rounds incumbent trust loss response_method y_range y_spread loss_bound "
     "clipping_norm training_mu metric mode search_space space parameter repeats record_ids "
-    "groups per_group group_bound unit "
+    "groups per_group group_bound unit records_in_blocks protect n_blocks cv "
     "valid_size random_state user_id user_budget user_delta outcomes outcome_epsilon "
     "outcome_range maximize agents hosts deadline hold points_to_evaluate max_concurrent "
     "backend method sampler n_jobs timeout seed vault agent_vaults run_name storage "

@@ -118,6 +118,7 @@ def warn_of_rare_class(given: Any, estimator: Any, y: Any) -> None:
     Where ``training_mu`` protects them, it is silent.
     """
     default = given.loss is None and given.scoring is None and is_classifier(estimator)
+    default = default and given.protect == "validation"
     weights = class_weights(y) if default and given.training_mu is None else {}
     largest = max(weights.values(), default=0.0)
     if largest > _RARE:

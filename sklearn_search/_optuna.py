@@ -102,7 +102,7 @@ def _study(given: Any, sampler: Any, task: Task, verbs: Any) -> Study:
         load_if_exists=bool(given.load_if_exists), direction="minimize",
     )  # fmt: skip
     begun = bool(study.get_trials(deepcopy=False))  # before what another worker writes is read
-    split, before = dict(task.records.split), study.user_attrs.get(SPLIT_ATTR)
+    split, before = dict(task.split), study.user_attrs.get(SPLIT_ATTR)
     if before is None and not begun:
         study.set_user_attr(SPLIT_ATTR, before := split)
     if before == split:

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import inspect
 import math
-import threading
-import warnings
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from numbers import Integral
@@ -33,7 +31,8 @@ from privbo_plugins.convert import as_losses
 from privbo_plugins.errors import NotLossesError, ObjectiveFailedError, warn
 from privbo_plugins.foreign import answer
 from privbo_plugins.groups import Groups
-from privbo_plugins.sanitize import call, public_name
+from privbo_plugins.losses import ZeroOne
+from privbo_plugins.sanitize import call, public_name, unheard
 from sklearn_search._losses import RecordLoss
 from sklearn_search._space import Parameters
 from sklearn_search._types import as_in_training, of_training
@@ -84,7 +83,7 @@ def _of_protected(error: BaseException) -> ObjectiveFailedError:
     """Tells the type of what was raised while protected records trained, and no more."""
     return ObjectiveFailedError(
         f"The estimator raised {public_name(error)} while it was fitted. Its text is withheld, as "
-        "training_mu= protects the training records: fit a clone on others that are not secret."
+        "the training records are protected: fit a clone on others that are not secret."
     )
 
 
@@ -131,13 +130,13 @@ def given_records(
             raise ValueError(
                 "Give both groups= of X and groups_valid= of X_valid, which may share no person."
             )
-        trains, whose = _groups_of(groups, n), _groups_of(groups_valid, n_valid)
+        trains, whose = groups_of(groups, n), groups_of(groups_valid, n_valid)
         if whose.shared_with(trains):
             raise ValueError(_BOTH_SIDES)
         n, n_valid = trains.n, whose.n
     told_apart = {"given": True, "train": n, "valid": n_valid}
     kind = is_classifier(estimator)
-    return _apart(kind, X, y, X_valid, y_valid, dict(params), told_apart, whose)
+    return apart(kind, X, y, X_valid, y_valid, dict(params), told_apart, whose)
 
 
 _BOTH_SIDES = (
@@ -146,7 +145,7 @@ _BOTH_SIDES = (
 )
 
 
-def _groups_of(ids: Any, n_rows: int) -> Groups:
+def groups_of(ids: Any, n_rows: int) -> Groups:
     """The persons of some rows.
 
     Raises:
@@ -234,7 +233,7 @@ def held_out(
         train, valid = np.sort(train), np.sort(valid)
         sizes = len(train), len(valid)
     else:
-        persons = _groups_of(groups, n)
+        persons = groups_of(groups, n)
         train, valid = _persons_apart(persons, valid_size, int(random_state))
         whose = persons.at(valid)
         sizes = persons.n - whose.n, whose.n
@@ -245,51 +244,24 @@ def held_out(
     }  # fmt: skip
     own = _check_method_params(X, dict(params), indices=train)
     labels = is_classifier(estimator)
-    return _apart(labels, X_train, y_train, X_valid, y_valid, own, told_apart, whose)
+    return apart(labels, X_train, y_train, X_valid, y_valid, own, told_apart, whose)
 
 
-def _apart(
+def apart(
     labels: bool, X: Any, y: Any, X_valid: Any, y_valid: Any, params: Mapping[str, Any],
-    split: Mapping[str, Any], groups: Groups | None,
+    split: Mapping[str, Any], groups: Groups | None = None,
 ) -> Records:  # fmt: skip
     """Records of which those that train know nothing of the others, by their types either."""
     X, y = of_training(X), of_training(y, labels=labels)
     own = {name: of_training(value) for name, value in params.items()}
     names = getattr(X_valid, "index", None)
-    with _unheard:
+    with unheard:
         X_valid = as_in_training(X, X_valid, "")
         y_valid = as_in_training(y, y_valid, labels=labels)
     names = names if hasattr(type(names), "to_numpy") and groups is None else None
     split = {**split, "index": names is not None}  # a study that compares one needs it again
     split |= {} if groups is None else {"persons": True}
     return Records(X, y, X_valid, y_valid, own, split, names, groups)
-
-
-class _Unheard:
-    """Drops warnings while validation records are scored: one of them may be what they tell of.
-
-    Python's filters belong to all threads, so the first to enter sets them and the last to leave
-    puts them back. What another package does to them meanwhile, in another thread, goes unseen.
-    """
-
-    def __init__(self) -> None:
-        self._lock, self._inside, self._filters = threading.Lock(), 0, ExitStack()
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._inside == 0:
-                self._filters.enter_context(warnings.catch_warnings())
-            warnings.simplefilter("ignore")
-            self._inside += 1
-
-    def __exit__(self, *_error: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                self._filters.close()
-
-
-_unheard = _Unheard()
 
 
 @dataclass(eq=False, repr=False)
@@ -324,6 +296,34 @@ class Task:
     settings: Mapping[str, Any] = field(default_factory=get_config)
     whose: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def n_protected(self) -> int:
+        """Number of those who are protected; public."""
+        return self.records.n_valid
+
+    @property
+    def n_entries(self) -> int:
+        """Number of entries of a trial's vector: one a validation record."""
+        return self.records.n_valid
+
+    @property
+    def split(self) -> Mapping[str, Any]:
+        """How records are told apart, JSON-ready; public."""
+        return self.records.split
+
+    @property
+    def best_score(self) -> float:
+        """Score of a loss of 0: an accuracy, or a negated loss."""
+        return float(isinstance(self.loss.of, ZeroOne))
+
+    def deal(self, n_blocks: int | None, n_records: int, mu: float) -> int:  # noqa: ARG002
+        """Number of entries of a vector, of so many who are protected."""
+        return n_records
+
+    def note(self, n_records: int, mu: float) -> str:  # noqa: ARG002
+        """What a plan says besides."""
+        return ""
+
     def losses(self, values: Mapping[str, Any]) -> Any:
         """One loss a validation row, shape (n_rows,), for values as a host knows them.
 
@@ -343,7 +343,7 @@ class Task:
 
     def _scored(self, model: Any) -> Any:
         """One loss a validation record, and no word about them."""
-        with _unheard, np.errstate(all="ignore"):
+        with unheard, np.errstate(all="ignore"):
             prediction, predicted = self._predictions(model)
             if prediction is None:
                 return np.full(self.records.n_rows, math.nan)
@@ -407,13 +407,17 @@ class Task:
             Exception: What the estimator raises, or an :class:`ObjectiveFailedError` in place of
                 it, where the training records are protected.
         """
-        model = clone(self.estimator).set_params(**clone(dict(params), safe=False))
-        y = () if self.records.y is None else (self.records.y,)
-        fit = partial(model.fit, self.records.X, *y, **self.records.fit_params)
+        fit = partial(self._fit, params, self.records)
         if not self.withholds:
             return fit()
-        with _unheard:
+        with unheard:
             fitted, error = call(fit, _of_protected)
         if error is not None:
             raise error
         return fitted
+
+    def _fit(self, params: Mapping[str, Any], records: Records) -> Any:
+        """A clone with these parameters, fitted on some training records."""
+        model = clone(self.estimator).set_params(**clone(dict(params), safe=False))
+        y = () if records.y is None else (records.y,)
+        return model.fit(records.X, *y, **records.fit_params)

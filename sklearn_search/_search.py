@@ -27,7 +27,6 @@ from sklearn.utils.metadata_routing import (
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from privbo_plugins import losses
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
 from privbo_plugins.algorithms.protocols import CentralPlan
 from privbo_plugins.algorithms.registry import entry, planned
@@ -43,6 +42,7 @@ from privbo_plugins.reports import records_report
 from privbo_plugins.sessions.reader import most_trainings
 from privbo_plugins.settings import Rule, evolve, fields_of, integer, named, one_of, takes
 from privbo_plugins.store.vault import open_vault, refuse_password, resolve_url
+from sklearn_search._blocks import all_records, block_task, check_all
 from sklearn_search._found import Found, place_of, table_of
 from sklearn_search._losses import bounds_of, to_loss, warn_of_noise, warn_of_rare_class
 from sklearn_search._records import Records, Task, check_fit_params, given_records, held_out
@@ -65,6 +65,13 @@ NOTE = (
 )
 """What a guarantee of a search says besides."""
 
+NOTE_ALL = (
+    "best_estimator_ is fitted on all {units} and is not covered: handed out, it tells of them; "
+    "score(X, y) is computed from what it is given, and is not private either; each call of fit "
+    "spends mu anew"
+)
+"""The same where every record is protected."""
+
 
 _KNOWN: Mapping[str, Rule] = {
     "backend": one_of(*_BACKENDS),
@@ -77,8 +84,10 @@ _KNOWN: Mapping[str, Rule] = {
         "an integer > 0, -1 or None", lambda n: n is None or (integer(-1).holds(n) and n != 0)
     ),
     "refit": Rule("True or False: one loss is minimised", lambda r: isinstance(r, bool)),
+    "protect": one_of("validation", "all"),
     "scoring": Rule(
-        "one of scikit-learn's names (a function would score all records: see loss=)",
+        "one of scikit-learn's names (a function would score all records: see loss=, or "
+        'protect="all")',
         lambda s: s is None or isinstance(s, str),
     ),
     "callbacks": Rule("a list or None", lambda c: c is None or isinstance(c, list | tuple)),
@@ -251,7 +260,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         """Says in the guarantee of the last search what all runs so far amount to."""
         if "_found" in vars(self):
             known: Guarantee = self._found.guarantee
-            own = of_unit(NOTE, known.unit)
+            own = of_unit(NOTE_ALL if known.in_blocks else NOTE, known.unit)
             notes = (*_together(self._fits, known.unit), *known.notes, own)
             self.guarantee_: Guarantee = dataclasses.replace(known, notes=notes)
 
@@ -284,7 +293,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
 
         Args:
             search_space: As ``param_distributions``; None for the search's own.
-            n_records: Number of validation records.
+            n_records: Number of validation records; with ``protect="all"`` of all records.
             seconds_per_trial: How long a fit and its scoring take, if you know it: then the plan
                 says how long the search does.
             n_workers: Trials that run at once; None for ``n_jobs``, or 1.
@@ -298,14 +307,16 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         Warns:
             UtilityWarning: If the noise is likely to drown the signal.
         """
-        integer(1).check("plan() reads no data: n_records=, of the validation records,", n_records)
         given = self._given()
+        those = "validation records" if given.protect == "validation" else "records"
+        integer(1).check(f"plan() reads no data: n_records=, of the {those},", n_records)
         if search_space is not None:
             given = evolve(given, param_distributions=search_space)
         task = self._task(given, Records(None, (), None, (), {}, {}))
-        made: CentralPlan = _planned(given, task, _config(given, task), n_records)[2]
+        _, config, found = _planned(given, task, _config(given, task), n_records)
+        made: CentralPlan = found
         at_once = max(given.n_jobs or 1, 1) if n_workers is None else n_workers
-        return made.presented(seconds_per_trial, at_once)
+        return made.presented(seconds_per_trial, at_once, task.note(n_records or 0, config.mu))
 
     def report(self, path: str | Path) -> Path:
         """Writes an HTML page: guarantee, recommendation, what has been released, in pictures.
@@ -338,7 +349,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
                 raise ValueError("n_iter= is another name of n_trials=: give one of them.")
             given = evolve(given, n_trials=given.n_iter)
         for name, rule in _KNOWN.items():
-            rule.check(name, getattr(given, name))
+            if not (name == "scoring" and given.protect == "all" and callable(given.scoring)):
+                rule.check(name, getattr(given, name))
         if given.vault is not None and given.vault != "memory":
             resolve_url(given.vault)
             refuse_password(str(given.vault), "a search pickles with its other settings")
@@ -348,7 +360,11 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
     def _records(
         given: Any, X: Any, y: Any, groups: Any, apart: Any, params: dict[str, Any]
     ) -> Records:
-        if any(one is not None for one in apart.values()):
+        told_apart = any(one is not None for one in apart.values())
+        check_all(given, told_apart)
+        if given.protect == "all":
+            return all_records(X, y, params, groups)
+        if told_apart:
             return given_records(given.estimator, X, y, params=params, groups=groups, **apart)
         split = {"valid_size": given.valid_size, "random_state": given.random_state}
         return held_out(given.estimator, X, y, params, groups=groups, **split)
@@ -361,6 +377,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
                 f"{type(estimator).__name__} requires y to be passed, but the target y is None."
             )
         parameters = to_parameters(given.param_distributions, estimator.get_params())
+        if given.protect == "all":
+            check_values(estimator, parameters)  # what fits say later is dropped
+            return block_task(given, estimator, records, parameters)
         loss = to_loss(given, estimator, records.y)
         if given.error_score == "raise":
             check_values(estimator, parameters)
@@ -377,9 +396,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         self.best_params_ = task.parameters.decoded(found.values)
         self._found = found
         self._claim()
-        best = float(isinstance(task.loss.of, losses.ZeroOne))  # an accuracy, or a negated loss
-        self.cv_results_ = table_of(found, task.parameters, best=best, noise=noise)
-        self.n_valid_ = task.records.n_valid
+        self.cv_results_ = table_of(found, task.parameters, best=task.best_score, noise=noise)
+        setattr(self, "n_blocks_" if self.protect == "all" else "n_valid_", task.n_entries)
         self.__dict__.update(found.shown)
         if (place := place_of(found, task.parameters)) is not None:
             self.best_index_ = place
@@ -525,11 +543,13 @@ def _searched(given: Any, task: Task, begin: Callable[..., None]) -> tuple[Found
         _ToldError: If a trial failed for a reason that may be told, unlike the host's own words.
     """
     config = _config(given, task)
-    unit, made, plan = _planned(given, task, config, task.records.n_valid)
+    unit, made, plan = _planned(given, task, config, task.n_protected)
     warn_of_rare_class(given, task.estimator, task.records.y)
     most = max(most_trainings(None), most_trainings(plan))
     training = math.inf if given.training_mu is None else given.training_mu * math.sqrt(most)
     backend = import_module(_BACKENDS[given.backend])
+    if given.protect == "all" and given.backend == "optuna":
+        given = evolve(given, n_jobs=None)  # blocks at once, and trials one after another
     begun = partial(begin, mu=made.mu, training=training, unit=unit)
     try:
         found: Found = backend.search(given, task, config, plan.n_trials, begun)
@@ -546,7 +566,8 @@ def _planned(given: Any, task: Task, config: Any, n_records: Any) -> tuple[str, 
     """The unit, the algorithm's settings, and the plan that it makes of them."""
     made = entry(given.method).load_config()(**config)
     unit, for_plan = Unit.of(RecordSettings(**task.whose), made)
-    plan = planned(for_plan, task.parameters.space, n_records)
+    entries = task.deal(given.n_blocks, n_records, made.mu)
+    plan = planned(for_plan, task.parameters.space, entries)
     warn_of_noise(task.loss, given.y_range, plan.value_noise)
     return unit.word, made, plan
 

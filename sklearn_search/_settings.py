@@ -44,9 +44,10 @@ class RunSettings:
         "``scoring``, or zero_one for a classifier.",
         default=None,
     )
-    scoring: str | None = setting(
+    scoring: str | Callable[..., Any] | None = setting(
         "In place of ``loss``, scikit-learn's name of it: accuracy, neg_log_loss, "
-        "neg_brier_score, neg_mean_absolute_error, neg_mean_squared_error.",
+        "neg_brier_score, neg_mean_absolute_error, neg_mean_squared_error; with "
+        '``protect="all"`` any of its scores, or a function of (estimator, X, y).',
         default=None,
     )
     response_method: str | None = setting(
@@ -68,6 +69,22 @@ class RunSettings:
         "Share, or number, of the records that ``fit(X, y)`` holds out for validation. They are "
         "what is protected, and the more there are, the less noise is needed.",
         default=0.5,
+    )
+    protect: str = setting(
+        '"validation": the records that are held out; or "all": every record is dealt into one of '
+        "``n_blocks`` blocks, each trial fits and validates inside each of them, and a block's "
+        "score is one entry of what is released.",
+        default="validation",
+    )
+    n_blocks: int | None = setting(
+        'With ``protect="all"``: number of blocks, at most half of the records; None for what '
+        "their number, mu and the number of parameters ask for.",
+        default=None,
+    )
+    cv: Any = setting(
+        'With ``protect="all"``: folds, or a splitter, inside each block; None for one split by '
+        "``valid_size``.",
+        default=None,
     )
     random_state: int = setting(
         "Which records are held out: with the same number the same ones, whatever they hold. It "
@@ -101,7 +118,8 @@ class RunSettings:
     )
     n_jobs: int | None = setting(
         "Trials at once: threads in Optuna, processes on Ray. None for 1, -1 for as many as there "
-        "are cores (on Ray, in its cluster).",
+        'are cores (on Ray, in its cluster). With ``protect="all"`` in Optuna blocks at once, in '
+        "processes.",
         default=None,
     )
     timeout: float | None = setting(

@@ -46,7 +46,10 @@ class Guarantee(PrivacyGuarantee):
         n_releases: Number of noisy releases so far.
         trainings: (mu, so many so far, at most so many) of trainings with a declared cost; of each
             run, where the guarantee is of several.
-        unit: What one entry of the losses is: a record, or what the user has named.
+        in_blocks: Whether all are dealt into blocks that train and validate by themselves; then
+            those that train are protected too.
+        unit: What one entry of the losses is (or a block of): a record, or what the user has
+            named.
 
     Example:
         >>> g = Guarantee(True, "Gaussian mechanism", "replace-one", "records", 100, 1.0, 0.5, 3)
@@ -62,6 +65,7 @@ class Guarantee(PrivacyGuarantee):
     mu_spent: float
     n_releases: int
     trainings: tuple[tuple[float, float, float], ...] = field(default=(), kw_only=True)
+    in_blocks: bool = field(default=False, kw_only=True)
     unit: str = field(default=RECORD, kw_only=True)  # type: ignore[misc]  # of others one for all
 
     _FIGURES: ClassVar[tuple[str, ...]] = ("mu",)
@@ -69,6 +73,8 @@ class Guarantee(PrivacyGuarantee):
 
     def _kinds(self, *, lasting: bool) -> Sequence[str]:  # noqa: ARG002
         cases = {
+            "records_validated": not self.in_blocks,
+            "records_in_blocks": self.in_blocks,
             "records_by_mu": not self._asked[1],
             "records_unknown": self.n_records is None,
             "records_trained": bool(self.trainings),
@@ -207,6 +213,7 @@ def of_all(claims: Sequence[tuple[str, Guarantee]]) -> Guarantee:
             f"several runs on the same {plural(unit)}, of which the squares of mu are added",
         ),
         trainings=trainings,
+        in_blocks=all(claim.in_blocks for claim in own),
         unit=unit,
     )
 

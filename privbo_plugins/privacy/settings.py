@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Annotated
 
 from privbo_plugins.settings import (
+    Count,
     Positive,
     Probability,
     Rule,
@@ -83,6 +84,12 @@ class RecordSettings:
     unit: Word | None = setting(
         "What one entry is called in every text, such as patient; None for record, or with "
         "``groups`` person. Give it where the objective returns ``losses.by_group(...)``.",
+        default=None,
+    )
+    records_in_blocks: Count | None = setting(
+        "Number of all records (or persons) that ``in_blocks`` deals into blocks, which its "
+        "``settings()`` give: each entry is then the score of a block, and all records are "
+        "protected, those that train too. None where each entry is a record.",
         default=None,
     )
 

@@ -430,24 +430,32 @@ class LossReader:
             notes.append(SoFar(text))
         words = self._kind.words(self.config, self.plan)
         rows = "" if unit == RECORD else ", by any number of its rows"
-        limits = texts_of("records", *["records_of_units"] * (unit != RECORD), unit=unit)
+        dealt = self.unit.records_in_blocks
+        kinds = ["records_in_blocks" if dealt else "records_validated"]
+        limits = texts_of("records", *kinds, *["records_of_units"] * (unit != RECORD), unit=unit)
+        those = f"{unit}, of training or validation" if dealt else f"validation {unit}"
+        entries = frozen["n_records"] if frozen.get("mode") == PRIVATE else None
+        parameters = {**words.parameters, **({"blocks": entries} if dealt and entries else {})}
         return Guarantee(
             protected=not reasons,
             mechanism=(
                 "Gaussian noise (OpenDP's cryptographic generator, seeded from the operating "
                 f"system's entropy) on {words.statistics}; every release is post-processed only"
             ),
-            neighbours=f"replace-one (two data sets that differ in one validation {unit}{rows})",
-            population=f"validation {plural(unit)}",
-            n_records=frozen["n_records"] if frozen.get("mode") == PRIVATE else None,
+            neighbours=f"replace-one (two data sets that differ in one {those}{rows})",
+            population=f"{plural(unit)}, of training and validation"
+            if dealt
+            else f"validation {plural(unit)}",
+            n_records=dealt or entries,
             mu=self.config.mu,
             mu_spent=math.sqrt(validation.mu2),
             n_releases=validation.n,
-            parameters={**getattr(self.config, "asked", {}), **words.parameters},
+            parameters={**getattr(self.config, "asked", {}), **parameters},
             not_covered=(*limits["not_covered"], *words.not_covered),
             reasons=tuple(reasons),
             notes=tuple(notes),
             trainings=_trainings(training, self.config, self.plan),
+            in_blocks=bool(dealt),
             unit=unit,
         )
 

@@ -26,6 +26,7 @@ from privbo_plugins.algorithms.protocols import (
     Release,
 )
 from privbo_plugins.algorithms.registry import entry_of
+from privbo_plugins.blocks import check_blocks
 from privbo_plugins.convert import as_losses, index_of
 from privbo_plugins.errors import ANOTHER_POINT, BudgetExceededError, PrivacyError, paid_for
 from privbo_plugins.groups import Groups, Unit
@@ -309,12 +310,15 @@ class Session(LossReader):
         self._learn_over(tx, space)
         if self._known().mode is None:
             if mode == PRIVATE and n_records == 1:
-                raise ValueError(_AVERAGE.format(self.unit.word))
+                raise ValueError(_AVERAGE.format(self.unit.entry))
+            dealt = self.unit.records_in_blocks
+            if mode == PRIVATE and dealt is not None:
+                check_blocks(n_records, dealt)
             self._begin(space, mode, n_records)  # raises before anything is written
             if self.plan is not None:  # likewise: a filter may make errors of warnings
                 warn_of_delta(
                     getattr(self.config, "asked", {}).get("delta"),
-                    n_records,
+                    dealt or n_records,
                     plural(self.unit.word),
                 )
                 self.plan.warn_if_noise_dominates()
@@ -333,7 +337,7 @@ class Session(LossReader):
         """Releases and stores a trial; also tells whether the current step is complete now."""
         known = self._known()
         if len(y) != known.n_records:
-            raise ValueError(_OTHER_LENGTH.format(known.n_records, plural(self.unit.word)))
+            raise ValueError(_OTHER_LENGTH.format(known.n_records, plural(self.unit.entry)))
         row = tx.trial(trial)
         if row is not None and not known.at(row, params):
             raise PrivacyError(ANOTHER_POINT)
@@ -463,13 +467,13 @@ _STARTED_PLAIN = (
 )
 
 _AVERAGE = (
-    "The first vector has one entry, so there would be one validation {0}: this looks like an "
-    "average. Return one value per validation {0}, before averaging. Nothing was stored or "
+    "The first vector has one entry, so there would be one {0}: this looks like an "
+    "average. Return one value per {0}, before averaging. Nothing was stored or "
     "charged."
 )
 
 _OTHER_LENGTH = (
-    "Every trial must return one value for each of the same {} validation {}, in the same "
+    "Every trial must return one value for each of the same {} {}, in the same "
     "order; this vector has another length. Return NaN for one that cannot be scored instead "
     "of dropping it. Nothing was stored or charged."
 )

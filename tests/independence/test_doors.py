@@ -360,8 +360,8 @@ PER_RECORD = set(
 
 PUBLIC = set(
     "Z address agent agents args bound bounds callbacks catch changes checkpoint columns config "
-    "curator estimator features finish intermediate_values kernel_matrix labels link loss "
-    "loss_bound mechanism metrics model noise on_excess outcome_range param_distribution "
+    "curator cv estimator features finish intermediate_values kernel_matrix labels link loss "
+    "scoring loss_bound mechanism metrics model noise on_excess outcome_range param_distribution "
     "param_distributions param_space parameters points_to_evaluate prior progress result "
     "results sampler search_space space spec state storage stored studies study temperature "
     "trial user_id incumbent value_range y_range".split()

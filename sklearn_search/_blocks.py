@@ -1,0 +1,277 @@
+"""What a trial does where every record is protected: it fits and validates inside each block.
+
+A record's place alone decides its block, and of each block its records alone decide types,
+classes, folds and weights. What a block's fit says or warns is dropped, and a block that fails
+has the worst score.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn import config_context
+from sklearn.base import is_classifier
+from sklearn.metrics import get_scorer, get_scorer_names
+from sklearn.model_selection import GroupKFold, GroupShuffleSplit, ShuffleSplit, check_cv
+from sklearn.utils import indexable
+from sklearn.utils.metaestimators import _safe_split
+from sklearn.utils.validation import _check_method_params, _num_samples
+
+from privbo_plugins.algorithms.values import value_range
+from privbo_plugins.blocks import Blocks, check_blocks, needed, plan_blocks
+from privbo_plugins.convert import as_losses
+from privbo_plugins.foreign import answer, words
+from privbo_plugins.groups import PERSON
+from privbo_plugins.privacy.figures import not_above
+from privbo_plugins.privacy.words import RECORD
+from sklearn_search._losses import RecordLoss, bounds_of, to_loss
+from sklearn_search._records import Records, Task, apart, groups_of
+
+
+def check_all(given: Any, apart: bool) -> None:
+    """Refuses what makes no sense beside ``protect="all"``, and what needs it.
+
+    Args:
+        given: The settings.
+        apart: Whether validation records are given apart.
+
+    Raises:
+        ValueError: Names the setting, why, and what to do.
+    """
+    if given.protect == "all":
+        if apart:
+            raise ValueError(
+                'protect="all" deals all records into blocks, each of which trains and validates: '
+                "give fit X and y of all records, and no X_valid= or y_valid=."
+            )
+        if given.training_mu is not None:
+            raise ValueError(
+                'training_mu= says what trainings cost, and with protect="all" they cost nothing '
+                "more: each record is in one block. Leave it out."
+            )
+        if given.per_group != "mean" or given.group_bound is not None:
+            raise ValueError(
+                "per_group= and group_bound= say how rows of one person become an entry, and with "
+                'protect="all" a block is one: leave them out.'
+            )
+        if given.loss == "balanced":
+            raise ValueError(
+                "loss='balanced' weighs classes by the labels of all records, which "
+                'protect="all" protects: take scoring="balanced_accuracy", which each block '
+                "computes by itself."
+            )
+        return
+    for name in ("n_blocks", "cv"):
+        if getattr(given, name) is not None:
+            why = answer("settings", name, ()) if name == "cv" else "."
+            raise ValueError(
+                f'{name}= belongs to protect="all", where each block fits and validates by '
+                f'itself{why} Write protect="all", or leave it out.'
+            )
+
+
+def all_records(X: Any, y: Any, params: Mapping[str, Any], groups: Any = None) -> Records:
+    """All records, of which none is held out."""
+    X, y = indexable(X, y)
+    persons = None if groups is None else groups_of(groups, _num_samples(X))
+    return Records(X, y, (), None, dict(params), {}, groups=persons)
+
+
+def score_of(given: Any, estimator: Any) -> tuple[RecordLoss, float | None]:
+    """What a block is scored by: a loss of each record or a score of scikit-learn's.
+
+    Returns:
+        The loss, or a scorer in its place; and the scorer's best value: 1, or 0 of a negated
+        loss; None for a loss.
+
+    Raises:
+        ValueError: If there is no such score.
+    """
+    known = {word for word, entry in words("scores").items() if "loss" in entry}
+    named = isinstance(given.scoring, str)
+    if given.scoring is None or (named and given.scoring in known):
+        return to_loss(given, estimator, None), None
+    if given.loss is not None:
+        raise ValueError("Give loss= or scoring=, not both: each says what is minimised.")
+    if named and given.scoring not in get_scorer_names():
+        raise ValueError(f"scoring={given.scoring!r} is no score of scikit-learn's.")
+    scorer = get_scorer(given.scoring)
+    return RecordLoss(scorer, "predict", False), float(getattr(scorer, "_sign", 1) > 0)
+
+
+def bounds_of_blocks(given: Any, loss: RecordLoss, best: float | None) -> dict[str, Any]:
+    """``loss_bound`` of a block's loss; how gradients are clipped is planned, if not given.
+
+    Raises:
+        ValueError: If nothing says how large it may be.
+    """
+    if best and given.loss_bound is None:
+        found: dict[str, Any] = {"loss_bound": 1.0}
+    else:
+        found = bounds_of(given, loss)
+    return found | {"clipping_norm": given.clipping_norm}
+
+
+@dataclass(eq=False, repr=False)
+class BlockTask(Task):
+    """What a trial does where every record is protected.
+
+    Attributes:
+        splits: ``cv``, of each block; None for one split by ``valid_size``.
+        valid_size: Share, or number, of a block's records that validate.
+        seed: Which records are in which block, and which of a block validate.
+        n_blocks: How many; None until they are known.
+        best: Score of a loss of 0, of a scorer; None for a loss of each record.
+        n_jobs: Blocks at once.
+        bar: Whether a bar shows the blocks of a trial.
+    """
+
+    splits: Any = None
+    valid_size: Any = 0.5
+    seed: int = 0
+    n_blocks: int | None = None
+    best: float | None = None
+    n_jobs: int | None = None
+    bar: bool = False
+
+    @property
+    def n_protected(self) -> int:
+        """Number of all records, or of all persons; public."""
+        return int(self.whose["records_in_blocks"])
+
+    def deal(self, n_blocks: int | None, n_records: int, mu: float) -> int:
+        """Fixes the number of blocks, as given or planned.
+
+        Raises:
+            ValueError: If it is none.
+        """
+        if n_blocks is None:
+            n_blocks = plan_blocks(n_records, mu, len(self.parameters.space))
+        check_blocks(n_blocks, n_records)
+        self.n_blocks = int(n_blocks)
+        return self.n_blocks
+
+    def note(self, n_records: int, mu: float) -> str:
+        """Says for a plan what blocks there are, and how many records they would take."""
+        K, d = self.n_entries, len(self.parameters.space)
+        return (
+            f"  {K} blocks of {n_records // K} or more of {n_records} records; each block is one "
+            f"entry, n above: K mu = {not_above(K * mu, 3)}, and what helps is {needed(d, mu)}"
+        )
+
+    @property
+    def n_entries(self) -> int:
+        """Number of entries of a trial's vector: one a block."""
+        return self.n_blocks or 0
+
+    @property
+    def best_score(self) -> float:
+        """Score of a loss of 0."""
+        return super().best_score if self.best is None else self.best
+
+    @property
+    def split(self) -> Mapping[str, Any]:
+        """How records are told apart, JSON-ready; public."""
+        inside = self.valid_size if self.splits is None else str(self.splits)
+        return {
+            "all": self.n_protected, "blocks": self.n_blocks, "by": self.seed, "inside": inside
+        }  # fmt: skip
+
+    def losses(self, values: Mapping[str, Any]) -> Any:
+        """The loss of each block, shape (K,), for values as a host knows them."""
+        _, worst = value_range(self.bounds["loss_bound"])
+        own = self.error_score
+        failed = worst if own == "raise" or math.isnan(own) else float(own)
+        with config_context(**self.settings), self._progress() as progress:
+            blocks = Blocks(
+                self._of_block, self.n_protected, self.n_entries, groups=self.records.groups,
+                seed=self.seed, failed=failed, n_jobs=self.n_jobs, progress=progress,
+            )  # fmt: skip
+            return blocks(self.parameters.decoded(values))
+
+    @contextmanager
+    def _progress(self) -> Iterator[Callable[[int], object] | None]:
+        """Draws one line for the blocks of a trial, if it is wanted."""
+        if not self.bar:
+            yield None
+            return
+        from tqdm import tqdm
+
+        with tqdm(total=self.n_entries, desc="blocks", leave=False) as bar:
+            yield lambda _block: bar.update()
+
+    def _of_block(self, params: Mapping[str, Any], places: Any) -> float:
+        """The mean loss of a block over its splits."""
+        X, y = _safe_split(self.estimator, self.records.X, self.records.y, places, places)
+        with config_context(**self.settings):  # also in another process
+            found = [
+                self._of_split(params, X, y, places, *split)
+                for split in self._splits(X, y, places)
+            ]
+        return float(np.mean(found))
+
+    def _splits(self, X: Any, y: Any, places: Any) -> Iterator[tuple[Any, Any]]:
+        """Which records of a block train and which validate, by their places in it.
+
+        Persons of a block are on one side with all of their rows.
+        """
+        whose = None if self.records.groups is None else self.records.groups.of[places]
+        if self.splits is None:
+            kind = ShuffleSplit if whose is None else GroupShuffleSplit
+            cv = kind(1, test_size=self.valid_size, random_state=self.seed)
+        elif whose is not None and isinstance(self.splits, Integral):
+            cv = GroupKFold(self.splits)
+        else:
+            labels = is_classifier(self.estimator)
+            cv = check_cv(copy.deepcopy(self.splits), y, classifier=labels)
+        return cv.split(X, y, whose)  # type: ignore[no-any-return]
+
+    def _of_split(self, params: Any, X: Any, y: Any, places: Any, train: Any, valid: Any) -> float:
+        given = self.estimator, X, y
+        X_train, y_train = _safe_split(*given, train)
+        X_valid, y_valid = _safe_split(*given, valid, train)
+        own = _check_method_params(self.records.X, self.records.fit_params, places[train])
+        own = copy.deepcopy(own)  # what belongs to no record, fits share
+        labels = is_classifier(self.estimator)
+        block = apart(labels, X_train, y_train, X_valid, y_valid, own, {})
+        model = self._fit(params, block)
+        if self.best is not None:
+            return self.best - float(self.loss.of(model, block.X_valid, block.y_valid))
+        found = as_losses(
+            self.loss(model, block.y_valid, self.loss.predicted(model, block.X_valid))
+        )
+        return float(np.where(np.isnan(found), self._worst, found).mean())
+
+    @property
+    def _worst(self) -> float:
+        """The loss of a record for which there is none: the largest that it may have."""
+        own = getattr(self.loss.of, "loss_bound", None)
+        return value_range(self.bounds["loss_bound"] if own is None else own)[1]
+
+
+def block_task(given: Any, estimator: Any, records: Records, parameters: Any) -> BlockTask:
+    """What a search's settings ask for.
+
+    Raises:
+        ValueError: If they make no sense.
+    """
+    loss, best = score_of(given, estimator)
+    inside = {"splits": given.cv, "valid_size": given.valid_size, "seed": given.random_state}
+    here = given.backend == "optuna"  # elsewhere trials run at once, in processes of their own
+    inside |= {"n_jobs": given.n_jobs if here else None, "bar": here and given.verbose == 1}
+    whose: dict[str, Any] = {"unit": given.unit or (RECORD if records.groups is None else PERSON)}
+    if records.X is not None:  # none are read for a plan
+        persons = records.groups
+        n = _num_samples(records.X) if persons is None else persons.n
+        whose["records_in_blocks"] = int(n)
+    return BlockTask(
+        estimator, records, loss, bounds_of_blocks(given, loss, best), parameters,
+        given.error_score, withholds=True, best=best, whose=whose, **inside,
+    )  # fmt: skip

@@ -1,0 +1,328 @@
+"""Every record is protected: scores of blocks, what is refused, and what is left behind."""
+
+import functools
+import pickle
+import warnings
+from unittest import mock
+
+import numpy as np
+import pytest
+from scipy.stats import loguniform, uniform
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import f1_score, roc_auc_score
+from sklearn.model_selection import ShuffleSplit, StratifiedKFold, cross_val_score
+
+import sklearn_search._optuna as of_optuna
+from optuna_samplers import DPGIBOSampler
+from privbo_plugins.blocks import in_blocks
+from privbo_plugins.errors import ObjectiveFailedError
+from sklearn_search import PrivateSearch
+from sklearn_search._blocks import BlockTask
+from tests.independence.sealed import Deaf
+from tests.independence.seen import differences, left_by
+from tests.leaks.scanner import Scanner, exception_leaks
+from tests.sklearn_search.problems import Telling, classes, shares
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning"),
+    pytest.mark.filterwarnings("ignore:fit spends anew:privbo_plugins.errors.PrivacyWarning"),
+    pytest.mark.filterwarnings("ignore:No privacy:privbo_plugins.errors.PrivacyWarning"),
+]
+
+N, K = 120, 6
+SPACE = {"C": loguniform(1e-3, 1e3)}
+
+
+def make_search(estimator=None, space=None, **settings):
+    given = {"mu": 1.0, "n_trials": 8, "seed": 0, "protect": "all", "n_blocks": K} | settings
+    tuned = LogisticRegression() if estimator is None else estimator
+    return PrivateSearch(tuned, SPACE if space is None else space, **given)
+
+
+def vectors(search, X, y, **more):
+    """Every trial's vector of block losses, in order."""
+    found, own = [], BlockTask.losses
+
+    def heard(task, values):
+        found.append(own(task, values))
+        return found[-1]
+
+    with mock.patch.object(BlockTask, "losses", heard):
+        search.fit(X, y, **more)
+    return np.array(found)
+
+
+def by_hand(X, y, score, params, *, n_blocks=K, valid_size=0.5):
+    """1 - score of each block, for the places that the page promises."""
+    found = []
+    for own in in_blocks(len, len(y), n_blocks).places():
+        split = ShuffleSplit(1, test_size=valid_size, random_state=0)
+        ((train, valid),) = split.split(own)
+        model = LogisticRegression(**params).fit(X[own][train], y[own][train])
+        found.append(1 - score(model, X[own][valid], y[own][valid]))
+    return found
+
+
+def auc(model, X, y):
+    return roc_auc_score(y, model.decision_function(X))
+
+
+def f1(model, X, y):
+    return f1_score(y, model.predict(X))
+
+
+SCORES = {
+    "roc_auc": auc,
+    "f1": f1,
+    "accuracy": lambda model, X, y: np.mean(model.predict(X) == y),
+}
+
+
+@pytest.mark.parametrize("scoring", [*SCORES, auc], ids=[*SCORES, "a function"])
+def test_an_entry_is_the_score_of_a_block_computed_by_hand(scoring):
+    X, y = classes(N)
+    search = make_search(scoring=scoring)
+    found = vectors(search, X, y)
+    score = SCORES.get(scoring, scoring) if isinstance(scoring, str) else scoring
+    assert found.shape == (len(search.cv_results_["params"]), K)
+    for params, losses in zip(search.cv_results_["params"], found, strict=True):
+        assert losses.tolist() == pytest.approx(by_hand(X, y, score, params))
+    assert search.n_blocks_ == K
+    assert not hasattr(search, "n_valid_")
+
+
+def test_without_noise_what_is_released_is_the_mean_score_of_the_blocks():
+    X, y = classes(N)
+    with warnings.catch_warnings(action="ignore"):
+        search = make_search(mu=float("inf"), scoring="roc_auc").fit(X, y)
+    for params, mean in zip(
+        search.cv_results_["params"], search.cv_results_["mean_test_score"], strict=True
+    ):
+        assert mean == pytest.approx(1 - np.mean(by_hand(X, y, auc, params)), abs=1e-9)
+    assert np.array_equal(search.predict(X), clone(search.best_estimator_).fit(X, y).predict(X))
+
+
+def test_cross_validation_inside_a_block_is_scikit_learns():
+    X, y = classes(N)
+    splitter = StratifiedKFold(3, shuffle=True, random_state=np.random.RandomState(0))
+    for cv in (3, splitter):
+        search = make_search(scoring="accuracy", cv=cv)
+        found = vectors(search, X, y)
+        for params, losses in zip(search.cv_results_["params"], found, strict=True):
+            for own, loss in zip(in_blocks(len, N, K).places(), losses, strict=True):
+                model, again = LogisticRegression(**params), StratifiedKFold(3)
+                if cv is splitter:
+                    again = StratifiedKFold(3, shuffle=True, random_state=np.random.RandomState(0))
+                score = cross_val_score(model, X[own], y[own], cv=again).mean()
+                assert 1 - loss == pytest.approx(score)
+
+
+def test_a_block_that_cannot_be_fitted_is_the_worst_and_says_nothing():
+    X, y = classes(N)
+    y[in_blocks(len, N, K).places()[2]] = 1  # one class
+    with warnings.catch_warnings(record=True, action="always") as heard:
+        found = vectors(make_search(scoring="roc_auc"), X, y)
+    assert (found[:, 2] == 1).all()
+    assert (np.delete(found, 2, axis=1) < 1).all()
+    assert [w for w in heard if "UtilityWarning" not in str(w.category)] == []
+
+
+def test_nothing_of_a_fit_is_told_even_if_all_fail():
+    X, y = np.random.default_rng(5).uniform(0.1, 0.9, size=(N, 3)), classes(N)[1]
+    scanner = Scanner()
+    for i in range(N):
+        scanner.add_number(f"X[{i}, 0]", X[i, 0])
+    search = make_search(Telling(fails=True), {"a": uniform(0, 1)})
+    with pytest.raises(ObjectiveFailedError, match="raised ValueError while") as raised:
+        search.fit(X, y)  # the last fit, of all records
+    assert exception_leaks(raised.value, scanner) == []
+    assert search.set_params(refit=False).fit(X, y).n_blocks_ == K
+
+
+# One record -------------------------------------------------------------------------------------
+
+ODD = [("y", "no"), ("y", "maybe"), ("y", None), ("y", 7), ("X", np.nan), ("X", 1e300)]
+LOST = [("X", "Jane Doe"), ("X", None)]
+
+
+def of_record(place, odd=None):
+    """A table of objects in which one record, of training or validation, is odd."""
+    X, y = classes(N)
+    labels = np.array(["no", "yes"], dtype=object)[y]
+    X = X.astype(object)
+    if odd is not None:
+        kind, value = odd
+        if kind == "y":
+            labels[place] = value
+        else:
+            X[place, 1] = value
+    return X, labels
+
+
+@pytest.mark.parametrize("odd", [*ODD, *LOST], ids=str)
+def test_an_odd_record_moves_the_score_of_its_own_block_alone(odd):
+    own = in_blocks(len, N, K).places()[4]
+    ((train, valid),) = ShuffleSplit(1, test_size=0.5, random_state=0).split(own)
+    for place in (own[train[0]], own[valid[0]]):
+        tables = of_record(place), of_record(place, odd)
+        found = [vectors(make_search(refit=False, mu=1e-6), *table)[0] for table in tables]
+        assert np.delete(found[0], 4).tolist() == np.delete(found[1], 4).tolist()
+
+
+class Centroids(ClassifierMixin, BaseEstimator):
+    """Predicts the class of the nearest mean, and asks the system for no entropy.
+
+    scikit-learn's own fits do: whether one fails would move what a sealed world draws afterwards.
+    """
+
+    def __init__(self, shrink=0.5):
+        self.shrink = shrink
+
+    def fit(self, X, y):
+        if not all(isinstance(label, str) for label in y):
+            raise ValueError(f"no text: {y}")
+        self.classes_ = np.unique(y.astype(str))
+        self.means_ = [self.shrink * X[y == label].mean(0) for label in self.classes_]
+        return self
+
+    def predict(self, X):
+        distances = [np.square(X - mean).sum(1) for mean in self.means_]
+        return self.classes_[np.argmin(distances, axis=0)].astype(object)
+
+
+def searching(seen, entry, *, place=17):
+    """A search whose odd record has this label."""
+    X, labels = of_record(place, ("y", entry()))
+    search = make_search(
+        Centroids(), {"shrink": uniform(0, 1)}, refit=False, vault=seen.vault, study_name="s",
+        storage=f"sqlite:///{seen.folder / 'study.db'}", scoring="f1_macro",
+    )  # fmt: skip
+    deaf = functools.partial(DPGIBOSampler, noise=Deaf())
+    with mock.patch.object(of_optuna, "DPGIBOSampler", deaf), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        seen.telling(search.fit)(X, labels)
+    seen.add_guarantee(search.guarantee_)
+    shown = {name: value for name, value in vars(search).items() if name != "study_"}
+    seen.add("texts", "what it shows", repr(shown))
+    seen.add("pickles", "the search", pickle.dumps(shown))
+    trials = [(t.params, t.values, t.user_attrs, t.state) for t in search.study_.trials]
+    seen.add("storage", "the study", repr((trials, search.study_.user_attrs)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("odd", ["no", "maybe", None, 7], ids=str)
+def test_nothing_but_releases_depends_on_a_record_of_training_or_validation(odd, tmp_path):
+    pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+    for place in (17, 18):
+        run = functools.partial(searching, place=place)
+        left = left_by(run, lambda: "yes", tmp_path)
+        assert differences(left, left_by(run, lambda: odd, tmp_path)) == {}
+
+
+def test_no_score_of_a_block_is_in_what_a_fitted_search_shows(caplog, tmp_path):
+    X, y = shares()
+    search = make_search(
+        Ridge(), {"alpha": loguniform(1e-3, 1e3)}, loss="absolute", y_range=(0, 1), verbose=2,
+        storage=f"sqlite:///{tmp_path / 'study.db'}",
+    )  # fmt: skip
+    found, scanner = vectors(search, X, y), Scanner()
+    for t, losses in enumerate(found):
+        scanner.add_raw(f"mean of trial {t}", losses.mean())
+        for block, loss in enumerate(losses):
+            scanner.add_raw(f"block {block} of trial {t}", loss)
+    left = {
+        "pickle": pickle.dumps({k: v for k, v in vars(search).items() if k != "best_estimator_"}),
+        "study": pickle.dumps(search.study_),
+        "storage": (tmp_path / "study.db").read_bytes(),
+        "texts": f"{vars(search)}{search.guarantee_.details()}{caplog.text}".encode(),
+        "trials": repr([trial.__dict__ for trial in search.study_.trials]).encode(),
+    }
+    assert scanner.scan(left) == []
+    search.losses_ = found.tolist()
+    assert scanner.hits(repr(vars(search)).encode()), "the control"
+
+
+# What is said -----------------------------------------------------------------------------------
+
+
+def test_a_guarantee_says_that_all_records_are_protected_and_the_last_model_is_not():
+    X, y = classes(N)
+    guarantee = make_search(scoring="roc_auc").fit(X, y).guarantee_
+    headline = " ".join(str(guarantee).split("  Population")[0].split())
+    assert "each of the records, those that train included" in headline
+    assert "Not protected: a model that is fitted on all records, such as best_est" in headline
+    assert "knows all 120 records but one" in headline
+    assert (guarantee.n_records, guarantee.parameters["blocks"]) == (N, K)
+    told = " ".join(guarantee.details().split())
+    assert "best_estimator_ is fitted on all records and is not covered" in told
+    assert "cross-validation" not in told
+    assert "training records" not in told
+
+
+def test_whole_persons_are_dealt_and_named():
+    X, y = classes(N)
+    ids = np.repeat(np.arange(40), 3)
+    search = make_search(scoring="roc_auc", unit="patient", n_blocks=None, mu=50)
+    found = vectors(search, X, y, groups=ids)
+    assert found.shape[1] == search.n_blocks_ == 2
+    assert search.guarantee_.n_records == 40
+    assert "each of the patients, those that train included" in str(search.guarantee_)
+    with pytest.raises(ValueError, match="groups must have one id for each row"):
+        search.fit(X, y, groups=ids[1:])
+
+
+def test_a_plan_says_which_blocks_and_how_many_records_would_do():
+    plan = str(make_search(n_blocks=None).plan(n_records=40_000))
+    assert "blocks of" in plan
+    assert "of 40000 records" in plan
+    assert "K mu of some" in plan
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [({"n_blocks": 61}, r"n_blocks must be an integer from 2 to n / 2 = 60.*got 61.*Take fewer"),
+     ({"n_blocks": 1}, "n_blocks must be an integer from 2"),
+     ({"training_mu": 1.0}, "training_mu=.*they cost nothing more.*Leave it out"),
+     ({"loss": "balanced"}, "scoring=\"balanced_accuracy\""),
+     ({"per_group": "sum"}, "per_group= and group_bound=.*leave them out"),
+     ({"scoring": "roc"}, "no score of scikit-learn's"),
+     ({"scoring": "neg_max_error"}, "loss_bound="),
+     ({"scoring": "roc_auc", "loss": "zero_one"}, "not both"),
+     ({"protect": "everybody"}, "protect must be one of validation, all"),
+     ({"protect": "validation"}, 'n_blocks= belongs to protect="all"'),
+     ({"protect": "validation", "n_blocks": None, "cv": 5}, 'cv= belongs to protect="all"')],
+    ids=str,
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused_and_costs_nothing(settings, said):
+    search = make_search(**settings)
+    with pytest.raises(ValueError, match=said):
+        search.fit(*classes(N))
+    assert not hasattr(search, "study_")
+    assert vars(search).get("_fits", {}) == {}
+
+
+def test_validation_records_cannot_be_given_apart():
+    X, y = classes(N)
+    with pytest.raises(ValueError, match="no X_valid= or y_valid="):
+        make_search().fit(X, y, X_valid=X[:5].copy(), y_valid=y[:5])
+
+
+def test_a_study_goes_on_with_the_same_blocks_only(tmp_path):
+    X, y = classes(N)
+    kept = {
+        "storage": f"sqlite:///{tmp_path / 's.db'}", "vault": tmp_path / "v.db",
+        "study_name": "s", "load_if_exists": True,
+    }  # fmt: skip
+    first = make_search(**kept).fit(X, y)
+    again = make_search(**kept).fit(X, y)
+    assert again.guarantee_.mu_spent == first.guarantee_.mu_spent
+    with pytest.raises(ValueError, match="told apart"):
+        make_search(**(kept | {"n_blocks": 5})).fit(X, y)
+
+
+@pytest.mark.slow
+def test_blocks_at_once_find_the_same():
+    X, y = classes(N)
+    alone, at_once = (vectors(make_search(mu=1e-6, n_jobs=n), X, y)[0] for n in (1, 2))
+    assert np.array_equal(alone, at_once)
