@@ -169,6 +169,7 @@ class Groups:
         place = {key: i for i, key in enumerate(known)}
         self.n = len(known)
         self.of = np.array([place[key] for key in keys], dtype=np.intp)[of]
+        self._sizes = np.bincount(self.of)
         self._names = [f"{kind}:{_text(value)}" for kind, value in known]
         self.labels = fingerprint(self._names)
 
@@ -207,12 +208,12 @@ class Groups:
         if len(y) != len(self.of):
             raise NotLossesError(_OTHER_ROWS)
         low, high = unit.rows or (0.0, 1.0)
-        with np.errstate(all="ignore"):
-            y = np.clip(np.where(np.isfinite(y), y, worst), low, high)
+        y[~np.isfinite(y)] = worst  # of the copy that converting has made
+        np.clip(y, low, high, out=y)
         total = np.bincount(self.of, weights=y, minlength=self.n)
         if unit.per_group == "sum":
             return np.asarray(np.minimum(total, unit.cap or math.inf))
-        return np.asarray(np.clip(total / np.bincount(self.of, minlength=self.n), low, high))
+        return np.asarray(np.clip(total / self._sizes, low, high))
 
 
 def whose(given: Any) -> tuple[Groups | None, str | None]:
