@@ -49,6 +49,9 @@ SCATTERED = (
 )  # fmt: skip
 """Where tests share nothing, and are handed out one by one."""
 
+OF_EXTRAS = ("optuna", "ray", "sklearn")
+"""Hosts: files of tests that import one are skipped where it is not installed."""
+
 MEMORY, ROOM = Path("/dev/shm"), 4 * 2**30
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy: processes share the cores
@@ -68,6 +71,25 @@ def pytest_configure(config):
     hypothesis.settings.load_profile("tests")
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """Skips a file that imports a package of an extra which is not installed here."""
+    real = collector.collect
+
+    def collect():
+        try:
+            return list(real())
+        except (ImportError, collector.CollectError) as error:
+            cause = error if isinstance(error, ImportError) else error.__cause__
+            package = (getattr(cause, "name", None) or "").partition(".")[0]
+            if package not in OF_EXTRAS:
+                raise
+            pytest.skip(f"{package} is not installed", allow_module_level=True)
+
+    collector.collect = collect
+    return (yield)
 
 
 @pytest.hookimpl(optionalhook=True)

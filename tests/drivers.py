@@ -401,7 +401,7 @@ class OnRay(Run):
         results: What a ``ResultGrid`` would show.
     """
 
-    metric = "shown"
+    metric, prefix = "shown", "after"
 
     def __init__(self, *run):
         import raytune_searchers
@@ -412,26 +412,34 @@ class OnRay(Run):
         self.results = Grid()
         host = {"metric": self.metric, "mode": "min" if self.system.size else "max", "seed": 1}
         own = self.system.settings | self.vault | self.more
-        if self.key == "any sampler":
-            self._begin_callback(own)
+        if self.key.startswith("any sampler"):
+            self._begin_trainable(own)
             return
         kind = getattr(raytune_searchers, f"{self.system.name}Search")
         if self.key == "federation":
             from tests.raytune_searchers.federated_scenes import make_search
 
             agents = ["oslo", "bergen", "bodo", "hamar"]
-            self.search = make_search(agents=agents, **(self.vault | self.more))
+            self.search = make_search(**({"agents": agents} | self.vault | self.more))
         elif self.key == "rows":
             self.search = kind(self._table(), **host)
         else:
             self.search = kind(**({"search_space": LINE} | host | own))
         self._wrap()
 
-    def _begin_callback(self, own):
-        from raytune_searchers import private_trainable
+    def _begin_trainable(self, own):
+        """Of a searcher of Tune's own; what tells of the run is the trainable."""
+        from ray.tune.search.optuna import OptunaSearch
+
+        from raytune_searchers import ldp_trainable, private_trainable
         from tests.raytune_searchers.means_scenes import Experiment
         from tests.raytune_searchers.runs import LINE
 
+        if self.key == "any sampler, local":
+            self.search = OptunaSearch(seed=1)
+            assert self.search.set_search_properties(self.metric, "max", dict(LINE))
+            self.trainable = ldp_trainable(_now, metric=self.metric, **own)
+            return
         self.trainable = private_trainable(_now, param_space=LINE, metric=self.metric, **own)
         self.search, self.experiment = self.trainable, Experiment(self.trainable.callback)
 
@@ -450,7 +458,7 @@ class OnRay(Run):
             trainable = {"private": self.trainable, "plain": _now_plain}.get(kind)
             if trainable is None:
                 trainable = self._wrapped(self.search, _now_fails)
-            new = evaluation(self.search, trainable, n, name=f"after {len(self.results)} ")
+            new = evaluation(self.search, trainable, n, name=f"{self.prefix} {len(self.results)} ")
         self.results += new
         self.errors += [trial.error for trial in new if trial.error is not None]
         return [trial.metrics.get(self.metric) for trial in new]
@@ -460,7 +468,9 @@ class OnRay(Run):
         return [trial.config for trial in self.results]
 
     def ask(self, verb, *more):
-        """A search knows its run."""
+        """A search knows its run, and a trainable what results show."""
+        if self.key == "any sampler, local":
+            return getattr(self.trainable, verb)(*(more or (self.results,)))
         return getattr(self.search, verb)(*more)
 
     def reopen(self):

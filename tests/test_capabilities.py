@@ -6,8 +6,6 @@ import re
 
 import pytest
 
-pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
-
 import optuna_samplers
 import privbo_plugins.federation
 import raytune_searchers

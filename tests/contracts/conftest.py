@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.leaks.evidence import Evidence
-from tests.systems import SYSTEMS
-
 _LATEST = {}
 
 
 @pytest.fixture
 def left(system, kind, name, tmp_path_factory):
     """What a run has left; it is run once, since the tests of a run stand side by side."""
+    from tests.leaks.evidence import Evidence
+    from tests.systems import SYSTEMS
+
     key = system, kind, name
     if key not in _LATEST:
         _LATEST.clear()

@@ -6,16 +6,14 @@ import pickle
 
 import optuna
 import pytest
-from sklearn import model_selection
-from sklearn.experimental import enable_halving_search_cv  # noqa: F401  # makes two classes
-from sklearn.metrics import get_scorer_names
-
-pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search.bayesopt import BayesOptSearch
 from ray.tune.search.hyperopt import HyperOptSearch
 from ray.tune.search.optuna import OptunaSearch
+from sklearn import model_selection
+from sklearn.experimental import enable_halving_search_cv  # noqa: F401  # makes two classes
+from sklearn.metrics import get_scorer_names
 
 import optuna_samplers
 import raytune_searchers

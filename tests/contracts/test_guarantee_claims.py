@@ -364,9 +364,6 @@ def test_a_declaration_covers_one_step_or_attribute_of_one_trial(operation, of, 
     assert [text for text in guarantee.notes if "declared" in text] == [note]
 
 
-# Other samplers ---------------------------------------------------------------------------------
-
-
 # Names ------------------------------------------------------------------------------------------
 
 

@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
-
 from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig
 from privbo_plugins.algorithms.dp_gibo.choices import StartPoints, n_arms
 from privbo_plugins.algorithms.protocols import Release
@@ -38,7 +36,7 @@ PLACE = {("any sampler", "optuna"): 1, ("records", "optuna"): 0, ("records", "ra
 Start = Callable[..., Run]
 
 
-def parabola(run: Run, best: float = 0.8) -> Run:
+def parabola(run, best=0.8):
     """Losses of which every record says where the best point is."""
     shape = np.random.default_rng(0).uniform(-0.1, 0.1, run.system.size)
     run.returned = lambda config: (config["x"] - best - shape) ** 2  # type: ignore[method-assign]
@@ -46,7 +44,7 @@ def parabola(run: Run, best: float = 0.8) -> Run:
 
 
 @pytest.mark.parametrize(("system", "host"), PLACE)
-def test_it_is_evaluated_first(system: str, host: str, start: Start) -> None:
+def test_it_is_evaluated_first(system, host, start):
     run = start(system, host, incumbent={"x": 0.3})
     run.trials(3)
     place = PLACE[system, host]
@@ -55,16 +53,14 @@ def test_it_is_evaluated_first(system: str, host: str, start: Start) -> None:
 
 
 @each
-def test_after_one_release_it_is_what_is_recommended(system: str, host: str, start: Start) -> None:
+def test_after_one_release_it_is_what_is_recommended(system, host, start):
     run = parabola(start(system, host, incumbent={"x": 0.3}))
     run.trials(1)
     assert run.ask("recommend")["x"] == pytest.approx(0.3)
 
 
 @each
-def test_it_is_left_for_a_point_that_is_clearly_better(
-    system: str, host: str, start: Start
-) -> None:
+def test_it_is_left_for_a_point_that_is_clearly_better(system, host, start):
     run = parabola(start(system, host, mu=1e6, incumbent={"x": 0.1}))
     run.trials(14)
     assert abs(run.ask("recommend")["x"] - 0.8) < 0.5
@@ -77,7 +73,7 @@ def test_it_is_left_for_a_point_that_is_clearly_better(
 
 
 @each
-def test_where_it_is_the_best_point_it_stays(system: str, host: str, start: Start) -> None:
+def test_where_it_is_the_best_point_it_stays(system, host, start):
     run = parabola(start(system, host, mu=1e6, incumbent={"x": 0.8}))
     run.trials(14)
     assert run.ask("recommend")["x"] == pytest.approx(0.8, abs=0.05)
@@ -91,8 +87,8 @@ def test_where_it_is_the_best_point_it_stays(system: str, host: str, start: Star
 @each
 @pytest.mark.parametrize("wrong", [{"x": 3.0}, {"y": 0.5}, {"x": True}, {"x": "0.5"}])
 def test_what_is_no_point_of_the_space_is_refused_before_anything_is_charged(
-    system: str, host: str, wrong: Any, start: Start
-) -> None:
+    system, host, wrong, start
+):
     match = f"incumbent= .*{next(iter(wrong))}"
     if (system, host) != ("any sampler", "optuna"):
         with pytest.raises(ValueError, match=match):
@@ -105,13 +101,13 @@ def test_what_is_no_point_of_the_space_is_refused_before_anything_is_charged(
 
 
 @each
-def test_a_run_goes_on_with_the_same_incumbent_only(system: str, host: str, start: Start) -> None:
+def test_a_run_goes_on_with_the_same_incumbent_only(system, host, start):
     name = {} if host == "optuna" else {"run_name": "a"}
     run = start(system, host, vault=True, incumbent={"x": 0.3}, **name)
     run.trials(2)
     run.more = {"incumbent": {"x": 0.4}}
 
-    def go_on() -> None:
+    def go_on():
         if host == "ray":
             begin(system, host, run.folder, vault=True, **run.more, **name).trials(1)
         run.reopen()
@@ -122,7 +118,7 @@ def test_a_run_goes_on_with_the_same_incumbent_only(system: str, host: str, star
 
 
 @pytest.mark.parametrize("system", ["records", "outside", "any sampler"])
-def test_the_first_enqueued_trial_of_a_study_is_the_incumbent(system: str, start: Start) -> None:
+def test_the_first_enqueued_trial_of_a_study_is_the_incumbent(system, start):
     run: Any = start(system, "optuna")
     run.trials(1)
     for x in (0.3, 0.9):
@@ -133,7 +129,7 @@ def test_the_first_enqueued_trial_of_a_study_is_the_incumbent(system: str, start
         assert status(run)["comparison"] is not None
 
 
-def test_of_points_to_evaluate_the_first_one_is_the_incumbent(start: Start) -> None:
+def test_of_points_to_evaluate_the_first_one_is_the_incumbent(start):
     run: Any = start("records", "ray", points_to_evaluate=[{"x": 0.3}, {"x": 0.9}])
     run.trials(2)
     releases = run.search._call("ledger")[1]
@@ -141,7 +137,7 @@ def test_of_points_to_evaluate_the_first_one_is_the_incumbent(start: Start) -> N
     assert [order[place] for place in sorted(order)] == [[0.3], [0.9]]
 
 
-def enqueued(session: Session) -> list[float] | None:
+def enqueued(session):
     own = algorithm_in(session).incumbent
     return None if own is None else own.tolist()
 
@@ -152,7 +148,7 @@ SPACE = Space({"x": Float(0.0, 1.0)})
 @pytest.mark.parametrize(
     "config", [GIBOConfig(1.0, n_trials=30), MeansConfig(1.0, n_trials=30)], ids=str
 )
-def test_workers_that_end_in_another_order_agree(config: Any) -> None:
+def test_workers_that_end_in_another_order_agree(config):
     """The first is the one that was enqueued first; a point of the host's own is none."""
     vault = open_vault(None)
     session = Session.open(vault, "s", config, maximize=False, seed=0)
@@ -167,7 +163,7 @@ def test_workers_that_end_in_another_order_agree(config: Any) -> None:
     assert enqueued(again) == [0.3]
 
 
-def test_settings_go_before_what_is_enqueued() -> None:
+def test_settings_go_before_what_is_enqueued():
     config = MeansConfig(1.0, n_trials=30, incumbent={"x": 0.25})
     session = Session.open(open_vault(None), "s", config, maximize=False, seed=0)
     session.tell("a", {"x": 0.5}, SPACE, np.full(50, 0.5), enqueued=0)
@@ -175,7 +171,7 @@ def test_settings_go_before_what_is_enqueued() -> None:
 
 
 @pytest.mark.parametrize("first", [0.5, 0.9])
-def test_the_first_chosen_point_is_the_incumbent_though_it_is_the_plans_own(first: float) -> None:
+def test_the_first_chosen_point_is_the_incumbent_though_it_is_the_plans_own(first):
     session = Session.open(
         open_vault(None), "s", GIBOConfig(1.0, n_trials=30), maximize=False, seed=0
     )
@@ -187,7 +183,7 @@ def test_the_first_chosen_point_is_the_incumbent_though_it_is_the_plans_own(firs
     assert enqueued(session) == [pytest.approx(first)]
 
 
-def test_a_point_that_the_host_evaluated_is_not_proposed_again() -> None:
+def test_a_point_that_the_host_evaluated_is_not_proposed_again():
     config = GIBOConfig(1.0, n_trials=30, incumbent={"x": 0.25})
     session = Session.open(open_vault(None), "s", config, maximize=False, seed=0)
     session.tell("a", {"x": 0.25}, SPACE, np.full(50, 0.5))
@@ -216,7 +212,7 @@ MIXED = Space(
     ),
     st.integers(1, 5),
 )
-def test_starts_begin_with_it_and_still_try_every_combination(own: Any, numbers: int) -> None:
+def test_starts_begin_with_it_and_still_try_every_combination(own, numbers):
     others = {f"x{i}": Float(0.0, 1.0) for i in range(numbers)}
     space = Space({**MIXED, **others})
     x = space.incumbent(own)
@@ -230,7 +226,7 @@ def test_starts_begin_with_it_and_still_try_every_combination(own: Any, numbers:
 
 
 @given(st.integers(2, 30), st.integers(1, 3), st.integers(0, 10**6))
-def test_a_difference_is_that_of_the_dense_posterior(m: int, d: int, seed: int) -> None:
+def test_a_difference_is_that_of_the_dense_posterior(m, d, seed):
     """The oracle solves with whole covariances, and the constant has a very wide prior."""
     rng = np.random.default_rng(seed)
     X, y, P = rng.random((m, d)), rng.standard_normal(m), rng.random((2, d))
@@ -248,7 +244,7 @@ def test_a_difference_is_that_of_the_dense_posterior(m: int, d: int, seed: int) 
 
 @pytest.mark.parametrize("maximize", [False, True])
 @pytest.mark.parametrize("gain", [0.02, 0.8])
-def test_another_point_needs_a_lead_beyond_the_noise(maximize: bool, gain: float) -> None:
+def test_another_point_needs_a_lead_beyond_the_noise(maximize, gain):
     """A released value's noise is .1, so a gain of .02 is none, whoever has the luckiest draw."""
     config = MeansConfig(1.0, n_trials=100, incumbent={"x": 0.0})
     plan = make_plan(config, SPACE, 100)

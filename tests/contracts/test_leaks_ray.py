@@ -23,8 +23,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
-
 from tests.leaks import Scanner
 from tests.leaks.memory import shared_memory
 from tests.leaks.ray_runs import (

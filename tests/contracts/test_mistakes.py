@@ -11,9 +11,6 @@ from dataclasses import dataclass
 import optuna
 import pytest
 
-pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
-pytest.importorskip("sklearn", reason="scikit-learn is not installed (the sklearn extra)")
-
 from privbo_plugins.errors import (
     BudgetExceededError,
     NotARewardError,

@@ -4,9 +4,6 @@ import re
 
 import pytest
 
-pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
-pytest.importorskip("optuna", reason="Optuna is not installed (the optuna extra)")
-
 from privbo_plugins.errors import PrivacyWarning
 from raytune_searchers import PrivateSearch
 from tests.contracts import conformance, pages

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from optuna.distributions import FloatDistribution
 
-pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
-
 import optuna_samplers
 import raytune_searchers
 from optuna_samplers import FederatedServer, FederationConfig

@@ -12,7 +12,6 @@ import optuna
 import pytest
 from optuna.distributions import FloatDistribution
 
-pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed (the viz extra)")
 
 import optuna_samplers

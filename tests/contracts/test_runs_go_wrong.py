@@ -8,9 +8,6 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-
-pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
-
 import ray.cloudpickle as cloudpickle
 
 from privbo_plugins.convert import fingerprint

@@ -13,6 +13,8 @@ import attrs
 import pytest
 
 import optuna_samplers
+import raytune_searchers
+import sklearn_search
 from optuna_samplers import FederatedServer
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
 from privbo_plugins.algorithms.duets import DUETSConfig
@@ -25,10 +27,6 @@ from privbo_plugins.sessions.settings import CuratorSettings
 from privbo_plugins.settings import (
     fields_of,
 )
-
-pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
-import raytune_searchers
-import sklearn_search
 from tests import verbs
 from tests.inside import settings_of
 

@@ -4,7 +4,6 @@ import inspect
 
 import pytest
 
-pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 from tests import verbs
 from tests.contracts import pages
 

@@ -7,9 +7,6 @@ import re
 
 import pytest
 
-pytest.importorskip("optuna", reason="optuna is not installed")
-pytest.importorskip("sklearn", reason="scikit-learn is not installed")
-
 from benchmarks import applications
 from benchmarks.applications import LATTICES, PAGE, RESULTS, TABLES
 from examples.application import Parts, parts

@@ -16,9 +16,6 @@ from tests.optuna_samplers.runs import RECORDS, begun_study, make_sampler, squar
 
 SECRET = float(RECORDS[0])
 
-# Settings -------------------------------------------------------------------------------------
-
-
 # Vaults ---------------------------------------------------------------------------------------
 
 
@@ -60,9 +57,6 @@ def test_nothing_hides_that_vault_and_study_share_a_database(spelling, tmp_path)
             study.optimize(sampler.private(squares), n_trials=1)
     finally:
         storage.engine.dispose()
-
-
-# Losses ---------------------------------------------------------------------------------------
 
 
 # Spaces ---------------------------------------------------------------------------------------

@@ -374,9 +374,6 @@ def test_the_studys_attributes_follow_the_epochs(monkeypatch):
     assert [e["epoch"] for e in study.user_attrs[SUMMARY]["epochs"]] == [1, 2]
 
 
-# Misuse ---------------------------------------------------------------------------------------
-
-
 # A draw without a number, and pictures ----------------------------------------------------------
 
 

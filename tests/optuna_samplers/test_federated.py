@@ -538,9 +538,6 @@ def test_reseed_rng_changes_the_points(space):
     assert all(p != q for p, q in zip(a.points()[0], b.points()[0], strict=True))
 
 
-# Refused ----------------------------------------------------------------------------------------
-
-
 # What may be claimed ----------------------------------------------------------------------------
 
 

@@ -146,6 +146,3 @@ def test_control_the_scan_finds_draws_that_are_kept(folder, empty_study):
     found = " ".join(places.lost({}).scan(places.files()))
     assert all(f"vault.db: draw {t}" in found for t in range(N_ROUNDS))
     assert not len(places.lost(releases(places.vault)))
-
-
-# Processes --------------------------------------------------------------------------------------

@@ -390,9 +390,6 @@ def test_conditional_and_growing_spaces(kind):
     assert set(sampler.recommend(study)) == {"model", "x"}
 
 
-# Seeds ----------------------------------------------------------------------------------------
-
-
 # Where nothing is protected -------------------------------------------------------------------
 
 

@@ -228,9 +228,6 @@ def test_nothing_to_recommend_yet():
     assert sampler.recommend(study) in [trial.params for trial in study.trials]
 
 
-# The guarded trial ----------------------------------------------------------------------------
-
-
 # Spaces ---------------------------------------------------------------------------------------
 
 

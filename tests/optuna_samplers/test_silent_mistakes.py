@@ -164,9 +164,6 @@ def test_a_vault_in_memory_under_a_stored_study_is_told(tmp_path, logged):
     assert "its vault lies in this process's memory" in logged.text
 
 
-# Epsilon and delta ------------------------------------------------------------------------------
-
-
 # What is tuned, and how long it takes -----------------------------------------------------------
 
 PRIVATE = {

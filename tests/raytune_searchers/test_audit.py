@@ -5,9 +5,6 @@ import contextlib
 import numpy as np
 import pytest
 
-pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
-
-
 from privbo_plugins.errors import PrivacyWarning, VaultError
 from raytune_searchers import _trainable
 from tests.inside import call_host, kill_host, tell

@@ -7,9 +7,6 @@ import shutil
 import weakref
 
 import pytest
-
-pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
-
 import ray
 import ray.cloudpickle as cloudpickle
 from ray import tune

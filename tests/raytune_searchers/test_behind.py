@@ -9,9 +9,6 @@ import re
 import shutil
 
 import pytest
-
-pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
-
 import ray.cloudpickle as cloudpickle
 
 from privbo_plugins.errors import VaultError

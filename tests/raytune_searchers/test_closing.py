@@ -8,9 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-
-pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
-
 import ray
 from ray import tune
 from ray.train._internal import session as ray_session

@@ -9,9 +9,6 @@ import time
 import numpy as np
 import pytest
 
-pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
-pytest.importorskip("psycopg", reason="the PostgreSQL driver psycopg is not installed")
-
 from raytune_searchers import DPGIBOSearch
 from tests.conftest import databases
 from tests.inside import call_host, n_compared, published_by

@@ -7,9 +7,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-
-pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
-
 import ray.cloudpickle as cloudpickle
 from ray import tune
 

@@ -9,9 +9,6 @@ import tempfile
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
-
 from ray import cloudpickle, tune
 from ray.tune.trainable.function_trainable import wrap_function
 
@@ -280,9 +277,6 @@ def test_resources_count_inside_and_outside_of_private():
     outside = tune.with_resources(search.private(outer), {"cpu": 2, "gpu": 0.5})
     assert _asks(inside) == _asks(outside) == wanted
     assert not hasattr(search.private(squares), "_resources")
-
-
-# Arguments ------------------------------------------------------------------------------------
 
 
 # The vault ------------------------------------------------------------------------------------

@@ -9,9 +9,6 @@ from unittest import mock
 
 import numpy as np
 import pytest
-
-pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
-
 import ray
 import ray.cloudpickle as cloudpickle
 

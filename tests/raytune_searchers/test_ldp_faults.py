@@ -6,9 +6,6 @@ import shutil
 from collections import Counter
 
 import pytest
-
-pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
-
 from ray import tune
 from ray.tune.search.optuna import OptunaSearch
 

@@ -4,8 +4,6 @@ import gc
 
 import pytest
 
-pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
-
 from privbo_plugins.errors import PrivacyWarning, UtilityWarning, VaultError
 from raytune_searchers import DPGIBOSearch, answering
 from raytune_searchers._channel import LOSSES

@@ -8,9 +8,6 @@ import uuid
 from types import SimpleNamespace
 
 import pytest
-
-pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
-
 import ray
 
 from privbo_plugins.errors import VaultError

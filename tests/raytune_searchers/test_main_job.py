@@ -10,9 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
-
 from ray.tune.schedulers import ASHAScheduler
 
 from privbo_plugins.errors import PrivacyWarning
@@ -120,6 +117,3 @@ def test_a_trials_process_imports_no_session_vault_model_or_accountant(job):
         "privbo_plugins.models", "privbo_plugins.algorithms", "sqlalchemy", "opendp",
         "dp_accounting", "scipy", "plotly",
     ])  # fmt: skip
-
-
-# Through the hooks ------------------------------------------------------------------------------

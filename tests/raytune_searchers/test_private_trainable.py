@@ -9,9 +9,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-
-pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
-
 import ray.cloudpickle as cloudpickle
 from ray import tune
 from ray.tune.schedulers import PopulationBasedTraining

@@ -1,12 +1,8 @@
 """Optuna and Ray Tune propose the same points, and show the same values."""
 
 import numpy as np
-import pytest
-
-pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
-pytest.importorskip("optuna", reason="Optuna is not installed (the optuna extra)")
-
 import optuna
+import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from ray import tune
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 import copy
 import math
 import shutil
-import uuid
+from unittest import mock
 
 import pytest
-
-pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
-
 from ray import tune
 from ray.train._internal.session import get_session
-from ray.tune.search.optuna import OptunaSearch
 
 import raytune_searchers
 from privbo_plugins.errors import PrivacyWarning, VaultError
@@ -21,121 +17,64 @@ from privbo_plugins.sessions.stored import runs_of
 from privbo_plugins.shown import altered, flat
 from privbo_plugins.store.run import NEVER_COMPARED
 from privbo_plugins.store.vault import open_vault
-from raytune_searchers import DPFTSDESearch, FederationConfig, ldp_trainable, private_trainable
 from raytune_searchers._audit import foreign
+from tests.drivers import OnRay, begin
 from tests.inside import call_host, refusing
-from tests.raytune_searchers.hosts import Grid, Trial, evaluation, in_session, sent
+from tests.raytune_searchers.hosts import Grid, Trial, in_session, sent
 from tests.raytune_searchers.means_scenes import Experiment
-from tests.raytune_searchers.runs import LINE, make_search, squares
 
 pytestmark = pytest.mark.usefixtures("local_hosts")
 
 
-def reward(config):
-    return 1.0 - abs(float(config["x"]) - 0.7123)
+SEARCHERS = {
+    "DPGIBOSearch": ("records", {}),
+    "LDPGPUCBSearch": ("rewards", {}),
+    "LDPTGPUCBSearch": ("rewards, t", {}),
+    "LDPATAGPUCBSearch": ("rewards, ata", {}),
+    "LDPMoMAGPUCBSearch": ("rewards, moma", {}),
+    "DUETSSearch": ("duets", {}),
+    "DUETSSearch with tags": ("duets", {"tags": True}),
+    "DPFTSDESearch": (
+        "federation", {"config": {"n_agents": 1}, "agents": None, "n_trials": 9},
+    ),
+    "ldp_trainable": ("any sampler, local", {}),
+    "private_trainable": ("any sampler", {}),
+}  # fmt: skip
+"""To each public name its run, and settings. A searcher of Tune's own looks at no reward on its
+way: what the experiment holds is compared."""
 
 
-TOLD = {"metric": "loss", "mode": "max"}
-LOCAL = {"value_range": (0.0, 1.0), **TOLD, "run_name": "r"}
-
-
-class Run:
-    """An experiment of one searcher: what it shows, and what is claimed of it."""
-
-    def __init__(self, url, search, private):
-        self.url, self.search, self.private = url, search, private
-
-    def runs(self, n, around=lambda private: private):
-        return evaluation(self.search, around(self.private), n, name=f"t{uuid.uuid4().hex}-")
-
-    def shows(self, leak):
-        self.runs(1, leak)
-        self.claims()
-
-    def claims(self, results=()):
-        return self.search.guarantee(results)
-
-    def stored(self):
-        """What the vault alone claims, as the command line and certificates do."""
-        vault = open_vault(self.url)
-        (run,) = runs_of(vault)
-        return run.guarantee
-
-
-class AnySearcher(Run):
-    """Nothing of ours looks at rewards on their way: what the experiment holds is compared."""
-
-    def __init__(self, url):
-        search = OptunaSearch(seed=1)
-        assert search.set_search_properties("loss", "max", dict(LINE))
-        own = {name: value for name, value in LOCAL.items() if name != "mode"}
-        super().__init__(url, search, ldp_trainable(reward, epsilon=1.0, vault=url, **own))
-        self.results = Grid()
-
-    def runs(self, n, around=lambda private: private):
-        self.results += super().runs(n, around)
-        return self.results
-
-    def claims(self, results=()):
-        return self.private.guarantee(self.results)
-
-
-class ByCallback(Run):
-    """A searcher of Tune's own, and losses."""
-
-    def __init__(self, url):
-        private = private_trainable(
-            squares, param_space=LINE, mu=1, n_trials=9, vault=url, run_name="r"
-        )
-        self.experiment = Experiment(private.callback)
-        super().__init__(url, None, private)
-
-    def runs(self, n, around=lambda private: private):
-        private, trials = around(self.private), self.experiment.trials
-        for _ in range(n):
-            trial = self.experiment.begin(f"t{len(trials)}")
-            self.experiment.carry_out(private, trial)
-        return Grid(trials)
-
-    def claims(self, results=()):
-        return self.private.guarantee(results)
-
-
-def searching(made, function, **settings):
-    def run(url):
-        search = made(vault=url, **settings)
-        assert search.set_search_properties(None, None, dict(LINE), num_samples=-1)
-        return Run(url, search, search.private(function))
-
+def start(name, folder):
+    """An experiment of one searcher."""
+    key, more = SEARCHERS[name]
+    run = begin(key, "ray", folder, vault=True, run_name="r", **more)
+    if key == "federation":
+        call_host(run.search, "rounds")
     return run
 
 
-def federation(url):
-    config = FederationConfig(n_agents=1, epsilon=4.0, n_rounds=2, n_startup=1, n_features=8)
-    search = DPFTSDESearch(
-        config, search_space=dict(LINE), n_trials=9, seed=1, vault=url, run_name="r"
-    )
-    call_host(search, "rounds")
-    return Run(url, search, search.private(lambda _agent, config: reward(config)))
+def runs(run, n, around=lambda private: private):
+    """So many trials of what stands around the private function; the experiment's results."""
+    with mock.patch.object(run, "trainable", around(run.trainable)):
+        run.trials(n)
+    return run.results
 
 
-def of(name, **settings):
-    made = getattr(raytune_searchers, name)
-    return searching(made, reward, **{"epsilon": 1.0, **LOCAL, **settings})
+def claims(run, results=None):
+    """What is claimed, of given results."""
+    return run.ask("guarantee", *([] if results is None else [results]))
 
 
-SEARCHERS = {
-    "DPGIBOSearch": searching(make_search, squares, run_name="r"),
-    "LDPGPUCBSearch": of("LDPGPUCBSearch"),
-    "LDPTGPUCBSearch": of("LDPTGPUCBSearch"),
-    "LDPATAGPUCBSearch": of("LDPATAGPUCBSearch"),
-    "LDPMoMAGPUCBSearch": of("LDPMoMAGPUCBSearch"),
-    "DUETSSearch": of("DUETSSearch", n_agents=2, discretisation=64),
-    "DUETSSearch with tags": of("DUETSSearch", n_agents=2, discretisation=64, tags=True),
-    "DPFTSDESearch": federation,
-    "ldp_trainable": AnySearcher,
-    "private_trainable": ByCallback,
-}
+def shows(run, leak):
+    """One trial that shows what is no release, and what is said once all results are given."""
+    runs(run, 1, leak)
+    claims(run)
+
+
+def stored(run):
+    """What the vault alone claims, as the command line and certificates do."""
+    (one,) = runs_of(open_vault(run.vault["vault"]))
+    return one.guarantee
 
 
 def test_every_searcher_is_here():
@@ -187,7 +126,7 @@ def reports_before(private):
     """Rows of its own, of which the last is a release."""
 
     def wrapper(config):
-        tune.report({"loss": 0.7654321, "federation_round": 0.5})
+        tune.report({OnRay.metric: 0.7654321, "federation_round": 0.5})
         return private(config)
 
     return wrapper
@@ -199,7 +138,7 @@ def reports_after(private):
     def wrapper(config):
         report = get_session().report  # an agent's host is another process elsewhere
         report(private(config))
-        return {"loss": 0.7654321, "federation_round": 0.5}
+        return {OnRay.metric: 0.7654321, "federation_round": 0.5}
 
     return wrapper
 
@@ -300,38 +239,38 @@ def test_what_a_function_gives_under_a_name_that_tune_keeps_is_noticed(name, sta
 @pytest.mark.parametrize("leak", LEAKS.values(), ids=LEAKS)
 @pytest.mark.parametrize("name", SEARCHERS)
 def test_what_code_around_a_private_function_shows_is_noticed(name, leak, tmp_path):
-    run = SEARCHERS[name](f"sqlite:///{tmp_path}/v.db")
-    sound = run.runs(2)
+    run = start(name, tmp_path)
+    sound = runs(run, 2)
     assert not any(trial.error for trial in sound)
-    assert run.claims().protected, run.claims()
-    assert run.stored().protected, run.stored()
+    assert claims(run).protected, claims(run)
+    assert stored(run).protected, stored(run)
     with pytest.warns(PrivacyWarning, match="Nothing is protected"):
-        run.shows(leak)
-    for claim in (run.claims(), run.stored()):
+        shows(run, leak)
+    for claim in (claims(run), stored(run)):
         assert not claim.protected
         assert math.isinf(claim.epsilon)
 
 
 @pytest.mark.parametrize("name", SEARCHERS)
 def test_what_the_experiment_holds_is_compared_row_by_row_once_more(name, tmp_path):
-    run = SEARCHERS[name](f"sqlite:///{tmp_path}/v.db")
-    results = run.runs(3)
-    assert run.claims(results).protected, run.claims(results)
+    run = start(name, tmp_path)
+    results = runs(run, 3)
+    assert claims(run, results).protected, claims(run, results)
     config = next(iter(results[1].rows[-1]["config"]))
     results[1].metrics["config"] = results[1].metrics["config"] | {config: 0.7654321}
     with pytest.warns(PrivacyWarning, match="Nothing is protected"):
-        assert not run.claims(results).protected
-    assert not run.stored().protected
+        assert not claims(run, results).protected
+    assert not stored(run).protected
 
 
 def test_of_single_results_nobody_knows_what_their_trials_were_given(tmp_path):
     """So their configs count as not compared, whatever these say of themselves."""
-    run = AnySearcher(f"sqlite:///{tmp_path}/v.db")
-    results = run.runs(2)
-    guarantee = run.private.guarantee([trial for trial in results])
+    run = start("ldp_trainable", tmp_path)
+    results = runs(run, 2)
+    guarantee = claims(run, [trial for trial in results])
     assert not guarantee.protected
     assert "give all results" in guarantee.details()
-    assert run.claims().protected
+    assert claims(run).protected
 
 
 # What passed by, and what was never looked at ----------------------------------------------------
@@ -343,21 +282,20 @@ RELEASING = [name for name in SEARCHERS if name != "DPFTSDESearch"]
 @pytest.mark.parametrize("name", [name for name in RELEASING if name != "ldp_trainable"])
 def test_what_passed_by_while_the_vault_was_away_is_known_to_everybody(name, tmp_path):
     """Also where the driver that saw it, and saved nothing since, has ended."""
-    run = SEARCHERS[name](f"sqlite:///{tmp_path}/v.db")
-    run.runs(2)
-    looks = run.search if run.search is not None else run.private
+    run = start(name, tmp_path)
+    runs(run, 2)
     away = VaultError("The vault does not answer.")
-    with refusing(looks, "record", away):
+    with refusing(run.search, "record", away):
         try:
-            results = run.runs(1, shows_more)
+            results = runs(run, 1, shows_more)
         except VaultError:  # which ends an experiment with a callback
             results = Grid(run.experiment.trials)
-    assert not run.stored().protected
-    assert NEVER_COMPARED in run.stored().reasons
-    assert not run.claims().protected
+    assert not stored(run).protected
+    assert NEVER_COMPARED in stored(run).reasons
+    assert not claims(run).protected
     with pytest.warns(PrivacyWarning, match="other names"):
-        run.claims(results)
-    assert "results hold values under other names" in str(run.stored())
+        claims(run, results)
+    assert "results hold values under other names" in str(stored(run))
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
@@ -365,32 +303,32 @@ def test_what_passed_by_while_the_vault_was_away_is_known_to_everybody(name, tmp
 def test_a_trial_that_was_told_and_never_compared_is_a_reason_to_claim_nothing(
     name, interrupted, tmp_path
 ):
-    run = SEARCHERS[name](f"sqlite:///{tmp_path}/v.db")
-    run.runs(2)
-    assert run.claims().protected
+    run = start(name, tmp_path)
+    runs(run, 2)
+    assert claims(run).protected
     search, trial = getattr(run, "experiment", run.search), f"{name}-last"
     if isinstance(search, Experiment):
         search.begin(trial)
     config = {"x": 0.5} if isinstance(search, Experiment) else search.suggest(trial)
     with in_session(trial, lambda _row: None):
-        shown = sent(run.private)(sent(config))
-    for claim in (run.stored(), run.claims() if name != "ldp_trainable" else run.stored()):
+        shown = sent(run.trainable)(sent(config))
+    for claim in (stored(run), claims(run) if name != "ldp_trainable" else stored(run)):
         assert NEVER_COMPARED in claim.reasons
     metrics = {**shown, "trial_id": trial, "training_iteration": 1, "config": config}
     whole = Trial(trial, config, metrics, [metrics])
     results = Grid([Trial(trial, config) if interrupted else whole])
     if name == "ldp_trainable":
         run.results += results
-    assert run.claims(results).protected, run.claims(results)
-    assert run.stored().protected
-    assert run.claims().protected
+    assert claims(run, results).protected, claims(run, results)
+    assert stored(run).protected
+    assert claims(run).protected
 
 
 @pytest.mark.parametrize("name", [name for name in RELEASING if name != "ldp_trainable"])
 def test_the_end_of_a_trial_is_when_it_has_been_compared(name, tmp_path):
     """Stopped by a scheduler, or failed after its release: nothing more is shown of it then."""
-    run = SEARCHERS[name](f"sqlite:///{tmp_path}/v.db")
-    run.runs(1)
+    run = start(name, tmp_path)
+    runs(run, 1)
 
     def fails(private):
         def wrapper(config):
@@ -399,18 +337,19 @@ def test_the_end_of_a_trial_is_when_it_has_been_compared(name, tmp_path):
 
         return wrapper
 
-    assert run.runs(1, fails)[-1].error is not None
-    assert run.claims().protected, run.claims()
-    assert run.stored().protected
+    assert runs(run, 1, fails)[-1].error is not None
+    assert claims(run).protected, claims(run)
+    assert stored(run).protected
 
 
 # A vault that was set back -----------------------------------------------------------------------
 
 
-def joined(name, url):
+def joined(name, folder):
     """Another driver's search of the same run, once it is at its vault."""
-    run = SEARCHERS[name](url)
-    run.runs(1)
+    run = start(name, folder)
+    run.prefix = "joined"
+    runs(run, 1)
     return run
 
 
@@ -419,25 +358,23 @@ def test_a_search_that_has_seen_nothing_says_so_where_it_joins_a_run_with_releas
     name, tmp_path, local_hosts
 ):
     """The vault may be an older backup; only who saw the later releases could tell."""
-    path, backup = tmp_path / "v.db", tmp_path / "backup.db"
-    url = f"sqlite:///{path}"
-    first = SEARCHERS[name](url)
-    first.runs(2)
+    path, backup = tmp_path / "vault.db", tmp_path / "backup.db"
+    first = start(name, tmp_path)
+    runs(first, 2)
     shutil.copy(path, backup)
-    first.runs(1)
+    runs(first, 1)
     del first
     local_hosts.end_driver()
     local_hosts.forget()
     shutil.copy(backup, path)
     with pytest.warns(PrivacyWarning, match=r"holds releases.*Tuner\.restore"):
-        again = joined(name, url)
-    for claim in (again.claims(), again.stored()):
+        again = joined(name, tmp_path)
+    for claim in (claims(again), stored(again)):
         assert any("seen nothing of this run" in note for note in claim.notes)
 
 
 @pytest.mark.parametrize("name", SEARCHERS)
 def test_the_first_search_of_a_run_and_one_in_the_same_cluster_say_nothing(name, tmp_path):
-    url = f"sqlite:///{tmp_path}/v.db"
-    first = SEARCHERS[name](url)
-    first.runs(2)
-    assert not any("seen nothing" in note for note in joined(name, url).stored().notes)
+    first = start(name, tmp_path)
+    runs(first, 2)
+    assert not any("seen nothing" in note for note in stored(joined(name, tmp_path)).notes)

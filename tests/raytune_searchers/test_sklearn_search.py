@@ -5,10 +5,6 @@ import time
 
 import numpy as np
 import pytest
-
-pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
-pytest.importorskip("sklearn", reason="scikit-learn is not installed (the sklearn extra)")
-
 import ray
 from optuna.distributions import FloatDistribution
 from ray import tune

@@ -9,9 +9,6 @@ import sys
 
 import numpy as np
 import pytest
-
-pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
-
 import ray.cloudpickle as cloudpickle
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -4,8 +4,6 @@ import warnings
 
 import pytest
 
-pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
-
 from tests.contracts import pages
 from tests.contracts import tune_matrix as matrix
 from tests.contracts.tune_matrix import ROWS
