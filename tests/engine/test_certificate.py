@@ -11,6 +11,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 
 from privbo_plugins.cli import main
 from privbo_plugins.errors import PrivacyWarning
+from privbo_plugins.groups import Groups, Unit
 from privbo_plugins.privacy.accountant import GaussianEvent, PureEvent, compose_delta
 from privbo_plugins.privacy.statement import guess, percent
 from privbo_plugins.sessions import certificates
@@ -26,6 +27,7 @@ from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.rows import NOT_PRIVATE, Curator
 from privbo_plugins.sessions.stored import StoredRun, run_named, runs_of
 from privbo_plugins.settings import evolve
+from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.vault import open_vault
 from tests.engine.test_cli import RANDOMISED, RUNS, SHORT, go_on, records, table
 
@@ -95,6 +97,26 @@ def test_a_certificate_of_every_system_has_the_form_of_the_schema_and_verifies(
     assert host is not None
     for text in (path.read_text(), people.read_text()):  # an officer has no folder of ours
         assert "docs/" not in text
+
+
+def test_a_certificate_of_persons_names_unit_and_population(url, tmp_path, printed):
+    mean = Unit.of_rows("patient", (0.0, 1.0), "mean", None)
+    session = Session.open(open_vault(url), "optuna/s", SHORT, maximize=False, unit=mean)
+    session.groups = Groups([i % 60 for i in range(200)])
+    session.tell("0", {"x": 0.5}, Space({"x": Float(0.0, 1.0)}), np.full(200, 0.5))
+    path, people = tmp_path / "c.json", tmp_path / "c.md"
+    printed("certificate", "--vault", url, "--out", str(path), str(people))
+    told = json.loads(path.read_text())
+    jsonschema.validate(told, schema())
+    claim = told["guarantee"]
+    assert (claim["unit"], claim["population"]) == ("patient", "validation patients")
+    assert claim["n_records"] == 60
+    assert "all 60 validation patients but one" in told["statement"]["sentence"]
+    assert "validation patients (n = 60)" in people.read_text()
+    assert "lines agree" in printed("verify", str(path), "--vault", url)
+    told["guarantee"]["unit"] = "record"
+    path.write_text(json.dumps(told))
+    assert main(["verify", str(path), "--vault", url]) == 3
 
 
 @pytest.fixture(scope="module")
