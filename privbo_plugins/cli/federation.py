@@ -146,6 +146,7 @@ def serve(
     It serves until it is interrupted, which is its ordinary end.
     """
     from privbo_plugins.federation import FederatedServer
+    from privbo_plugins.federation.identity import place
 
     raise_file_limit()
     _check_folder(invitations)
@@ -165,7 +166,7 @@ def serve(
             )
             _invite(server, invitations, reached)
             print(
-                f"Listening on {_written(where)}. The server's certificate is SHA-256 "
+                f"Listening on {place(where)}. The server's certificate is SHA-256 "
                 f"{_fingerprint(server, reached)}. The invitations are in {invitations}, one file "
                 "an agent: each is that agent's secret. Ctrl-C ends the server.",
                 flush=True,
@@ -177,10 +178,12 @@ def serve(
 
 def _watch(server: FederatedServer, health_at: tuple[str, int] | None) -> NoReturn:
     """Tells of released rounds, here and to monitoring, until it is interrupted."""
+    from privbo_plugins.federation.identity import place
+
     facts = {"able": True, "rounds_released": 0, "rounds_left": server.n_left, "trouble": ""}
     with health.told(health_at, facts.copy) as asked:
         if asked is not None:
-            print(f"Its health: http://{_written(asked)}{health.PATH}", flush=True)
+            print(f"Its health: http://{place(asked)}{health.PATH}", flush=True)
         while True:
             _look(server, facts)
             time.sleep(_PAUSE)
@@ -240,7 +243,3 @@ def _invite(server: FederatedServer, folder: Path, reached: Address | None) -> N
     for agent in range(server.config.n_agents):
         text = server.invitation(agent, address=reached)
         write_text(folder / f"agent-{agent}.invitation", text, private=True)
-
-
-def _written(where: Address) -> str:
-    return f"{where[0]}:{where[1]}"

@@ -94,14 +94,14 @@ class NystromEmbedding:
 
     Args:
         k: Covariance function.
-        D: Dictionary, shape (m, p); points in the span of others are left out, so that m is the
-            number of independent ones.
-        prior: Their variances, shape (m,).
+        D: Dictionary, shape (m, p).
+        prior: Their variances, shape (m,): points in the span of others are left out then, so
+            that m is the number of independent ones; None keeps all.
     """
 
-    def __init__(self, k: Covariance, D: Array, prior: Array) -> None:
+    def __init__(self, k: Covariance, D: Array, prior: Array | None = None) -> None:
         self._k = k
-        self.D = D[independent_rows(k, D, prior)] if len(D) else D
+        self.D = D if prior is None or not len(D) else D[independent_rows(k, D, prior)]
         self._root = inverse_root(k(self.D, self.D)) if len(self.D) else np.empty((0, 0))
         self.m = len(self.D)
         """Number of features."""

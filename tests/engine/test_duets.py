@@ -25,7 +25,6 @@ from privbo_plugins.algorithms.duets import (
 )
 from privbo_plugins.algorithms.duets import posterior as sparse
 from privbo_plugins.algorithms.duets.posterior import (
-    Inducing,
     Scale,
     SparsePosterior,
     Sums,
@@ -36,6 +35,7 @@ from privbo_plugins.algorithms.duets.posterior import (
 )
 from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.models.kernels import RBF, Matern52
+from privbo_plugins.models.nystrom import NystromEmbedding
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.settings import evolve
@@ -81,8 +81,8 @@ def statistics(Z, Y):
 def test_with_all_points_inducing_it_is_the_dense_posterior(kernel, lam):
     D, Y, X = data()
     scale = Scale(lam, 2.5, 3.0)
-    inducing = Inducing(kernel, D)
-    G, ones, sums = statistics(inducing.z(D), Y)
+    inducing = NystromEmbedding(kernel.k, D)
+    G, ones, sums = statistics(inducing.features(D), Y)
     posterior = SparsePosterior(inducing, solved(G, ones, sums, scale), scale, G)
     mean, s2 = dense(kernel, D, Y - 3.0, X, lam)
     mu, sigma = posterior.predict(X)
@@ -99,11 +99,11 @@ def test_with_few_inducing_points_it_is_equations_5_and_6(kernel):
     root = np.linalg.inv(np.real(sqrtm(kernel.k(S, S))))
     Z, z = kernel.k(D, S) @ root, kernel.k(X, S) @ root
     A = np.linalg.inv(lam * np.eye(6) + Z.T @ Z)
-    inducing = Inducing(kernel, S)
-    G, ones, sums = statistics(inducing.z(D), Y)
+    inducing = NystromEmbedding(kernel.k, S)
+    G, ones, sums = statistics(inducing.features(D), Y)
     posterior = SparsePosterior(inducing, solved(G, ones, sums, Scale(lam)), Scale(lam), G)
     mu, sigma = posterior.predict(X)
-    np.testing.assert_allclose(inducing.z(X), z, atol=1e-8)
+    np.testing.assert_allclose(inducing.features(X), z, atol=1e-8)
     np.testing.assert_allclose(mu, z @ A @ Z.T @ Y, atol=1e-8)
     np.testing.assert_allclose(sigma**2, 1.0 - np.diag(z @ Z.T @ Z @ A @ z.T), atol=1e-8)
 
@@ -133,7 +133,7 @@ def test_a_spanning_set_spans_every_point(kernel):
 def test_the_fit_has_the_largest_marginal_likelihood(kernel, seed, noise, level):
     """Brute force: the density of the rewards themselves, maximised over s where it is free."""
     D, Y, _ = data(20, seed=seed)
-    Z = Inducing(kernel, D[:12]).z(D)
+    Z = NystromEmbedding(kernel.k, D[:12]).features(D)
     G, ones, sums = statistics(Z, Y)
     scale = fitted(G, ones, sums, noise, level)
     c = Y.mean() if level is None else level
@@ -614,7 +614,7 @@ def test_uploads_are_a_function_of_the_privatised_rewards():
         if kind == "rewards":
             assert upload.numbers == tuple(Y)
         else:
-            S = server.public_state.inducing.S
+            S = server.public_state.inducing.D
             assert len(S) == 1
             v = RBF(100.0).k(agent.points, S)[:, 0] @ Y
             assert upload.numbers == pytest.approx((v, Y.sum(), Y @ Y))

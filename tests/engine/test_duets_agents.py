@@ -80,7 +80,7 @@ def test_what_is_broadcast_is_the_posterior_of_the_agents_that_reported(config, 
     for _ in range(2):
         message = server.inducing_set()
         public_state = server.public_state
-        S = public_state.inducing.S if message is None else np.array(message.points)
+        S = public_state.inducing.D if message is None else np.array(message.points)
         D = np.vstack([agent.points for agent in present])
         Y = np.array([reward(a.number, t, x) for a in present for t, x in enumerate(a.points)])
         broadcast = epoch(server, agents, lost=lost)

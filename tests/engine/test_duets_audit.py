@@ -59,7 +59,7 @@ def weights(kind, length=None):
     public = public_state(kind, length)[1]
     if kind == "rewards":
         return np.eye(4)
-    return np.asarray(public.inducing.z(public.points(0)))
+    return np.asarray(public.inducing.features(public.points(0)))
 
 
 def seen(kind, sent):

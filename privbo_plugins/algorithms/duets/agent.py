@@ -116,7 +116,7 @@ class Agent:
         j = self.public_state.j
         Y = np.array([self._rewards[j, t] for t in range(self.public_state.T_j)])
         self.public_state.announce(message)
-        Z = self.public_state.inducing.z(self.public_state.domain.inputs(self.points))
+        Z = self.public_state.inducing.features(self.public_state.domain.inputs(self.points))
         v = Z.T @ Y  # eq. 7
         sums = [] if self.public_state.config.published else [float(Y.sum()), float(Y @ Y)]
         projection = (*numbers(v), *sums)

@@ -32,7 +32,7 @@ import scipy
 from numpy.typing import NDArray
 
 from privbo_plugins.models.kernels import Kernel
-from privbo_plugins.models.nystrom import independent_rows, inverse_root
+from privbo_plugins.models.nystrom import NystromEmbedding, independent_rows
 
 Array = NDArray[np.float64]
 
@@ -49,29 +49,6 @@ _LARGE_LAMS = np.geomspace(1e-3, 1e3, 25)
 """The same where the noise is known, and may be larger than any signal."""
 
 
-class Inducing:
-    """z_S for a set of points.
-
-    Args:
-        kernel: Covariance function.
-        S: The set, shape (m, p).
-    """
-
-    def __init__(self, kernel: Kernel, S: Array) -> None:
-        self.S = S
-        self._kernel = kernel
-        self._root = inverse_root(kernel.k(S, S))
-
-    @property
-    def m(self) -> int:
-        """Number of inducing points."""
-        return len(self.S)
-
-    def z(self, X: Array) -> Array:
-        """z_S at each of the points (n, p), shape (n, m)."""
-        return np.asarray(self._kernel.k(X, self.S) @ self._root)
-
-
 def spanning(kernel: Kernel, D: Array, tolerance: float = SPAN) -> Array:
     """Points of D whose span holds all others up to a variance, shape (m, p)."""
     distinct = np.unique(D, axis=0)
@@ -86,10 +63,10 @@ def sampled(p: float, D: Array, rng: np.random.Generator) -> Array:
 
 def variance(kernel: Kernel, D: Array, X: Array, lam: float) -> Array:
     """sigma² at X (n, p) given evaluations at D (eq. 4), shape (n,); exact to four digits."""
-    inducing = Inducing(kernel, spanning(kernel, D, _EXACT))
-    Z = inducing.z(D)
+    inducing = NystromEmbedding(kernel.k, spanning(kernel, D, _EXACT))
+    Z = inducing.features(D)
     return _variance(
-        inducing.z(X), scipy.linalg.cho_factor(Z.T @ Z + lam * np.eye(Z.shape[1])), lam
+        inducing.features(X), scipy.linalg.cho_factor(Z.T @ Z + lam * np.eye(Z.shape[1])), lam
     )
 
 
@@ -187,7 +164,7 @@ class SparsePosterior:
     """
 
     def __init__(
-        self, inducing: Inducing, v_bar: Array, scale: Scale, G: Array | None = None
+        self, inducing: NystromEmbedding, v_bar: Array, scale: Scale, G: Array | None = None
     ) -> None:
         self.inducing, self.v_bar, self.scale = inducing, v_bar, scale
         self._factor = (
@@ -196,7 +173,7 @@ class SparsePosterior:
 
     def mean(self, X: Array) -> Array:
         """Posterior mean at points (n, p), shape (n,), in reward units."""
-        return self.scale.c + self.inducing.z(X) @ self.v_bar  # eq. 5
+        return self.scale.c + self.inducing.features(X) @ self.v_bar  # eq. 5
 
     def predict(self, X: Array) -> tuple[Array, Array]:
         """Posterior mean and deviation at points (n, p), both of shape (n,), in reward units.
@@ -209,7 +186,7 @@ class SparsePosterior:
                 "Only the posterior mean is known here, not the deviation: the coins are private. "
                 "Ask the server."
             )
-        z = self.inducing.z(X)
+        z = self.inducing.features(X)
         sigma = self.scale.s * np.sqrt(_variance(z, self._factor, self.scale.lam))
         return self.scale.c + z @ self.v_bar, sigma
 
@@ -226,8 +203,8 @@ def posterior_of(
         scale: Their scale; None fits it.
         noise: Variance of their noise, if it is known.
     """
-    inducing = Inducing(kernel, spanning(kernel, D))
-    Z = inducing.z(D)
+    inducing = NystromEmbedding(kernel.k, spanning(kernel, D))
+    Z = inducing.features(D)
     G, ones = Z.T @ Z, Z.sum(0)
     sums = Sums(len(Y), Z.T @ Y, float(Y.sum()), float(Y @ Y))
     known = fitted(G, ones, sums, noise) if scale is None else scale

@@ -28,11 +28,11 @@ from privbo_plugins.algorithms.duets.messages import (
     is_whole,
 )
 from privbo_plugins.algorithms.duets.posterior import (
-    Inducing,
     Scale,
     SparsePosterior,
     spanning,
 )
+from privbo_plugins.models.nystrom import NystromEmbedding
 
 Array = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -132,7 +132,7 @@ class PublicState:
             self.announced = message
 
     @cached_property
-    def inducing(self) -> Inducing:
+    def inducing(self) -> NystromEmbedding:
         """z_S with the S_j that the server has sent, or that everybody computes.
 
         Where coins are shared it spans the points of all N agents. Those that are lost later
@@ -143,13 +143,13 @@ class PublicState:
         """
         if not self.config.published:
             D = self.inputs_of(tuple(range(self.config.n_agents)))
-            return Inducing(self.kernel, spanning(self.kernel, D))
+            return NystromEmbedding(self.kernel.k, spanning(self.kernel, D))
         if self.announced is None:
             raise ValueError(
                 f"Coins are private, and this agent has no inducing set of epoch {self.j}: hear "
                 "the server's, message=, too."
             )
-        return Inducing(self.kernel, self.domain.inputs(np.array(self.announced.points)))
+        return NystromEmbedding(self.kernel.k, self.domain.inputs(np.array(self.announced.points)))
 
     # Broadcasts -----------------------------------------------------------------------------
 
@@ -218,7 +218,7 @@ class PublicState:
             lam, s, *sent = broadcast.scale
             level = sent[0] if sent else level
             scale = Scale(lam, s, level or 0.0)
-            Z = inducing.z(self.inputs_of(tuple(broadcast.agents)))
+            Z = inducing.features(self.inputs_of(tuple(broadcast.agents)))
             G = Z.T @ Z
         v_bar = np.array(broadcast.v_bar, dtype=float)
         posterior = SparsePosterior(inducing, v_bar, scale, G)

@@ -21,7 +21,6 @@ from privbo_plugins.algorithms.duets.messages import (
     numbers,
 )
 from privbo_plugins.algorithms.duets.posterior import (
-    Inducing,
     Sums,
     fitted,
     sampled,
@@ -29,6 +28,7 @@ from privbo_plugins.algorithms.duets.posterior import (
     variance,
 )
 from privbo_plugins.algorithms.duets.public_state import PublicState
+from privbo_plugins.models.nystrom import NystromEmbedding
 
 Array = NDArray[np.float64]
 
@@ -173,7 +173,7 @@ class Server:
         """v_bar (eq. 8) of those agents."""
         public_state, config = self.public_state, self.public_state.config
         inducing = self._inducing()
-        Z = inducing.z(public_state.inputs_of(agents))
+        Z = inducing.features(public_state.inputs_of(agents))
         G, ones = Z.T @ Z, Z.sum(0)
         sums = self._summed(agents, inducing, len(Z))
         sigma_max: float | None = None
@@ -189,11 +189,11 @@ class Server:
         v, digest = numbers(solved(G, ones, sums, scale)), public_state.digest
         return Broadcast(public_state.j, v, sigma_max, sent, agents, digest)
 
-    def _inducing(self) -> Inducing:
+    def _inducing(self) -> NystromEmbedding:
         self.inducing_set()  # announces it, where coins are private
         return self.public_state.inducing
 
-    def _summed(self, agents: tuple[int, ...], inducing: Inducing, n: int) -> Sums:
+    def _summed(self, agents: tuple[int, ...], inducing: NystromEmbedding, n: int) -> Sums:
         """Adds up all uploads; rewards are projected here."""
         v, one, two = np.zeros(inducing.m), 0.0, 0.0
         for agent in agents:
@@ -202,7 +202,7 @@ class Server:
             if upload.kind == PROJECTION:
                 own, more = values[: inducing.m], values[inducing.m :]
             else:
-                Z = inducing.z(self.public_state.inputs_of((agent,)))
+                Z = inducing.features(self.public_state.inputs_of((agent,)))
                 own, more = Z.T @ values, np.array([values.sum(), values @ values])
             v += own
             if len(more):
