@@ -37,7 +37,7 @@ from privbo_plugins.plots import Round
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.privacy.noise import SecureNoise
 from privbo_plugins.sessions.rows import Curator
-from tests.drivers import hosted
+from tests.drivers import IDS, hosted
 from tests.inside import algorithm_of, settings_of
 from tests.leaks import hostile
 from tests.leaks.hostile import Told
@@ -81,6 +81,11 @@ def sixth_sampler(**settings):
     return hosted("outside", **settings).sampler
 
 
+def persons_sampler(**settings):
+    """Persons with several rows, who are named."""
+    return four_steps(groups=IDS, unit="patient", **settings)
+
+
 VECTOR_WAYS = hostile.VECTORS | hostile.VECTOR_FAILS | hostile.OPTUNA
 
 
@@ -111,6 +116,8 @@ def any_sampler(objective, **settings):
 def records(evidence, *, make, in_file=True, n_jobs=1):
     """A vector of losses a trial, of which each way goes wrong once."""
     own = evidence.of(Secrets(size=N_RECORDS))
+    for i in IDS:
+        own.scanner.add_text("id", i)
     vault = evidence.vault if in_file else None
     sampler, private, told = make(objective_of(own, VECTOR_WAYS), vault=vault)
     study = evidence.optimize(sampler, private, len(VECTOR_WAYS) + 12, n_jobs)
@@ -659,6 +666,7 @@ SYSTEMS = {
         public="noisy values and gradients, points, settings",
         runs={
             "sqlite, vault file": ("sqlite", partial(records, make=by(four_steps))),
+            "persons": ("sqlite", partial(records, make=by(persons_sampler))),
             "an algorithm from outside, vault in memory": (
                 "journal",
                 partial(records, make=by(sixth_sampler), in_file=False),
