@@ -85,6 +85,7 @@ def _shown(folder: Path) -> str:
 
 def _of_vault(handle: str) -> str:
     """Checks a vault's tables, its log's chain, and whether it lies where its runs were used."""
+    from privbo_plugins.privacy.words import of_one
     from privbo_plugins.store import tables, vault
     from privbo_plugins.store.run import PLACE
 
@@ -97,7 +98,7 @@ def _of_vault(handle: str) -> str:
         with held.transaction("") as tx:
             tx.run_id = tx.run_of_host(host) or ""
             here += tx.has_mark(PLACE, place)
-    return (
-        f"schema {tables.SCHEMA}, {len(hosts)} runs, {lines} lines whose chain fits; {here} runs "
-        "were used where it lies now (fewer after a copy, a restored backup or a restart)"
+    return of_one(
+        f"schema {tables.SCHEMA}, {len(hosts)} runs, {lines} lines whose chain fits; used where "
+        f"it lies now: {here} runs (fewer after a copy, a restored backup or a restart)"
     )

@@ -92,14 +92,16 @@ def _limits(unit: str) -> Mapping[str, Limit]:
     return found
 
 
-def _of_one(text: str) -> str:
+def of_one(text: str) -> str:
     """Names one of a kind in the singular.
 
     Example:
-        >>> _of_one("1 evaluations, 11 releases, 0.1 rounds")
+        >>> of_one("1 evaluations, 11 releases, 0.1 rounds")
         '1 evaluation, 11 releases, 0.1 rounds'
     """
-    return re.sub(r"(?<![\w.])1 (evaluation|release|training|agent|round)s\b", r"1 \1", text)
+    return re.sub(
+        r"(?<![\w.])1 (evaluation|release|training|agent|round|run|line)s\b", r"1 \1", text
+    )
 
 
 class Words(string.Formatter):
@@ -124,7 +126,7 @@ class Words(string.Formatter):
 
     def filled(self, text: str, **facts: Any) -> str:
         """Puts in everything that a text names."""
-        return _of_one(self.vformat(text, (), self._facts | facts))
+        return of_one(self.vformat(text, (), self._facts | facts))
 
     def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Finds what a name stands for."""
