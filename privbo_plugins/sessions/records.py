@@ -458,7 +458,9 @@ class Session(LossReader):
 
 _NO_GROUPS = (
     "This process does not know whose each row is: groups= is neither pickled nor stored. Give it "
-    "to the sampler or search of this process, too. Nothing was stored or charged."
+    "to the sampler or search of this process, too. A search that Tuner.restore brings back in a "
+    "new process has lost it: there, begin a run without groups=, whose trainable returns "
+    "losses.by_group(losses, ids). Nothing was stored or charged."
 )
 
 _STARTED_PLAIN = (
