@@ -85,16 +85,12 @@ def closed_session(refuse: Callable[..., Any]) -> Iterator[None]:
     if "report" not in closed:
         raise PrivacyError(_unsupported("has no report in a trial's session"))
     for name, own in closed.items():
-        setattr(session, name, _refusing(refuse, own))
+        setattr(session, name, functools.partial(refuse, own))
     try:
         yield
     finally:  # Tune reports what the function returns in the thread that has run it
         for name, own in closed.items():
             setattr(session, name, _Guarded(session, refuse, own))
-
-
-def _refusing(refuse: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *args, **kwargs: refuse(own, *args, **kwargs)
 
 
 class _Guarded:

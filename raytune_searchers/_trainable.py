@@ -217,10 +217,6 @@ _SEVERAL = (
 )
 
 
-def _callables(trainable: Any) -> tuple[Any, Any]:
-    return trainable, getattr(trainable, "__call__", None)  # noqa: B004
-
-
 def check_trainable(trainable: Any, wrapper: str, returned: str) -> None:
     """Checks that something can be a private trainable.
 
@@ -242,7 +238,8 @@ def check_trainable(trainable: Any, wrapper: str, returned: str) -> None:
         raise ValueError(f"{wanted}, got a {type(trainable).__name__}.")
     if getattr(trainable, "is_private", None) is True:
         raise ValueError(f"{wanted}; this one is private already: give it to the Tuner as it is.")
-    if any(several(part) for several in _SEVERAL for part in _callables(trainable)):
+    parts = trainable, getattr(trainable, "__call__", None)  # noqa: B004
+    if any(several(part) for several in _SEVERAL for part in parts):
         raise ValueError(
             f"{wanted}, once per trial; a generator or coroutine yields several. Return the last "
             "one, and report what is public with raytune_searchers.report_public."

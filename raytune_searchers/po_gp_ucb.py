@@ -7,11 +7,9 @@ actor of this cluster (:func:`raytune_searchers.answering`).
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -32,9 +30,9 @@ from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.privacy.words import WORDS
 from privbo_plugins.reports import row_history, rows_report
-from privbo_plugins.sessions.scheduler import FailureCounts
-from privbo_plugins.settings import Published, evolve, named, setting, settings, takes
-from privbo_plugins.shown import altered
+from privbo_plugins.sessions.scheduler import FailureCounts, finite
+from privbo_plugins.settings import Published, evolve, integer, named, setting, settings, takes
+from privbo_plugins.shown import altered, as_float
 from privbo_plugins.status import status
 from raytune_searchers._audit import Row, stored_in
 from raytune_searchers._search import TuneSearch, filled
@@ -272,7 +270,8 @@ class POGPUCBSearch(Published, TuneSearch):
         return self._space
 
     def _next(self, trial_id: str, space: TuneSpace) -> tuple[str, Array | None]:  # noqa: ARG002
-        done = {row for row, _ in self._told} | self._left_out
+        left_out = self._lost.given_up()
+        done = {row for row, _ in self._told} | left_out
         out = {trial: self._rows.row(x) for trial, x in self._live.items()}
         taken = set() if self._repeats else done | set(out.values())
         while self._points:
@@ -282,14 +281,10 @@ class POGPUCBSearch(Published, TuneSearch):
         if len(taken) == self._rows.n:
             return self._forgotten(out, done)
         pending = [Evaluation(x) for x in self._live.values()]
-        pending += [Evaluation(self._rows.point(row)) for row in sorted(self._left_out)]
+        pending += [Evaluation(self._rows.point(row)) for row in sorted(left_out)]
         evaluation = self._learned().ask(self._asked, pending)
         self._asked += 1
         return "ask", None if evaluation is None else evaluation.x
-
-    @property
-    def _left_out(self) -> set[int]:
-        return self._lost.given_up()
 
     def _forgotten(self, out: Mapping[str, int], done: set[int]) -> tuple[str, Array | None]:
         """At the end: a row of a trial that a restore may have dropped, if there is one."""
@@ -306,7 +301,7 @@ class POGPUCBSearch(Published, TuneSearch):
     ) -> bool:
         self._note_beside(trial_id, result)
         row = self._found(result) if x is None else self._rows.row(x)
-        value = None if error else _number(result.get(str(self._metric)))
+        value = None if error else finite(as_float(result.get(str(self._metric))))
         if row is None or trial_id in self._learnt:
             return value is not None
         if value is not None:
@@ -327,8 +322,7 @@ class POGPUCBSearch(Published, TuneSearch):
     def _found(self, result: Mapping[str, Any]) -> int | None:
         """The row of a trial that this search did not suggest: one that Tune made anew."""
         row: Any = result.get(f"config/{self._rows.parameter}")
-        whole = isinstance(row, int | np.integer) and not isinstance(row, bool)
-        return int(row) if whole and 0 <= row < self._rows.n else None
+        return int(row) if integer(0).holds(row) and row < self._rows.n else None
 
     def _tell(self, row: int, value: float) -> None:
         """Learns an answer; a second one of the same row would be the same noise again."""
@@ -376,7 +370,7 @@ class POGPUCBSearch(Published, TuneSearch):
             for shown in trial.rows:
                 self._note_beside(trial.trial, shown, trial.given)
                 row = self._found(shown)
-                if row is not None and _number(shown.get(str(self._metric))) is not None:
+                if row is not None and finite(as_float(shown.get(str(self._metric)))) is not None:
                     rows.add(row)
         made = self._rows.claim(len(rows))
         notes = (*made.notes, *((_SEEN_BESIDE,) if self._beside else ()))
@@ -415,12 +409,3 @@ class POGPUCBSearch(Published, TuneSearch):
             None if manifest is None else manifest.to_dict(),
             self.recommend() if history.answers else None,
         )
-
-
-def _number(value: Any) -> float | None:
-    """A finite number, or None."""
-    try:
-        number = float(value) if isinstance(value, Real) else math.nan
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None

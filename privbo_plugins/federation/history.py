@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.errors import SpaceChangedError, VaultError
+from privbo_plugins.settings import is_finite
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.log import DAMAGED
 from privbo_plugins.store.run import OtherSettingsError, begin_or_join, stored_settings
@@ -108,7 +108,7 @@ class AgentHistory:
         with self._run.transaction() as tx:
             done = [row for row in tx.trials() if row.state == "done"]
         points, told = [row.x for row in done], [row.value for row in done]
-        if not all(map(_is_value, told)) or any(len(x) != self._d for x in points):
+        if not all(map(is_finite, told)) or any(len(x) != self._d for x in points):
             raise VaultError(DAMAGED)
         X = np.array(points) if points else np.empty((0, self._d))
         return X, np.array(told, dtype=float)
@@ -119,7 +119,3 @@ class AgentHistory:
             known = bool(tx.marks(_TOLD))
             tx.mark(_TOLD, "the owner")
         return known
-
-
-def _is_value(stored: Any) -> bool:
-    return isinstance(stored, int | float) and math.isfinite(stored)

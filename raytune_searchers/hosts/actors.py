@@ -256,7 +256,8 @@ def _begin_actor(own: ActorHandle, url: str | None, settings: Settings, **more: 
         settings: Of the host.
         more: Further options of Ray's.
     """
-    durable, moves = url is not None, _anywhere(url)
+    durable = url is not None
+    moves = durable and not str(url).startswith("sqlite")  # a file lies on the driver's node
     options = {
         "name": own.name,
         "namespace": NAMESPACE,
@@ -264,21 +265,12 @@ def _begin_actor(own: ActorHandle, url: str | None, settings: Settings, **more: 
         "num_cpus": 0,
         "max_restarts": -1 if durable else 0,  # a restarted host without a database has no ledger
         "max_task_retries": -1 if durable else 0,
-        "scheduling_strategy": NodeAffinitySchedulingStrategy(_here(), soft=moves),
+        "scheduling_strategy": NodeAffinitySchedulingStrategy(_this_ray()[0], soft=moves),
     }
     if moves:
         options["memory"] = 1  # Ray places what asks for nothing anywhere at once
     host = cloudpickle.dumps(functools.partial(Host, own.kind))
     return ray.remote(HostActor).options(**(options | more)).remote(url, host, settings, own.noise)
-
-
-def _here() -> str:
-    return str(ray.get_runtime_context().get_node_id())
-
-
-def _anywhere(url: str | None) -> bool:
-    """Tells if a vault can be opened on any node: a file is on the driver's, memory on one."""
-    return url is not None and not url.startswith("sqlite")
 
 
 def check_lives(own: ActorHandle) -> None:

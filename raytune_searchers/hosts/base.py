@@ -194,17 +194,16 @@ def actor_name(kind: Kind, vault_id: str | None, run_name: str) -> str:
 # What every host can be asked -------------------------------------------------------------------
 
 
-def _public_key(host: Host) -> bytes:
-    return host.public_key
-
-
 def _told_warnings(host: Host) -> list[tuple[str, str]]:
     """Returns the warnings since the last call, for the driver to issue."""
     told, host.warnings = host.warnings, []
     return told
 
 
-OWN: Mapping[str, Operation] = {"public_key": _public_key, "told_warnings": _told_warnings}
+OWN: Mapping[str, Operation] = {
+    "public_key": lambda host: host.public_key,
+    "told_warnings": _told_warnings,
+}
 """Of every host that a driver joins."""
 
 

@@ -31,7 +31,7 @@ from privbo_plugins.settings import (
     setting,
     settings,
 )
-from privbo_plugins.spaces import Categorical, Dimension, Space
+from privbo_plugins.spaces import Categorical, Space
 
 Array = NDArray[np.float64]
 
@@ -83,7 +83,9 @@ class Regions:
     """
 
     def __init__(self, space: Space, P: int) -> None:
-        numeric = np.flatnonzero([_varies(dim) for dim in space.values()])
+        numeric = np.flatnonzero(
+            [not isinstance(d, Categorical) and d.low < d.high for d in space.values()]
+        )
         if P > 1 and not len(numeric):
             raise ValueError(
                 f"n_regions={P} needs a numeric parameter to divide: with choices alone use "
@@ -114,11 +116,6 @@ class Regions:
         if p is None:
             return self._space.uniform(n, rng)
         return self._space.within(self.lower[p], self.upper[p], n, rng)
-
-
-def _varies(dim: Dimension) -> bool:
-    """Tells if a coordinate can be cut."""
-    return not isinstance(dim, Categorical) and dim.low < dim.high
 
 
 def _prime_factors(number: int) -> list[int]:
