@@ -188,6 +188,8 @@ def hosted(key, **more):
     own = system.settings | endless | more
     if "groups" in own:
         own["groups"] = np.resize(own["groups"], len(RECORDS))
+    if "records_in_blocks" in own:
+        own["records_in_blocks"] = 3 * len(RECORDS)
     if key == "any sampler, local":
         return Hosted(RandomSampler(seed=0), partial(ldp_objective, **own), system.size)
     own = {"seed": 3} | own
