@@ -5,6 +5,7 @@ blocks, and functions that look at their own places alone.
 """
 
 import contextlib
+import dataclasses
 import functools
 import random
 import warnings
@@ -18,7 +19,11 @@ from privbo_plugins import blocks as module
 from privbo_plugins import sanitize
 from privbo_plugins.algorithms.released_means import MeansConfig, ReleasedMeans, make_plan
 from privbo_plugins.blocks import check_blocks, in_blocks, plan_blocks
+from privbo_plugins.groups import Unit
+from privbo_plugins.privacy.guarantee import of_all
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
+from privbo_plugins.sessions.records import Session
+from privbo_plugins.store.vault import open_vault
 from tests.independence.zoo import ORDINARY, QUOTED, ZOO, Raises
 
 from .helpers import cube
@@ -264,3 +269,56 @@ def _neighbours(y, places):
 )
 def test_the_audit_flags_blocks_that_share_a_record(broken):
     assert audit_query(*worst_case(**broken), InsecureNoise(0), RUNS) > CLAIM
+
+
+# A run of blocks --------------------------------------------------------------------------------
+
+
+def run_of(n, unit="record", **more):
+    """A run whose entries are blocks of so many records."""
+    config = MeansConfig(mu=1.0, n_trials=4, **more)
+    session = Session.open(
+        open_vault(), "run", config, maximize=False, seed=0, unit=Unit(unit, records_in_blocks=n)
+    )
+    session.set_space(cube(1))
+    return session
+
+
+@pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
+def test_more_blocks_than_half_the_records_are_refused_by_a_run():
+    session = run_of(10)
+    with pytest.raises(ValueError, match=r"n_blocks must be .* n / 2 = 5.*got 6"):
+        session.tell("0", {"x00": 0.5}, cube(1), np.zeros(6))
+    assert session.ledger() == []
+    session.tell("0", {"x00": 0.5}, cube(1), np.zeros(5))
+    with pytest.raises(ValueError, match="each of the same 5 blocks"):
+        session.tell("1", {"x00": 0.5}, cube(1), np.zeros(4))
+
+
+def test_a_claim_of_blocks_counts_records_and_names_both_populations():
+    session = run_of(5000, "patient")
+    session.tell("0", {"x00": 0.5}, cube(1), np.zeros(50))
+    claim = session.guarantee()
+    assert (claim.n_records, claim.in_blocks, claim.parameters["blocks"]) == (5000, True, 50)
+    assert claim.population == "patients, of training and validation"
+    assert "one patient, of training or validation" in claim.neighbours
+    assert claim.deltas[0] < 1 / 5000
+    both = of_all([("a", claim), ("b", dataclasses.replace(claim, in_blocks=False))])
+    assert not both.in_blocks
+    assert "training patients" in " ".join(both.details().split())
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [({"groups": list("aab")}, "give groups= to in_blocks"),
+     ({"record_ids": list("abc")}, "leave groups= and record_ids= out"),
+     ({"training_mu": 1.0}, "training_mu=.*nothing more"),
+     ({"records_in_blocks": 0}, "records_in_blocks must be an integer >= 1")],
+    ids=str,
+)  # fmt: skip
+def test_settings_that_do_not_go_with_blocks_are_refused(more, said):
+    pytest.importorskip("optuna", reason="Optuna is not installed (the optuna extra)")
+    from optuna_samplers import DPGIBOSampler
+
+    with pytest.raises(ValueError, match=said):
+        DPGIBOSampler(mu=1.0, **({"records_in_blocks": 100} | more))
