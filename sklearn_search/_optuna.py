@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from logging import ERROR, getLogger
+from threading import Lock
 from typing import Any
 
 import optuna
@@ -218,19 +219,33 @@ def _suggested(trial: Any, name: str, wanted: BaseDistribution) -> Any:
     return suggest(name, numeric.low, numeric.high, step=numeric.step, log=numeric.log)
 
 
+_LEVELS: list[tuple[int, int]] = []
+"""Levels of Optuna's loggers before the first of the fits under way, once for each of them."""
+
+_ONE_AT_A_TIME = Lock()
+
+
 @contextmanager
 def _quiet(verbose: int) -> Iterator[None]:
-    """Optuna's line for each trial at 2 only; warnings always, but of what fit itself raises."""
-    before, of_trials = optuna.logging.get_verbosity(), getLogger("optuna.study._optimize")
-    own = of_trials.level
-    if verbose < 2:
-        optuna.logging.set_verbosity(max(before, optuna.logging.WARNING))
-        of_trials.setLevel(ERROR)
+    """Optuna's line for each trial at 2 only; warnings always, but of what fit itself raises.
+
+    Of fits at the same time, the last one to end gives the levels back.
+    """
+    of_trials = getLogger("optuna.study._optimize")
+    with _ONE_AT_A_TIME:
+        now = optuna.logging.get_verbosity(), of_trials.level
+        _LEVELS.append(_LEVELS[0] if _LEVELS else now)
+        if verbose < 2:
+            optuna.logging.set_verbosity(max(now[0], optuna.logging.WARNING))
+            of_trials.setLevel(ERROR)
     try:
         yield
     finally:
-        optuna.logging.set_verbosity(before)
-        of_trials.setLevel(own)
+        with _ONE_AT_A_TIME:
+            before, own = _LEVELS.pop()
+            if not _LEVELS:
+                optuna.logging.set_verbosity(before)
+                of_trials.setLevel(own)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import logging
 import math
 import pickle
 import threading
@@ -533,6 +534,33 @@ def test_how_much_is_said(verbose, capfd):
     said = capfd.readouterr().err
     assert ("private trials: 100%" in said) == (verbose == 1)
     assert verbose > 0 or said == ""
+
+
+def test_of_fits_at_once_the_last_one_gives_optunas_logger_its_level_back():
+    logger, began, ended = (
+        logging.getLogger("optuna.study._optimize"), threading.Event(), threading.Event()
+    )  # fmt: skip
+    before = logger.level
+
+    class Later(Telling):
+        def fit(self, X, y):
+            began.set()
+            assert ended.wait(60)
+            return super().fit(X, y)
+
+    class Sooner(Telling):
+        def fit(self, X, y):
+            if not began.is_set():  # the other fit begins inside of this one, and outlives it
+                later.start()
+                assert began.wait(60)
+            return super().fit(X, y)
+
+    space = {"a": uniform(0, 1)}
+    later = threading.Thread(target=lambda: make_search(Later(), space).fit(X, y))
+    make_search(Sooner(), space).fit(X, y)
+    ended.set()
+    later.join(60)
+    assert logger.level == before
 
 
 # What GridSearchCV calls by other names ----------------------------------------------------------
