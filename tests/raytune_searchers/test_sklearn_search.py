@@ -70,6 +70,19 @@ class Seeing(tune.Callback):
         self.losses.append(result["loss"])
 
 
+def test_blocks_of_all_records_run_on_ray_too(the_ray, tmp_path):
+    """The vectors of a run have one entry a block, and nothing else is left of them."""
+    X, y = shares(N)
+    search = make_search(tmp_path, protect="all", n_blocks=6, loss_bound=None).fit(X, y)
+    assert search.n_blocks_ == 6
+    assert (search.guarantee_.in_blocks, search.guarantee_.n_records) == (True, N)
+    scanner = Scanner()
+    for i in range(N):
+        scanner.add_number(f"y[{i}]", y[i])
+    files = {str(f): f.read_bytes() for f in tmp_path.rglob("*") if f.is_file()}
+    assert scanner.scan(files) == []
+
+
 def test_it_tunes_on_ray_and_leaves_releases_only(the_ray, tmp_path):
     (X, y), seeing = shares(N), Seeing()
     search = make_search(tmp_path, callbacks=[seeing]).fit(X, y)
