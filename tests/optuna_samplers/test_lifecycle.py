@@ -309,7 +309,7 @@ def test_a_training_is_remembered_as_paid_only_once_its_charge_is_committed(monk
         study.ask()
     monkeypatch.setattr(Transaction, "charge", charge)
     study.optimize(sampler.private(squares), n_trials=1)
-    assert "1 trainings" in sampler.guarantee(study).details()
+    assert "1 training declared" in sampler.guarantee(study).details()
 
 
 def test_a_plan_shows_what_training_costs_and_where_it_ends():
