@@ -108,7 +108,7 @@ def run(seed: int) -> list[dict[str, Any]]:
     arms = [("not private", math.inf)]
     arms += [(arm, mu) for mu in MUS for arm in ("persons", "one row", "rows")]
     train, valid, test = split(table()[2], seed)
-    found = []
+    found: list[dict[str, Any]] = []
     for arm, mu in arms:
         params, seconds = recommended(arm, mu, seed)
         told = {"arm": arm, "mu": mu, "seed": seed, "seconds": seconds}

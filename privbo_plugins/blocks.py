@@ -126,7 +126,7 @@ class Blocks:
         n_records: Number of records, or with ``groups`` of persons; public.
         n_blocks: K, at most half of it; see :func:`plan_blocks`.
         groups: The person of each record, shape (n_rows,): then whole persons are dealt, by a
-            hash of their ids, whatever rows they have.
+            hash of their ids alone; their rows decide nothing.
         unit: What one of them is called in texts; None for record, or with ``groups`` person.
         seed: Which records are in which block; public. It must not change in a run.
         failed: Score of a block where the function raises or returns no number; NaN for the worst

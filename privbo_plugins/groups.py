@@ -71,7 +71,7 @@ class Unit(NamedTuple):
 
     @property
     def entry(self) -> str:
-        """What one entry of a vector is."""
+        """Names the unit that one entry of a vector is."""
         return "block" if self.records_in_blocks else f"validation {self.word}"
 
     @classmethod

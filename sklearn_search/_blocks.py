@@ -85,7 +85,7 @@ def all_records(X: Any, y: Any, params: Mapping[str, Any], groups: Any = None) -
 
 
 def score_of(given: Any, estimator: Any) -> tuple[RecordLoss, float | None]:
-    """What a block is scored by: a loss of each record or a score of scikit-learn's.
+    """Chooses what scores a block: a loss of each record or a score of scikit-learn's.
 
     Returns:
         The loss, or a scorer in its place; and the scorer's best value: 1, or 0 of a negated
@@ -178,7 +178,7 @@ class BlockTask(Task):
 
     @property
     def split(self) -> Mapping[str, Any]:
-        """How records are told apart, JSON-ready; public."""
+        """Describes how records are split, JSON-ready; public."""
         inside = self.valid_size if self.splits is None else str(self.splits)
         return {
             "all": self.n_protected, "blocks": self.n_blocks, "by": self.seed, "inside": inside
@@ -257,7 +257,7 @@ class BlockTask(Task):
 
 
 def block_task(given: Any, estimator: Any, records: Records, parameters: Any) -> BlockTask:
-    """What a search's settings ask for.
+    """Builds the task that a search's settings ask for.
 
     Raises:
         ValueError: If they make no sense.

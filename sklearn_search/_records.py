@@ -308,7 +308,7 @@ class Task:
 
     @property
     def split(self) -> Mapping[str, Any]:
-        """How records are told apart, JSON-ready; public."""
+        """Describes how records are split, JSON-ready; public."""
         return self.records.split
 
     @property
@@ -321,7 +321,7 @@ class Task:
         return n_records
 
     def note(self, n_records: int, mu: float) -> str:  # noqa: ARG002
-        """What a plan says besides."""
+        """Adds to what a plan says."""
         return ""
 
     def losses(self, values: Mapping[str, Any]) -> Any:
