@@ -429,8 +429,10 @@ class LossReader:
             )
             notes.append(SoFar(text))
         words = self._kind.words(self.config, self.plan)
-        rows = "" if unit == RECORD else ", by any number of its rows"
         dealt = self.unit.records_in_blocks
+        rows = ", under the same id" if unit != RECORD and dealt else ""
+        if self.unit.per_group is not None:
+            rows = "'s rows, any number of them, under the same id"
         kinds = ["records_in_blocks" if dealt else "records_validated"]
         limits = texts_of("records", *kinds, *["records_of_units"] * (unit != RECORD), unit=unit)
         those = f"{unit}, of training or validation" if dealt else f"validation {unit}"

@@ -214,9 +214,7 @@ def test_only_the_entries_of_persons_reach_the_vault():
     assert run.n_records == 3
     claim = run.guarantee()
     assert (claim.unit, claim.population, claim.n_records) == ("patient", "validation patients", 3)
-    assert "two data sets that differ in one validation patient, by any number of" in (
-        claim.neighbours
-    )
+    assert "in one validation patient's rows, any number of them, under the" in claim.neighbours
     told = claim.details() + claim.to_markdown() + claim.lasting + claim.to_json()
     assert "patient" in told
     assert "record" not in re.sub(r"n_records|-records|docs/\S+", "", told)
@@ -344,3 +342,11 @@ def test_groups_are_no_part_of_a_pickled_sampler():
     assert b"patient-3b1f" not in blob
     assert b"patient-3b1f" not in repr(vars(pickle.loads(blob))).encode()
     assert pickle.loads(blob)._groups is None
+
+
+def test_where_each_row_is_an_entry_no_claim_speaks_of_several():
+    """A unit that has a name alone promises nothing for more rows than one."""
+    run = session(Unit("patient"), None)
+    run.tell("0", {"x": 0.5}, LINE, [0.0, 0.5, 0.5])
+    assert "rows" not in run.guarantee().neighbours
+    assert run.guarantee().unit == "patient"
