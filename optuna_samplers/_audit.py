@@ -53,7 +53,9 @@ _OF_STUDIES = _forms(
     rf'"epochs": \[({{{_EPOCH}}}(, )?)*\], "reals_down": {_NUMBER}, '
     rf'"reals_per_agent": {_NUMBER}, "reals_up": {_NUMBER}}}',
     r'privbo:split {("by": \d+, )?"given": (true|false), "index": (true|false), '
-    r'"train": \d+, "valid": \d+}',
+    r'("persons": true, )?"train": \d+, "valid": \d+}',
+    rf'privbo:split {{"all": \d+, "blocks": \d+, "by": \d+, '
+    rf'"inside": ({_NUMBER}|"[\w(), =.]{{1,200}}")}}',
     f'{_study.GUARANTEE_ATTR} "[^\n]*"',
     f'{_study.EXPOSED_ATTR} "({re.escape(BESIDE)}|{re.escape(_space.CONSTANT_CHANGED)})"',
     rf'{_study.HEAD_ATTR}:{_SHORT_ID} \[\d+, "([0-9a-f]{{64}})?"\]',

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -34,6 +35,9 @@ Array = NDArray[np.float64]
 
 PERSON = "person"
 """The unit where groups are given and the user names no other."""
+
+_INTEGER = re.compile("0|-?[1-9][0-9]{0,17}")
+"""Texts that are the same id as the number: one odd id makes texts of all in a file's column."""
 
 _NO_IDS = (
     "groups must list the id of each row's person, in the order of the rows: numbers or texts, "
@@ -234,7 +238,7 @@ def whose(given: Any) -> tuple[Groups | None, str | None]:
 def _key(label: Any) -> tuple[int, Any]:
     """Numbers, then texts, then bytes, in their order; all that is missing is one key."""
     if isinstance(label, str):
-        return 1, label
+        return (0, int(label)) if _INTEGER.fullmatch(label) else (1, label)
     if isinstance(label, bytes):
         return 2, label
     if label is None or (isinstance(label, float) and not math.isfinite(label)):

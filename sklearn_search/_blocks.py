@@ -80,7 +80,7 @@ def check_all(given: Any, apart: bool) -> None:
 def all_records(X: Any, y: Any, params: Mapping[str, Any], groups: Any = None) -> Records:
     """All records, of which none is held out."""
     X, y = indexable(X, y)
-    persons = None if groups is None else groups_of(groups, _num_samples(X))
+    persons = None if groups is None else groups_of(groups, _num_samples(X), X)
     return Records(X, y, (), None, dict(params), {}, groups=persons)
 
 

@@ -130,7 +130,7 @@ def given_records(
             raise ValueError(
                 "Give both groups= of X and groups_valid= of X_valid, which may share no person."
             )
-        trains, whose = groups_of(groups, n), groups_of(groups_valid, n_valid)
+        trains, whose = groups_of(groups, n, X), groups_of(groups_valid, n_valid, X_valid)
         if whose.shared_with(trains):
             raise ValueError(_BOTH_SIDES)
         n, n_valid = trains.n, whose.n
@@ -145,13 +145,20 @@ _BOTH_SIDES = (
 )
 
 
-def groups_of(ids: Any, n_rows: int) -> Groups:
+def groups_of(ids: Any, n_rows: int, X: Any = None) -> Groups:
     """The persons of some rows.
 
     Raises:
-        ValueError: If there are more or fewer ids than rows; how many is not told.
+        ValueError: If there are more or fewer ids than rows, how many is not told; or if both
+            are pandas objects with another index.
     """
     groups = Groups(ids)
+    own, index = getattr(ids, "index", None), getattr(X, "index", None)
+    if hasattr(own, "equals") and index is not None and not own.equals(index):
+        raise ValueError(
+            "groups and X have another index each, and rows are matched by their place: give a "
+            "column of the same table, as df['patient'], or groups.to_numpy() if places agree."
+        )
     if len(groups.of) != n_rows:
         raise ValueError(
             "groups must have one id for each row of X, groups_valid for each of X_valid, and it "
@@ -233,7 +240,7 @@ def held_out(
         train, valid = np.sort(train), np.sort(valid)
         sizes = len(train), len(valid)
     else:
-        persons = groups_of(groups, n)
+        persons = groups_of(groups, n, X)
         train, valid = _persons_apart(persons, valid_size, int(random_state))
         whose = persons.at(valid)
         sizes = persons.n - whose.n, whose.n

@@ -231,7 +231,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         if _routing_enabled():
             params = process_routing(self, "fit", **params).estimator.fit
         check_fit_params(given.estimator, params)
-        if groups is None and given.unit is None:
+        if groups is None:
             warn_of_persons(X)
         task = self._task(given, self._records(given, X, y, groups, apart, params))
         self._keep(*_searched(given, task, self._begin), task)

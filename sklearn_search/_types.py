@@ -133,8 +133,8 @@ def warn_of_persons(X: Any) -> None:
     if found is not None:
         warn(
             f"The table's {found!r} reads like the id of a person, and each row is protected for "
-            "itself: k rows of a person at k times mu. fit(X, y, groups=ids) protects persons; if "
-            "each has one row, unit='patient' ends this warning.",
+            "itself: k rows of a person at k times mu. fit(X, y, groups=ids) protects persons, "
+            "also where each has one row.",
             PrivacyWarning,
         )
 

@@ -172,13 +172,39 @@ def test_a_table_that_names_persons_brings_a_warning_whatever_it_holds(name, whe
     table = pd.DataFrame(X, columns=["a", "b", "c"])
     table = table.assign(**{name: range(N)}) if where == "a column" else table.rename_axis(name)
     said = re.escape(name) + ".*fit\\(X, y, groups=ids\\)"
-    with pytest.warns(PrivacyWarning, match=said):
-        make_search().fit(table, y)
+    for unit in (None, "patient"):  # a name alone groups no rows
+        with pytest.warns(PrivacyWarning, match=said):
+            make_search(unit=unit).fit(table, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error", PrivacyWarning)
         make_search().fit(table, y, groups=IDS)
-        make_search(unit="patient").fit(table, y)
         make_search().fit(pd.DataFrame(X, columns=["age", "clients_seen", "idea"]), y)
+
+
+def test_ids_in_another_order_than_the_rows_are_refused():
+    pd = pytest.importorskip("pandas")
+    table, ids = pd.DataFrame(X), pd.Series(IDS)
+    with pytest.raises(ValueError, match="groups and X have another index each"):
+        make_search().fit(table, y, groups=ids.sample(frac=1.0, random_state=0))
+    assert make_search().fit(table, y, groups=ids).n_valid_ == 21
+
+
+def test_an_id_is_the_same_as_a_number_and_as_a_text():
+    numbers = np.arange(N) % 50
+    with pytest.raises(ValueError, match="persons in common"):
+        make_search().fit(
+            X[:100], y[:100], X_valid=X[100:], y_valid=y[100:],
+            groups=numbers[:100], groups_valid=numbers[100:].astype(str),
+        )  # fmt: skip
+    train, valid = split(numbers.tolist())
+    texts = [str(number) for number in numbers]  # as a file's column is where one is no number
+    assert split(texts) == tuple({str(number) for number in side} for side in (train, valid))
+
+
+@pytest.mark.parametrize("protect", ["validation", "all"])
+def test_a_search_knows_its_own_attributes_of_a_study(protect):
+    search = make_search(protect=protect).fit(X, y, groups=IDS)
+    assert "did not write" not in search.guarantee_.details()
 
 
 def test_groups_are_no_metadata_of_the_estimator():
