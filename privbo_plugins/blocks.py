@@ -144,7 +144,7 @@ class Blocks:
         >>> [len(places) for places in score.places()], score(0).tolist()
         ([4, 3, 3], [1.0, 1.0, 1.0])
         >>> score.settings()
-        {'records_in_blocks': 10, 'unit': 'record'}
+        {'records_in_blocks': (10, 3, 0), 'unit': 'record'}
     """
 
     def __init__(
@@ -161,8 +161,8 @@ class Blocks:
         progress: Callable[[int], object] | None = None,
     ) -> None:
         ready = groups is None or isinstance(groups, Groups)
-        self._groups: Groups | None = groups if ready else Groups(groups)
-        n = n_records if self._groups is None else self._groups.n
+        persons: Groups | None = groups if ready else Groups(groups)
+        n = n_records if persons is None else persons.n
         if n_records not in (None, n):
             raise ValueError(
                 f"n_records must be the number of persons in groups=, which is {n}, or None; got "
@@ -176,15 +176,30 @@ class Blocks:
         self._unit = unit or (RECORD if groups is None else PERSON)
         self._function, self._failed = fit_and_score, float(failed)
         self._n_jobs, self._progress = n_jobs, progress
+        self._labels = None if persons is None else persons.labels
+        self._places = self._dealt(persons)  # no id is kept
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the fingerprint of the persons, which is as private as their ids."""
+        return vars(self) | {"_labels": None}
 
     def settings(self) -> dict[str, Any]:
-        """Keywords of a sampler or a search, which then says who is protected."""
-        return {"records_in_blocks": self.n_records, "unit": self._unit}
+        """Keywords of a sampler or a search, which then says who is protected.
+
+        A run refuses another deal than its own, and with ``groups`` other persons: a
+        fingerprint of all of them is the label of each block.
+        """
+        deal = {"records_in_blocks": (self.n_records, self.n_blocks, self.seed)}
+        same = {} if self._labels is None else {"record_ids": [self._labels] * self.n_blocks}
+        return {**deal, "unit": self._unit, **same}
 
     def places(self) -> list[Places]:
         """The places of each block's rows, in order; numbers of records differ by one at most."""
-        if self._groups is not None:
-            of = (self._groups.ranks(self.seed) % self.n_blocks)[self._groups.of]
+        return [own.copy() for own in self._places]  # a function may shuffle its own
+
+    def _dealt(self, persons: Groups | None) -> list[Places]:
+        if persons is not None:
+            of = (persons.ranks(self.seed) % self.n_blocks)[persons.of]
             return [np.flatnonzero(of == block) for block in range(self.n_blocks)]
         dealt = np.random.default_rng(self.seed).permutation(self.n_records)
         return [np.sort(own) for own in np.array_split(dealt, self.n_blocks)]

@@ -63,15 +63,15 @@ class Unit(NamedTuple):
         per_group: How rows become an entry: mean or sum; None for one row an entry.
         rows: What rows are clipped to before, where they are grouped.
         cap: The most that the rows of one entry add up to.
-        records_in_blocks: How many of them are dealt into blocks, where an entry is a block's
-            score.
+        records_in_blocks: How they are dealt into blocks, where an entry is a block's score:
+            their number, that of blocks, and the seed.
     """
 
     word: str = RECORD
     per_group: str | None = None
     rows: Sequence[float] | None = None
     cap: float | None = None
-    records_in_blocks: int | None = None
+    records_in_blocks: Sequence[int] | None = None
 
     @property
     def entry(self) -> str:
@@ -89,12 +89,15 @@ class Unit(NamedTuple):
         Raises:
             ValueError: If the settings do not go together.
         """
-        dealt = given.records_in_blocks
-        if dealt is not None and (given.groups is not None or given.record_ids is not None):
-            raise ValueError(
-                "Where each entry is a block's score, rows and persons are dealt before: give "
-                "groups= to in_blocks, and leave groups= and record_ids= out here."
-            )
+        dealt = None
+        if given.records_in_blocks is not None:
+            dealt = [int(number) for number in given.records_in_blocks]  # as JSON gives it back
+            labels = None if given.record_ids is None else fingerprint(given.record_ids)
+            if given.groups is not None or (labels and int(labels.partition(":")[0]) != dealt[1]):
+                raise ValueError(
+                    "Where each entry is a block's score, rows and persons are dealt before: give "
+                    "groups= to in_blocks, and leave groups= and record_ids= out here."
+                )
         if dealt is not None and config.training_mu is not None:
             raise ValueError(
                 "training_mu= says what trainings cost, and in blocks they cost nothing more: "

@@ -26,11 +26,9 @@ from sklearn.utils.validation import _check_method_params, _num_samples
 
 from privbo_plugins.algorithms.values import value_range
 from privbo_plugins.blocks import Blocks, check_blocks, needed, plan_blocks
-from privbo_plugins.convert import as_losses
+from privbo_plugins.convert import as_losses, index_of
 from privbo_plugins.foreign import answer, words
-from privbo_plugins.groups import PERSON
 from privbo_plugins.privacy.figures import not_above
-from privbo_plugins.privacy.words import RECORD
 from sklearn_search._losses import RecordLoss, bounds_of, to_loss
 from sklearn_search._records import Records, Task, apart, groups_of
 
@@ -144,7 +142,8 @@ class BlockTask(Task):
     @property
     def n_protected(self) -> int:
         """Number of all records, or of all persons; public."""
-        return int(self.whose["records_in_blocks"])
+        persons = self.records.groups
+        return int(_num_samples(self.records.X) if persons is None else persons.n)
 
     def deal(self, n_blocks: int | None, n_records: int, mu: float) -> int:
         """Fixes the number of blocks, as given or planned.
@@ -156,6 +155,10 @@ class BlockTask(Task):
             n_blocks = plan_blocks(n_records, mu, len(self.parameters.space))
         check_blocks(n_blocks, n_records)
         self.n_blocks = int(n_blocks)
+        own = {"groups": self.records.groups, "unit": self.whose["unit"], "seed": self.seed}
+        self.whose = Blocks(len, n_records, self.n_blocks, **own).settings()
+        if own["groups"] is None and (index := index_of(self.records.X)) is not None:
+            self.whose["record_ids"] = [index] * self.n_blocks  # in their order they are dealt
         return self.n_blocks
 
     def note(self, n_records: int, mu: float) -> str:
@@ -266,11 +269,7 @@ def block_task(given: Any, estimator: Any, records: Records, parameters: Any) ->
     inside = {"splits": given.cv, "valid_size": given.valid_size, "seed": given.random_state}
     here = given.backend == "optuna"  # elsewhere trials run at once, in processes of their own
     inside |= {"n_jobs": given.n_jobs if here else None, "bar": here and given.verbose == 1}
-    whose: dict[str, Any] = {"unit": given.unit or (RECORD if records.groups is None else PERSON)}
-    if records.X is not None:  # none are read for a plan
-        persons = records.groups
-        n = _num_samples(records.X) if persons is None else persons.n
-        whose["records_in_blocks"] = int(n)
+    whose = {"unit": given.unit}
     return BlockTask(
         estimator, records, loss, bounds_of_blocks(given, loss, best), parameters,
         given.error_score, withholds=True, best=best, whose=whose, **inside,

@@ -565,8 +565,8 @@ def _searched(given: Any, task: Task, begin: Callable[..., None]) -> tuple[Found
 def _planned(given: Any, task: Task, config: Any, n_records: Any) -> tuple[str, Any, Any]:
     """The unit, the algorithm's settings, and the plan that it makes of them."""
     made = entry(given.method).load_config()(**config)
-    unit, for_plan = Unit.of(RecordSettings(**task.whose), made)
     entries = task.deal(given.n_blocks, n_records, made.mu)
+    unit, for_plan = Unit.of(RecordSettings(**task.whose), made)
     plan = planned(for_plan, task.parameters.space, entries)
     warn_of_noise(task.loss, given.y_range, plan.value_noise)
     return unit.word, made, plan

@@ -91,7 +91,11 @@ SYSTEMS = {
         whole=8,
     ),
     "blocks": System(
-        "DPGIBO", {"mu": 1.0, "n_starts": 2, "n_steps": 2, "records_in_blocks": 3 * N_RECORDS},
+        "DPGIBO",
+        {
+            "mu": 1.0, "n_starts": 2, "n_steps": 2,
+            "records_in_blocks": (3 * N_RECORDS, N_RECORDS, 0),
+        },
         size=N_RECORDS, whole=9, spare=1,
     ),
     "outside": System("Private", {"config": SixthConfig(1.0, 14)}, size=N_RECORDS, whole=14),
@@ -189,7 +193,7 @@ def hosted(key, **more):
     if "groups" in own:
         own["groups"] = np.resize(own["groups"], len(RECORDS))
     if "records_in_blocks" in own:
-        own["records_in_blocks"] = 3 * len(RECORDS)
+        own["records_in_blocks"] = (3 * len(RECORDS), len(RECORDS), 0)
     if key == "any sampler, local":
         return Hosted(RandomSampler(seed=0), partial(ldp_objective, **own), system.size)
     own = {"seed": 3} | own

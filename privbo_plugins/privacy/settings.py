@@ -7,12 +7,12 @@ import re
 from typing import TYPE_CHECKING, Annotated
 
 from privbo_plugins.settings import (
-    Count,
     Positive,
     Probability,
     Rule,
     Stored,
     between,
+    integer,
     one_of,
     setting,
     settings,
@@ -41,6 +41,18 @@ _MU = between(SMALLEST_MU, 1e100)  # whose square is a number
 _TOTAL = Rule(f"{_MU.words} or math.inf", lambda mu: mu == math.inf or _MU.holds(mu))
 Mu = Annotated[float, _MU]
 _TotalMu = Annotated[float, _TOTAL]
+_Deal = Annotated[
+    tuple[int, int, int],
+    Rule(
+        "(n, K, seed) of in_blocks(...).settings(): integers, K from 2 to n / 2, seed from 0 on",
+        lambda deal: (
+            isinstance(deal, tuple | list)
+            and len(deal) == 3
+            and all(integer(least).holds(x) for least, x in zip((4, 2, 0), deal, strict=True))
+            and deal[1] <= deal[0] // 2
+        ),
+    ),
+]
 
 
 @settings(eq=False)
@@ -86,10 +98,10 @@ class RecordSettings:
         "``groups`` person. Give it where the objective returns ``losses.by_group(...)``.",
         default=None,
     )
-    records_in_blocks: Count | None = setting(
-        "Number of all records (or persons) that ``in_blocks`` deals into blocks, which its "
-        "``settings()`` give: each entry is then the score of a block, and all records are "
-        "protected, those that train too. None where each entry is a record.",
+    records_in_blocks: _Deal | None = setting(
+        "How ``in_blocks`` deals all records (or persons) into blocks: (n, K, seed), which its "
+        "``settings()`` give. Each entry is then the score of one of K blocks, and all records "
+        "are protected, those that train too. None where each entry is a record.",
         default=None,
     )
 

@@ -448,7 +448,7 @@ class LossReader:
             population=f"{plural(unit)}, of training and validation"
             if dealt
             else f"validation {plural(unit)}",
-            n_records=dealt or entries,
+            n_records=dealt[0] if dealt else entries,
             mu=self.config.mu,
             mu_spent=math.sqrt(validation.mu2),
             n_releases=validation.n,

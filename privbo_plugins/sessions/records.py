@@ -26,7 +26,6 @@ from privbo_plugins.algorithms.protocols import (
     Release,
 )
 from privbo_plugins.algorithms.registry import entry_of
-from privbo_plugins.blocks import check_blocks
 from privbo_plugins.convert import as_losses, index_of
 from privbo_plugins.errors import ANOTHER_POINT, BudgetExceededError, PrivacyError, paid_for
 from privbo_plugins.groups import Groups, Unit
@@ -312,13 +311,13 @@ class Session(LossReader):
             if mode == PRIVATE and n_records == 1:
                 raise ValueError(_AVERAGE.format(self.unit.entry))
             dealt = self.unit.records_in_blocks
-            if mode == PRIVATE and dealt is not None:
-                check_blocks(n_records, dealt)
+            if mode == PRIVATE and dealt is not None and n_records != dealt[1]:
+                raise ValueError(_NOT_BLOCKS.format(dealt[1], n_records))
             self._begin(space, mode, n_records)  # raises before anything is written
             if self.plan is not None:  # likewise: a filter may make errors of warnings
                 warn_of_delta(
                     getattr(self.config, "asked", {}).get("delta"),
-                    dealt or n_records,
+                    dealt[0] if dealt else n_records,
                     plural(self.unit.word),
                 )
                 self.plan.warn_if_noise_dominates()
@@ -472,6 +471,12 @@ _AVERAGE = (
     "The first vector has one entry, so there would be one {0}: this looks like an "
     "average. Return one value per {0}, before averaging. Nothing was stored or "
     "charged."
+)
+
+_NOT_BLOCKS = (
+    "With records_in_blocks= a trial must return the scores of its {0} blocks, and this vector "
+    "has {1} entries. Return what in_blocks(...) returns when it is called; or leave its "
+    "settings() out, and validation alone is protected. Nothing was stored or charged."
 )
 
 _OTHER_LENGTH = (

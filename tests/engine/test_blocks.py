@@ -7,6 +7,7 @@ blocks, and functions that look at their own places alone.
 import contextlib
 import dataclasses
 import functools
+import pickle
 import random
 import warnings
 
@@ -19,9 +20,10 @@ from privbo_plugins import blocks as module
 from privbo_plugins import sanitize
 from privbo_plugins.algorithms.released_means import MeansConfig, ReleasedMeans, make_plan
 from privbo_plugins.blocks import check_blocks, in_blocks, plan_blocks
-from privbo_plugins.groups import Unit
+from privbo_plugins.groups import Unit, whose
 from privbo_plugins.privacy.guarantee import of_all
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
+from privbo_plugins.privacy.settings import RecordSettings
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.store.vault import open_vault
 from tests.independence.zoo import ORDINARY, QUOTED, ZOO, Raises
@@ -62,6 +64,23 @@ def test_persons_are_dealt_whole_and_the_rows_of_one_move_no_other(n_rows, place
     counts = np.bincount(list(before.values()), minlength=3)
     assert counts.max() - counts.min() <= 1
     assert dealt([*n_rows[:place], others, *n_rows[place + 1 :]]) == before
+
+
+def test_a_pickle_holds_places_alone():
+    """No id, nor what tells persons from others: their fingerprint stays in the process."""
+    ids = np.repeat([f"Jane-{i}" for i in range(12)], 2)
+    score = in_blocks(len, None, 3, groups=ids)
+    (label,) = set(score.settings()["record_ids"])
+    told = pickle.dumps(score)
+    assert not any(private.encode() in told for private in ("Jane", label))
+    again = pickle.loads(told)
+    assert all(np.array_equal(*pair) for pair in zip(score.places(), again.places(), strict=True))
+    assert "record_ids" not in again.settings()
+
+
+def test_a_function_that_shuffles_its_places_finds_the_same_in_every_trial():
+    score = in_blocks(lambda places: (np.random.shuffle(places), places[0])[1], N, K)  # noqa: NPY002
+    assert score().tolist() == score().tolist()
 
 
 @pytest.mark.parametrize("K", [1, 6, 2.5, True, "2", None])
@@ -274,29 +293,56 @@ def test_the_audit_flags_blocks_that_share_a_record(broken):
 # A run of blocks --------------------------------------------------------------------------------
 
 
-def run_of(n, unit="record", **more):
-    """A run whose entries are blocks of so many records."""
-    config = MeansConfig(mu=1.0, n_trials=4, **more)
+def run_of(score, vault=None):
+    """A run that has the settings of blocks."""
+    given = RecordSettings(**score.settings())
+    unit, config = Unit.of(given, MeansConfig(mu=1.0, n_trials=4))
     session = Session.open(
-        open_vault(), "run", config, maximize=False, seed=0, unit=Unit(unit, records_in_blocks=n)
+        open_vault() if vault is None else vault, "run", config, maximize=False, seed=0, unit=unit
     )
+    session.labels.expect(whose(given)[1])
     session.set_space(cube(1))
     return session
 
 
 @pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
-def test_more_blocks_than_half_the_records_are_refused_by_a_run():
-    session = run_of(10)
-    with pytest.raises(ValueError, match=r"n_blocks must be .* n / 2 = 5.*got 6"):
-        session.tell("0", {"x00": 0.5}, cube(1), np.zeros(6))
+@pytest.mark.parametrize("entries", [4, 6, 10, 9], ids="{} entries".format)
+def test_a_vector_that_is_not_of_the_run_s_blocks_is_refused(entries):
+    """As losses of validation records, which train elsewhere, are."""
+    session = run_of(in_blocks(len, 10, 5))
+    with pytest.raises(ValueError, match=rf"its 5 blocks, .* {entries} entries\. Return what"):
+        session.tell("0", {"x00": 0.5}, cube(1), np.zeros(entries))
     assert session.ledger() == []
     session.tell("0", {"x00": 0.5}, cube(1), np.zeros(5))
     with pytest.raises(ValueError, match="each of the same 5 blocks"):
         session.tell("1", {"x00": 0.5}, cube(1), np.zeros(4))
 
 
+@pytest.mark.parametrize(
+    "other",
+    [{"seed": 1}, {"n_blocks": 6}, {"n_records": 25}, {"unit": "patient"}],
+    ids=lambda other: next(iter(other)),
+)
+def test_a_run_that_goes_on_refuses_another_deal(other):
+    vault, deal = open_vault(), {"n_records": N, "n_blocks": K}
+    run_of(in_blocks(len, **deal), vault)
+    run_of(in_blocks(len, **deal), vault)
+    with pytest.raises(ValueError, match=r"other settings \((records_in_blocks|word)="):
+        run_of(in_blocks(len, **(deal | other)), vault)
+
+
+@pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
+def test_a_run_that_goes_on_refuses_blocks_of_other_persons():
+    vault, ids = open_vault(), np.repeat(np.arange(12), 2)
+    session = run_of(in_blocks(len, None, 3, groups=ids), vault)
+    session.tell("0", {"x00": 0.5}, cube(1), np.zeros(3))
+    run_of(in_blocks(len, None, 3, groups=np.append(ids, 0)), vault)  # rows decide nothing
+    with pytest.raises(ValueError, match="others than the run's"):
+        run_of(in_blocks(len, None, 3, groups=ids + 1), vault)
+
+
 def test_a_claim_of_blocks_counts_records_and_names_both_populations():
-    session = run_of(5000, "patient")
+    session = run_of(in_blocks(len, 5000, 50, unit="patient"))
     session.tell("0", {"x00": 0.5}, cube(1), np.zeros(50))
     claim = session.guarantee()
     assert (claim.n_records, claim.in_blocks, claim.parameters["blocks"]) == (5000, True, 50)
@@ -313,7 +359,8 @@ def test_a_claim_of_blocks_counts_records_and_names_both_populations():
     [({"groups": list("aab")}, "give groups= to in_blocks"),
      ({"record_ids": list("abc")}, "leave groups= and record_ids= out"),
      ({"training_mu": 1.0}, "training_mu=.*nothing more"),
-     ({"records_in_blocks": 0}, "records_in_blocks must be an integer >= 1")],
+     *[({"records_in_blocks": deal}, r"records_in_blocks must be \(n, K, seed\).*got")
+       for deal in (100, (100, 20), (10, 6, 0), (100, 1, 0), (100, 20, -1), (100, 2.5, 0))]],
     ids=str,
 )  # fmt: skip
 def test_settings_that_do_not_go_with_blocks_are_refused(more, said):
@@ -321,4 +368,4 @@ def test_settings_that_do_not_go_with_blocks_are_refused(more, said):
     from optuna_samplers import DPGIBOSampler
 
     with pytest.raises(ValueError, match=said):
-        DPGIBOSampler(mu=1.0, **({"records_in_blocks": 100} | more))
+        DPGIBOSampler(mu=1.0, **({"records_in_blocks": (100, 20, 0)} | more))

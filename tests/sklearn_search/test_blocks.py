@@ -1,11 +1,13 @@
 """Every record is protected: scores of blocks, what is refused, and what is left behind."""
 
+import contextlib
 import functools
 import pickle
 import warnings
 from unittest import mock
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import loguniform, uniform
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
@@ -138,6 +140,39 @@ def test_nothing_of_a_fit_is_told_even_if_all_fail():
         search.fit(X, y)  # the last fit, of all records
     assert exception_leaks(raised.value, scanner) == []
     assert search.set_params(refit=False).fit(X, y).n_blocks_ == K
+
+
+def interrupted(folder, X, groups=None, **more):
+    """Fits after another search of the same study was stopped in its third trial."""
+    where = {
+        "vault": str(folder / "vault.db"), "storage": f"sqlite:///{folder / 'study.db'}",
+        "study_name": "s", "load_if_exists": True, "refit": False,
+    }  # fmt: skip
+
+    def stop(study, trial):
+        if trial.number == 2:
+            study.stop()
+
+    first = {"X": pd.DataFrame(classes(N)[0]), "groups": np.arange(N) // 2}
+    if groups is None:
+        del first["groups"]
+    with contextlib.suppress(RuntimeError):
+        make_search(callbacks=[stop], **where).fit(y=classes(N)[1], **first)
+    return make_search(**(where | more)).fit(X, classes(N)[1], groups=groups)
+
+
+@pytest.mark.parametrize("persons", [False, True])
+def test_a_search_goes_on_with_the_same_blocks_alone(persons, tmp_path):
+    X, ids = pd.DataFrame(classes(N)[0]), np.arange(N) // 2
+    same = ids if persons else None
+    assert interrupted(tmp_path, X, same).guarantee_.protected
+    for other in (
+        {"n_blocks": K + 1},
+        {"random_state": 1},
+        {"groups": ids + 1} if persons else {"X": X.iloc[::-1]},
+    ):
+        with pytest.raises(ValueError, match=r"another|other"):
+            interrupted(tmp_path, **({"X": X, "groups": same} | other))
 
 
 # One record -------------------------------------------------------------------------------------
