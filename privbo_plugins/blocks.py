@@ -23,9 +23,10 @@ Notation:
 This rests on two things. Which block a record is in follows from its place (or its person's id)
 and a public seed. And the score of a block depends on nothing of another block: so each begins
 with copies of the arguments and with seeded global generators of Python, NumPy and torch (on the
-CPU), which are put back afterwards. A block that fails is no number; what it says or warns is
-dropped. What the function itself keeps between two calls (a model that starts warm, a cache, a
-generator of its own) it must not keep, and it must look at no record but those of its places.
+CPU), which are put back afterwards. A block that fails is no number; what it raises or warns is
+dropped, and what it prints is not. What the function itself keeps between two calls (a model that
+starts warm, a cache, a generator of its own) it must not keep, and it must look at no record but
+those of its places.
 """
 
 from __future__ import annotations

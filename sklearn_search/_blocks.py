@@ -1,8 +1,8 @@
 """What a trial does where every record is protected: it fits and validates inside each block.
 
 A record's place alone decides its block, and of each block its records alone decide types,
-classes, folds and weights. What a block's fit says or warns is dropped, and a block that fails
-has the worst score.
+classes, folds and weights. What a block's fit raises or warns is dropped, not what it prints, and
+a block that fails has the worst score.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from sklearn import config_context
 from sklearn.base import is_classifier
 from sklearn.metrics import get_scorer, get_scorer_names
 from sklearn.model_selection import GroupKFold, GroupShuffleSplit, ShuffleSplit, check_cv
-from sklearn.utils import indexable
 from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.validation import _check_method_params, _num_samples
 
@@ -30,7 +29,7 @@ from privbo_plugins.convert import as_losses, index_of
 from privbo_plugins.foreign import answer, words
 from privbo_plugins.privacy.figures import not_above
 from sklearn_search._losses import RecordLoss, bounds_of, to_loss
-from sklearn_search._records import Records, Task, apart, groups_of
+from sklearn_search._records import Records, Task, apart, groups_of, rows_of
 
 
 def check_all(given: Any, apart: bool) -> None:
@@ -77,7 +76,7 @@ def check_all(given: Any, apart: bool) -> None:
 
 def all_records(X: Any, y: Any, params: Mapping[str, Any], groups: Any = None) -> Records:
     """All records, of which none is held out."""
-    X, y = indexable(X, y)
+    X, y = rows_of(X, y, groups is not None)
     persons = None if groups is None else groups_of(groups, _num_samples(X), X)
     return Records(X, y, (), None, dict(params), {}, groups=persons)
 
@@ -244,7 +243,9 @@ class BlockTask(Task):
         own = copy.deepcopy(own)  # what belongs to no record, fits share
         labels = is_classifier(self.estimator)
         block = apart(labels, X_train, y_train, X_valid, y_valid, own, {})
-        model = self._fit(params, block)
+        model = self._fit(
+            params, block, caches=False
+        )  # a hit saves draws, and so moves those of later steps
         if self.best is not None:
             return self.best - float(self.loss.of(model, block.X_valid, block.y_valid))
         found = as_losses(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from numbers import Integral
@@ -22,7 +22,7 @@ from sklearn import clone, config_context, get_config
 from sklearn.base import is_classifier
 from sklearn.exceptions import FitFailedWarning
 from sklearn.model_selection import ShuffleSplit
-from sklearn.utils import _safe_indexing, check_consistent_length, indexable
+from sklearn.utils import _safe_indexing, indexable
 from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.validation import _check_method_params, _num_samples
 
@@ -83,7 +83,7 @@ def _of_protected(error: BaseException) -> ObjectiveFailedError:
     """Tells the type of what was raised while protected records trained, and no more."""
     return ObjectiveFailedError(
         f"The estimator raised {public_name(error)} while it was fitted. Its text is withheld, as "
-        "the training records are protected: fit a clone on others that are not secret."
+        "the training records are protected: fit a clone on records that are not secret."
     )
 
 
@@ -120,12 +120,13 @@ def given_records(
             "X_valid is X, or a part of it: a record that both trains and validates has no "
             "guarantee. Give fit X and y alone, and it holds out some of them."
         )
-    X, y = indexable(X, y)
-    check_consistent_length(X_valid, y_valid)
+    persons = groups is not None or groups_valid is not None
+    X, y = rows_of(X, y, persons)
+    rows_of(X_valid, y_valid, persons)
     _check_columns(X, X_valid)
     n, n_valid = _num_samples(X), _num_samples(X_valid)
     whose = None
-    if groups is not None or groups_valid is not None:
+    if persons:
         if groups is None or groups_valid is None:
             raise ValueError(
                 "Give both groups= of X and groups_valid= of X_valid, which may share no person."
@@ -137,6 +138,25 @@ def given_records(
     told_apart = {"given": True, "train": n, "valid": n_valid}
     kind = is_classifier(estimator)
     return apart(kind, X, y, X_valid, y_valid, dict(params), told_apart, whose)
+
+
+def rows_of(X: Any, y: Any, persons: bool) -> Any:
+    """X and y that can be indexed.
+
+    Args:
+        X: Records.
+        y: Their targets, or None.
+        persons: Whether several rows may be one person's: then no text tells how many there are.
+
+    Raises:
+        ValueError: If there are more or fewer of one than of the other.
+    """
+    with suppress(ValueError) if persons else nullcontext():
+        return indexable(X, y)
+    raise ValueError(
+        "X and y, and X_valid and y_valid, must have one entry for each row, and their lengths "
+        "differ: take both from one table."
+    )
 
 
 _BOTH_SIDES = (
@@ -232,7 +252,7 @@ def held_out(
             "random_state must be an integer: a study that is resumed must hold out the same "
             f"records, got {type(random_state).__name__}. Or give fit X_valid= and y_valid=."
         )
-    X, y = indexable(X, y)
+    X, y = rows_of(X, y, groups is not None)
     n, whose = _num_samples(X), None
     if groups is None:
         splitter = ShuffleSplit(1, test_size=valid_size, random_state=int(random_state))
@@ -423,8 +443,11 @@ class Task:
             raise error
         return fitted
 
-    def _fit(self, params: Mapping[str, Any], records: Records) -> Any:
-        """A clone with these parameters, fitted on some training records."""
+    def _fit(self, params: Mapping[str, Any], records: Records, *, caches: bool = True) -> Any:
+        """A clone with these parameters, fitted on some training records; caches may be off."""
         model = clone(self.estimator).set_params(**clone(dict(params), safe=False))
+        if not caches:
+            names = [n for n in model.get_params() if n.rpartition("__")[2] == "memory"]
+            model.set_params(**dict.fromkeys(names))
         y = () if records.y is None else (records.y,)
         return model.fit(records.X, *y, **records.fit_params)

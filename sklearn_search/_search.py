@@ -30,7 +30,7 @@ from sklearn.utils.validation import check_is_fitted
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
 from privbo_plugins.algorithms.protocols import CentralPlan
 from privbo_plugins.algorithms.registry import entry, planned
-from privbo_plugins.errors import PrivacyWarning, paid_for, warn
+from privbo_plugins.errors import ObjectiveFailedError, PrivacyWarning, paid_for, warn
 from privbo_plugins.foreign import no_attribute
 from privbo_plugins.groups import Unit
 from privbo_plugins.privacy.accountant import compose_mu
@@ -66,11 +66,17 @@ NOTE = (
 """What a guarantee of a search says besides."""
 
 NOTE_ALL = (
-    "best_estimator_ is fitted on all {units} and is not covered: handed out, it tells of them; "
-    "score(X, y) is computed from what it is given, and is not private either; each call of fit "
-    "spends mu anew"
+    "best_estimator_ is fitted on all {units} and is not covered, nor is whether that fit fails: "
+    "handed out, it tells of them; score(X, y) is computed from what it is given, and is not "
+    "private either; each call of fit spends mu anew"
 )
 """The same where every record is protected."""
+
+_UNFITTED = (
+    "There is no best_estimator_, because the last fit, on all records that train, failed, and "
+    "what it raised is withheld, as they are protected: to look for it, fit a clone of estimator= "
+    "with best_params_ on records that are not secret."
+)
 
 
 _KNOWN: Mapping[str, Rule] = {
@@ -145,7 +151,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
 
     Attributes:
         best_params_: The recommended parameters, from releases alone.
-        best_estimator_: Fitted with them on the training records, with ``refit=True``.
+        best_estimator_: Fitted with them on the training records, or with ``protect="all"`` on
+            all, with ``refit=True``.
         best_index_: The trial in ``cv_results_`` that has them. A search that ends before its plan
             may recommend what no trial has evaluated, and then has neither this nor the next.
         best_score_: ``mean_test_score`` of that trial, a noisy draw as all of them.
@@ -209,7 +216,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         Raises:
             ValueError: For settings that make no sense, or a study begun with others.
             ObjectiveFailedError: If a trial failed on validation records. What the estimator
-                itself raises while it is fitted is raised as it is.
+                itself raises while it is fitted is raised as it is. Where the records that train
+                are protected, a last fit that fails leaves no ``best_estimator_``, in silence.
 
         Warns:
             FitFailedWarning: If fits failed and count by ``error_score``; not on Ray, where the
@@ -402,8 +410,15 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         if (place := place_of(found, task.parameters)) is not None:
             self.best_index_ = place
             self.best_score_ = float(self.cv_results_["mean_test_score"][place])
+        self._unfitted = False
         if self.refit:
-            self.best_estimator_ = task.fitted(self.best_params_)
+            try:
+                self.best_estimator_ = task.fitted(self.best_params_)
+            except (ObjectiveFailedError, SystemExit):
+                if not task.withholds:
+                    raise
+                self._unfitted = True  # told when the model is asked for, and never by fit
+                return
             if hasattr(self.best_estimator_, "feature_names_in_"):
                 self.feature_names_in_ = self.best_estimator_.feature_names_in_
 
@@ -450,6 +465,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         """Says why an attribute is missing: before ``fit``, or one of another tool's."""
         if _of_fit(name):
             check_is_fitted(self)
+        if name == "best_estimator_" and vars(self).get("_unfitted"):
+            raise AttributeError(_UNFITTED)
         return no_attribute(self, name)
 
     @property

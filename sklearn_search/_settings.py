@@ -73,7 +73,7 @@ class RunSettings:
     protect: str = setting(
         '"validation": the records that are held out; or "all": every record is dealt into one of '
         "``n_blocks`` blocks, each trial fits and validates inside each of them, and a block's "
-        "score is one entry of what is released.",
+        "score is one entry of what is released. Caches (``memory=``) are off inside blocks.",
         default="validation",
     )
     n_blocks: int | None = setting(

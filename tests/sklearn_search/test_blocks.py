@@ -1,8 +1,10 @@
 """Every record is protected: scores of blocks, what is refused, and what is left behind."""
 
 import contextlib
+import dataclasses
 import functools
 import pickle
+import sys
 import warnings
 from unittest import mock
 
@@ -14,11 +16,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import f1_score, roc_auc_score
 from sklearn.model_selection import ShuffleSplit, StratifiedKFold, cross_val_score
+from sklearn.pipeline import Pipeline
 
 import sklearn_search._optuna as of_optuna
 from optuna_samplers import DPGIBOSampler
 from privbo_plugins.blocks import in_blocks
-from privbo_plugins.errors import ObjectiveFailedError
 from sklearn_search import PrivateSearch
 from sklearn_search._blocks import BlockTask
 from tests.independence.sealed import Deaf
@@ -135,9 +137,9 @@ def test_nothing_of_a_fit_is_told_even_if_all_fail():
     scanner = Scanner()
     for i in range(N):
         scanner.add_number(f"X[{i}, 0]", X[i, 0])
-    search = make_search(Telling(fails=True), {"a": uniform(0, 1)})
-    with pytest.raises(ObjectiveFailedError, match="raised ValueError while") as raised:
-        search.fit(X, y)  # the last fit, of all records
+    search = make_search(Telling(fails=True), {"a": uniform(0, 1)}).fit(X, y)
+    with pytest.raises(AttributeError, match=r"the last fit.*failed") as raised:
+        search.best_estimator_  # noqa: B018
     assert exception_leaks(raised.value, scanner) == []
     assert search.set_params(refit=False).fit(X, y).n_blocks_ == K
 
@@ -173,6 +175,121 @@ def test_a_search_goes_on_with_the_same_blocks_alone(persons, tmp_path):
     ):
         with pytest.raises(ValueError, match=r"another|other"):
             interrupted(tmp_path, **({"X": X, "groups": same} | other))
+
+
+class Stubborn(Telling):
+    """Fails in a way of its own where one record is odd, and warns of it."""
+
+    error: type[BaseException] = ValueError
+
+    def fit(self, X, y):
+        if (odd := X[X[:, 0] > 1e3]).size:
+            warnings.warn(f"odd {odd}", UserWarning, stacklevel=2)
+            raise self.error(f"odd {odd}")
+        return super().fit(X, y)
+
+
+ASKED = {
+    "the model": lambda search, X, y: search.best_estimator_,
+    "predict": lambda search, X, y: search.predict(X),
+    "score": lambda search, X, y: search.score(X, y),
+    "classes": lambda search, X, y: search.classes_,
+}
+
+
+@pytest.mark.parametrize("error", [ValueError, TypeError, MemoryError, SystemExit])
+@pytest.mark.parametrize("protected", ["all", "training_mu"])
+def test_one_record_decides_nothing_that_fit_says_where_the_last_fit_fails(error, protected):
+    X, y = classes(N)
+    odd = X.copy()
+    odd[in_blocks(len, N, K).places()[0][0], 0] = 2e3
+    if protected == "all":
+        search = make_search(Stubborn(), {"a": uniform(0, 1)})
+    else:  # only the last fit meets the odd record
+        search = PrivateSearch(Stubborn(), {"a": uniform(0, 1)}, mu=1.0, training_mu=1.0, seed=0)
+    fitted = BlockTask.__base__.fitted
+
+    def meeting(task, params):
+        if sys._getframe(1).f_code.co_name == "_keep":
+            task.records = dataclasses.replace(task.records, X=odd, y=y)
+        return fitted(task, params)
+
+    shown = []
+    for table in (X, odd):
+        with (
+            mock.patch.object(Stubborn, "error", error),
+            mock.patch.object(BlockTask.__base__, "fitted", fitted if table is X else meeting),
+            warnings.catch_warnings(record=True, action="always") as heard,
+        ):
+            search = clone(search).fit(X if protected == "training_mu" else table, y)
+        told = [str(w.message) for w in heard if "UtilityWarning" not in str(w.category)]
+        names = vars(search).keys() - {"best_estimator_"}
+        shown.append((told, sorted(names), search.guarantee_.notes))
+        assert hasattr(search, "best_estimator_") == (table is X)
+    assert shown[0] == shown[1]
+    again = pickle.loads(pickle.dumps(search))
+    for ask in ASKED.values():
+        with pytest.raises(AttributeError, match="on records that are not secret") as raised:
+            ask(again, X, y)
+        assert error.__name__ not in str(raised.value)
+        assert "odd" not in str(raised.value)
+
+
+def test_a_model_that_was_not_asked_for_is_not_said_to_have_failed():
+    search = make_search(refit=False).fit(*classes(N)).set_params(refit=True)
+    with pytest.raises(AttributeError) as raised:
+        search.best_estimator_  # noqa: B018
+    assert "failed" not in str(raised.value)
+
+
+class Counting(BaseEstimator):
+    """A step that draws, as a randomized solver does."""
+
+    def fit(self, X, y=None):
+        self.scale_ = np.random.uniform(0.5, 2, size=X.shape[1])  # noqa: NPY002
+        return self
+
+    def transform(self, X):
+        return X * self.scale_
+
+
+class Drawing(LogisticRegression):
+    """A model of which each fit draws what it predicts."""
+
+    def fit(self, X, y, **more):
+        super().fit(X, y, **more)
+        self.coef_ = np.random.normal(size=self.coef_.shape)  # noqa: NPY002
+        return self
+
+
+@pytest.mark.parametrize("where", ["whole", "step", "choice"])
+def test_no_cache_carries_draws_from_block_to_block(where, tmp_path):
+    """A cache that is hit draws nothing, so that the next step would draw something else."""
+    X, y = classes(N)
+    first, second = in_blocks(len, N, K).places()[:2]
+    X[second], y[second] = X[first], y[first]
+    other = X.copy()
+    other[first[3]] += 0.1
+
+    def made(memory):
+        pipe = Pipeline([("scale", Counting()), ("model", Drawing())], memory=memory)
+        if where == "whole":
+            return pipe, {"model__C": loguniform(1e-3, 1e3)}
+        outer = Pipeline([("inner", pipe if where == "step" else LogisticRegression())])
+        if where == "step":
+            return outer, {"inner__model__C": loguniform(1e-3, 1e3)}
+        return outer, {"inner": [pipe, clone(pipe)]}
+
+    found = []
+    for table in (X, other):
+        for memory in (None, str(tmp_path / f"{len(found)}")):
+            model, space = made(memory)
+            search = make_search(model, space, mu=1e-6, refit=False, incumbent=None, loss="brier")
+            found.append(vectors(search, table, y)[0])
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[2], found[3])
+    assert np.array_equal(np.delete(found[1], 0), np.delete(found[3], 0))
+    assert [*tmp_path.iterdir()] == []
 
 
 # One record -------------------------------------------------------------------------------------

@@ -133,6 +133,23 @@ BAD = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("protect", ["validation", "all"])
+def test_no_text_tells_how_many_rows_there_are(protect):
+    """Rows of a person are private: of X, of y, and of validation records that are given."""
+    given = [(X, y[:-1], {"groups": IDS})]
+    if protect == "validation":
+        apart = {"X_valid": X[99:].copy(), "y_valid": y[98:], "groups_valid": IDS[99:]}
+        given.append((X[:99].copy(), y[:99], {"groups": IDS[:99]} | apart))
+    for records, targets, more in given:
+        search = make_search(protect=protect)
+        with pytest.raises(ValueError, match="lengths differ: take both from one") as refused:
+            search.fit(records, targets, **more)
+        assert not re.search(r"\d", str(refused.value))
+        assert (refused.value.__context__, refused.value.__cause__) == (None, None)
+    with pytest.raises(ValueError, match="239"):
+        make_search(protect=protect).fit(X, y[:-1])
+
+
 @pytest.mark.parametrize("case", BAD)
 def test_what_is_refused_names_no_person_and_costs_nothing(case, tmp_path):
     given, words = BAD[case]
