@@ -20,6 +20,7 @@ from sklearn import config_context
 from sklearn.base import is_classifier
 from sklearn.metrics import get_scorer, get_scorer_names
 from sklearn.model_selection import GroupKFold, GroupShuffleSplit, ShuffleSplit, check_cv
+from sklearn.model_selection._split import GroupsConsumerMixin
 from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.validation import _check_method_params, _num_samples
 
@@ -32,12 +33,13 @@ from sklearn_search._losses import RecordLoss, bounds_of, to_loss
 from sklearn_search._records import Records, Task, apart, groups_of, rows_of
 
 
-def check_all(given: Any, apart: bool) -> None:
+def check_all(given: Any, apart: bool, persons: bool) -> None:
     """Refuses what makes no sense beside ``protect="all"``, and what needs it.
 
     Args:
         given: The settings.
         apart: Whether validation records are given apart.
+        persons: Whether ``groups`` are given.
 
     Raises:
         ValueError: Names the setting, why, and what to do.
@@ -64,6 +66,7 @@ def check_all(given: Any, apart: bool) -> None:
                 'protect="all" protects: take scoring="balanced_accuracy", which each block '
                 "computes by itself."
             )
+        _check_folds(given.cv, persons)
         return
     for name in ("n_blocks", "cv"):
         if getattr(given, name) is not None:
@@ -74,10 +77,22 @@ def check_all(given: Any, apart: bool) -> None:
             )
 
 
+def _check_folds(cv: Any, persons: bool) -> None:
+    """Refuses folds that no block can have, where an error would be dropped."""
+    if isinstance(cv, GroupsConsumerMixin) and not persons:
+        raise ValueError("cv= splits whole groups: give fit groups=, the person of each row.")
+    if cv is not None:
+        check_cv(copy.deepcopy(cv))
+
+
 def all_records(X: Any, y: Any, params: Mapping[str, Any], groups: Any = None) -> Records:
     """All records, of which none is held out."""
     X, y = rows_of(X, y, groups is not None)
-    persons = None if groups is None else groups_of(groups, _num_samples(X), X)
+    n = _num_samples(X)
+    persons = None if groups is None else groups_of(groups, n, X)
+    for name, weights in params.items():
+        if name.endswith("sample_weight") and weights is not None and _num_samples(weights) != n:
+            raise ValueError(f"{name} must have one entry for each row of X.")
     return Records(X, y, (), None, dict(params), {}, groups=persons)
 
 

@@ -369,7 +369,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         given: Any, X: Any, y: Any, groups: Any, apart: Any, params: dict[str, Any]
     ) -> Records:
         told_apart = any(one is not None for one in apart.values())
-        check_all(given, told_apart)
+        check_all(given, told_apart, groups is not None)
         if given.protect == "all":
             return all_records(X, y, params, groups)
         if told_apart:

@@ -15,7 +15,7 @@ from scipy.stats import loguniform, uniform
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import f1_score, roc_auc_score
-from sklearn.model_selection import ShuffleSplit, StratifiedKFold, cross_val_score
+from sklearn.model_selection import GroupKFold, ShuffleSplit, StratifiedKFold, cross_val_score
 from sklearn.pipeline import Pipeline
 
 import sklearn_search._optuna as of_optuna
@@ -189,14 +189,6 @@ class Stubborn(Telling):
         return super().fit(X, y)
 
 
-ASKED = {
-    "the model": lambda search, X, y: search.best_estimator_,
-    "predict": lambda search, X, y: search.predict(X),
-    "score": lambda search, X, y: search.score(X, y),
-    "classes": lambda search, X, y: search.classes_,
-}
-
-
 @pytest.mark.parametrize("error", [ValueError, TypeError, MemoryError, SystemExit])
 @pytest.mark.parametrize("protected", ["all", "training_mu"])
 def test_one_record_decides_nothing_that_fit_says_where_the_last_fit_fails(error, protected):
@@ -228,9 +220,9 @@ def test_one_record_decides_nothing_that_fit_says_where_the_last_fit_fails(error
         assert hasattr(search, "best_estimator_") == (table is X)
     assert shown[0] == shown[1]
     again = pickle.loads(pickle.dumps(search))
-    for ask in ASKED.values():
+    for asked in ("best_estimator_", "predict", "score", "classes_"):
         with pytest.raises(AttributeError, match="on records that are not secret") as raised:
-            ask(again, X, y)
+            getattr(again, asked)(X, y) if asked == "score" else getattr(again, asked)(X)
         assert error.__name__ not in str(raised.value)
         assert "odd" not in str(raised.value)
 
@@ -441,6 +433,9 @@ def test_a_plan_says_which_blocks_and_how_many_records_would_do():
      ({"scoring": "roc"}, "no score of scikit-learn's"),
      ({"scoring": "neg_max_error"}, "loss_bound="),
      ({"scoring": "roc_auc", "loss": "zero_one"}, "not both"),
+     ({"cv": "five"}, "Expected `cv` as an integer"),
+     ({"cv": 1}, "n_splits=2 or more"),
+     ({"cv": GroupKFold(3)}, "give fit groups=, the person of each row"),
      ({"protect": "everybody"}, "protect must be one of validation, all"),
      ({"protect": "validation"}, 'n_blocks= belongs to protect="all"'),
      ({"protect": "validation", "n_blocks": None, "cv": 5}, 'cv= belongs to protect="all"')],
@@ -452,6 +447,14 @@ def test_what_makes_no_sense_is_refused_and_costs_nothing(settings, said):
         search.fit(*classes(N))
     assert not hasattr(search, "study_")
     assert vars(search).get("_fits", {}) == {}
+
+
+def test_weights_of_another_length_are_refused_and_tell_no_figure():
+    X, y = classes(N)
+    with pytest.raises(ValueError, match="must have one entry for each row") as refused:
+        make_search().fit(X, y, groups=np.arange(N) // 2, sample_weight=np.ones(N - 1))
+    assert str(N - 1) not in str(refused.value)
+    assert make_search(cv=GroupKFold(3)).fit(X, y, groups=np.arange(N) // 2).n_blocks_ == K
 
 
 def test_validation_records_cannot_be_given_apart():
