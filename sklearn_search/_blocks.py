@@ -258,9 +258,8 @@ class BlockTask(Task):
         own = copy.deepcopy(own)  # what belongs to no record, fits share
         labels = is_classifier(self.estimator)
         block = apart(labels, X_train, y_train, X_valid, y_valid, own, {})
-        model = self._fit(
-            params, block, caches=False
-        )  # a hit saves draws, and so moves those of later steps
+        # A cache that is hit saves draws, and so moves those of later steps.
+        model = self._fit(params, block, caches=False)
         if self.best is not None:
             return self.best - float(self.loss.of(model, block.X_valid, block.y_valid))
         found = as_losses(

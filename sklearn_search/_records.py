@@ -174,7 +174,8 @@ def groups_of(ids: Any, n_rows: int, X: Any = None) -> Groups:
     """
     groups = Groups(ids)
     own, index = getattr(ids, "index", None), getattr(X, "index", None)
-    if hasattr(own, "equals") and index is not None and not own.equals(index):
+    tables = hasattr(own, "equals") and hasattr(index, "equals")  # unlike a list's method
+    if own is not None and tables and not own.equals(index):
         raise ValueError(
             "groups and X have another index each, and rows are matched by their place: give a "
             "column of the same table, as df['patient'], or groups.to_numpy() if places agree."

@@ -148,6 +148,8 @@ def test_no_text_tells_how_many_rows_there_are(protect):
         assert (refused.value.__context__, refused.value.__cause__) == (None, None)
     with pytest.raises(ValueError, match="239"):
         make_search(protect=protect).fit(X, y[:-1])
+    pd = pytest.importorskip("pandas")
+    assert make_search(protect=protect, n_blocks=None).fit(X.tolist(), y, groups=pd.Series(IDS))
 
 
 @pytest.mark.parametrize("case", BAD)
