@@ -418,8 +418,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
                 if not task.withholds:
                     raise
                 self._unfitted = True  # told when the model is asked for, and never by fit
-                return
-            if hasattr(self.best_estimator_, "feature_names_in_"):
+            if hasattr(vars(self).get("best_estimator_"), "feature_names_in_"):
                 self.feature_names_in_ = self.best_estimator_.feature_names_in_
 
     # What the fitted estimator does ---------------------------------------------------------
