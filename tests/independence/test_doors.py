@@ -363,8 +363,8 @@ PUBLIC = set(
     "curator cv estimator features finish intermediate_values kernel_matrix labels link loss "
     "scoring loss_bound mechanism metrics model noise on_excess outcome_range param_distribution "
     "param_distributions param_space parameters points_to_evaluate prior progress result "
-    "results sampler search_space space spec state storage stored studies study temperature "
-    "trial user_id incumbent value_range y_range".split()
+    "records_in_blocks results sampler search_space space spec state storage stored studies study "
+    "temperature trial user_id incumbent value_range y_range".split()
 )
 """Parameters that bring settings, releases and what else is public."""
 
