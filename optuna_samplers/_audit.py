@@ -55,7 +55,7 @@ _OF_STUDIES = _forms(
     r'privbo:split {("by": \d+, )?"given": (true|false), "index": (true|false), '
     r'("persons": true, )?"train": \d+, "valid": \d+}',
     rf'privbo:split {{"all": \d+, "blocks": \d+, "by": \d+, '
-    rf'"inside": ({_NUMBER}|"[\w(), =.]{{1,200}}")}}',
+    rf'"inside": ({_NUMBER}|"[A-Za-z]{{1,40}}(\(\d+\))?")}}',
     f'{_study.GUARANTEE_ATTR} "[^\n]*"',
     f'{_study.EXPOSED_ATTR} "({re.escape(BESIDE)}|{re.escape(_space.CONSTANT_CHANGED)})"',
     rf'{_study.HEAD_ATTR}:{_SHORT_ID} \[\d+, "([0-9a-f]{{64}})?"\]',

@@ -196,7 +196,12 @@ class BlockTask(Task):
     @property
     def split(self) -> Mapping[str, Any]:
         """Describes how records are split, JSON-ready; public."""
-        inside = self.valid_size if self.splits is None else str(self.splits)
+        inside, folds = self.valid_size, self.splits
+        if folds is not None:  # not its text, which is stored and may show what it was made of
+            n = folds if isinstance(folds, Integral) else getattr(folds, "n_splits", None)
+            ours = type(folds).__module__.startswith("sklearn.")
+            inside = type(folds).__name__ if ours else "folds"
+            inside += f"({n})" if isinstance(n, Integral) else ""
         return {
             "all": self.n_protected, "blocks": self.n_blocks, "by": self.seed, "inside": inside
         }  # fmt: skip

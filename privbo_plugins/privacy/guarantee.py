@@ -8,7 +8,7 @@ rounded, stand in ``words.toml``.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -158,6 +158,20 @@ class Guarantee(PrivacyGuarantee):
         return (*notes, told.filled("{trainings}", each=" and ".join(each), total=total))
 
 
+def _of_different(units: Sequence[str], unit: str, sizes: Sequence[int | None]) -> Iterator[str]:
+    """Says for whom a claim is, of runs that protect different units or numbers of them."""
+    if len(units) > 1:  # of what belongs to one entry of each run, the claims of all hold
+        yield (
+            f"runs under this label protect different units ({', '.join(units)}): what is claimed "
+            "is for a single record, which is a part of one of each"
+        )
+    if len(sizes) > 1:
+        yield (
+            f"runs under this label are on {', '.join(map(str, sizes))} {plural(unit)}: what is "
+            f"claimed is for a {unit} that is in all of them"
+        )
+
+
 def of_all(claims: Sequence[tuple[str, Guarantee]]) -> Guarantee:
     """Composes the guarantees of several runs on the same records.
 
@@ -177,17 +191,8 @@ def of_all(claims: Sequence[tuple[str, Guarantee]]) -> Guarantee:
     notes = [f"{name}: {note}" for name, claim in claims for note in claim.notes]
     units = list(dict.fromkeys(claim.unit for claim in own))
     unit = units[0] if len(units) == 1 else RECORD
-    if len(units) > 1:  # of what belongs to one entry of each run, the claims of all hold
-        notes.append(
-            f"runs under this label protect different units ({', '.join(units)}): what is claimed "
-            "is for a single record, which is a part of one of each"
-        )
     sizes = sorted({claim.n_records for claim in own}, key=lambda n: (n is None, n or 0))
-    if len(sizes) > 1:
-        notes.append(
-            f"runs under this label are on {', '.join(map(str, sizes))} {plural(unit)}: what is "
-            f"claimed is for a {unit} that is in all of them"
-        )
+    notes += _of_different(units, unit, sizes)
     trainings = tuple(training for claim in own for training in claim.trainings)
     if trainings and not all(claim.trainings for claim in own):
         trainings = ()

@@ -424,10 +424,7 @@ class LossReader:
         if math.isinf(self.config.mu) and not reasons:
             reasons.append(NO_NOISE)
         if failed:
-            text = (
-                f"{failed} trial(s) failed or were pruned; whether a trial does so is not covered"
-            )
-            notes.append(SoFar(text))
+            notes.append(SoFar(_FAILED.format(failed)))
         words = self._kind.words(self.config, self.plan)
         dealt = self.unit.records_in_blocks
         rows = ", under the same id" if unit != RECORD and dealt else ""
@@ -460,6 +457,9 @@ class LossReader:
             in_blocks=bool(dealt),
             unit=unit,
         )
+
+
+_FAILED = "{} trial(s) failed or were pruned; whether a trial does so is not covered"
 
 
 def frozen_of(tx: Transaction) -> dict[str, Any]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import pickle
+import warnings
 from typing import Any, ClassVar
+from unittest import mock
 
 import numpy as np
 from optuna.distributions import FloatDistribution
@@ -11,7 +15,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import ShuffleSplit
 
+import sklearn_search._optuna as of_optuna
+from optuna_samplers import DPGIBOSampler
 from sklearn_search import PrivateSearch
+from tests.independence.sealed import Deaf
 from tests.inside import n_compared, session_of, unspent
 
 N = 240
@@ -23,6 +30,20 @@ def classes(n=N, seed=1):
     rng = np.random.default_rng(seed)
     y = rng.integers(2, size=n)
     return rng.normal(size=(n, 3)) + 0.8 * y[:, None], y
+
+
+def see_fit(seen, search, X, labels, **persons):
+    """Fits under noise that hears nothing, and adds all that this leaves in public."""
+    deaf = functools.partial(DPGIBOSampler, noise=Deaf())
+    with mock.patch.object(of_optuna, "DPGIBOSampler", deaf), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        seen.telling(search.fit)(X, labels, **persons)
+    seen.add_guarantee(search.guarantee_)
+    shown = {name: value for name, value in vars(search).items() if name != "study_"}
+    seen.add("texts", "what it shows", repr(shown))
+    seen.add("pickles", "the search", pickle.dumps(shown))
+    trials = [(t.params, t.values, t.user_attrs, t.state) for t in search.study_.trials]
+    seen.add("storage", "the study", repr((trials, search.study_.user_attrs)))
 
 
 def targets(n=N):

@@ -18,15 +18,12 @@ from sklearn.metrics import f1_score, roc_auc_score
 from sklearn.model_selection import GroupKFold, ShuffleSplit, StratifiedKFold, cross_val_score
 from sklearn.pipeline import Pipeline
 
-import sklearn_search._optuna as of_optuna
-from optuna_samplers import DPGIBOSampler
 from privbo_plugins.blocks import in_blocks
 from sklearn_search import PrivateSearch
 from sklearn_search._blocks import BlockTask
-from tests.independence.sealed import Deaf
 from tests.independence.seen import differences, left_by
 from tests.leaks.scanner import Scanner, exception_leaks
-from tests.sklearn_search.problems import Telling, classes, shares
+from tests.sklearn_search.problems import Telling, classes, see_fit, shares
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning"),
@@ -342,16 +339,7 @@ def searching(seen, entry, *, place=17):
         Centroids(), {"shrink": uniform(0, 1)}, refit=False, vault=seen.vault, study_name="s",
         storage=f"sqlite:///{seen.folder / 'study.db'}", scoring="f1_macro",
     )  # fmt: skip
-    deaf = functools.partial(DPGIBOSampler, noise=Deaf())
-    with mock.patch.object(of_optuna, "DPGIBOSampler", deaf), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        seen.telling(search.fit)(X, labels)
-    seen.add_guarantee(search.guarantee_)
-    shown = {name: value for name, value in vars(search).items() if name != "study_"}
-    seen.add("texts", "what it shows", repr(shown))
-    seen.add("pickles", "the search", pickle.dumps(shown))
-    trials = [(t.params, t.values, t.user_attrs, t.state) for t in search.study_.trials]
-    seen.add("storage", "the study", repr((trials, search.study_.user_attrs)))
+    see_fit(seen, search, X, labels)
 
 
 @pytest.mark.slow
@@ -402,6 +390,25 @@ def test_a_guarantee_says_that_all_records_are_protected_and_the_last_model_is_n
     assert "best_estimator_ is fitted on all records and is not covered" in told
     assert "cross-validation" not in told
     assert "training records" not in told
+
+
+class Folds(ShuffleSplit):
+    """Folds whose text shows what they were made of."""
+
+    def __repr__(self):
+        return "made of 0.8675309"
+
+    __str__ = __repr__
+
+
+@pytest.mark.parametrize(
+    ("cv", "told"),
+    [(3, "folds(3)"), (StratifiedKFold(3), "StratifiedKFold(3)"), (Folds(2), "folds(2)")],
+)
+def test_of_folds_a_study_holds_their_kind_and_number(cv, told):
+    search = make_search(cv=cv).fit(*classes(N))
+    assert search.study_.user_attrs["privbo:split"]["inside"] == told
+    assert "did not write" not in search.guarantee_.details()
 
 
 def test_whole_persons_are_dealt_and_named():

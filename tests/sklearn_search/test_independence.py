@@ -4,8 +4,6 @@ Both runs of a pair get the same releases, so every byte that they leave in publ
 """
 
 import functools
-import pickle
-import warnings
 from pathlib import Path
 from unittest import mock
 
@@ -17,13 +15,10 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 from scipy.stats import loguniform
 from sklearn.linear_model import LogisticRegression
 
-import sklearn_search._optuna as of_optuna
-from optuna_samplers import DPGIBOSampler
 from privbo_plugins.groups import Groups
 from sklearn_search import PrivateSearch
-from tests.independence.sealed import Deaf
 from tests.independence.seen import differences, left_by
-from tests.sklearn_search.problems import classes, halves
+from tests.sklearn_search.problems import classes, halves, see_fit
 
 pytestmark = pytest.mark.slow
 
@@ -58,16 +53,7 @@ def search_of(seen, X, labels, persons, *, loss, **settings):
         storage=f"sqlite:///{seen.folder / 'study.db'}", study_name="s", vault=seen.vault,
         **settings,
     )  # fmt: skip
-    deaf = functools.partial(DPGIBOSampler, noise=Deaf())
-    with mock.patch.object(of_optuna, "DPGIBOSampler", deaf), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        seen.telling(search.fit)(X, labels, **persons)
-    seen.add_guarantee(search.guarantee_)
-    shown = {name: value for name, value in vars(search).items() if name != "study_"}
-    seen.add("texts", "what it shows", repr(shown))
-    seen.add("pickles", "the search", pickle.dumps(shown))
-    trials = [(t.params, t.values, t.user_attrs, t.state) for t in search.study_.trials]
-    seen.add("storage", "the study", repr((trials, search.study_.user_attrs)))
+    see_fit(seen, search, X, labels, **persons)
 
 
 def yes():
