@@ -178,14 +178,8 @@ class RewardSearch(RewardsRun, TuneSearch):
         if begun is not None and evaluation.epoch == begun[0]:
             near = np.allclose(evaluation.x, begun[1], rtol=0, atol=1e-8)
             return begun[1] if near else evaluation.x
-        x = self._listed(space) if self._points else evaluation.x
+        x = space.take_first(self._points) if self._points else evaluation.x
         self._begun = None if evaluation.epoch is None else (evaluation.epoch, x)
-        return x
-
-    def _listed(self, space: TuneSpace) -> Array:
-        """The next of the points that the user wants evaluated first."""
-        x = space.checked_point(self._points[0])
-        del self._points[0]
         return x
 
     def _complete(

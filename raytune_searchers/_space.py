@@ -96,6 +96,16 @@ class TuneSpace:
                 )
         return self.space.snap(self.encode_flat(values))
 
+    def take_first(self, points: list[dict[str, Any]]) -> Array:
+        """Takes the first of the points that the user wants evaluated; one that fits none stays.
+
+        Raises:
+            ValueError: As :meth:`checked_point`.
+        """
+        x = self.checked_point(points[0])
+        del points[0]
+        return x
+
     def incumbent(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """An incumbent, flat or nested, as values of :attr:`public` by flattened name.
 

@@ -137,7 +137,7 @@ class DUETSSearch(Published, RewardSearch):
     def _evaluation(self, space: TuneSpace) -> Evaluation | None:
         """A listed point, a free draw, one that a restore has dropped, or a spare."""
         if self._points:
-            return Evaluation(self._listed(space))
+            return Evaluation(space.take_first(self._points))
         draws = self._learned(space)
         evaluation = draws.next(self._asked, self._out(self._live))
         if evaluation is None or evaluation.draw is not None:

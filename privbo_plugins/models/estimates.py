@@ -79,8 +79,8 @@ class Estimator:
     ) -> None:
         self._space = space
         self._low, high = bounds
-        self._width = high - self._low
-        self._sigma, self._sign = sigma / self._width, -1.0 if maximize else 1.0
+        self.width = high - self._low
+        self._sigma, self._sign = sigma / self.width, -1.0 if maximize else 1.0
         self._scales: dict[int, Scales] = {}
         self._grown: tuple[int, GrowingSmoother] | None = None
 
@@ -99,9 +99,9 @@ class Estimator:
         f, s = self._posterior_at(x, told, len(told) - (own is None), newest)
         shown = mean_within(f, s) + self._sign * CAUTION * s
         if own is not None:
-            y = (own[1] - self._low) / self._width
+            y = (own[1] - self._low) / self.width
             shown = min(max(shown, y - FARTHEST * self._sigma), y + FARTHEST * self._sigma)
-        return self._low + self._width * min(max(shown, 0.0), 1.0)
+        return self._low + self.width * min(max(shown, 0.0), 1.0)
 
     def smoother(self, told: Sequence[Told], believed: Sequence[Told] = ()) -> Smoother:
         """The posterior of the exact means, in widths of the range above its lower end.
@@ -118,7 +118,7 @@ class Estimator:
 
     def values(self, smoother: Smoother, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Posterior means at X (m, D) in the units of released values, shape (m,)."""
-        return self._low + self._width * smoother.posterior(self._space.embed(X))[0]
+        return self._low + self.width * smoother.posterior(self._space.embed(X))[0]
 
     def _posterior_at(
         self, x: Point, told: Sequence[Told], committed: int, newest: Told
@@ -157,7 +157,7 @@ class Estimator:
     def _scaled(self, told: Sequence[Told]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         X = np.array([x for x, _ in told]).reshape(len(told), len(self._space))
         y = np.array([value for _, value in told])
-        return self._space.embed(X), (y - self._low) / self._width
+        return self._space.embed(X), (y - self._low) / self.width
 
     def _smoother(self, latest: Sequence[Told], lengths: Sequence[float] | None) -> Smoother:
         X, y = self._scaled(latest)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig, make_plan
-from privbo_plugins.algorithms.dp_gibo.algorithm import mean_of_clipped_differences
+from privbo_plugins.algorithms.dp_gibo.finalists import mean_of_clipped_differences
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
 from privbo_plugins.privacy.noise import InsecureNoise
 
@@ -198,7 +198,7 @@ def test_the_end_of_a_descent_on_a_plateau_is_left_for_a_point_that_values_name(
     noisy = means + algorithm.plan.value_noise * rng.standard_normal(60)
     algorithm.state.values = [(x.tolist(), float(v)) for x, v in zip(X, noisy, strict=True)]
     algorithm.state.theta, algorithm.state.step = [0.9, 0.9], algorithm.plan.n_steps
-    algorithm._end()
+    algorithm._finalists.choose(algorithm._first, algorithm._search)
     points = [np.array(x) for x in algorithm.state.finalists]
     Y = np.stack([np.full(300, 0.02 if (x < 0.35).all() else 0.9) for x in points], axis=1)
     (query,) = algorithm.step_queries(["a", "b", "c"], points)

@@ -10,14 +10,10 @@ Notation:
     B        clipping norm                                               scalar
     g        mean of clipped rows of G = Y W, released with noise        (d,)
              (2 B sqrt(T) / (n mu_g)) N(0, I)
-    B_c      clip of one record's difference of two losses               scalar
     D, d     all and numeric coordinates
     =======  ==========================================================  ========
 
-A run ends with trials at the incumbent, at theta and at a point that all values call better, and
-one release: the mean of (y(incumbent) - y(theta), y(theta) - y(that point)), clipped to length
-B_c. The recommendation moves on from one to the next only if that gain lies clearly above zero.
-
+A run ends with a comparison: :mod:`privbo_plugins.algorithms.dp_gibo.finalists`.
 :mod:`privbo_plugins.algorithms.dp_gibo.batches` has the rest of the notation. The object reads
 releases only. Raw losses pass through the statistics that its queries name, and are never kept
 here.
@@ -26,7 +22,8 @@ here.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,8 +37,8 @@ from privbo_plugins.algorithms.dp_gibo.batches import (
     mean_of_clipped_gradients,
 )
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
+from privbo_plugins.algorithms.dp_gibo.finalists import COMPARISON, Finalists
 from privbo_plugins.algorithms.dp_gibo.plan import (
-    LAST,
     Plan,
     compares,
     leaving_margin,
@@ -67,12 +64,9 @@ from privbo_plugins.algorithms.protocols import (
 from privbo_plugins.algorithms.values import SMALLEST, value_query
 from privbo_plugins.models.estimates import Estimator
 from privbo_plugins.models.gaussian_process import gradient_weights
-from privbo_plugins.privacy.mechanisms import clip_values, mean_of_clipped_rows
 from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
-
-COMPARISON = "comparison"
 
 _START_MARGIN = 2.0
 """Lead of another start over the first, in units of the noise's expected best, to be taken."""
@@ -82,40 +76,6 @@ _NORM_QUANTILE = 0.8
 
 _NORM_RATE = 1.5
 """Speed of an adaptive norm, in log units per unit of fraction."""
-
-
-_SURE = 1.64
-"""Standard deviations above zero at which the incumbent is left: once in twenty without a gain,
-and the end of a run is seldom worse."""
-
-_HARMLESS = 0.01
-"""A loss of so many widths of the range would harm little: leaving asks for so much less."""
-
-
-def mean_of_clipped_differences(
-    blocks: Iterable[Array], clipped: Mapping[str, float] | None, sign: float, B: float
-) -> Array:
-    """Mean of (y_1 - y_2, y_2 - y_3, ...), each clipped to B / sqrt(k - 1), shape (k - 1,).
-
-    A row is then at most B long: replace-one L2 sensitivity 2B/n. Each difference is clipped by
-    itself, so that a large one takes nothing from another's weight.
-
-    Args:
-        blocks: Blocks of k trials' losses, shape (n_block, k) each.
-        clipped: Arguments of :func:`~privbo_plugins.privacy.mechanisms.clip_values`, which comes
-            first, so that a loss that is not finite counts as the worst; None where mu = infinity.
-        sign: -1 where large values are good.
-        B: The most that one record's differences count.
-    """
-    clean = blocks if clipped is None else (clip_values(Y, **clipped) for Y in blocks)
-    return mean_of_clipped_rows((_differences(Y, sign, B) for Y in clean), B)
-
-
-def _differences(Y: Array, sign: float, B: float) -> Array:
-    with np.errstate(all="ignore"):  # no message may depend on a record
-        D = sign * (Y[:, :-1] - Y[:, 1:])
-        most = B / math.sqrt(max(D.shape[1], 1))
-        return np.clip(D, -most, most)
 
 
 def words(config: GIBOConfig, plan: Plan | None) -> Words:
@@ -195,6 +155,11 @@ class DPGIBO(CentralAlgorithm):
         self.batches = Batches(config, space, plan, self.seed, self.state)
         self._estimator = Estimator(space, config.value_range, self._noise, maximize=self.maximize)
         self._search = ValueSearch(space, self._estimator, seed=self.seed, maximize=self.maximize)
+        self._searches = self._planned_starts > self._K
+        """Tells if released values choose points."""
+        self._finalists = Finalists(
+            space, config.value_range, plan, self.state, maximize=self.maximize
+        )
         if self._K == 0:
             self._begin(self._starts.at(0).tolist())
 
@@ -252,11 +217,6 @@ class DPGIBO(CentralAlgorithm):
     def _first(self) -> Array:
         """The point to be beaten, shape (D,): the incumbent, or the middle."""
         return self.space.snap(self._starts.at(0) if self.incumbent is None else self.incumbent)
-
-    @property
-    def _searches(self) -> bool:
-        """Tells if released values choose points."""
-        return self._planned_starts > self._K
 
     # What to release ------------------------------------------------------------------------
 
@@ -320,7 +280,7 @@ class DPGIBO(CentralAlgorithm):
         """(trial, x) of the points whose losses are still needed after a gradient release."""
         if last.meta["step"] + 1 >= self._plan.n_steps:
             return []
-        return self._trimmed([*self.state.remembered, *last.meta["points"]])
+        return self.batches.trimmed([*self.state.remembered, *last.meta["points"]])
 
     def step_queries(
         self, trials: Sequence[str], X: Sequence[Array], held: Collection[str] | None = None
@@ -330,13 +290,13 @@ class DPGIBO(CentralAlgorithm):
         At the end, the comparison with the incumbent.
         """
         if self.phase[0] == FINAL:
-            return [self._comparison_query(trials, X)] if trials and not self.finished else []
+            return [self._finalists.query(trials, X)] if trials and not self.finished else []
         if not self.ready(range(len(trials))):
             return []
         plan, t, B = self._plan, self.state.step, self.state.B
         points = np.array(X)
         new = points[:, self.space.numeric]
-        c, fixed = self._centre(new)
+        c, fixed = self.batches.centre_of(new)
         old = [p for p in self.state.remembered if held is None or p[0] in held]
         D = np.vstack([new, self.batches.remembered(old)])
         W = gradient_weights(self.batches.kernel, D, c, self.config.noise_ratio)  # paper, line 7
@@ -366,39 +326,6 @@ class DPGIBO(CentralAlgorithm):
         )
         return [norm, gradient]
 
-    def _comparison_query(self, trials: Sequence[str], X: Sequence[Array]) -> Query:
-        """Asks what each finalist gains on the one before it, where the host evaluated them."""
-        finalists, left = np.array(self.state.finalists), list(range(len(X)))
-        nearest: list[int] = []
-        for point in finalists:  # one that was given up is compared as another one
-            pool = left or range(len(X))
-            nearest.append(min(pool, key=lambda i: float(np.abs(X[i] - point).sum())))
-            left = [i for i in left if i != nearest[-1]]
-        low, high = self.config.value_range
-        worst, B = (low if self.maximize else high), self._plan.comparison_clip
-        return Query(
-            COMPARISON,
-            key=COMPARISON,
-            statistic=mean_of_clipped_differences,
-            trials=tuple(trials[i] for i in nearest),
-            settings={
-                "clipped": None if math.isinf(B) else {"low": low, "high": high, "worst": worst},
-                "sign": self._sign,
-                "B": B,
-            },
-            sensitivity=2.0 * B / self._plan.n_records if math.isfinite(B) else 0.0,
-            mu=self._plan.mu_comparison,
-            meta={"step": self.state.step, "points": [X[i].tolist() for i in nearest]},
-        )
-
-    def _centre(self, X: Array) -> tuple[Array, dict[str, float]]:
-        """c, with coordinates that the host held fixed for the whole batch put where they were."""
-        batch = self.batches.current()
-        held = (np.ptp(X, axis=0) == 0) & (np.ptp(batch.X, axis=0) > 0)
-        c = np.where(held, X[0], batch.centre)
-        indices = np.flatnonzero(self.space.numeric)
-        return c, {str(indices[j]): float(X[0, j]) for j in np.flatnonzero(held)}
-
     # Learning from releases -----------------------------------------------------------------
 
     def observe(self, release: Release) -> None:
@@ -412,10 +339,7 @@ class DPGIBO(CentralAlgorithm):
         elif release.kind == "gradient":
             self._observe_gradient(release)
         elif release.kind == COMPARISON:
-            self.state.gains = list(release.values)
-            self.state.finalists = [list(x) for x in release.meta["points"]]
-            if self._best_finalist != 1:
-                self.state.path.append(self.state.finalists[self._best_finalist])
+            self._finalists.observe(release, self._first)
         elif release.kind == "norm":
             # Andrew et al. 2021, eq. 2: geometric updates towards a quantile.
             excess = _NORM_RATE * (release.values[0] - _NORM_QUANTILE)
@@ -470,7 +394,7 @@ class DPGIBO(CentralAlgorithm):
         if math.isinf(self.config.mu):
             self.state.B = math.inf
         if self.plan is not None and self.plan.n_steps == 0:
-            self._end()
+            self._finalists.choose(self._first, self._search)
 
     def _observe_gradient(self, release: Release) -> None:
         """Theta <- project(theta + step(g)) (paper, line 9)."""
@@ -485,24 +409,10 @@ class DPGIBO(CentralAlgorithm):
         theta[numeric] = np.clip(theta[numeric] + delta, 0.0, 1.0)
         state.theta = theta.tolist()
         state.path.append(theta.tolist())
-        state.remembered = self._trimmed([*state.remembered, *release.meta["points"]])
+        state.remembered = self.batches.trimmed([*state.remembered, *release.meta["points"]])
         state.step += 1
         if state.step == plan.n_steps:
-            self._end()
-
-    def _end(self) -> None:
-        """Fixes the points that are compared: the incumbent, theta, the best by values."""
-        if self.config.value_share == 0:
-            return
-        points = [self._first, self.state.centre]
-        if self._plan.n_last == LAST:
-            better = self._search.better(self.state.centre.tolist(), self.state.values)
-            points.append(np.array(better))
-        self.state.finalists = [self.space.snap(x).tolist() for x in points]
-
-    def _trimmed(self, points: list[Any]) -> list[tuple[str, list[float]]]:
-        keep = points if self.config.memory < 0 else points[-self.config.memory :]
-        return [(trial, list(x)) for trial, x in keep] if self.config.memory else []
+            self._finalists.choose(self._first, self._search)
 
     def recommendation(self) -> Array:
         """Theta of the latest release, shape (D,); the best start so far before the first step.
@@ -515,11 +425,16 @@ class DPGIBO(CentralAlgorithm):
             ValueError: If nothing has been released yet.
         """
         if self.state.gains:
-            return self.space.snap(np.array(self.state.finalists[self._best_finalist]))
+            best = self._finalists.best(self._first)
+            return self.space.snap(np.array(self.state.finalists[best]))
         if self.state.theta is None and not self.state.starts:
             raise ValueError("There is nothing to recommend yet: nothing has been released.")
         found = self._found()
-        if self.incumbent is None or not self.state.values or self._by_values(found).left:
+        if (
+            self.incumbent is None
+            or not self.state.values
+            or self._search.compared(found, self._first, self.state.values).left
+        ):
             return found
         return self._first
 
@@ -530,50 +445,14 @@ class DPGIBO(CentralAlgorithm):
     @property
     def comparison(self) -> Comparison | None:
         """The released gain on the incumbent or the middle; before, what values say of it."""
-        state = self.state
-        if not state.gains:
-            given = self.incumbent is not None or self.finished
-            known = state.values and (state.theta or state.starts)
-            return self._by_values(self._found()) if given and known else None
-        if not self._incumbent_evaluated:
+        state, middle = self.state, self.incumbent is None
+        if state.gains:
+            return self._finalists.comparison(self._first, middle=middle)
+        known = state.values and (state.theta or state.starts)
+        if not known or (middle and not self.finished):
             return None
-        best = self._best_finalist
-        shown = max(best, 1)
-        return Comparison(
-            state.finalists[0], math.fsum(state.gains[:shown]),
-            self._plan.comparison_noise * math.sqrt(shown), best > 0,
-            self._plan.comparison_clip, middle=self.incumbent is None,
-        )  # fmt: skip
-
-    def _by_values(self, x: Array) -> Comparison:
-        """Compares a point with the incumbent by the posterior of all released values."""
-        first, (low, high) = self._first, self.config.value_range
-        smoother = self._estimator.smoother(self.state.values)
-        difference, sd = smoother.difference(*self.space.embed(np.array([x, first])))
-        lead, sd = -self._sign * difference * (high - low), sd * (high - low)
-        middle = self.incumbent is None
-        return Comparison(first.tolist(), lead, sd, lead > _SURE * sd, middle=middle)
-
-    @property
-    def _best_finalist(self) -> int:
-        """Index of the recommended one: the last that clearly gains on those before it."""
-        plan, (low, high) = self._plan, self.config.value_range
-        sure, gains = _SURE * plan.comparison_noise, self.state.gains
-        harmless = _HARMLESS * plan.comparison_clip / (high - low)
-        best = len(gains) if gains and gains[-1] > sure else 1
-        lead = math.fsum(gains[:best])
-        left = lead > max(math.sqrt(best) * sure - harmless, 0.0)
-        return best if left or not self._incumbent_evaluated else 0
-
-    @property
-    def _incumbent_evaluated(self) -> bool:
-        """Tells if the first finalist is the incumbent, but for coordinates that the host fixed.
-
-        It is another one where the incumbent was given up, or the host put a trial elsewhere.
-        """
-        points = np.array(self.state.finalists)
-        varied = np.ptp(points, axis=0) > 0
-        return np.allclose(points[0][varied], self._first[varied])
+        found = self._search.compared(self._found(), self._first, state.values)
+        return replace(found, middle=middle)
 
     @property
     def _plan(self) -> Plan:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -221,3 +222,17 @@ class Batches:
         """Numeric coordinates of remembered points, shape (m, d)."""
         found = [np.asarray(x)[self._space.numeric] for _, x in points]
         return np.array(found) if found else np.empty((0, self._space.d))
+
+    def centre_of(self, X: Array) -> tuple[Array, dict[str, float]]:
+        """c, with coordinates that the host held fixed for the whole batch put where they were."""
+        batch = self.current()
+        held = (np.ptp(X, axis=0) == 0) & (np.ptp(batch.X, axis=0) > 0)
+        c = np.where(held, X[0], batch.centre)
+        indices = np.flatnonzero(self._space.numeric)
+        return c, {str(indices[j]): float(X[0, j]) for j in np.flatnonzero(held)}
+
+    def trimmed(self, points: list[Any]) -> list[tuple[str, list[float]]]:
+        """Keeps as many of the last points as are remembered."""
+        memory = self._config.memory
+        keep = points if memory < 0 else points[-memory:]
+        return [(trial, list(x)) for trial, x in keep] if memory else []

@@ -29,7 +29,7 @@ steps and as many trials. With many coordinates the direction is mostly noise, s
 steps together is bounded.
 
 The last trials are the incumbent, the end and the best by values, whose clipped per-record
-differences are a release of their own (:mod:`privbo_plugins.algorithms.dp_gibo.algorithm`).
+differences are a release of their own (:mod:`privbo_plugins.algorithms.dp_gibo.finalists`).
 Clipped to a tenth of the range, differences of a few hundredths keep their size, and large ones
 their sign, with a tenth of the noise.
 
@@ -449,12 +449,12 @@ def make_plan(config: GIBOConfig, space: Space, n_records: int) -> Plan:
     low, high = config.value_range
     for last in (LAST, LAST - 1):
         M = (K + S + T * b + last + config.extra_values) * compares(config)
-        mu_gradient, mu_value, mu_norm, mu_comparison = _shares(config, T, M, S)
-        value_noise = _noise((high - low) / n_records, mu_value)
+        shares = _shares(config, T, M, S)
+        value_noise = _noise((high - low) / n_records, shares["mu_value"])
         if T > 0 and value_noise <= _TELLING * (high - low):
             break
-    check_share(mu_norm or math.inf)
-    nu = _noise(2 / n_records, mu_gradient) * math.sqrt(d)
+    check_share(shares["mu_norm"] or math.inf)
+    nu = _noise(2 / n_records, shares["mu_gradient"]) * math.sqrt(d)
     B = plan_norm(config, nu)
     B_c = math.inf if math.isinf(config.mu) else _COMPARISON_CLIP * (high - low)
     return Plan(
@@ -466,13 +466,9 @@ def make_plan(config: GIBOConfig, space: Space, n_records: int) -> Plan:
         n_values=M,
         n_last=last * compares(config),
         mu=config.mu,
-        mu_gradient=mu_gradient,
-        mu_value=mu_value,
-        mu_norm=mu_norm,
-        gradient_noise=_noise(2 * B / n_records, mu_gradient),
+        gradient_noise=_noise(2 * B / n_records, shares["mu_gradient"]),
         value_noise=value_noise,
-        mu_comparison=mu_comparison,
-        comparison_noise=_noise(2 * B_c / n_records, mu_comparison),
+        comparison_noise=_noise(2 * B_c / n_records, shares["mu_comparison"]),
         comparison_clip=B_c,
         clipping_norm=B,
         step_size=config.step_size or _default_step_size(config, d, T),
@@ -480,6 +476,7 @@ def make_plan(config: GIBOConfig, space: Space, n_records: int) -> Plan:
         lengthscale=plan_lengthscale(config, d, nu, paired=paired),
         n_searched=S,
         n_combinations=choices.n_arms(space),
+        **shares,
     )
 
 
@@ -498,20 +495,22 @@ def _noise(sensitivity: float, mu: float) -> float:
     return gaussian_scale(sensitivity, mu) if mu else 0.0
 
 
-def _shares(config: GIBOConfig, T: int, M: int, S: int) -> tuple[float, float, float, float]:
-    """Mu of each gradient, value and update of the norm, and of the comparison.
+def _shares(config: GIBOConfig, T: int, M: int, S: int) -> dict[str, Any]:
+    """Mu of each gradient, value and update of the norm, and of the comparison, by field.
 
     The comparison is paid first, the others share the rest; squares of all add up to the budget's.
     """
     compared = _COMPARED if M else 0.0
-    rest = config.mu * math.sqrt(1 - compared)
     norm_share = NORM_SHARE if config.adaptive and T > 0 else 0.0
     value_share = (choices.HALF if S else config.value_share) if T > 0 else 1.0
-    mu_gradient = rest * math.sqrt((1 - value_share - norm_share) / T) if T else 0.0
-    mu_value = rest * math.sqrt(value_share / M) if M else 0.0
-    mu_norm = rest * math.sqrt(norm_share / T) if norm_share else 0.0
-    mu_comparison = config.mu * math.sqrt(compared) if compared else 0.0
-    return mu_gradient, mu_value, mu_norm, mu_comparison
+    shares = {
+        "mu_gradient": (1 - value_share - norm_share, T),
+        "mu_value": (value_share, M),
+        "mu_norm": (norm_share, T),
+    }
+    rest = config.mu * math.sqrt(1 - compared)
+    each = {name: rest * math.sqrt(x / m) if x and m else 0.0 for name, (x, m) in shares.items()}
+    return each | {"mu_comparison": config.mu * math.sqrt(compared) if compared else 0.0}
 
 
 def _default_step_size(config: GIBOConfig, d: int, T: int) -> float:
