@@ -195,7 +195,7 @@ class LossStudies(ReportedStudies[LossRun]):
 
         Args:
             search_space: Optuna distributions by name.
-            n_records: Number of validation records.
+            n_records: Number of validation records; of persons or blocks, where entries are those.
             seconds_per_trial: How long a trial takes, if you know it: then the plan says how long
                 the run does.
             n_workers: Trials that run at once.
@@ -209,7 +209,7 @@ class LossStudies(ReportedStudies[LossRun]):
         space = to_space(search_space)
         if space is None:
             raise ValueError("search_space must hold at least one parameter that varies.")
-        plan: CentralPlan = planned(self._config, space, n_records)
+        plan: CentralPlan = planned(self._config, space, n_records, self._unit)
         return plan.presented(seconds_per_trial, n_workers)
 
     def recommend(self, study: Study) -> dict[str, Any]:

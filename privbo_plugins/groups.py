@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from privbo_plugins.convert import as_labels, as_losses, fingerprint
 from privbo_plugins.errors import NotLossesError
-from privbo_plugins.privacy.words import RECORD
+from privbo_plugins.privacy.words import RECORD, plural
 from privbo_plugins.settings import POSITIVE, evolve, one_of
 
 Array = NDArray[np.float64]
@@ -77,6 +77,20 @@ class Unit(NamedTuple):
     def entry(self) -> str:
         """Names the unit that one entry of a vector is."""
         return "block" if self.records_in_blocks else f"validation {self.word}"
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """Lists the settings that it was made of, by their names."""
+        known = {"unit": self.word, "records_in_blocks": self.records_in_blocks}
+        if self.per_group is None:
+            return known | {"groups": "not given"}
+        rule = {"per_group": self.per_group, "group_bound": self.cap, "loss_bound": self.rows}
+        return known | {"groups": "given", **rule}
+
+    @property
+    def entries(self) -> str:
+        """Names the entries of a vector in a plan."""
+        return plural("block" if self.records_in_blocks else self.word)
 
     @classmethod
     def of(cls, given: Any, config: Any) -> tuple[Unit, Any]:
@@ -193,6 +207,15 @@ class Groups:
     def shared_with(self, other: Groups) -> bool:
         """Checks whether any person is in both."""
         return not set(self._names).isdisjoint(other._names)
+
+    def first(self, k: int) -> NDArray[np.bool_]:
+        """Marks the first k rows of each person, by their places; shape (m,)."""
+        order = np.argsort(self.of, kind="stable")
+        rank = np.empty(len(order), dtype=np.intp)
+        rank[order] = np.arange(len(order)) - np.repeat(
+            np.cumsum(self._sizes) - self._sizes, self._sizes
+        )
+        return np.asarray(rank < k)
 
     def at(self, rows: NDArray[np.intp]) -> Groups:
         """The persons of some rows."""

@@ -183,7 +183,7 @@ class LossesRun(ComparedRun, Reported):
 
         Args:
             param_space: Tune domains.
-            n_records: Number of validation records.
+            n_records: Number of validation records; of persons or blocks, where entries are those.
             seconds_per_trial: How long a trial takes, if you know it: then the plan says how long
                 the run does.
             n_workers: Trials that run at once; None for ``max_concurrent=``, or 1.
@@ -197,7 +197,9 @@ class LossesRun(ComparedRun, Reported):
         space = to_space(param_space)
         if space is None:
             raise ValueError("param_space must hold at least one parameter that varies.")
-        made: CentralPlan = planned(hosted(self._config, space), space.public, n_records)
+        made: CentralPlan = planned(
+            hosted(self._config, space), space.public, n_records, self._unit
+        )
         at_once = self._limit or 1 if n_workers is None else n_workers
         return made.presented(seconds_per_trial, at_once, ON_TUNE)
 

@@ -28,6 +28,7 @@ from optuna_samplers._losses import CARRIED, RELEASE_ATTR, ROLE_ATTR
 from optuna_samplers._sampler import StudySampler
 from optuna_samplers._study import SPLIT_ATTR
 from privbo_plugins.errors import ObjectiveFailedError
+from privbo_plugins.sessions.run_settings import differing
 from privbo_plugins.spaces import Categorical, Dimension, Float
 from sklearn_search._found import Found
 from sklearn_search._records import Task
@@ -109,10 +110,11 @@ def _study(given: Any, sampler: Any, task: Task, verbs: Any) -> Study:
     if before == split:
         before = _kept(verbs._state(study).session.run, split)
     if before != split:
+        apart = differing(before, split) if isinstance(before, dict) else "before this search"
         raise ValueError(
-            f"The study was begun with the records told apart by {before}, and now they are by "
-            f"{split}: row i would be another record, and the guarantee void. Give fit the same "
-            "records with the same valid_size and random_state, or begin a new study."
+            f"The study was begun with the records told apart in another way ({apart}): row i "
+            "would be another record, and the guarantee void. Give fit the same records with the "
+            "same settings of the split, or begin a new study."
         )
     return study
 

@@ -301,7 +301,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
 
         Args:
             search_space: As ``param_distributions``; None for the search's own.
-            n_records: Number of validation records; with ``protect="all"`` of all records.
+            n_records: Number of validation records, or persons; with ``protect="all"`` of all.
             seconds_per_trial: How long a fit and its scoring take, if you know it: then the plan
                 says how long the search does.
             n_workers: Trials that run at once; None for ``n_jobs``, or 1.
@@ -583,7 +583,7 @@ def _planned(given: Any, task: Task, config: Any, n_records: Any) -> tuple[str, 
     made = entry(given.method).load_config()(**config)
     entries = task.deal(given.n_blocks, n_records, made.mu)
     unit, for_plan = Unit.of(RecordSettings(**task.whose), made)
-    plan = planned(for_plan, task.parameters.space, entries)
+    plan = planned(for_plan, task.parameters.space, entries, unit)
     warn_of_noise(task.loss, given.y_range, plan.value_noise)
     return unit.word, made, plan
 

@@ -185,12 +185,14 @@ class NoisyPlan(abc.ABC):
         n_workers: Trials that run at once.
         host_note: Lines in which a host says how to run it.
         n_asked: Trials that were asked for; None if that is not known.
+        entries: Names the entries of a vector of losses.
     """
 
     seconds_per_trial: float | None = None
     n_workers: int = 1
     host_note: str = ""
     n_asked: int | None = field(default=None, compare=False, repr=False)
+    entries: str = field(default="records", compare=False, repr=False)
 
     @property
     @abc.abstractmethod
@@ -252,7 +254,7 @@ class NoisyPlan(abc.ABC):
         """JSON-ready fields, and the time if it is known; infinities as the string "inf"."""
         fields: Any = self
         told = asdict(fields) | {"seconds": self.seconds}
-        left = {"host_note", "n_asked"} | (_TIME if self.seconds is None else set())
+        left = {"host_note", "n_asked", "entries"} | (_TIME if self.seconds is None else set())
         return {k: "inf" if v == math.inf else v for k, v in told.items() if k not in left}
 
 

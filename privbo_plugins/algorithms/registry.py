@@ -12,7 +12,9 @@ from importlib import import_module
 from typing import Any, cast
 
 from privbo_plugins.algorithms.protocols import CentralAlgorithm, CentralConfig
+from privbo_plugins.groups import Unit
 from privbo_plugins.privacy.figures import warn_of_delta
+from privbo_plugins.privacy.words import plural
 from privbo_plugins.spaces import Space
 
 CENTRAL, REWARD, ROW = "central", "reward", "row"
@@ -186,16 +188,25 @@ def check_incumbent(config: CentralConfig, space: Space | None) -> None:
         space.incumbent(given)
 
 
-def planned(config: CentralConfig, space: Space, n_records: int) -> Any:
+def planned(config: CentralConfig, space: Space, n_records: int, unit: Unit) -> Any:
     """Makes the plan of a run to be, and warns where its delta is large for so many records.
+
+    Args:
+        config: Settings of the algorithm.
+        space: The search space.
+        n_records: Entries of a vector of losses.
+        unit: What one of them is.
 
     Raises:
         ValueError: If there is no such run, or the incumbent is no point of the space.
     """
     check_incumbent(config, space)
-    warn_of_delta(getattr(config, "asked", {}).get("delta"), n_records, "records")
-    made: Any = algorithm_of(config).make_plan(config, space, n_records)
-    return replace(made, n_asked=config.n_trials)
+    n, dealt = n_records, unit.records_in_blocks
+    warn_of_delta(
+        getattr(config, "asked", {}).get("delta"), dealt[0] if dealt else n, plural(unit.word)
+    )
+    made: Any = algorithm_of(config).make_plan(config, space, n)
+    return replace(made, n_asked=config.n_trials, entries=unit.entries)
 
 
 def entry_of(config: CentralConfig) -> Entry:

@@ -103,11 +103,21 @@ def read_table(path: Path, columns: Sequence[Column]) -> Array:
     """Reads some columns of a CSV file, whose first line names them; shape (n, d).
 
     Raises:
-        ValueError: If the first line is no UTF-8 text or names no such column, or lines cannot be
-            told apart; never for what an entry holds, which is missing if nothing can be read.
+        ValueError: As :func:`read_entries`.
     """
     import numpy as np
 
+    entries = read_entries(path, [one.name for one in columns])
+    return np.hstack([one.read(own) for one, own in zip(columns, entries, strict=True)])
+
+
+def read_entries(path: Path, names: Sequence[str]) -> list[list[str]]:
+    """Reads the entries of some columns of a CSV file, (n,) each.
+
+    Raises:
+        ValueError: If the first line is no UTF-8 text or names no such column, or lines cannot be
+            told apart; never for what an entry holds, which is missing if nothing can be read.
+    """
     csv.field_size_limit(_LONGEST)
     try:
         with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
@@ -115,17 +125,21 @@ def read_table(path: Path, columns: Sequence[Column]) -> Array:
             header = [name.strip() for name in next(lines, [])]
             if any(_NOT_READ in name for name in header):
                 raise ValueError(f"{path.name} is no UTF-8 text; save it as CSV in UTF-8.")
-            missing = [one.name for one in columns if one.name not in header]
+            missing = [name for name in names if name not in header]
             if missing:
                 raise ValueError(f"{path.name} has no column {', '.join(map(repr, missing))}.")
             rows = list(_told_apart(lines, blank_is_missing=len(header) == 1))
     except csv.Error:
         raise ValueError(f"{path.name} is no CSV file.") from None
-    places = [header.index(one.name) for one in columns]
-    return np.hstack([
-        one.read([row[place] if place < len(row) else "" for row in rows])
-        for one, place in zip(columns, places, strict=True)
-    ])  # fmt: skip
+    places = [header.index(name) for name in names]
+    return [[row[place] if place < len(row) else "" for row in rows] for place in places]
+
+
+def read_groups(path: Path, name: str | None) -> list[str | None] | None:
+    """Reads the person of each row; None without a column, and for an empty entry."""
+    if name is None:
+        return None
+    return [entry.strip() or None for entry in read_entries(path, [name])[0]]
 
 
 def _told_apart(lines: Iterator[list[str]], blank_is_missing: bool) -> Iterator[list[str]]:
@@ -164,6 +178,13 @@ def _taken(name: str, **more: Any) -> Callable[[Any], Any]:
     return click.option(f"--{name.replace('_', '-')}", **of_setting(CuratorSettings, name) | more)
 
 
+_groups = click.option(
+    "--groups", metavar="NAME",
+    help="column with the person that each row belongs to, where people have several rows; it is "
+    "not released",
+)  # fmt: skip
+
+
 @click.group(
     cls=Group,
     epilog="A row's number counts from 0 in the order of the data file. The order is public: "
@@ -192,13 +213,21 @@ def curator() -> None:
 @_taken("mechanism", type=click.Choice(MECHANISMS))
 @_taken("on_excess", type=click.Choice(ON_EXCESS))
 @_taken("r", type=int, help="columns of the released table, at most as many")
+@_groups
+@_taken(
+    "rows_per_group", type=int,
+    help="with --groups: the most rows of one person that count, 1 by default; the noise grows "
+    "with its square root",
+)  # fmt: skip
+@_taken("unit", help="what one of those who are protected is called, such as patient")
 @_taken("outcome_epsilon", type=float)
 @_taken("outcome_range", type=float, nargs=2, metavar="LOW HIGH")
 @_taken("outcome_delta", type=float)
 @_taken("outcome_mechanism")
 def release(
-    data: Path, columns: Sequence[Column], out: Path, vault: str, run: str, **settings: Any
-) -> Answer:
+    data: Path, columns: Sequence[Column], out: Path, vault: str, run: str, groups: str | None,
+    **settings: Any,
+) -> Answer:  # fmt: skip
     """Release a table, once; a second call writes the same file again.
 
     DATA is a CSV file whose first line names the columns.
@@ -213,6 +242,7 @@ def release(
         X,
         bounds=[(one.low, one.high) for one in columns for _ in one.names],
         columns=[name for one in columns for name in one.names],
+        groups=read_groups(data, groups),
         vault=vault,
         run_name=run,
         **settings,
@@ -281,6 +311,7 @@ def _check_released(path: Path, curator: Curator) -> None:
     "from an older backup or copied since",
 )  # fmt: skip
 @_vault_options(required=True)
+@_groups
 @click.option("--minimize", is_flag=True, help="small outcomes are wanted")
 @click.option("--watch", type=float, metavar="SECONDS", help="look again every so often")
 @click.option("--until", type=int, metavar="N", help="answer N rows at most, then stop")
@@ -305,7 +336,7 @@ def answer(watch: float | None, until: int | None, out: Path, **given: Any) -> A
 
 def _answer_once(
     *, data: Path, outcome: str, request: Path, out: Path, vault: str, run: str, minimize: bool,
-    until: int | None,
+    until: int | None, groups: str | None,
 ) -> int:  # fmt: skip
     """Answers the requested rows whose outcome is known; returns the number of all answers."""
     from privbo_plugins.algorithms.po_gp_ucb.exchange import read_request
@@ -318,6 +349,7 @@ def _answer_once(
         run_name=run,
         outcomes=y,
         outcome_column=outcome,
+        groups=read_groups(data, groups),
         maximize=not minimize,
     )
     released = curator.manifest

@@ -195,10 +195,11 @@ def dp_gibo(
 ) -> Answer:  # fmt: skip
     """Plan tuning on per-record losses."""
     from privbo_plugins.algorithms.registry import entry, planned
+    from privbo_plugins.groups import Unit
 
     kind = entry("dp-gibo").load_config()
     config = configured(kind, {**budget, "n_trials": trials}, settings)
-    return _told(planned(config, space_of(space), records), seconds, workers)
+    return _told(planned(config, space_of(space), records, Unit()), seconds, workers)
 
 
 @plan.command()

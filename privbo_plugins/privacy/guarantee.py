@@ -21,7 +21,7 @@ from privbo_plugins.privacy.accountant import (
 )
 from privbo_plugins.privacy.claim import PrivacyGuarantee, Spending, json_ready, told
 from privbo_plugins.privacy.statement import guess, percent
-from privbo_plugins.privacy.words import RECORD, Words, plural, texts_of
+from privbo_plugins.privacy.words import RECORD, ROW, Words, plural, texts_of
 
 __all__ = ["FederationGuarantee", "Guarantee", "LocalGuarantee", "OutsourcedGuarantee",
            "PrivacyGuarantee", "of_all"]  # fmt: skip
@@ -390,6 +390,8 @@ class OutsourcedGuarantee(PrivacyGuarantee):
         neighbor_distance: How far the row may differ between two worlds that cannot be told
             apart, in released units; None for any two rows.
         n_rows: Rows in the table; public.
+        unit: What one of those who are protected is called.
+        rows_per_group: Rows of one of them that count at most; None where each row is one.
         outcomes: How answers are privatised; None if they are given as they are.
         n_answers: Rows whose outcome has been told.
 
@@ -404,6 +406,8 @@ class OutsourcedGuarantee(PrivacyGuarantee):
     delta: float
     neighbor_distance: float | None
     n_rows: int
+    unit: str = field(default=ROW, kw_only=True)  # type: ignore[misc]  # of others one for all
+    rows_per_group: int | None = field(default=None, kw_only=True)
     outcomes: str | None = field(default=None, kw_only=True)
     n_answers: int = field(default=0, kw_only=True)
 
@@ -416,6 +420,9 @@ class OutsourcedGuarantee(PrivacyGuarantee):
             "rows",
             "rows_any" if self.neighbor_distance is None else "rows_near",
             "answers" if self.outcomes else "rows_plain",
+            *(["rows_of_units"] if self.unit != ROW else ()),
+            *(["rows_in_groups"] if self.rows_per_group is not None else ()),
+            *(["answers_in_groups"] if self.rows_per_group is not None and self.outcomes else ()),
             *(["rows_refused"] if self.parameters.get("on_excess") == "refuse" else ()),
         )
 

@@ -31,9 +31,12 @@ PerGroup = Annotated[str, one_of("mean", "sum")]
 Word = Annotated[
     str,
     Rule(
-        "a noun in the singular, of at most 40 letters, spaces and hyphens",
+        "a noun in the singular (patient, not patients), of at most 40 letters, spaces and "
+        "hyphens",
         lambda word: (
-            isinstance(word, str) and bool(re.fullmatch(r"[^\W\d_]([^\W\d_]|[ -]){0,39}", word))
+            isinstance(word, str)
+            and bool(re.fullmatch(r"[^\W\d_]([^\W\d_]|[ -]){0,39}", word))
+            and not re.search("[^sui]s$", word)
         ),
     ),
 ]

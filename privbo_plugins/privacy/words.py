@@ -27,6 +27,9 @@ WORDS: Mapping[str, Any] = tomllib.loads(
 RECORD = "record"
 """The unit that is protected where the user names no other."""
 
+ROW = "row"
+"""The same of a curator's table."""
+
 LIMITS = ("scope", "conditions", "sums")
 """Kinds of limits: out of scope, what the team confirms not to be so, and what adds up."""
 

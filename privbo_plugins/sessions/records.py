@@ -491,7 +491,7 @@ def _check_same_settings(stored: Mapping[str, Any], given: Mapping[str, Any]) ->
         {
             "algorithm": one["algorithm"],
             **one["config"],
-            **one.get("unit", {}),
+            **Unit(**one.get("unit", {})).told,
             "direction": "maximize" if one["maximize"] else "minimize",
         }
         for one in (stored, given)

@@ -37,6 +37,7 @@ from privbo_plugins.privacy.figures import warn_of_delta
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.privacy.local import LocalMechanism, make_mechanism
 from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.privacy.words import plural
 from privbo_plugins.sessions.columns import PREFIX, TABLE, AnsweredColumn
 from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.sessions.settings import CuratorSettings
@@ -75,7 +76,7 @@ def _no_progress(_done: int, _of: int) -> None:
 
 _SAME = (
     "mechanism", "on_excess", "r", "epsilon", "delta", "neighbor_distance", "norm_bound",
-    "projection_seed",
+    "projection_seed", "unit", "rows_per_group",
 )  # fmt: skip
 """Settings that a resumed curator takes as they are."""
 
@@ -179,9 +180,12 @@ class Curator:
         self._has_rows = True
         self._outcomes = checked_outcomes(given.outcomes, self.n)
         self._randomised = _answer_mechanism(given)
-        self._total_delta = total_delta(self._table.delta, self._randomised)
+        k = self._table.rows_per_group or 1
+        self._total_delta = total_delta(self._table.delta, self._randomised, k)
         if self._total_delta >= 1:
-            raise ValueError("delta and outcome_delta must add up to less than 1.")
+            raise ValueError(
+                "delta and outcome_delta, of each row of a person, must add up to less than 1."
+            )
         self._worst = worst_outcome(self._randomised, given.maximize)
         self._vault, self._name = open_vault(given.vault), given.run_name
         self._column = AnsweredColumn(
@@ -192,7 +196,7 @@ class Curator:
             self._column.check(tx)
         self._outlet = Outlet(self._run, given.noise)
         self._answers = self._answering(given.noise)
-        warn_of_delta(self._total_delta, self.n, "rows")
+        warn_of_delta(self._total_delta, self.n, plural(self._table.unit))
         if not self._table.is_private:
             warn(f"Nothing is protected: {NOT_PRIVATE}.", PrivacyWarning)
 
@@ -216,6 +220,7 @@ class Curator:
         run_name: str = "table",
         outcomes: Outcomes | None = None,
         outcome_column: str | None = None,
+        groups: Any = None,
         maximize: bool = True,
     ) -> Curator:
         """The curator of an earlier release, with the settings that its vault holds.
@@ -226,6 +231,8 @@ class Curator:
             run_name: Its name there.
             outcomes: As for :class:`Curator`.
             outcome_column: As for :class:`Curator`.
+            groups: The same persons, where the run has some: a release needs them, and so do
+                answers that are randomised.
             maximize: As for :class:`Curator`.
 
         Raises:
@@ -246,6 +253,7 @@ class Curator:
                 columns=scaling.get("columns"),
                 outcomes=outcomes,
                 outcome_column=outcome_column,
+                groups=groups,
                 maximize=maximize,
                 vault=vault,
                 run_name=run_name,
@@ -303,8 +311,22 @@ class Curator:
     def _charge(self, tx: Transaction) -> None:
         if not self._has_rows:
             raise PrivacyError("This curator was resumed without X: it cannot release.")
+        self._check_groups()
         self._table.charge(tx)
         self._column.check_table(tx)  # after the charge, which has locked the vault
+
+    def _check_groups(self) -> None:
+        """Refuses an operation that needs the groups of a run, where this process has none.
+
+        Raises:
+            PrivacyError: If it has none.
+        """
+        if not self._table.knows_groups:
+            raise PrivacyError(
+                f"At most {self._table.rows_per_group} rows of one {self._table.unit} count, and "
+                "this curator does not know whose each row is: give it groups=, the same ids as "
+                "before. Nothing was released or charged."
+            )
 
     def _manifest(
         self, Z: Array, reasons: tuple[str, ...], how: Mapping[str, Any]
@@ -365,7 +387,11 @@ class Curator:
             return float(self._outlet.release(tx, order)["y"])
 
     def _outcome(self, row: int) -> float:
-        given = self._outcomes
+        given, counts = self._outcomes, self._table.counts
+        if self._answers is not None:
+            self._check_groups()
+            if counts is not None and not counts[row]:
+                return math.nan  # which counts as the worst
         if not callable(given):
             return float(given[row])  # type: ignore[index]  # evaluate() has refused None
         y, failure = sanitize.call(lambda: as_reward(given(row)))
@@ -398,6 +424,7 @@ class Curator:
             return OutsourcedGuarantee(
                 False, self.mechanism, math.inf, self._total_delta, self._table.neighbor_distance,
                 self.n, reasons=reasons or ("nothing has been released yet",),
+                unit=self._table.unit, rows_per_group=self._table.rows_per_group,
             )  # fmt: skip
         claimed = TableManifest.from_dict(released).guarantee(len(self.answers()))
         why = tuple(dict.fromkeys((*claimed.reasons, *reasons)))

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from privbo_plugins.privacy.settings import NoiseSettings
-from privbo_plugins.settings import Rule, again, is_finite, one_of, setting, settings
+from privbo_plugins.privacy.settings import NoiseSettings, Word
+from privbo_plugins.settings import Count, Rule, again, is_finite, one_of, setting, settings
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -92,6 +92,23 @@ class CuratorSettings:
     )
     projection_seed: int = setting("Seed of the public matrix for r < d.", default=0)
     columns: Sequence[str] | None = setting("Names for the manifest, public.", default=None)
+    groups: Any = setting(
+        "The person that each row belongs to, ids of shape (n,), private: persons are protected "
+        "then, each with up to ``rows_per_group`` rows. None where each row is a person.",
+        default=None,
+        repr=False,
+    )
+    rows_per_group: Count | None = setting(
+        "The most rows of one person that count, public; noise grows with its square root. Of "
+        "further ones the public middle is released and the worst outcome counts. None for 1 "
+        "with ``groups``.",
+        default=None,
+    )
+    unit: Word | None = setting(
+        "What one of those who are protected is called in every text, such as patient; None for "
+        "row, or with ``groups`` person.",
+        default=None,
+    )
     outcomes: Outcomes | None = setting(
         "Outcomes by row, shape (n,), or a function of the row's number; None for a curator that "
         "only releases.",

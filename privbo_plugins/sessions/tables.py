@@ -27,11 +27,13 @@ from privbo_plugins.algorithms.po_gp_ucb.projection import (
 )
 from privbo_plugins.convert import as_floats, as_rows
 from privbo_plugins.errors import PrivacyError
+from privbo_plugins.groups import PERSON, Groups
 from privbo_plugins.privacy.accountant import gdp_mu
 from privbo_plugins.privacy.ledger import Charge
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.privacy.mechanisms import check_share
 from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.privacy.words import ROW
 from privbo_plugins.sessions.columns import TABLE
 from privbo_plugins.sessions.settings import CuratorSettings
 from privbo_plugins.store.log import UNPROTECTED
@@ -70,7 +72,10 @@ class TableMechanism:
     def __init__(self, given: CuratorSettings) -> None:
         self.X = checked_rows(given.X, given.columns, given.bounds)
         self.n, self.d = self.X.shape
+        self.rows_per_group = given.rows_per_group or (None if given.groups is None else 1)
+        self.unit = given.unit or (ROW if self.rows_per_group is None else PERSON)
         self.name, self.on_excess = given.mechanism, given.on_excess
+        self.counts = self._counting(given.groups)
         self.epsilon, self.delta = float(given.epsilon), float(given.delta)
         self.mu = gdp_mu(self.epsilon, self.delta)  # refuses what lies outside
         check_share(self.mu)
@@ -81,6 +86,8 @@ class TableMechanism:
         self.columns = checked_columns(given.columns, self.d)
         self._seed = int(given.projection_seed)
         self._r = self._checked_r(given.r)
+        if self.counts is not None:
+            self.X = np.where(self.counts[:, None], self.X, self._middle())
         if self.on_excess == "refuse":
             self._refuse_excess()
 
@@ -88,6 +95,38 @@ class TableMechanism:
     def is_private(self) -> bool:
         """True if the mechanism has a guarantee."""
         return self.name != "projection"
+
+    @property
+    def knows_groups(self) -> bool:
+        """True if no row counts that must not, in this process."""
+        return self.rows_per_group is None or self.counts is not None
+
+    def _counting(self, ids: Any) -> NDArray[np.bool_] | None:
+        """Marks the rows that count, shape (n,), where some of one person may not.
+
+        Raises:
+            ValueError: If there is not one id a row, or the mechanism claims nothing for persons.
+        """
+        if not self.is_private and self.rows_per_group is not None:
+            raise ValueError(
+                'mechanism="projection" has no guarantee, so groups= and rows_per_group= do '
+                'nothing: leave them out, or take mechanism="gaussian".'
+            )
+        if ids is None:
+            return None
+        groups = Groups(ids)
+        if len(groups.of) != self.n:
+            raise ValueError(
+                f"groups must hold one id for each of the {self.n} rows of X, in their order; it "
+                "has another length. Nothing was released or charged."
+            )
+        return groups.first(self.rows_per_group or 1)
+
+    def _middle(self) -> Array:
+        """The public row (d,) that stands for one that does not count: scaled, it is 0."""
+        if self._scaling is None:
+            return np.zeros(self.d)
+        return np.asarray(np.mean([self._scaling.low, self._scaling.high], axis=0))
 
     def _checked_r(self, r: int | None) -> int | None:
         if r is None:
@@ -112,7 +151,8 @@ class TableMechanism:
             "mechanism": self.name, "n": self.n, "d": self.d, "epsilon": self.epsilon,
             "delta": self.delta, "neighbor_distance": self.neighbor_distance,
             "norm_bound": self.norm_bound, "on_excess": self.on_excess,
-            "scaling": self._public_scaling(),
+            "scaling": self._public_scaling(), "unit": self.unit,
+            "rows_per_group": self.rows_per_group,
         }  # fmt: skip
 
     def settings(self) -> dict[str, Any]:
@@ -139,9 +179,13 @@ class TableMechanism:
         tx.charge(Charge(TABLE, "0", self.mu, delta_2, sigma, ROWS))
 
     def _noise_of_rows(self) -> tuple[Array, float, float]:
-        """P, Delta and sigma."""
+        """P, Delta and sigma.
+
+        A person changes k rows at most, each by the Delta of one row: sqrt(k) times it in all.
+        """
         P = public_projection(self.d, self._r or self.d, self._seed)
         delta_2 = sensitivity(self.neighbor_distance, self.norm_bound, P)
+        delta_2 *= math.sqrt(self.rows_per_group or 1)
         return P, delta_2, noise_scale(delta_2, self.mu)
 
     def draw(self, noise: NoiseSource, progress: Progress) -> tuple[Array, dict[str, Any]]:

@@ -327,7 +327,7 @@ def test_a_run_that_goes_on_refuses_another_deal(other):
     vault, deal = open_vault(), {"n_records": N, "n_blocks": K}
     run_of(in_blocks(len, **deal), vault)
     run_of(in_blocks(len, **deal), vault)
-    with pytest.raises(ValueError, match=r"other settings \((records_in_blocks|word)="):
+    with pytest.raises(ValueError, match=r"other settings \((records_in_blocks|unit)="):
         run_of(in_blocks(len, **(deal | other)), vault)
 
 

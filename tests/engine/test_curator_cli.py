@@ -105,6 +105,24 @@ def test_the_file_holds_what_the_bounds_make_of_the_rows(folder):
     assert np.abs(ReleasedTable.load(folder / "t.npz").Z - expected).max() < 1e-3
 
 
+def test_people_with_several_rows_are_protected_by_the_column_that_names_them(folder, capsys):
+    path = folder / "people.csv"
+    head, *lines = path.read_text().splitlines()
+    visits = [f"{line},{i % 10 or ''}" for i, line in enumerate(lines)]
+    path.write_text("\n".join([f"{head},patient", *visits]) + "\n")
+    persons = ["--groups", "patient"]
+    named = [*persons, "--rows-per-group", "2", "--unit", "patient", *RANDOMISED]
+    assert release(folder, *named) == 0
+    assert "in the rows of one patient (at most 2 count)" in capsys.readouterr().out
+    table = request(folder, 1, 11, 21)
+    one_row = math.sqrt(len(table.manifest.scaling["columns"]))
+    assert table.manifest.sensitivity == pytest.approx(math.sqrt(2) * one_row, rel=1e-6)
+    assert answer(folder) == 2
+    assert "give it groups=" in capsys.readouterr().err
+    assert answer(folder, *persons) == 0
+    assert sorted(told(folder)) == [1, 11, 21]
+
+
 def test_answers_are_told_once_and_kept_in_the_clinics_own_figures(folder, capsys):
     assert release(folder, *RANDOMISED) == 0
     request(folder, 1, 2)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from privbo_plugins import losses
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
+from privbo_plugins.algorithms.registry import planned
 from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.errors import NotLossesError
 from privbo_plugins.groups import Groups, Unit
@@ -234,11 +235,28 @@ def test_a_process_that_does_not_know_the_persons_is_refused(tmp_path):
     session(MEAN, Groups(PERSONS), vault).tell("0", {"x": 0.5}, LINE, [0.5] * 6)
     with pytest.raises(ValueError, match="groups= is neither pickled nor stored"):
         session(MEAN, None, vault).tell("1", {"x": 0.5}, LINE, [0.5] * 3)
-    with pytest.raises(ValueError, match=r"started with other settings .*word='patient' then"):
+    with pytest.raises(ValueError, match=r"started with other settings .*unit='patient' then"):
         session(None, None, vault)
     sums = Unit.of_rows("patient", (0.0, 1.0), "sum", 1.0)
     with pytest.raises(ValueError, match="per_group='mean' then and 'sum' now"):
         session(sums, Groups(PERSONS), vault)
+    other = Unit.of_rows("patient", (0.0, 2.0), "mean", None)
+    with pytest.raises(ValueError, match=r"loss_bound=\[0.0, 1.0\] then and \[0.0, 2.0\] now"):
+        session(other, Groups(PERSONS), vault)
+
+
+def test_a_plan_names_its_entries_and_a_unit_is_one_of_them():
+    config = MeansConfig(mu=1.0, n_trials=4)
+    for unit, said in [
+        (Unit(), "n=20 records"), (Unit("patient"), "n=20 patients"),
+        (Unit("patient", records_in_blocks=(900, 20, 0)), "n=20 blocks"),
+    ]:  # fmt: skip
+        assert said in str(planned(config, LINE, 20, unit))
+    for word in ("patients", "records"):
+        with pytest.raises(ValueError, match="in the singular"):
+            RecordSettings(unit=word)
+    for word in ("boss", "campus", "hospital visit"):
+        assert RecordSettings(unit=word).unit == word
 
 
 def test_other_persons_are_refused_and_another_order_of_rows_is_none(tmp_path):

@@ -13,6 +13,7 @@ from privbo_plugins.algorithms.dp_gibo import GIBOConfig, make_plan
 from privbo_plugins.algorithms.dp_gibo.advice import advise, as_good
 from privbo_plugins.algorithms.protocols import lasting
 from privbo_plugins.algorithms.registry import planned
+from privbo_plugins.groups import Unit
 from privbo_plugins.models.gaussian_process import gradient_weights
 
 from .helpers import answer, cost, cube, start
@@ -258,7 +259,9 @@ def test_a_plan_says_its_time_only_where_a_trials_is_known():
 
 
 def test_a_plan_says_that_it_is_shorter_than_was_asked():
-    said = {n: str(planned(GIBOConfig(mu=1.0, n_trials=n), cube(2), 300)) for n in (28, 30)}
+    said = {
+        n: str(planned(GIBOConfig(mu=1.0, n_trials=n), cube(2), 300, Unit())) for n in (28, 30)
+    }
     assert "28 trials of n_trials=30, as steps are whole" in said[30]
     assert "n_trials" not in said[28]
     assert said[30].startswith(said[28])

@@ -403,6 +403,8 @@ SAME = {
     ("PrivateSearch.private", "trainable"): ("DPGIBOSearch.private", "trainable"),
     ("private_objective", "record_ids"): ("DPGIBOSampler", "record_ids"),
     ("private_trainable", "record_ids"): ("DPGIBOSampler", "record_ids"),
+    ("Curator", "groups"): ("DPGIBOSampler", "groups"),
+    ("Curator.resume", "groups"): ("DPGIBOSampler", "groups"),
     ("Curator.resume", "X"): ("Curator", "X"),
     ("Curator.resume", "outcomes"): ("Curator", "outcomes"),
     ("convert.as_reward", "returned"): ("ldp_objective", "objective"),

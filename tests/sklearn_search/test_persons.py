@@ -108,7 +108,7 @@ def test_a_search_goes_on_with_the_same_persons_in_another_order(tmp_path):
     assert session_behind(again).finished
     others = IDS.copy()
     others[others == "id-0"] = "id-x"
-    with pytest.raises(ValueError, match=r"others than the run's|told apart by"):
+    with pytest.raises(ValueError, match=r"others than the run's|told apart in"):
         make_search(**lasting).fit(X, y, groups=others)
 
 

@@ -815,7 +815,7 @@ def test_each_fit_to_the_training_records_is_charged_before_it_happens(refit, me
     assert len(Telling.seen) == n == most
 
 
-OTHERS = "begun with the records told apart by"
+OTHERS = "begun with the records told apart in another way"
 ANOTHER = [
     ({"random_state": 1}, (X, y), ValueError, OTHERS),
     ({"valid_size": 0.25}, (X, y), ValueError, OTHERS),

@@ -233,8 +233,8 @@ class Plan(LossPlan):
             f"(mu={not_below(self.mu_value, 3)})",
         ]
         return [
-            f"DP-GIBO plan: {self.n_trials} trials, n={self.n_records} records, d={self.d}, "
-            f"mu={not_below(self.mu, 6)} in total",
+            f"DP-GIBO plan: {self.n_trials} trials, n={self.n_records} {self.entries}, "
+            f"d={self.d}, mu={not_below(self.mu, 6)} in total",
             f"  {self.n_starts} start points",
             *self._told_search(),
             *(last if self.n_values else ["  no released values"]),

@@ -25,6 +25,7 @@ from privbo_plugins.files import replace_file
 from privbo_plugins.privacy.accountant import Event, GaussianEvent, compose_epsilon, gdp_delta
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.privacy.local import LocalMechanism, make_mechanism
+from privbo_plugins.privacy.words import ROW
 from privbo_plugins.settings import Rule, Stored, evolve, setting, settings
 
 Array = NDArray[np.float64]
@@ -104,6 +105,10 @@ class TableManifest(Stored):
     projection: _Mixing = setting(
         'How columns were mixed: "identity", "seeded" with its seed, or "secret".'
     )
+    unit: _Text = setting("What one of those who are protected is called.", default=ROW)
+    rows_per_group: _Whole | None = setting(
+        "k, the rows of one of them that count at most; None where each row is one.", default=None
+    )
     scaling: _Facts | None = setting(
         "Public bounds of the columns and their names, if given.", default=None
     )
@@ -140,27 +145,31 @@ class TableManifest(Stored):
             n_answers: Rows whose outcome has been told.
         """
         mechanism = mechanism_of(self.outcomes)
-        delta = total_delta(self.delta, mechanism)
+        k = self.rows_per_group or 1
+        delta = total_delta(self.delta, mechanism, k)
         claimed, mu = self.protected and self.mu is not None, self.mu or math.inf
         return OutsourcedGuarantee(
             protected=claimed,
             mechanism=self.mechanism,
-            epsilon=total_epsilon(mu, self.epsilon, delta, mechanism) if claimed else math.inf,
+            epsilon=total_epsilon(mu, self.epsilon, delta, mechanism, k) if claimed else math.inf,
             delta=delta,
             neighbor_distance=self.neighbor_distance,
             n_rows=self.n,
+            unit=self.unit,
+            rows_per_group=self.rows_per_group,
             parameters={
                 "sensitivity": self.sensitivity,
                 "noise_sd": self.noise_sd,
                 "norm_bound": self.norm_bound,
                 "on_excess": self.on_excess,
                 "projection": self.projection["kind"],
+                **({} if self.rows_per_group is None else {"rows_per_group": k}),
             },
             outcomes=None if mechanism is None else described(mechanism),
             n_answers=n_answers,
             reasons=self.reasons,
             notes=(IN_MEMORY,) if self.ledger.get("store") == MEMORY else (),
-            composed=(frozenset(Counter(of_one_row(mu, mechanism)).items()),),
+            composed=(frozenset(Counter(of_one(mu, mechanism, k)).items()),),
         )
 
     @property
@@ -204,30 +213,33 @@ def described(mechanism: LocalMechanism) -> str:
     return f"clipped to the public range and randomised ({settings})"
 
 
-def total_delta(delta: float, mechanism: LocalMechanism | None) -> float:
-    """Delta of the table and of one answer."""
-    return delta + (0.0 if mechanism is None else mechanism.delta)
+def total_delta(delta: float, mechanism: LocalMechanism | None, k: int) -> float:
+    """Delta of the table and of one answer to each of a person's k rows."""
+    return delta + (0.0 if mechanism is None else k * mechanism.delta)
 
 
 def total_epsilon(
-    mu: float, epsilon: float, delta: float, mechanism: LocalMechanism | None
+    mu: float, epsilon: float, delta: float, mechanism: LocalMechanism | None, k: int
 ) -> float:
-    """Epsilon of the table and of the row's one answer: other rows' answers are other people's.
+    """Epsilon of the table and of one answer a row: other people's answers do not count.
 
     Args:
-        mu: Gaussian DP parameter of the table.
+        mu: Gaussian DP parameter of the table, for all rows of a person.
         epsilon: Of the table, at its own delta.
         delta: :func:`total_delta`.
         mechanism: Of an answer; None where answers are not part of the claim.
+        k: Rows of one person that count at most.
     """
     if mechanism is None:
         return epsilon
-    return min(epsilon + mechanism.epsilon, compose_epsilon(of_one_row(mu, mechanism), delta))
+    composed = compose_epsilon(of_one(mu, mechanism, k), delta)
+    return min(epsilon + k * mechanism.epsilon, composed)
 
 
-def of_one_row(mu: float, mechanism: LocalMechanism | None) -> list[Event]:
-    """Lists the releases of one row: its place in the table, and its answer."""
-    return [GaussianEvent(mu), *([] if mechanism is None else [mechanism.evaluation.event])]
+def of_one(mu: float, mechanism: LocalMechanism | None, k: int) -> list[Event]:
+    """Lists the releases of one person: k rows of the table at once, and their answers."""
+    answers = [] if mechanism is None else [mechanism.evaluation.event] * k
+    return [GaussianEvent(mu), *answers]
 
 
 @dataclass(frozen=True, eq=False)

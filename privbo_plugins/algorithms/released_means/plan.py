@@ -109,7 +109,7 @@ class MeansPlan(LossPlan):
 
     def _lines(self) -> list[str]:
         return [
-            f"Plan of released means: {self.n_trials} trials, n={self.n_records} records, "
+            f"Plan of released means: {self.n_trials} trials, n={self.n_records} {self.entries}, "
             f"mu={not_below(self.mu, 6)} in total",
             f"  each trial's clipped mean is released with noise of sd {self.value_noise:.3g} "
             f"(mu={not_below(self.mu_value, 3)})",
