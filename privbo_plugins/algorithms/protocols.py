@@ -166,7 +166,8 @@ class Words:
     """Describes an algorithm's releases for a guarantee; the session adds the rest.
 
     Attributes:
-        statistics: What noise is added to, as "means of clipped values".
+        statistics: What noise is added to, as "means of clipped values"; {unit} and {units} stand
+            for what an entry of a vector is.
         parameters: Public parameters by name, those of the plan included once there is one.
         not_covered: Limits beyond those of every guarantee that rests on per-record losses.
     """

@@ -75,10 +75,10 @@ def warn_at_an_end(values: Sequence[float], noise: float, config: object, maximi
         warn(
             f"The mean of all {len(values)} released values lies within four standard errors of "
             f"{end:g}, an end of the range [{value_range[0]:g}, {value_range[1]:g}] to which "
-            "losses are clipped. Either losses lie beyond it, or they are no numbers (NaN counts "
-            "as the worst), and points can hardly be told apart. Give the range that losses have, "
-            "from public knowledge, as loss_bound=(low, high), check that none is NaN, and that "
-            'the direction is "minimize" for losses and "maximize" for scores.',
+            "losses are clipped. Either losses lie beyond it, or they are no numbers (NaN and "
+            "what fails count as the worst), and points can hardly be told apart. Give the range "
+            "that losses have, from public knowledge, as loss_bound=(low, high), check that none "
+            'is NaN, and that the direction is "minimize" for losses and "maximize" for scores.',
             UtilityWarning,
         )
     return end is not None

@@ -31,7 +31,7 @@ from privbo_plugins.privacy.claim import SoFar
 from privbo_plugins.privacy.figures import together
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge
-from privbo_plugins.privacy.words import RECORD, plural, texts_of
+from privbo_plugins.privacy.words import RECORD, of_unit, plural, texts_of
 from privbo_plugins.spaces import Space
 from privbo_plugins.status import status
 from privbo_plugins.store.log import NOTE, UNPROTECTED
@@ -426,6 +426,7 @@ class LossReader:
         if failed:
             notes.append(SoFar(_FAILED.format(failed)))
         words = self._kind.words(self.config, self.plan)
+        statistics = of_unit(words.statistics, "block" if self.unit.records_in_blocks else unit)
         dealt = self.unit.records_in_blocks
         rows = ", under the same id" if unit != RECORD and dealt else ""
         if self.unit.per_group is not None:
@@ -439,7 +440,7 @@ class LossReader:
             protected=not reasons,
             mechanism=(
                 "Gaussian noise (OpenDP's cryptographic generator, seeded from the operating "
-                f"system's entropy) on {words.statistics}; every release is post-processed only"
+                f"system's entropy) on {statistics}; every release is post-processed only"
             ),
             neighbours=f"replace-one (two data sets that differ in one {those}{rows})",
             population=f"{plural(unit)}, of training and validation"

@@ -25,7 +25,7 @@ TARGETS = {
     "comparison": ("comparison", "comparison"),
 }
 STEPS = {("gradient", "0"), ("gradient", "1"), ("comparison", "comparison")}
-N_VALUES = {crashes.stepwise: (8, 9), crashes.from_outside: (6,)}
+N_VALUES = dict.fromkeys(crashes.STEPWISE, (8, 9)) | {crashes.from_outside: (6,)}
 """Of a whole run; the third point that is compared may be one of the other two."""
 UNDONE = ("after draw", "after store", "before commit")
 """Points at which a draw has been made and nothing of it is kept."""
@@ -104,7 +104,7 @@ def check_finished(folder, before, make=crashes.stepwise):
     of_trials = {(kind, key) for kind, key in facts["releases"] if kind == "value"}
     assert len(of_trials) in N_VALUES[make]
     assert {key for _, key in of_trials} <= set(facts["published"])
-    assert set(facts["releases"]) - of_trials == (STEPS if make is crashes.stepwise else set())
+    assert set(facts["releases"]) - of_trials == (STEPS if make in crashes.STEPWISE else set())
     shown = json.loads((folder / "shown.json").read_text())
     for name, values in before["releases"].items():
         assert facts["releases"][name] == values
@@ -118,15 +118,24 @@ def check_finished(folder, before, make=crashes.stepwise):
     return shown | {"facts": facts}
 
 
-CASES = [
-    pytest.param(point, *release, crashes.stepwise, id=f"{point}, {name}")
-    for name, release in TARGETS.items()
-    for point in crashes.POINTS
-    if not name.endswith(", last") or point in ("after charge", "before commit", "after commit")
-] + [
-    pytest.param(point, "value", key, crashes.from_outside, id=f"{point}, from outside, {key}")
-    for point, key in [*((point, "0") for point in crashes.POINTS), ("after commit", "5")]
-]
+CASES = (
+    [
+        pytest.param(point, *release, crashes.stepwise, id=f"{point}, {name}")
+        for name, release in TARGETS.items()
+        for point in crashes.POINTS
+        if not name.endswith(", last")
+        or point in ("after charge", "before commit", "after commit")
+    ]
+    + [
+        pytest.param(point, "value", key, crashes.from_outside, id=f"{point}, from outside, {key}")
+        for point, key in [*((point, "0") for point in crashes.POINTS), ("after commit", "5")]
+    ]
+    + [
+        pytest.param(point, *TARGETS["gradient, first"], make, id=f"{point}, {make.__name__}")
+        for make in (crashes.of_persons, crashes.of_blocks)
+        for point in ("after draw", "after commit")
+    ]
+)
 """Nothing of what keeps a release whole is DP-GIBO's own."""
 
 
@@ -143,7 +152,7 @@ def test_killed_at_a_point_of_a_release(point, kind, key, make, folder):
 
     assert ended(child(crashes.finish, folder, make)) == 0
     shown = check_finished(folder, before, make)
-    assert make is crashes.stepwise or shown["mu_spent"] == pytest.approx(1)
+    assert make in crashes.STEPWISE or shown["mu_spent"] == pytest.approx(1)
     expected = Counter({name: 1 for name in shown["facts"]["releases"]})
     if point in UNDONE:
         expected[kind, key] += 1

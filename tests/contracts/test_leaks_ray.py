@@ -367,6 +367,8 @@ def test_experiments_ran_and_failed_as_they_should(left):
     assert trials == {
         "records wild": (5, 1 + alone),
         "records outside": (3, 1),
+        "records persons": (2, 0),
+        "records blocks": (2, 0),
         "records means": (3, 0),
         "rewards wild": (5, 1 + alone),
         "rewards plain": (2, 0),
@@ -386,7 +388,9 @@ def test_every_way_was_gone(left):
     retried = 1
     alone = len(ALONE["records"])
     big = left.facts["records big"]["trials"]
-    assert left.made["records"] == big + 3 + retried + 2 * (len(VECTOR_FAILS) + 2) + alone
+    units = 1 + 2 * 2  # a name of persons, and two trials of either kind
+    ways = 2 * (len(VECTOR_FAILS) + 2) + alone
+    assert left.made["records"] == big + 3 + units + retried + ways
     users = 2 * (2 + 2) + 2 * 1  # good ones with a name, plain ones, a failing name
     assert left.made["rewards"] >= len(REWARD_FAILS) + alone + users - 1
     assert left.made["duets"] == len(REWARD_FAILS) + 3

@@ -27,6 +27,7 @@ import ray
 from ray import cloudpickle, tune
 from ray.tune.search import Searcher
 
+from privbo_plugins.blocks import in_blocks
 from tests.inside import call_host, report_of
 from tests.leaks import hostile
 from tests.leaks.hostile import Told
@@ -81,6 +82,13 @@ def mutating(owner, n, config):
     if n == MANY and number() == 1 and first_time(folder() / "failed"):
         raise RuntimeError(f"{told.name} {told.y[:50].tolist()}")
     return told.y if n > 1 else told.first
+
+
+def score_blocks(config):
+    """Scores of blocks, each of them a secret."""
+    told = fresh("records", N, config)
+    scores = iter(told.y.tolist())
+    return in_blocks(lambda _: next(scores), 4 * N, N)()
 
 
 def going(owner, way, n, config):
@@ -367,6 +375,18 @@ class Runs:
             "records means", None, means, means.guarantee, space=LINE, num_samples=3,
             callbacks=[means.callback],
         )  # fmt: skip
+        person = fresh("records", 4).name
+        of_persons = {"groups": [f"{person} {i % 40}" for i in range(N)], "unit": "patient"}
+        of_blocks = in_blocks(len, 4 * N, N).settings()
+        for name, function, unit in (
+            ("persons", functools.partial(mutating, "records", N), of_persons),
+            ("blocks", score_blocks, of_blocks),
+        ):
+            private = private_trainable(function, param_space=LINE, mu=1.0, n_trials=2, **unit)
+            self.fit(
+                f"records {name}", None, private, private.guarantee, space=LINE, num_samples=2,
+                callbacks=[private.callback],
+            )  # fmt: skip
         place = self.root / "objects" / "records means"
         means.report(place / "report.html")
         (place / "callback.pkl").write_bytes(

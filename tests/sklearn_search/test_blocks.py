@@ -19,6 +19,7 @@ from sklearn.model_selection import GroupKFold, ShuffleSplit, StratifiedKFold, c
 from sklearn.pipeline import Pipeline
 
 from privbo_plugins.blocks import in_blocks
+from privbo_plugins.errors import UtilityWarning
 from sklearn_search import PrivateSearch
 from sklearn_search._blocks import BlockTask
 from tests.independence.seen import differences, left_by
@@ -409,6 +410,18 @@ def test_of_folds_a_study_holds_their_kind_and_number(cv, told):
     search = make_search(cv=cv).fit(*classes(N))
     assert search.study_.user_attrs["privbo:split"]["inside"] == told
     assert "did not write" not in search.guarantee_.details()
+
+
+def test_a_fit_that_fails_in_all_blocks_shows_in_the_releases():
+    """Nothing else may tell, as failures depend on records: each counts as the worst score."""
+
+    class Broken(LogisticRegression):
+        def fit(self, X, y):
+            raise RuntimeError
+
+    search = make_search(Broken(), n_blocks=60, n_trials=12, mu=20)
+    with pytest.warns(UtilityWarning, match="what fails count as the worst"):
+        search.fit(*classes(N))
 
 
 def test_whole_persons_are_dealt_and_named():

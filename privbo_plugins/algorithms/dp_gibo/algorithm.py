@@ -80,7 +80,7 @@ _NORM_RATE = 1.5
 
 def words(config: GIBOConfig, plan: Plan | None) -> Words:
     """Describes the released statistics, and their noise once planned, for the guarantee."""
-    statistics = "means of per-record gradients clipped in L2 norm, on means of clipped values"
+    statistics = "means of per-{unit} gradients clipped in L2 norm, on means of clipped values"
     compared = " and on the mean clipped differences of the last trials' losses" * compares(config)
     if plan is not None and plan.n_searched and not plan.n_steps:
         return Words(
@@ -93,7 +93,7 @@ def words(config: GIBOConfig, plan: Plan | None) -> Words:
             },
         )
     if config.adaptive:
-        statistics += ", on fractions of records within the norm"
+        statistics += ", on fractions of {units} within the norm"
     statistics += "," * bool(compared) + compared
     planned = None if plan is None or config.adaptive else plan.clipping_norm
     parameters: dict[str, Any] = {

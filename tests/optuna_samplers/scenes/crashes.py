@@ -16,7 +16,7 @@ from optuna_samplers import PrivateSampler
 from privbo_plugins.store.transaction import Transaction
 from privbo_plugins.store.vault import Vault
 from tests.inside import fail, watch_draws, watch_releases_of_records
-from tests.optuna_samplers.runs import make_sampler, squares
+from tests.optuna_samplers.runs import RECORDS, make_sampler, squares
 from tests.sixth import SixthConfig
 from tests.worker import append
 
@@ -126,9 +126,22 @@ class Killer:
         PrivateSampler.after_trial = _after_trial
 
 
-def stepwise(vault):
+def stepwise(vault, **more):
     """Two start points, two steps, and two or three points to compare."""
-    return make_sampler(batch_size=2, search_space=SPACE, vault=vault)
+    return make_sampler(batch_size=2, search_space=SPACE, vault=vault, **more)
+
+
+def of_persons(vault):
+    """The same of forty persons with one to five rows."""
+    return stepwise(vault, groups=[i % 40 if i < 80 else i % 10 for i in range(len(RECORDS))])
+
+
+def of_blocks(vault):
+    """The same of scores of blocks."""
+    return stepwise(vault, records_in_blocks=(4 * len(RECORDS), len(RECORDS), 0))
+
+
+STEPWISE = (stepwise, of_persons, of_blocks)
 
 
 def from_outside(vault):
