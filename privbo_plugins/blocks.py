@@ -146,6 +146,9 @@ class Blocks:
         ([4, 3, 3], [1.0, 1.0, 1.0])
         >>> score.settings()
         {'records_in_blocks': (10, 3, 0), 'unit': 'record'}
+        >>> patients = ["ann", "bob", "ann", "cyd", "dan"]  # of each row
+        >>> in_blocks(len, None, 2, groups=patients, unit="patient").n_records
+        4
     """
 
     def __init__(
