@@ -44,6 +44,9 @@ ROLE_ATTR = "privbo:role"
 RELEASE_ATTR = "privbo:release"
 """Trial attribute: the noisy draw, where the trial's value is an estimate from all releases."""
 
+SCORES_ATTR = "privbo:scores"
+"""Trial attribute: estimate and standard deviation of each score by name."""
+
 _WRAP = (
     "Wrap the objective: study.optimize(sampler.private(objective)) with an objective that "
     "returns one value per validation record."
@@ -194,7 +197,10 @@ class LossRun(OfStudy):
             write: Writes an attribute of the trial.
         """
         self.told[key_of(trial)], self.told_at[key_of(trial)] = told, repr(trial.params)
-        shown = {ROLE_ATTR: told.label + CARRIED * told.carried, RELEASE_ATTR: told.draw}
+        shown = {
+            ROLE_ATTR: told.label + CARRIED * told.carried, RELEASE_ATTR: told.draw,
+            SCORES_ATTR: dict(told.scores) or None,
+        }  # fmt: skip
         for name, value in shown.items():
             if value is not None:
                 write(name, value)
@@ -366,12 +372,26 @@ def _own(trial: FrozenTrial, told: Published | None) -> set[str]:
         own.add(ROLE_ATTR)
     if told.draw is not None and type(draw) is float and draw == told.draw:
         own.add(RELEASE_ATTR)
+    if _are_scores(trial.user_attrs.get(SCORES_ATTR), told.scores):
+        own.add(SCORES_ATTR)
     return own
+
+
+def _are_scores(shown: Any, told: Mapping[str, Sequence[float]]) -> bool:
+    """Checks whether an attribute holds released scores and nothing else, of plain types."""
+    if type(shown) is not dict or {*map(type, shown)} != {str} or shown.keys() != told.keys():
+        return False
+    pairs = [(one, [*told[name]]) for name, one in shown.items()]
+    return all(
+        type(one) is list and {*map(type, one)} == {float} and one == own for one, own in pairs
+    )
 
 
 def _needs_the_vault(trial: FrozenTrial) -> bool:
     """Checks whether a trial holds what only the vault can explain."""
-    return _audit.must_be_released(trial) or bool({ROLE_ATTR, RELEASE_ATTR} & {*trial.user_attrs})
+    return _audit.must_be_released(trial) or bool(
+        {ROLE_ATTR, RELEASE_ATTR, SCORES_ATTR} & {*trial.user_attrs}
+    )
 
 
 def _mark(operation: str, key: str) -> tuple[str, str]:

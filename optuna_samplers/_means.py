@@ -20,6 +20,7 @@ from optuna_samplers._losses import Objective
 from optuna_samplers._sampler import StudySampler
 from optuna_samplers._settings import LossRunSettings
 from privbo_plugins.algorithms.released_means import MeansConfig
+from privbo_plugins.scores.score import check_directions
 from privbo_plugins.settings import again, called_with, part, setting, settings
 
 
@@ -80,6 +81,7 @@ class MeansObjective(Releasing, LossStudies):
         Raises:
             ValueError: If the study has one.
         """
+        check_directions(getattr(self._config, "scores", None), study.direction.name)
         if isinstance(study.sampler, StudySampler):
             raise ValueError(
                 f"private_objective is for Optuna's own samplers; {type(study.sampler).__name__} "
@@ -92,6 +94,10 @@ class MeansObjective(Releasing, LossStudies):
 @called_with(_Settings)
 def private_objective(given: _Settings) -> MeansObjective:
     """Makes any sampler centrally private: each trial's clipped mean loss is released with noise.
+
+    With ``scores=``, scores such as F1 or AUC are released in place of a mean loss: the objective
+    returns :func:`privbo_plugins.scores.predictions`, the first score is the trial's value, and
+    all of them stand in its attribute ``privbo:scores``.
 
     The vector goes to the vault, where it is forgotten with its release; what the study stores is
     mu-GDP for the validation records (replace-one), and so is all that its sampler and pruner

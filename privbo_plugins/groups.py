@@ -104,6 +104,12 @@ class Unit(NamedTuple):
             ValueError: If the settings do not go together.
         """
         dealt = None
+        grouped = given.groups is not None or given.records_in_blocks is not None
+        if grouped and getattr(config, "scores", None) is not None:
+            raise ValueError(
+                "scores= are of records: for persons with several rows, or in blocks, return one "
+                "loss, or a block's score, for each. Leave scores= out, or groups= and blocks."
+            )
         if given.records_in_blocks is not None:
             dealt = [int(number) for number in given.records_in_blocks]  # as JSON gives it back
             labels = None if given.record_ids is None else fingerprint(given.record_ids)

@@ -62,14 +62,15 @@ class TrialRecord:
         entered: Whether the trial has run as a private one.
         vouched: Operations that it declared public.
         head: The end of the chain of releases.
-        drawn: Its noisy draw, where ``published`` is an estimate.
+        beside: What else was released of it, by the operation that shows it: its noisy draw,
+            where ``published`` is an estimate, and further scores.
     """
 
     published: float | None
     entered: bool
     vouched: Collection[str]
     head: tuple[int, str] = (0, "")
-    drawn: float | None = None
+    beside: Mapping[str, float] = field(default_factory=dict)
 
 
 def complaints(
@@ -94,8 +95,8 @@ def complaints(
 
 
 def _explains(record: TrialRecord, operation: str, put: Any) -> bool:
-    if operation == DRAW:
-        return record.drawn is not None and same(put, record.drawn)
+    if operation in record.beside and same(put, record.beside[operation]):
+        return True
     return operation in record.vouched
 
 

@@ -75,11 +75,14 @@ def read(
         metric: The search's.
         parameters: Names on the config's first level.
     """
-    extras = {
-        DRAW if name == RELEASE else VOUCH.format(name): row.get(name)
-        for name in sorted(foreign(row, metric, parameters))
-    }
+    found = sorted(foreign(row, metric, parameters))
+    extras = {operation_of(name): row.get(name) for name in found}
     return Shown(trial, value_in(row, metric), extras, config_in(row))
+
+
+def operation_of(name: str) -> str:
+    """The operation that puts something under a name of a result."""
+    return DRAW if name == RELEASE else VOUCH.format(name)
 
 
 def given_to(config: Mapping[str, Any]) -> Row:
@@ -232,7 +235,8 @@ def stored_record(trial: str, report: Mapping[str, Any]) -> TrialRecord:
         v.removesuffix(mark) for v in report.get("vouched", ()) if v.endswith(mark)
     )
     entered = trial in report.get("entered", (trial,))
-    drawn = report.get("drawn", {}).get(trial)
+    beside = report.get("beside", {}).get(trial, {})
     return TrialRecord(
-        report.get("published", {}).get(trial), entered, vouched, report["head"], drawn
-    )
+        report.get("published", {}).get(trial), entered, vouched, report["head"],
+        {operation_of(name): value for name, value in beside.items()},
+    )  # fmt: skip

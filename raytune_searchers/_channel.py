@@ -11,9 +11,9 @@ the host itself, whose process alone can open what was sealed to it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -262,14 +262,14 @@ class Entry:
         public: What it declared public before.
         details: Of losses the pickled space and the trial's point; of a reward the mechanism,
             what NaN counts as, and a test's noise, which is in no pickle of a search or trainable.
-        drawn: The noisy draw behind a value that is an estimate.
+        beside: What else was released of it then, by the name that shows it.
     """
 
     metric: str
     value: float | None
     public: tuple[str, ...]
     details: tuple[Any, ...]
-    drawn: float | None = None
+    beside: Mapping[str, float] = field(default_factory=dict)
 
 
 IN_A_DATABASE = (

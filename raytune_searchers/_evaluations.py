@@ -74,10 +74,10 @@ def _release(channel: Channel, entry: Entry, trial: str, user: User | None, rewa
     """Charges the user, draws here and stores the draw; whatever was stored first counts."""
     known, token = channel.call_sealed("charge", trial, user)
     if known is not None:  # another attempt of this trial was faster
-        return float(known), None
+        return float(known), {}
     mechanism, worst, noise = entry.details
     drawn = draw_reward(mechanism, reward, worst, noise)
-    return float(channel.call("store", trial, token, drawn)), None
+    return float(channel.call("store", trial, token, drawn)), {}
 
 
 def _checked_name(user: Any) -> User:

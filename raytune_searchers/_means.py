@@ -30,10 +30,11 @@ from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.groups import Unit, whose
 from privbo_plugins.privacy.settings import NoiseSettings, RecordSettings
 from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.scores.score import check_directions
 from privbo_plugins.settings import again, called_with, part, setting, settings
 from privbo_plugins.shown import TrialRecord, flat
 from raytune_searchers._arguments import check_target
-from raytune_searchers._audit import REPEATED, Row, given_to
+from raytune_searchers._audit import OURS, RELEASE, REPEATED, Row, given_to
 from raytune_searchers._base import LossesRun, hosted
 from raytune_searchers._channel import MEANS
 from raytune_searchers._run import ComparedRun
@@ -94,6 +95,21 @@ _SEEN = ("_run", "_vault_id", "_head", "_exposed", "_passed", "_unaudited", "_la
 """Whose run it is, and what a callback has seen of it."""
 
 
+def _check_scores(given: _Settings) -> None:
+    """Checks that each score has a name of its own in results, and the first its direction.
+
+    Raises:
+        ValueError: If not.
+    """
+    check_directions(given.scores, {"max": "MAXIMIZE", "min": "MINIMIZE"}[given.mode])
+    for score in (given.scores or ())[1:]:
+        if score.name in OURS | {given.metric, RELEASE, "config"} or "/" in score.name:
+            raise ValueError(
+                f"A result already holds something else under {score.name!r}: give this score "
+                "another name, or the first one another metric=."
+            )
+
+
 class MeansRun(LossesRun):
     """The driver's side of a run under somebody else's searcher; a callback compares with it.
 
@@ -111,6 +127,7 @@ class MeansRun(LossesRun):
 
     def __init__(self, given: _Settings) -> None:
         check_target("private_trainable", given.metric, given.mode)
+        _check_scores(given)
         self._metric, self._mode, self._seed = given.metric, given.mode, given.seed
         self._param_space = dict(given.param_space)
         self._space = to_space(self._param_space)

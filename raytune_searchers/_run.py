@@ -52,7 +52,7 @@ BY_CLIENT = (
     "with ray.init(address='auto')."
 )
 
-_DETAILS = ("history", "published", "drawn", "vouched", "entered")
+_DETAILS = ("history", "published", "beside", "vouched", "entered")
 """What of a report grows with the run."""
 
 _GROWN = 1.1

@@ -26,8 +26,9 @@ from privbo_plugins import sanitize
 from privbo_plugins.convert import as_losses, index_of
 from privbo_plugins.errors import ANOTHER_POINT, NotLossesError, PrivacyError
 from privbo_plugins.sanitize import of_converting, sanitized
+from privbo_plugins.scores.score import rows_of
 from privbo_plugins.shown import flat
-from raytune_searchers._audit import RELEASE, REPEATED, VOUCH
+from raytune_searchers._audit import REPEATED, VOUCH
 from raytune_searchers._channel import LOSSES, Channel, Entry, MissingHost, channel_of_trial
 from raytune_searchers._closing import check_closed, closed_session, session_of_trial
 from raytune_searchers._space import TuneSpace
@@ -65,8 +66,8 @@ class PublicReportError(PrivacyError, ValueError):
         )
 
 
-Told = tuple[float, float | None]
-"""What was released of a trial, and the noisy draw where that is an estimate."""
+Told = tuple[float, Mapping[str, float]]
+"""What was released of a trial, and what else by the name that shows it: a draw, scores."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,7 @@ class Publication:
         channel: To the host, which records what was declared public.
         entry: The host's answer: what was released before a crash is reported again.
         convert: Makes the private value from what the function returned.
-        release: Releases the private value: what was released of it, and the noisy draw where
-            that is an estimate.
+        release: Releases the private value.
     """
 
     trial: str
@@ -170,7 +170,7 @@ def _begin(name: str, missing: MissingHost, config: dict[str, Any]) -> tuple[Pub
     trial, channel = trial_id(), channel_of_trial(name, missing)
     job = str(ray.get_runtime_context().get_job_id())
     entry: Entry = channel.call("enter", trial, uuid.uuid4().hex, job)
-    choices, given = entry.details
+    choices, given, scores = entry.details
     space: TuneSpace = cloudpickle.loads(choices)
     x = space.encode(config, given)  # before the trainable can change it
     told_at = None if entry.value is None else given
@@ -180,7 +180,8 @@ def _begin(name: str, missing: MissingHost, config: dict[str, Any]) -> tuple[Pub
     def release(told: tuple[Array, str | None]) -> Told:
         return channel.call_sealed("tell", trial, told, x)  # type: ignore[no-any-return]
 
-    return Publication(trial, channel, entry, _losses_and_index, release), None
+    convert = functools.partial(_rows_and_index, scores)
+    return Publication(trial, channel, entry, convert, release), None
 
 
 Begin = Callable[[dict[str, Any]], tuple[Publication | None, BaseException | None]]
@@ -253,7 +254,7 @@ def _evaluate(trainable: Trainable, config: dict[str, Any], begin: Begin) -> tup
         return None, failure
     if own.entry.value is not None:  # told before a crash: the release is replayed
         public = dict.fromkeys(_names(own.entry.public), NOT_MEASURED)
-        return _result(own, (own.entry.value, own.entry.drawn), public), None
+        return _result(own, (own.entry.value, own.entry.beside), public), None
     running = _Running(own)
     with _closed_reports(running):
         failure = _left_open()
@@ -305,9 +306,8 @@ def _begun(begin: Begin, config: dict[str, Any]) -> tuple[Publication | None, An
 def _result(publication: Publication, told: Told, public: Mapping[str, Any]) -> dict[str, Any]:
     """The released value beside what was vouched for: schedulers insist on their metric."""
     shown = {name: value for name, value in public.items() if name != "checkpoint"}
-    value, drawn = told
-    own = {} if drawn is None else {RELEASE: drawn}
-    return {**shown, **own, publication.entry.metric: value}
+    value, beside = told
+    return {**shown, **beside, publication.entry.metric: value}
 
 
 def _names(operations: Sequence[str]) -> list[str]:
@@ -357,9 +357,11 @@ def _refuse_repeats(config: Mapping[str, Any]) -> None:
         )
 
 
-def _losses_and_index(returned: Any) -> tuple[Any, str | None]:
-    """One loss a record, and which records they are, where what was returned says so."""
-    return as_losses(returned), index_of(returned)
+def _rows_and_index(scores: Any, returned: Any) -> tuple[Any, str | None]:
+    """One loss a record, or a row for scores, and which records they are, if it says so."""
+    if scores is None:
+        return as_losses(returned), index_of(returned)
+    return rows_of(scores, returned), index_of(getattr(returned, "y_true", None))
 
 
 def _converted(returned: Any, convert: Callable[[Any], Any]) -> tuple[Any, BaseException | None]:

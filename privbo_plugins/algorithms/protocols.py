@@ -72,6 +72,20 @@ class Release:
     values: tuple[float, ...]
     meta: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def scores(self) -> dict[str, list[float]]:
+        """Estimate and standard deviation of each score by name; empty where there are none."""
+        return {name: list(told) for name, told in self.meta.get(SCORES, {}).items()}
+
+    @property
+    def value(self) -> float:
+        """What a trial shows: the estimate of its first score, or the one number released."""
+        return next(iter(self.scores.values()), self.values)[0]
+
+
+SCORES = "scores"
+"""Public fact of a release: what follows from it for each score of the run."""
+
 
 @dataclass(frozen=True)
 class Query:
@@ -89,6 +103,7 @@ class Query:
         offset: Public number added after the noise; the statistic is measured from it.
         meta: Public facts stored with the release.
         settings: Public arguments of ``statistic``, by name.
+        derived: From what was released, shape (d,), to more public facts of it.
     """
 
     kind: str
@@ -100,6 +115,7 @@ class Query:
     offset: float = 0.0
     meta: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    derived: Callable[[Array], Mapping[str, Any]] | None = None
 
     def exact(self, blocks: Iterable[Array]) -> Array:
         """The statistic of some losses, as audits compute it: a secret."""
@@ -483,6 +499,11 @@ class CentralAlgorithm(Algorithm, abc.ABC):
         self.incumbent: Array | None = None if given is None else space.incumbent(given)
         self._enqueued = -math.inf if self.incumbent is not None else math.inf
 
+    @property
+    def value_noise(self) -> float:
+        """Standard deviation of a released value's noise; 0 where there is none or no plan."""
+        return 0.0 if self.plan is None else float(self.plan.value_noise)
+
     def nominate(self, x: Sequence[float], order: int) -> None:
         """Takes a released point as the incumbent if it is the first of those enqueued.
 
@@ -573,7 +594,7 @@ class CentralAlgorithm(Algorithm, abc.ABC):
             step: Of the trial.
             x: Where it was evaluated, shape (D,).
         """
-        return self.fallback_value(role, step) if release is None else release.values[0]
+        return self.fallback_value(role, step) if release is None else release.value
 
     def step_queries(
         self,

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,6 +67,7 @@ class Published(NamedTuple):
         step: Its step; negative where it belongs to none.
         draw: The noisy draw behind a value that is an estimate; None where there is none.
         carried: Whether the plan has no release for this trial, and earlier ones stand in.
+        scores: Estimate and standard deviation of each score by name, if the run has scores.
     """
 
     value: float
@@ -73,6 +75,16 @@ class Published(NamedTuple):
     step: int
     draw: float | None = None
     carried: bool = False
+    scores: Mapping[str, Sequence[float]] = MappingProxyType({})
+
+    def beside(self, draw: str) -> dict[str, float]:
+        """Lists what else was released, by name: all scores but the first, and the draw.
+
+        Args:
+            draw: Name of the draw, where the value is an estimate of all releases.
+        """
+        found = {name: told[0] for name, told in [*self.scores.items()][1:]}
+        return found if self.draw is None else found | {draw: self.draw}
 
     @property
     def label(self) -> str:
@@ -111,7 +123,7 @@ class Learnt:
             self.algorithm.nominate(release.meta["x"], release.meta[ENQUEUED])
         self.algorithm.observe(release)
         if release.kind == "value":
-            self.values.append(release.values[0])
+            self.values.append(release.value)
 
     def at(self, row: TrialRow, params: Mapping[str, Any]) -> bool:
         """Checks whether parameters are those of a trial with a value."""
@@ -303,15 +315,15 @@ class LossReader:
         with self.run.transaction() as tx:
             if trials is not None:
                 rows = [row for trial in trials if (row := tx.trial(trial)) is not None]
-                draws = {row.trial: draw_of(tx, row) for row in rows}
+                own = {row.trial: own_release(tx, row) for row in rows}
             else:
                 rows = tx.trials()
-                draws = {
-                    key: float(told["values"][0])
+                own = {
+                    key: release_of(kind, key, told)
                     for _, kind, key, told in tx.releases_after(0)
                     if kind == "value"
                 }
-            return {r.trial: shown(r, draws.get(r.trial)) for r in rows if r.value is not None}
+            return {r.trial: shown(r, own.get(r.trial)) for r in rows if r.value is not None}
 
     def told_elsewhere(self, params: Mapping[str, Mapping[str, Any]]) -> list[str]:
         """Lists those of some trials, given by their parameters, that have a value at others."""
@@ -372,8 +384,8 @@ class LossReader:
                 aim = space.embed(known.algorithm.recommendation()[None])[0]
                 places = {"places": space.embed(points), "aim": aim}
             return History(
-                values=[(r.meta["role"], r.meta["step"], r.values[0]) for r in values],
-                value_noise=0.0 if self.plan is None else self.plan.value_noise,
+                values=[(r.meta["role"], r.meta["step"], r.value) for r in values],
+                value_noise=known.algorithm.value_noise,
                 names=space.names,
                 path=np.array(path),
                 centres=[space.decode(x) for x in path],
@@ -480,16 +492,22 @@ def release_of(kind: str, key: str, payload: Mapping[str, Any]) -> Release:
     return Release(kind, key, tuple(payload["values"]), payload["meta"])
 
 
-def draw_of(tx: Transaction, row: TrialRow) -> float | None:
-    """Returns the noisy draw that is a trial's own."""
+def own_release(tx: Transaction, row: TrialRow) -> Release | None:
+    """Returns the release that is a trial's own."""
     own = tx.released("value", row.trial)
-    return None if own is None else float(own["values"][0])
+    return None if own is None else release_of("value", row.trial, own)
 
 
-def shown(row: TrialRow, draw: float | None) -> Published:
+def shown(row: TrialRow, own: Release | None) -> Published:
     """Returns what a trial with a value may show."""
     value = math.nan if row.value is None else row.value
-    return Published(value, row.role, row.step, None if draw == value else draw)
+    return published_of(value, row.role, row.step, own)
+
+
+def published_of(value: float, role: str, step: int, own: Release | None) -> Published:
+    """Returns what a trial may show of its value and its own release."""
+    draw = None if own is None or own.value == value else own.value
+    return Published(value, role, step, draw, scores={} if own is None else own.scores)
 
 
 def space_changed(old: Space | None, new: Space) -> str:

@@ -34,6 +34,7 @@ from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge, check_bu
 from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.privacy.words import plural
+from privbo_plugins.scores.score import checked_rows, rows_of
 from privbo_plugins.sessions import places
 from privbo_plugins.sessions.clipping_warning import warn_at_an_end
 from privbo_plugins.sessions.reader import (
@@ -43,9 +44,10 @@ from privbo_plugins.sessions.reader import (
     PRIVATE,
     LossReader,
     Published,
-    draw_of,
     frozen_of,
     most_trainings,
+    own_release,
+    published_of,
     release_of,
     shown,
 )
@@ -239,7 +241,7 @@ class Session(LossReader):
             BudgetExceededError: If the release does not fit the budget; nothing is drawn.
             VaultError: If the vault fails; nothing is kept.
         """
-        rows, index = as_losses(losses), index or index_of(losses)
+        rows, index = self._read(losses, index)
         y = self._entries(rows)
         with self._lock:
             with self._transaction() as tx:
@@ -250,6 +252,14 @@ class Session(LossReader):
                 self._settle()
             self._look_at_ends()
             return told
+
+    def _read(self, told: Any, index: str | None) -> tuple[Array, str | None]:
+        """One loss a record, or with scores one row, and the fingerprint of its labels."""
+        scores = getattr(self.config, "scores", None)
+        if scores is None:
+            return as_losses(told), index or index_of(told)
+        rows = told if isinstance(told, np.ndarray) else rows_of(scores, told)
+        return checked_rows(scores, rows), index or index_of(getattr(told, "y_true", None))
 
     def _entries(self, rows: Array) -> Array:
         """One value a record, or a person, of the rows' values.
@@ -341,7 +351,7 @@ class Session(LossReader):
         if row is not None and not known.at(row, params):
             raise PrivacyError(ANOTHER_POINT)
         if row is not None and row.state == "done":
-            return shown(row, draw_of(tx, row)), False
+            return shown(row, own_release(tx, row)), False
         algorithm, x = known.algorithm, known.space.encode(params)
         if row is None:
             role, step = places.enter(tx, trial, algorithm, x)
@@ -351,7 +361,8 @@ class Session(LossReader):
         query = algorithm.value_query(trial, role, step, x)
         if query is not None and enqueued is not None and role == START:
             query = replace(query, meta={**query.meta, "x": x.tolist(), ENQUEUED: enqueued})
-        blocks = [y[start : start + BLOCK, None] for start in range(0, len(y), BLOCK)]
+        rows = y.reshape(len(y), -1)
+        blocks = [rows[start : start + BLOCK] for start in range(0, len(y), BLOCK)]
         release = None if query is None else self._release(tx, query, blocks)
         if row is not None and row.value is not None:  # told, and its losses purged under way
             value = row.value
@@ -361,9 +372,8 @@ class Session(LossReader):
         if wanted:
             tx.put_losses(trial, y)
         tx.finish(trial, x, value)
-        own = release is not None and release.key == trial
-        draw = release.values[0] if release is not None and own else None
-        told = Published(value, role, step, None if draw == value else draw, query is None)
+        own = release if release is not None and release.key == trial else None
+        told = published_of(value, role, step, own)._replace(carried=query is None)
         return told, wanted and places.complete(tx, algorithm)
 
     # Releasing ------------------------------------------------------------------------------
@@ -421,7 +431,8 @@ class Session(LossReader):
             exact = query.statistic(blocks, **query.settings)
         private = not self.plain and not math.isinf(query.mu)
         noisy = (noise.add_gaussian(exact, scale) if private else exact) + query.offset
-        return {"values": noisy.tolist(), "meta": dict(query.meta)}
+        derived = {} if query.derived is None else query.derived(noisy)
+        return {"values": noisy.tolist(), "meta": {**query.meta, **derived}}
 
     def charge_training(self, attempt: str) -> None:
         """Charges one training to the training records, before it happens.

@@ -33,6 +33,7 @@ from privbo_plugins.sealing import AnotherKeyError, Message, Reader
 from privbo_plugins.shown import TrialRecord
 from privbo_plugins.store.run import NEVER_COMPARED, Run
 from privbo_plugins.store.vault import Vault, open_vault
+from raytune_searchers._audit import operation_of
 from raytune_searchers._channel import KV, SHORT_RUN, MissingHost, Reply, context_of
 
 WARNINGS: dict[str, type[Warning]] = {
@@ -310,11 +311,12 @@ def record_of(
     operations: Collection[str],
     published: float | None,
     entered: bool,
-    drawn: float | None = None,
+    beside: Mapping[str, float] | None = None,
 ) -> TrialRecord:
     """Makes the record of a trial, with those of some operations that it declared public."""
     declared = host.session.run.declared_by(trial, operations)
-    return TrialRecord(published, entered, declared, head(host), drawn)
+    shown = {operation_of(name): told for name, told in (beside or {}).items()}
+    return TrialRecord(published, entered, declared, head(host), shown)
 
 
 def declared(host: Host, trial: str, value: float | None) -> tuple[str, ...]:

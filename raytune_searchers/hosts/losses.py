@@ -25,6 +25,7 @@ from privbo_plugins.shown import TrialRecord
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.run import stored_settings
 from privbo_plugins.store.vault import Vault
+from raytune_searchers._audit import RELEASE
 from raytune_searchers._channel import LOSSES, UNWATCHED, Entry
 from raytune_searchers.hosts import base
 from raytune_searchers.hosts.base import (
@@ -130,14 +131,14 @@ def _ask(host: Host, trial: str, beyond: bool) -> tuple[str, Array | None]:
 
 def _record(host: Host, trial: str, operations: Collection[str] = ()) -> TrialRecord:
     """Returns the record of a trial, and which of some operations it declared public."""
-    value, drawn = _shown(host, trial)
-    return record_of(host, trial, operations, value, host.session.run.entered(trial), drawn)
+    value, beside = _shown(host, trial)
+    return record_of(host, trial, operations, value, host.session.run.entered(trial), beside)
 
 
-def _shown(host: Host, trial: str) -> tuple[float | None, float | None]:
-    """Returns what was released of a trial, and its draw where that is an estimate."""
+def _shown(host: Host, trial: str) -> tuple[float | None, dict[str, float]]:
+    """Returns what was released of a trial, and what else by the name that shows it."""
     found: Published | None = host.session.published([trial]).get(trial)
-    return (None, None) if found is None else (found.value, found.draw)
+    return (None, {}) if found is None else (found.value, found.beside(RELEASE))
 
 
 def _watch(host: Host, trial: str, job: str) -> None:
@@ -186,7 +187,7 @@ def _details(host: Host) -> dict[str, Any]:
     return {
         "history": session.history(),
         "published": {trial: shown.value for trial, shown in published.items()},
-        "drawn": {t: shown.draw for t, shown in published.items() if shown.draw is not None},
+        "beside": {t: known for t, one in published.items() if (known := one.beside(RELEASE))},
         "vouched": session.run.declared_public(),
     }
 
@@ -226,9 +227,9 @@ def _enter(host: Host, trial: str, attempt: str, job: str = "") -> Entry:
         )
     if value is None:
         host.session.charge_training(f"{trial}/{attempt}")
-    return Entry(
-        s.metric, value, declared(host, trial, value), (s.choices, x), _shown(host, trial)[1]
-    )
+    details = s.choices, x, getattr(s.config, "scores", None)
+    beside = {} if value is None else _shown(host, trial)[1]
+    return Entry(s.metric, value, declared(host, trial, value), details, beside)
 
 
 def _expect_records(host: Host, run: str, message: Message) -> None:
@@ -238,12 +239,12 @@ def _expect_records(host: Host, run: str, message: Message) -> None:
     host.session.groups = groups
 
 
-def _tell(host: Host, trial: str, message: Message, x: Array) -> tuple[float, float | None]:
-    """Tells the losses of a trial: (what may be published, its draw if that is an estimate)."""
+def _tell(host: Host, trial: str, message: Message, x: Array) -> tuple[float, dict[str, float]]:
+    """Tells the losses of a trial: (what may be published, and what beside it by name)."""
     losses, index = host.read(message, "tell", trial)
     space: Space = host.settings.space
     told: Published = host.session.tell(trial, space.decode(x), space, losses, index=index)
-    return told.value, told.draw
+    return told.value, told.beside(RELEASE)
 
 
 VAULT = Kind(

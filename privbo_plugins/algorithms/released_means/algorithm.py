@@ -11,6 +11,7 @@ mean of a Gaussian process over everything released
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import (
     FINAL,
+    SCORES,
     START,
     START_STEP,
     CentralAlgorithm,
@@ -31,6 +33,8 @@ from privbo_plugins.algorithms.protocols import (
 from privbo_plugins.algorithms.released_means.plan import MeansConfig, MeansPlan, make_plan, words
 from privbo_plugins.algorithms.values import value_query
 from privbo_plugins.models.smoothing import Smoother
+from privbo_plugins.privacy.mechanisms import gaussian_scale
+from privbo_plugins.scores.score import estimates, joined_means, scales_of, statistics_of
 from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
@@ -48,10 +52,12 @@ class MeansState:
     Attributes:
         points: Where, one (D,) a release.
         values: What, in the same order.
+        sds: With scores, the standard deviation of each value.
     """
 
     points: list[list[float]] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
+    sds: list[float] = field(default_factory=list)
 
 
 class ReleasedMeans(CentralAlgorithm):
@@ -120,7 +126,33 @@ class ReleasedMeans(CentralAlgorithm):
         if self.finished or self.plan is None:
             return None
         meta = {"role": role, "step": step, "x": np.asarray(x).tolist()}
+        if self.config.scores is not None:
+            return self._scores_query(trial, meta)
         return value_query(self, trial, meta)
+
+    def _scores_query(self, trial: str, meta: dict[str, Any]) -> Query:
+        """Asks for the means of which all scores of a trial are functions."""
+        listed, plan = self.config.scores, self.plan
+        if plan is None:
+            raise ValueError("The plan needs the number of records, which the first trial tells.")
+        statistics, n = statistics_of(listed), plan.n_records
+        J = math.sqrt(len(statistics))
+        noise = gaussian_scale(J, plan.mu_value)
+
+        def derived(released: Array) -> dict[str, Any]:
+            return {SCORES: estimates(listed, released.tolist(), n, noise)}
+
+        return Query(
+            kind="value",
+            key=trial,
+            statistic=joined_means,
+            settings={"statistics": statistics, "scales": scales_of(statistics, n)},
+            sensitivity=J,
+            mu=plan.mu_value,
+            trials=(trial,),
+            meta=meta,
+            derived=derived,
+        )
 
     def fallback_value(self, role: str, step: int) -> float:  # noqa: ARG002
         """Value of a trial beyond the budget: the mean of all released values."""
@@ -137,7 +169,8 @@ class ReleasedMeans(CentralAlgorithm):
         if release.kind != "value":
             raise ValueError(f"Released means knows no release of kind {release.kind!r}.")
         self.state.points.append(list(release.meta["x"]))
-        self.state.values.append(release.values[0])
+        self.state.values.append(release.value)
+        self.state.sds += [sd for _, sd in release.scores.values()][:1]
 
     def recommendation(self) -> Array:
         """The evaluated point with the best posterior mean, shape (D,).
@@ -161,13 +194,19 @@ class ReleasedMeans(CentralAlgorithm):
         """
         key = m, self._enqueued  # which says what incumbent there is
         if key not in self._known:
-            sigma = 0.0 if self.plan is None else self.plan.value_noise
+            sigma = self.value_noise
             X, sign = np.array(self.state.points[:m]), 1.0 if self.maximize else -1.0
             Z = self.space.embed(X)
             smoother = Smoother(Z, np.array(self.state.values[:m]), sigma)
             best = X[int(np.argmax(sign * smoother.posterior(Z)[0]))]
             self._known[key] = self._kept(best, smoother, sign)
         return self._known[key]
+
+    @property
+    def value_noise(self) -> float:
+        """Noise of a released value; with scores the root mean square of what each has."""
+        sds = self.state.sds
+        return math.sqrt(np.mean(np.square(sds))) if sds else super().value_noise
 
     def _kept(self, best: Array, smoother: Smoother, sign: float) -> _Judged:
         """Keeps the incumbent, if there is one and the lead of another point may be noise."""

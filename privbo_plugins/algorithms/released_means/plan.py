@@ -10,12 +10,17 @@ Notation:
     mu      total budget; squares add up, so each release gets mu / sqrt(N)
     C       width of the range of values
     sigma   noise of a released value, C sqrt(N) / (n mu)
+    D, J    with scores: diameter of a statistic, number of statistics
     ======  ============================================================
+
+With scores, each mean of a statistic has noise D sqrt(J) sqrt(N) / (n mu), and what that makes of
+a score is known with its release (:mod:`privbo_plugins.scores.score`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -23,6 +28,7 @@ from privbo_plugins.algorithms.protocols import Words
 from privbo_plugins.algorithms.values import LossBound, LossPlan, LossSettings, value_range
 from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.mechanisms import check_share, gaussian_scale
+from privbo_plugins.scores.score import ScoreFacts, checked_scores, n_statistics
 from privbo_plugins.settings import Count, evolve, setting, settings
 from privbo_plugins.spaces import Space
 
@@ -52,14 +58,25 @@ class MeansConfig(LossSettings):
         "Values are clipped to [0, loss_bound], or (low, high), before they are averaged.",
         default=1.0,
     )
+    scores: Any = setting(
+        'Instead of the mean of one loss: names such as ``"f1"``, or ``privbo_plugins.scores``. '
+        "The objective returns ``scores.predictions(...)``; the first score is the trial's value, "
+        "the others are shown beside it. All of them share one release.",
+        default=None,
+        converter=checked_scores,
+    )
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
         check_share(self.mu / math.sqrt(self.n_trials))
+        if self.scores is not None and self.loss_bound != 1.0:
+            raise ValueError("scores= have ranges of their own: leave loss_bound= out.")
 
     @property
     def value_range(self) -> tuple[float, float]:
-        """(low, high) that values are clipped to before they are averaged."""
+        """(low, high) that values lie in: losses before they are averaged, or the first score."""
+        if self.scores is not None:
+            return self.scores[0].low, self.scores[0].high
         return value_range(self.loss_bound)
 
     def with_trials(self, n_trials: int | None) -> Self:
@@ -83,6 +100,8 @@ class MeansPlan(LossPlan):
         value_noise: Standard deviation of a released value, sigma.
         width: C.
         training_mu: Charged to the training records for each training; None if nothing is.
+        released: With scores, what a trial releases for them; then C and sigma are those of one
+            of its means.
     """
 
     n_records: int
@@ -92,6 +111,7 @@ class MeansPlan(LossPlan):
     value_noise: float
     width: float
     training_mu: float | None = None
+    released: str | None = None
 
     @property
     def noise_dominates(self) -> bool:
@@ -108,10 +128,12 @@ class MeansPlan(LossPlan):
         )
 
     def _lines(self) -> list[str]:
+        of = self.released
         return [
             f"Plan of released means: {self.n_trials} trials, n={self.n_records} {self.entries}, "
             f"mu={not_below(self.mu, 6)} in total",
-            f"  each trial's clipped mean is released with noise of sd {self.value_noise:.3g} "
+            f"  each trial's {'clipped mean is' if of is None else f'scores ({of}) are'} released "
+            f"with noise of sd {self.value_noise:.3g}{'' if of is None else ' a mean'} "
             f"(mu={not_below(self.mu_value, 3)})",
         ]
 
@@ -124,8 +146,10 @@ def make_plan(config: MeansConfig, space: Space, n_records: int) -> MeansPlan:  
         space: The search space.
         n_records: n >= 1.
     """
-    low, high = config.value_range
     share = config.mu / math.sqrt(config.n_trials)
+    scores, (low, high) = config.scores, config.value_range
+    if scores is not None:
+        low, high = 0.0, scores[0].diameter * math.sqrt(n_statistics(scores))
     return MeansPlan(
         n_records=n_records,
         n_trials=config.n_trials,
@@ -134,16 +158,26 @@ def make_plan(config: MeansConfig, space: Space, n_records: int) -> MeansPlan:  
         value_noise=gaussian_scale((high - low) / n_records, share),
         width=high - low,
         training_mu=config.training_mu,
+        released=None if scores is None else _released(scores),
     )
+
+
+def _released(scores: Sequence[ScoreFacts]) -> str:
+    """Names scores and what is released for them."""
+    names = ", ".join(score.name for score in scores)
+    return f"{names}, from {'; '.join(dict.fromkeys(score.releases for score in scores))}"
 
 
 def words(config: MeansConfig, plan: MeansPlan | None) -> Words:
     """Describes the released statistics, and their noise once planned, for the guarantee."""
     parameters: dict[str, Any] = {"N": config.n_trials, "value_range": config.value_range}
+    of = "clipped values"
+    if config.scores is not None:
+        of, parameters["scores"] = "bounded vectors", _released(config.scores)
     if plan is not None:
         parameters["value_noise"] = plan.value_noise
     return Words(
-        "means of clipped values, one a trial",
+        f"means of {of}, one a trial",
         parameters,
         (
             "what the objective's own wrapper makes of a release: a study's values are compared "

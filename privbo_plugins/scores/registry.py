@@ -1,0 +1,426 @@
+"""Scores by the names that scikit-learn gives them; on exact means they equal its functions.
+
+``named("f1")`` has the usual settings (labels 0 and 1), ``f1(labels=("no", "yes"))`` others. What
+is public, and never taken from protected data: labels, groups, prevalence, the target's range.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privbo_plugins import losses
+from privbo_plugins.scores.score import Score, ratio
+from privbo_plugins.scores.statistics import Bins, Cells, GroupCells, Losses, Moments, Pairs
+
+Array = NDArray[np.float64]
+Labels = Sequence[Any]
+
+_BINARY = (0, 1)
+
+
+# Cells of the confusion matrix ------------------------------------------------------------------
+
+
+def _square(m: Array) -> Array:
+    K = math.isqrt(len(m))
+    return m.reshape(K, K)
+
+
+def _trace(m: Array) -> float:
+    return float(np.trace(_square(m)))
+
+
+def _accuracy(m: Array, s: Array) -> float:  # noqa: ARG001
+    return _trace(m)
+
+
+def _over(of: str, i: int, m: Array, s: Array) -> float:
+    """Correct ones of class i over all that are (recall) or are taken for (precision) i."""
+    axis = 1 if of == "recall" else 0
+    return ratio(lambda at: _square(at)[i, i], lambda at: _square(at).sum(axis=axis)[i], m, s)
+
+
+def _f_beta(beta: float, i: int, m: Array, s: Array) -> float:
+    """(1 + b²) tp / (b² (tp + fn) + tp + fp)."""
+
+    def below(at: Array) -> float:
+        C = _square(at)
+        return float(beta**2 * C[i].sum() + C[:, i].sum())
+
+    return ratio(lambda at: (1 + beta**2) * _square(at)[i, i], below, m, s)
+
+
+def _macro(of_class: Callable[[int, Array, Array], float], K: int, m: Array, s: Array) -> float:
+    return float(np.mean([of_class(i, m, s) for i in range(K)]))
+
+
+def _matthews(m: Array, s: Array) -> float:
+    """(c - t·p) / sqrt((1 - t·t)(1 - p·p)), t and p the shares of true and predicted classes."""
+
+    def above(at: Array) -> float:
+        C = _square(at)
+        return float(np.trace(C) - C.sum(axis=0) @ C.sum(axis=1))
+
+    def below(at: Array) -> float:
+        C = _square(at)
+        return math.prod(1.0 - float(share @ share) for share in (C.sum(axis=0), C.sum(axis=1)))
+
+    square = ratio(lambda _: 1.0, below, m, s)
+    return above(m) * math.sqrt(square)
+
+
+def _kappa(m: Array, s: Array) -> float:
+    """(c - t·p) / (1 - t·p)."""
+
+    def chance(at: Array) -> float:
+        C = _square(at)
+        return float(C.sum(axis=0) @ C.sum(axis=1))
+
+    return ratio(lambda at: _trace(at) - chance(at), lambda at: 1.0 - chance(at), m, s)
+
+
+def _cost(costs: Array, m: Array, s: Array) -> float:  # noqa: ARG001
+    return float((costs * _square(m)).sum())
+
+
+def _place(labels: Labels, positive: Any) -> int:
+    chosen = labels[-1] if positive is None else positive
+    if len(labels) < 2 or len({*labels}) < len(labels) or chosen not in labels:
+        raise ValueError(
+            f"labels must list two classes at least, each once, and positive= one of them; got "
+            f"{tuple(labels)!r} and {positive!r}."
+        )
+    return list(labels).index(chosen)
+
+
+def accuracy(labels: Labels = _BINARY) -> Score:
+    """Share of correct predictions."""
+    _place(labels, None)
+    return Score("accuracy", Cells(tuple(labels)), _accuracy)
+
+
+def balanced_accuracy(labels: Labels = _BINARY) -> Score:
+    """Mean recall of the classes."""
+    _place(labels, None)
+    of_class = partial(_over, "recall")
+    return _averaged("balanced_accuracy", of_class, labels)
+
+
+def _averaged(name: str, of_class: Callable[..., float], labels: Labels) -> Score:
+    _place(labels, None)
+    return Score(name, Cells(tuple(labels)), partial(_macro, of_class, len(labels)))
+
+
+def _of_one(name: str, of_class: Callable[..., float], labels: Labels, positive: Any) -> Score:
+    i = _place(labels, positive)
+    return Score(name, Cells(tuple(labels)), partial(of_class, i))
+
+
+def precision(labels: Labels = _BINARY, positive: Any = None) -> Score:
+    """Share of positives among those that are taken for positive; the last label by default."""
+    return _of_one("precision", partial(_over, "precision"), labels, positive)
+
+
+def recall(labels: Labels = _BINARY, positive: Any = None) -> Score:
+    """Share of positives that are found."""
+    return _of_one("recall", partial(_over, "recall"), labels, positive)
+
+
+def f_beta(beta: float = 1.0, labels: Labels = _BINARY, positive: Any = None) -> Score:
+    """Weighted harmonic mean of precision and recall; beta > 1 weighs recall more."""
+    _check_positive("beta", beta)
+    return _of_one(f"f{beta:g}", partial(_f_beta, beta), labels, positive)
+
+
+f1 = partial(f_beta, 1.0)
+"""Harmonic mean of precision and recall."""
+
+
+def precision_macro(labels: Labels = _BINARY) -> Score:
+    """Mean precision of the classes."""
+    return _averaged("precision_macro", partial(_over, "precision"), labels)
+
+
+def recall_macro(labels: Labels = _BINARY) -> Score:
+    """Mean recall of the classes."""
+    return _averaged("recall_macro", partial(_over, "recall"), labels)
+
+
+def f1_macro(labels: Labels = _BINARY) -> Score:
+    """Mean F1 of the classes."""
+    return _averaged("f1_macro", partial(_f_beta, 1.0), labels)
+
+
+def matthews_corrcoef(labels: Labels = _BINARY) -> Score:
+    """Matthews correlation of true and predicted classes."""
+    _place(labels, None)
+    return Score("matthews_corrcoef", Cells(tuple(labels)), _matthews, -1.0)
+
+
+def cohen_kappa(labels: Labels = _BINARY) -> Score:
+    """Agreement beyond chance."""
+    _place(labels, None)
+    return Score("cohen_kappa", Cells(tuple(labels)), _kappa, -1.0)
+
+
+def cost(costs: Sequence[Sequence[float]], labels: Labels = _BINARY) -> Score:
+    """Mean cost of errors.
+
+    Args:
+        costs: Row i, column j: of a record of class i that is taken for class j; public.
+        labels: The classes.
+    """
+    _place(labels, None)
+    table = np.array(costs, dtype=float)
+    if table.shape != (len(labels),) * 2 or not np.isfinite(table).all() or np.ptp(table) == 0:
+        raise ValueError(
+            f"costs must be a table of {len(labels)} x {len(labels)} finite numbers that differ."
+        )
+    ends = float(table.min()), float(table.max())
+    return Score(
+        "cost", Cells(tuple(labels)), partial(_cost, table), *ends, greater_is_better=False
+    )
+
+
+# Probabilities and ranks ------------------------------------------------------------------------
+
+
+def _pairs(prevalence: float | None, m: Array, s: Array) -> float:
+    if prevalence is not None:
+        return float(m[0] / (prevalence * (1.0 - prevalence)))
+    return ratio(lambda at: float(at[0]), lambda at: float(at[1] * (1.0 - at[1])), m, s)
+
+
+def roc_auc(prevalence: float | None = None, labels: Labels = _BINARY) -> Score:
+    """Area under the receiver operating characteristic of two classes.
+
+    Args:
+        prevalence: Share of positives, public: then noise is 1 / (n mu p (1 - p)). None releases
+            it beside the pairs.
+        labels: Both classes; the second is positive.
+    """
+    if prevalence is not None and not 0.0 < prevalence < 1.0:
+        raise ValueError(f"prevalence must lie in (0, 1), got {prevalence!r}.")
+    return Score("roc_auc", Pairs(_two(labels), prevalence), partial(_pairs, prevalence))
+
+
+def _two(labels: Labels) -> tuple[Any, Any]:
+    _place(labels, None)
+    if len(labels) != 2:
+        raise ValueError(f"labels must be two classes, the second positive; got {len(labels)}.")
+    return labels[0], labels[1]
+
+
+def _negated(bound: float, m: Array, s: Array) -> float:  # noqa: ARG001
+    return -bound * float(m[0])
+
+
+def neg_brier_score(labels: Labels = _BINARY) -> Score:
+    """Half the squared distance of probabilities from the label, negated."""
+    _place(labels, None)
+    own = Losses(losses.brier, 1.0, "probabilities", tuple(labels))
+    return Score("neg_brier_score", own, partial(_negated, 1.0), -1.0, 0.0)
+
+
+def neg_log_loss(labels: Labels = _BINARY, floor: float = 1e-3) -> Score:
+    """Log loss, negated; probabilities below ``floor`` count as it."""
+    _place(labels, None)
+    bound = losses.log.bound(floor)
+    own = Losses(losses.log, bound, "probabilities", tuple(labels))
+    return Score("neg_log_loss", own, partial(_negated, bound), -bound, 0.0)
+
+
+def _calibration(m: Array, s: Array) -> float:
+    """Sum over bins of abs(mean of p - y), each without what noise adds to its square."""
+    return float(np.sqrt(np.maximum(m * m - s * s, 0.0)).sum())
+
+
+def expected_calibration_error(labels: Labels = _BINARY, n_bins: int = 10) -> Score:
+    """Mean distance of probabilities from frequencies, by bins of equal width."""
+    if not (isinstance(n_bins, int) and 2 <= n_bins <= 100):
+        raise ValueError(f"n_bins must be an integer from 2 to 100, got {n_bins!r}.")
+    own = Bins(_two(labels), n_bins)
+    return Score("expected_calibration_error", own, _calibration, greater_is_better=False)
+
+
+# Numbers ----------------------------------------------------------------------------------------
+
+
+def _of_variance(explained: bool, m: Array, s: Array) -> float:
+    """1 - Var(e) / Var(y), or with e² in place of Var(e); units of the range cancel but for 4."""
+
+    def above(at: Array) -> float:
+        return float(at[0] - (at[3] ** 2 if explained else 0.0))
+
+    return 1.0 - 4.0 * ratio(above, lambda at: float(at[2] - at[1] ** 2), m, s)
+
+
+def r2(y_low: float, y_high: float) -> Score:
+    """Coefficient of determination; below -1 it counts as -1.
+
+    Args:
+        y_low: Least target that anybody may have; public. Targets and predictions beyond count as
+            the ends.
+        y_high: Largest.
+    """
+    return Score("r2", Moments(y_low, y_high), partial(_of_variance, False), -1.0)
+
+
+def explained_variance(y_low: float, y_high: float) -> Score:
+    """As :func:`r2`, without what the mean error costs."""
+    own = Moments(y_low, y_high, mean_error=True)
+    return Score("explained_variance", own, partial(_of_variance, True), -1.0)
+
+
+def _negated_root(bound: float, m: Array, s: Array) -> float:  # noqa: ARG001
+    return -math.sqrt(max(bound * float(m[0]), 0.0))
+
+
+def neg_mean_absolute_error(y_low: float, y_high: float) -> Score:
+    """Mean absolute error, negated; errors beyond the target's range count as its width."""
+    bound = losses.absolute.bound(y_low, y_high)
+    own = Losses(losses.absolute, bound)
+    return Score("neg_mean_absolute_error", own, partial(_negated, bound), -bound, 0.0)
+
+
+def neg_root_mean_squared_error(y_low: float, y_high: float) -> Score:
+    """Root of the mean squared error, negated."""
+    bound = losses.squared.bound(y_low, y_high)
+    return Score(
+        "neg_root_mean_squared_error", Losses(losses.squared, bound),
+        partial(_negated_root, bound), -math.sqrt(bound), 0.0,
+    )  # fmt: skip
+
+
+def _over_baseline(m: Array, s: Array) -> float:
+    return 1.0 - ratio(lambda at: float(at[0]), lambda at: float(at[1]), m, s)
+
+
+def d2_pinball_score(
+    y_low: float, y_high: float, alpha: float = 0.5, baseline: float | None = None
+) -> Score:
+    """Share of the pinball loss of a public constant that a model saves; below -1 it is -1.
+
+    scikit-learn compares with the quantile of the targets, which is no mean of records.
+
+    Args:
+        y_low: As for :func:`r2`.
+        y_high: As for :func:`r2`.
+        alpha: The quantile, in (0, 1).
+        baseline: The constant; None for the middle of the range.
+    """
+    loss = losses.pinball(alpha)
+    middle = (y_low + y_high) / 2 if baseline is None else float(baseline)
+    own = Losses(loss, loss.bound(y_low, y_high), baseline=middle)
+    return Score("d2_pinball_score", own, _over_baseline, -1.0)
+
+
+def d2_absolute_error_score(y_low: float, y_high: float, baseline: float | None = None) -> Score:
+    """As :func:`d2_pinball_score` of the median: of the absolute error."""
+    bound = losses.absolute.bound(y_low, y_high)
+    middle = (y_low + y_high) / 2 if baseline is None else float(baseline)
+    own = Losses(losses.absolute, bound, baseline=middle)
+    return Score("d2_absolute_error_score", own, _over_baseline, -1.0)
+
+
+# Gaps between groups ----------------------------------------------------------------------------
+
+
+def _gap(of: str, m: Array, s: Array) -> float:
+    """Largest less smallest rate of the groups: of positive predictions, or of positives found."""
+
+    def above(g: int, at: Array) -> float:
+        C = at.reshape(-1, 2, 2)[g]
+        return float(C[1, 1] if of == "found" else C[:, 1].sum())
+
+    def below(g: int, at: Array) -> float:
+        C = at.reshape(-1, 2, 2)[g]
+        return float(C[1].sum() if of == "found" else C.sum())
+
+    rates = [ratio(partial(above, g), partial(below, g), m, s) for g in range(len(m) // 4)]
+    return max(rates) - min(rates) if np.isfinite(rates).all() else math.nan
+
+
+def demographic_parity_difference(groups: Labels, labels: Labels = _BINARY) -> Score:
+    """How much the rates of positive predictions differ between public groups."""
+    return _gaps("demographic_parity_difference", "taken", groups, labels)
+
+
+def equal_opportunity_difference(groups: Labels, labels: Labels = _BINARY) -> Score:
+    """How much the shares of positives that are found differ between public groups."""
+    return _gaps("equal_opportunity_difference", "found", groups, labels)
+
+
+def _gaps(name: str, of: str, groups: Labels, labels: Labels) -> Score:
+    if len({*groups}) < max(len(groups), 2):
+        raise ValueError(f"groups must list two groups at least, each once; got {groups!r}.")
+    own = GroupCells(tuple(groups), _two(labels))
+    return Score(name, own, partial(_gap, of), greater_is_better=False)
+
+
+# By name ----------------------------------------------------------------------------------------
+
+
+def _check_positive(name: str, value: Any) -> None:
+    if not (isinstance(value, int | float) and 0 < value < math.inf):
+        raise ValueError(f"{name} must be a number > 0, got {value!r}.")
+
+
+SCORES: Mapping[str, Callable[..., Score]] = {
+    "accuracy": accuracy, "balanced_accuracy": balanced_accuracy, "precision": precision,
+    "recall": recall, "f1": f1, "f_beta": f_beta, "precision_macro": precision_macro,
+    "recall_macro": recall_macro, "f1_macro": f1_macro, "matthews_corrcoef": matthews_corrcoef,
+    "cohen_kappa": cohen_kappa, "cost": cost, "roc_auc": roc_auc,
+    "neg_brier_score": neg_brier_score, "neg_log_loss": neg_log_loss,
+    "expected_calibration_error": expected_calibration_error, "r2": r2,
+    "explained_variance": explained_variance,
+    "neg_mean_absolute_error": neg_mean_absolute_error,
+    "neg_root_mean_squared_error": neg_root_mean_squared_error,
+    "d2_pinball_score": d2_pinball_score, "d2_absolute_error_score": d2_absolute_error_score,
+    "demographic_parity_difference": demographic_parity_difference,
+    "equal_opportunity_difference": equal_opportunity_difference,
+}  # fmt: skip
+"""All registered scores; some need settings."""
+
+NEAR = {
+    "average_precision": "roc_auc, or f1 at a threshold",
+    "max_error": "neg_root_mean_squared_error",
+    "neg_median_absolute_error": "neg_mean_absolute_error",
+    "top_k_accuracy": "accuracy",
+    "roc_auc_ovr": "balanced_accuracy, or neg_brier_score",
+    "roc_auc_ovo": "balanced_accuracy, or neg_brier_score",
+    "neg_mean_absolute_percentage_error": "neg_mean_absolute_error",
+}
+"""Scores that one record may move without a useful bound, and what is near."""
+
+
+def named(name: str) -> Score:
+    """The registered score of a name, with its usual settings.
+
+    Raises:
+        ValueError: If there is none, or it needs settings that nothing but public knowledge gives.
+
+    Example:
+        >>> named("f1").name, named("roc_auc").statistic.k
+        ('f1', 2)
+    """
+    if name in NEAR:
+        raise ValueError(
+            f"{name!r} is no bounded function of means: one record may move it without a useful "
+            f"bound. Near to it is {NEAR[name]}."
+        )
+    if name not in SCORES:
+        raise ValueError(f"There is no score {name!r}; known are {', '.join(SCORES)}.")
+    try:
+        return SCORES[name]()
+    except TypeError:
+        raise ValueError(
+            f"{name!r} needs settings that are public, as the target's range or the groups: "
+            f"give scores.{name}(...) in place of its name."
+        ) from None

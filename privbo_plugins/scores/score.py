@@ -1,0 +1,329 @@
+"""A score: a public function of noisy means, and how all statistics of a run share one release.
+
+Notation:
+
+    ======  ===========================================================  ========
+    symbol  meaning                                                      shape
+    ======  ===========================================================  ========
+    J       different statistics of a run's scores                       integer
+    D_j, n  diameter of statistic j, number of records
+    m, s    noisy means of a statistic, and their noise                  (k,)
+    mu      of the release
+    ======  ===========================================================  ========
+
+Means of statistic j are divided by D_j / n, so that one record moves each of them by 1 at most,
+and all J together by sqrt(J); one Gaussian release has noise sqrt(J) / mu, so the means of
+statistic j have D_j sqrt(J) / (n mu). All that is computed from them costs nothing more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privbo_plugins.errors import NotLossesError, PrivacyError
+from privbo_plugins.scores.statistics import Predictions, Statistic
+
+Array = NDArray[np.float64]
+Combine = Callable[[Array, Array], float]
+"""From means and their noise to a score; NaN where it is not defined."""
+
+_TELLING = 2.0
+"""A denominator of fewer standard deviations of its noise divides nothing."""
+
+
+class Estimate(NamedTuple):
+    """A released score, and the standard deviation that noise gives it."""
+
+    value: float
+    sd: float
+
+
+@dataclass(frozen=True)
+class ScoreFacts:
+    """What is public of a score, and stored with its run.
+
+    Attributes:
+        name: Under which it is shown.
+        low: Least value; smaller ones count as it.
+        high: Largest.
+        greater_is_better: Whether large values are good.
+        releases: What is released for it, in words; scores of one statistic share it.
+        diameter: Of its statistic.
+        k: Numbers that its statistic releases.
+    """
+
+    name: str
+    low: float
+    high: float
+    greater_is_better: bool
+    releases: str
+    diameter: float
+    k: int
+
+    @property
+    def worst(self) -> float:
+        """The value where it is not defined."""
+        return self.low if self.greater_is_better else self.high
+
+    def facts(self) -> dict[str, Any]:
+        """JSON-ready fields."""
+        return {one.name: getattr(self, one.name) for one in fields(ScoreFacts)}
+
+
+class Score(ScoreFacts):
+    """A public function of the noisy means of a statistic.
+
+    Args:
+        name: Under which it is shown.
+        statistic: What is released.
+        combine: From means m and their noise s, shape (k,) each, to a number; NaN where it is not
+            defined. See :func:`ratio`.
+        low: Least value of the score; the estimate is clipped to [low, high].
+        high: Largest.
+        greater_is_better: Whether large values are good.
+
+    Raises:
+        ValueError: If the name or the range make no sense.
+
+    Example:
+        >>> from privbo_plugins.scores.statistics import PerRecord
+        >>> hit = PerRecord(lambda told: np.equal(told.y_true, told.predicted))
+        >>> Score("hits", hit, lambda m, s: m[0]).estimate(np.array([0.75]), np.array([0.01]))
+        Estimate(value=0.75, sd=0.01)
+    """
+
+    def __init__(
+        self, name: str, statistic: Statistic, combine: Combine, low: float = 0.0,
+        high: float = 1.0, *, greater_is_better: bool = True,
+    ) -> None:  # fmt: skip
+        if not (isinstance(name, str) and 0 < len(name) <= 60 and name.isprintable()):
+            raise ValueError("A score's name must be a text of 1 to 60 printable characters.")
+        if not (math.isfinite(high - low) and low < high):
+            raise ValueError(f"A score needs finite low < high, got {low!r} and {high!r}.")
+        if not isinstance(statistic, Statistic):
+            raise ValueError(
+                "statistic must be one of privbo_plugins.scores.statistics, such as Cells() or "
+                f"PerRecord(function), got a {type(statistic).__name__}."
+            )
+        told = f"{type(statistic).__name__.lower()}: {statistic.k} means"
+        super().__init__(
+            name, float(low), float(high), greater_is_better, told, statistic.diameter, statistic.k
+        )
+        object.__setattr__(self, "statistic", statistic)
+        object.__setattr__(self, "combine", combine)
+
+    statistic: Statistic
+    combine: Combine
+
+    def estimate(self, m: Array, s: Array) -> Estimate:
+        """The score of noisy means, clipped to its range, and its standard deviation.
+
+        The deviation is that of the function's differences over one standard deviation of each
+        mean (the delta method without derivatives).
+
+        Args:
+            m: Noisy means, shape (k,).
+            s: Their noise, shape (k,).
+        """
+        value = _number(self.combine, m, s)
+        if not math.isfinite(value):
+            return Estimate(self.worst, self.high - self.low)
+        sd = spread(lambda at: _number(self.combine, at, np.zeros_like(s)), m, s)
+        sd = sd if math.isfinite(sd) else math.inf
+        return Estimate(min(max(value, self.low), self.high), min(sd, self.high - self.low))
+
+
+def _number(combine: Combine, m: Array, s: Array) -> float:
+    with np.errstate(all="ignore"):
+        try:
+            return float(combine(m, s))
+        except (ArithmeticError, ValueError):
+            return math.nan
+
+
+def spread(of: Callable[[Array], float], m: Array, s: Array) -> float:
+    """Standard deviation of a function of noisy means, by its differences over one deviation."""
+    squares = 0.0
+    for j in np.flatnonzero(s):
+        step = np.zeros_like(m)
+        step[j] = s[j]
+        squares += ((of(m + step) - of(m - step)) / 2.0) ** 2
+    return math.sqrt(squares)
+
+
+def ratio(
+    top: Callable[[Array], float], bottom: Callable[[Array], float], m: Array, s: Array
+) -> float:
+    """A ratio of two functions of noisy means.
+
+    NaN where the lower one lies within two standard deviations of its noise from zero: what it
+    divides is then noise.
+    """
+    below = bottom(m)
+    return top(m) / below if below > _TELLING * spread(bottom, m, s) else math.nan
+
+
+# All scores of a run ----------------------------------------------------------------------------
+
+
+def statistics_of(scores: Sequence[ScoreFacts]) -> tuple[Statistic, ...]:
+    """The different statistics of scores, in their order.
+
+    Raises:
+        PrivacyError: If a score was read from a vault: then the process holds no function.
+    """
+    found: list[Statistic] = []
+    for score in scores:
+        if not isinstance(score, Score):
+            raise PrivacyError(
+                "This process knows the scores of the run by name alone: give it scores= as the "
+                "run was begun with. Nothing was stored or charged."
+            )
+        if score.statistic not in found:
+            found.append(score.statistic)
+    return tuple(found)
+
+
+def n_statistics(scores: Sequence[ScoreFacts]) -> int:
+    """J, also of scores that are known by name alone."""
+    if all(isinstance(score, Score) for score in scores):
+        return len(statistics_of(scores))
+    return len({(score.releases, score.diameter) for score in scores})
+
+
+def rows_of(scores: Sequence[ScoreFacts], returned: Any) -> Array:
+    """The rows of all statistics side by side, shape (n, c), in the trial's process.
+
+    Raises:
+        NotLossesError: If an objective returned no predictions; never for an entry.
+    """
+    if not isinstance(returned, Predictions):
+        raise NotLossesError(
+            "With scores= an objective must return scores.predictions(y, predicted=..., "
+            "probabilities=...), of privbo_plugins; it returned something else."
+        )
+    rows = [statistic.rows(returned) for statistic in statistics_of(scores)]
+    if len({len(own) for own in rows}) != 1:
+        raise NotLossesError("Predictions must be of the same records; lengths differ.")
+    return np.hstack(rows)
+
+
+def checked_rows(scores: Sequence[ScoreFacts], rows: Array) -> Array:
+    """Rows as :func:`rows_of` makes them, perhaps in another process.
+
+    Raises:
+        NotLossesError: If they have another shape.
+    """
+    c = sum(statistic.n_columns for statistic in statistics_of(scores))
+    if rows.dtype != np.float64 or rows.ndim != 2 or rows.shape[1] != c or not len(rows):
+        raise NotLossesError(
+            "With scores= an objective must return scores.predictions(...), of at least one "
+            "record. Nothing was stored or charged."
+        )
+    return rows
+
+
+def joined_means(
+    blocks: Iterable[Array], statistics: Sequence[Statistic], scales: Sequence[float]
+) -> Array:
+    """Means of all statistics, each over its sensitivity; replace-one L2 sensitivity sqrt(J).
+
+    Args:
+        blocks: Blocks of rows of all statistics, shape (n_block, c) each.
+        statistics: In the order of their columns.
+        scales: D_j / n.
+    """
+    rows = np.concatenate([*blocks])
+    ends = np.cumsum([statistic.n_columns for statistic in statistics])
+    parts = np.split(rows, ends[:-1], axis=1)
+    means = [
+        own.mean([part]) / scale
+        for own, part, scale in zip(statistics, parts, scales, strict=True)
+    ]
+    return np.concatenate(means)
+
+
+def scales_of(statistics: Sequence[Statistic], n: int) -> list[float]:
+    """D_j / n of each statistic."""
+    return [statistic.diameter / n for statistic in statistics]
+
+
+def estimates(
+    scores: Sequence[Any], released: Sequence[float], n: int, noise: float
+) -> dict[str, Estimate]:
+    """All scores of a release, by name.
+
+    Args:
+        scores: Of the run.
+        released: What :func:`joined_means` gave, under noise.
+        n: Number of records.
+        noise: Standard deviation of each number released.
+    """
+    statistics = statistics_of(scores)
+    scales = scales_of(statistics, n)
+    ends = np.cumsum([statistic.k for statistic in statistics])
+    parts = np.split(np.asarray(released, dtype=float), ends[:-1])
+    found = {}
+    for score in scores:
+        j = statistics.index(score.statistic)
+        s = np.full(len(parts[j]), noise * scales[j])
+        found[score.name] = score.estimate(parts[j] * scales[j], s)
+    return found
+
+
+def checked_scores(given: Any) -> tuple[ScoreFacts, ...] | None:
+    """Scores of a run: names of registered ones, scores of one's own, or facts as stored.
+
+    Raises:
+        ValueError: If one is none of these, or two have one name.
+    """
+    from privbo_plugins.scores.registry import named
+
+    if given is None:
+        return None
+    listed = [given] if isinstance(given, str | ScoreFacts) else list(given)
+    if not listed:
+        raise ValueError("scores must name one score at least, as scores=['f1', 'roc_auc'].")
+    made = tuple(_made(one, named) for one in listed)
+    if len({score.name for score in made}) < len(made):
+        raise ValueError("Two scores have the same name; give one of them another.")
+    return made
+
+
+def check_directions(scores: Sequence[ScoreFacts] | None, *directions: str) -> None:
+    """Checks that a host optimises scores in their directions.
+
+    Args:
+        scores: Of the run; None where it has none.
+        directions: Of the host's values, MAXIMIZE or MINIMIZE, as the first scores.
+
+    Raises:
+        ValueError: If it does not.
+    """
+    for score, direction in zip(scores or (), directions, strict=False):
+        wanted = "MAXIMIZE" if score.greater_is_better else "MINIMIZE"
+        if direction != wanted:
+            better = "larger" if score.greater_is_better else "smaller"
+            raise ValueError(
+                f"Of {score.name!r} {better} values are better: {wanted.lower()} it "
+                f"(direction={wanted.lower()!r}, or mode={wanted.lower()[:3]!r})."
+            )
+
+
+def _made(one: Any, named: Callable[[str], Score]) -> ScoreFacts:
+    if isinstance(one, ScoreFacts):
+        return one
+    if isinstance(one, Mapping):
+        return ScoreFacts(**one)
+    if isinstance(one, str):
+        return named(one)
+    raise ValueError(
+        "scores must be names such as 'f1', or scores such as scores.f1(labels=('no', 'yes')), "
+        f"got a {type(one).__name__}."
+    )

@@ -1,0 +1,458 @@
+"""What a trial releases of its records for scores that no mean of one loss is: k means at once.
+
+Notation:
+
+    ======  ===========================================================  ========
+    symbol  meaning                                                      shape
+    ======  ===========================================================  ========
+    n       validation records                                           integer
+    v       bounded vector of a record                                   (k,)
+    D       diameter: the most that vectors of two records differ        scalar
+    U       ordered pairs: a positive record ranks above a negative one  scalar
+    p       share of positive records, prevalence                        scalar
+    ======  ===========================================================  ========
+
+Replacing one record moves the mean of v by D / n at most, in L2 norm, whatever its row holds:
+vectors are made of rows inside the mechanism, and a row that is none becomes a constant there.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privbo_plugins.convert import as_floats, as_labels, as_rows
+from privbo_plugins.errors import NotLossesError
+from privbo_plugins.losses import (
+    _check_lengths,
+    _check_range,
+    _columns,
+    _flat,
+    _probabilities,
+)
+from privbo_plugins.privacy.mechanisms import BoundedMean
+
+Array = NDArray[np.float64]
+
+
+class Predictions(NamedTuple):
+    """What a model says of the validation records, one entry a record in the same order.
+
+    Made by :func:`predictions`.
+    """
+
+    y_true: Any
+    predicted: Any = None
+    probabilities: Any = None
+    decision: Any = None
+    group: Any = None
+
+    def part(self, name: str) -> Any:
+        """Returns what was given under a name.
+
+        Raises:
+            NotLossesError: If nothing was.
+        """
+        found = getattr(self, name)
+        if found is None:
+            raise NotLossesError(
+                f"A score of this run needs {name}= of each record: return "
+                f"scores.predictions(y, {name}=...). Nothing was stored or charged."
+            )
+        return found
+
+
+def predictions(
+    y_true: Any, *, predicted: Any = None, probabilities: Any = None, decision: Any = None,
+    group: Any = None,
+) -> Predictions:  # fmt: skip
+    """What an objective returns for scores; those of the run take what they need.
+
+    Args:
+        y_true: Targets, or labels (n,).
+        predicted: Predicted labels, or numbers (n,).
+        probabilities: Of each class (n, K), or of the positive one (n,).
+        decision: A number that ranks records (n,); by default the positive class's probability.
+        group: The public group of each record (n,), for gaps between groups.
+
+    Example:
+        >>> predictions([0, 1], predicted=[0, 0]).predicted
+        [0, 0]
+    """
+    return Predictions(y_true, predicted, probabilities, decision, group)
+
+
+class Statistic(abc.ABC):
+    """Means of bounded vectors of records; frozen dataclasses, compared by their settings.
+
+    Attributes:
+        n_columns: Numbers in a record's row.
+        k: Numbers that are released.
+        diameter: D.
+    """
+
+    n_columns: int
+    k: int
+    diameter: float
+
+    @abc.abstractmethod
+    def rows(self, told: Predictions) -> Array:
+        """Makes one row a record, shape (n, n_columns), in the trial's process.
+
+        Raises:
+            NotLossesError: For another outer shape; never for what an entry holds.
+        """
+
+    def vectors(self, rows: Array) -> Array:
+        """Makes v of any rows (n, n_columns): finite, shape (n, k), in [-1, 1]."""
+        raise NotImplementedError
+
+    def mean(self, blocks: Iterable[Array]) -> Array:
+        """The mean of v over all records, shape (k,): a secret.
+
+        Args:
+            blocks: Blocks of rows, shape (n_block, n_columns) each.
+        """
+        total = BoundedMean(1.0)
+        for rows in blocks:
+            with np.errstate(all="ignore"):  # a warning would tell that some record is odd
+                total.add(self.vectors(rows))
+        return total.result()
+
+
+def _class_of(column: Array, K: int, odd: Any) -> NDArray[np.intp]:
+    """Numbers 0 ... K - 1 as they are; all else is ``odd``."""
+    fine = (column >= 0) & (column < K) & (column == np.floor(column))
+    return np.where(fine, column, odd).astype(np.intp)
+
+
+def _one_hot(places: NDArray[np.intp], k: int) -> Array:
+    return np.asarray(places[:, None] == np.arange(k), dtype=float)
+
+
+def _indices(name: str, given: Any, known: Sequence[Any]) -> Array:
+    """The place of each label among known ones, -1 for none, shape (n,)."""
+    found = _flat(name, as_labels(given))
+    names = _flat("labels", as_labels(list(known)))
+    return _columns(found, names).astype(float)
+
+
+@dataclass(frozen=True)
+class Cells(Statistic):
+    """Cells of the confusion matrix, K² shares of all records; D = sqrt(2).
+
+    A prediction that is no label counts as wrong, a record without a known label as one of the
+    first class that is taken for the last.
+
+    Attributes:
+        labels: The classes, public.
+    """
+
+    labels: tuple[Any, ...] = (0, 1)
+
+    n_columns = 2
+    diameter = math.sqrt(2.0)
+
+    @property
+    def k(self) -> int:  # type: ignore[override]
+        """K²."""
+        return len(self.labels) ** 2
+
+    def rows(self, told: Predictions) -> Array:
+        """Places of the true and of the predicted label."""
+        y = _indices("y_true", told.y_true, self.labels)
+        p = _indices("predicted", told.part("predicted"), self.labels)
+        _check_lengths(y, p)
+        return np.stack([y, p], axis=1)
+
+    def vectors(self, rows: Array) -> Array:
+        """One cell a record."""
+        K = len(self.labels)
+        true = _class_of(rows[:, 0], K, -1)
+        taken = _class_of(rows[:, 1], K, (true + 1) % K)
+        return _one_hot(np.where(true < 0, K - 1, true * K + taken), K * K)
+
+
+@dataclass(frozen=True)
+class GroupCells(Statistic):
+    """Of each public group: true and predicted positives and negatives, 4 G shares; D = sqrt(2).
+
+    Attributes:
+        groups: The groups, public; a record of another one counts with the first.
+        labels: Both classes; the second is positive.
+    """
+
+    groups: tuple[Any, ...]
+    labels: tuple[Any, Any] = (0, 1)
+
+    n_columns = 3
+    diameter = math.sqrt(2.0)
+
+    @property
+    def k(self) -> int:  # type: ignore[override]
+        """4 G."""
+        return 4 * len(self.groups)
+
+    def rows(self, told: Predictions) -> Array:
+        """Places of group, true and predicted label."""
+        group = _indices("group", told.part("group"), self.groups)
+        cells = Cells(self.labels).rows(told)
+        _check_lengths(group, cells)
+        return np.column_stack([group, cells])
+
+    def vectors(self, rows: Array) -> Array:
+        """One cell a record."""
+        group = _class_of(rows[:, 0], len(self.groups), 0)
+        cell = Cells(self.labels).vectors(rows[:, 1:]).argmax(axis=1)
+        return _one_hot(4 * group + cell, self.k)
+
+
+@dataclass(frozen=True)
+class Losses(Statistic):
+    """Mean of one bounded loss, and if there is a baseline that of its loss; D = sqrt(k).
+
+    Attributes:
+        loss: Of (y_true, prediction), one of :mod:`privbo_plugins.losses`.
+        bound: Its largest value; larger ones count as it.
+        takes: Which predictions it takes.
+        labels: The class of each column of probabilities; None for other losses.
+        baseline: A constant, public prediction to compare with; None for none.
+    """
+
+    loss: Callable[..., Array]
+    bound: float
+    takes: str = "predicted"
+    labels: tuple[Any, ...] | None = None
+    baseline: float | None = None
+
+    @property
+    def k(self) -> int:  # type: ignore[override]
+        """One loss, or two."""
+        return 1 if self.baseline is None else 2
+
+    @property
+    def n_columns(self) -> int:  # type: ignore[override]
+        """As many."""
+        return self.k
+
+    @property
+    def diameter(self) -> float:  # type: ignore[override]
+        """Each lies in [0, 1]."""
+        return math.sqrt(self.k)
+
+    def rows(self, told: Predictions) -> Array:
+        """The losses of each record."""
+        more = {} if self.labels is None else {"labels": list(self.labels)}
+        own = [self.loss(told.y_true, told.part(self.takes), **more)]
+        if self.baseline is not None:
+            own.append(self.loss(told.y_true, np.full(len(own[0]), self.baseline)))
+        return np.stack(own, axis=1)
+
+    def vectors(self, rows: Array) -> Array:
+        """Losses over their bound; what is no number is 1."""
+        return np.where(np.isfinite(rows), np.clip(rows / self.bound, 0.0, 1.0), 1.0)
+
+
+@dataclass(frozen=True)
+class Moments(Statistic):
+    """Of errors and targets: means of e², y and y², and with ``mean_error`` of e.
+
+    With W the width of the range, v = (e² / W², y', y'²) and e / W, where y' in [-1, 1] measures y
+    from the middle. Points (a, a²) with a in [-1, 1] lie 2 apart at most; so D is sqrt(1 + 4), or
+    sqrt(4 + 4) with e.
+
+    Attributes:
+        y_low: Least target, public; targets and predictions beyond count as the ends.
+        y_high: Largest.
+        mean_error: Whether the mean of e is released, too.
+    """
+
+    y_low: float
+    y_high: float
+    mean_error: bool = False
+
+    n_columns = 2
+
+    def __post_init__(self) -> None:
+        _check_range(self.y_low, self.y_high)
+
+    @property
+    def k(self) -> int:  # type: ignore[override]
+        """Three means, or four."""
+        return 4 if self.mean_error else 3
+
+    @property
+    def diameter(self) -> float:  # type: ignore[override]
+        """See the class."""
+        return math.sqrt(8.0 if self.mean_error else 5.0)
+
+    def rows(self, told: Predictions) -> Array:
+        """Target and prediction."""
+        y = _flat("y_true", as_floats(told.y_true))
+        p = _flat("predicted", as_floats(told.part("predicted")))
+        _check_lengths(y, p)
+        return np.stack([y, p], axis=1)
+
+    def vectors(self, rows: Array) -> Array:
+        """A record without numbers counts as a target at one end, taken for the other."""
+        W = self.y_high - self.y_low
+        odd = ~np.isfinite(rows).all(axis=1)
+        inside, ends = np.clip(rows, self.y_low, self.y_high), (self.y_high, self.y_low)
+        y, p = (np.where(odd, end, own) for end, own in zip(ends, inside.T, strict=True))
+        e, centred = (y - p) / W, np.clip(2.0 * (y - self.y_low) / W - 1.0, -1.0, 1.0)
+        own = [e * e, centred, centred * centred]
+        return np.stack([*own, e] if self.mean_error else own, axis=1)
+
+
+@dataclass(frozen=True)
+class Bins(Statistic):
+    """Of each bin of predicted probabilities the mean of p - y over all records, y in {0, 1}.
+
+    Two records of different bins differ by sqrt(2) at most, two of one bin by its width and 1.
+
+    Attributes:
+        labels: Both classes; the second is positive.
+        n_bins: Bins of equal width, at least 2.
+    """
+
+    labels: tuple[Any, Any] = (0, 1)
+    n_bins: int = 10
+
+    n_columns = 2
+
+    @property
+    def k(self) -> int:  # type: ignore[override]
+        """One a bin."""
+        return self.n_bins
+
+    @property
+    def diameter(self) -> float:  # type: ignore[override]
+        """See the class."""
+        return max(math.sqrt(2.0), 1.0 + 1.0 / self.n_bins)
+
+    def rows(self, told: Predictions) -> Array:
+        """Label and probability."""
+        return _labels_and(_positive(told, self.labels), told, self.labels)
+
+    def vectors(self, rows: Array) -> Array:
+        """A record without label and probability is one that a sure model got wrong."""
+        y, p = _class_of(rows[:, 0], 2, -1), rows[:, 1]
+        odd = (y < 0) | ~((p >= 0.0) & (p <= 1.0))
+        y, p = np.where(odd, 0, y), np.where(odd, 1.0, p)
+        bin_of = np.minimum((p * self.n_bins).astype(np.intp), self.n_bins - 1)
+        return _one_hot(bin_of, self.n_bins) * (p - y)[:, None]
+
+
+@dataclass(frozen=True)
+class Pairs(Statistic):
+    """Ordered pairs of a positive and a negative record, U / n²; ties count half.
+
+    Let one record be replaced. If it was positive, the pairs that it takes part in counted at most
+    the number of negative records, else at most that of positive ones, and so does each pair of
+    the record in its place: one sum falls by a number in [0, n - 1], the other rises by one. So U
+    moves by n - 1 at most, also where the label changes, and U / n² by less than 1 / n: D = 1.
+    Without a public prevalence the share of positive records is released beside it, which moves
+    by 1 / n at most, too: D = sqrt(2).
+
+    Attributes:
+        labels: Both classes; the second is positive.
+        prevalence: p, public; None releases it.
+    """
+
+    labels: tuple[Any, Any] = (0, 1)
+    prevalence: float | None = None
+
+    n_columns = 2
+
+    @property
+    def k(self) -> int:  # type: ignore[override]
+        """Pairs, and the prevalence if it is not public."""
+        return 1 if self.prevalence is not None else 2
+
+    @property
+    def diameter(self) -> float:  # type: ignore[override]
+        """See the class."""
+        return math.sqrt(self.k)
+
+    def rows(self, told: Predictions) -> Array:
+        """Label and decision."""
+        given = told.decision
+        if given is None:
+            return _labels_and(_positive(told, self.labels), told, self.labels)
+        return _labels_and(_flat("decision", as_floats(given)), told, self.labels)
+
+    def mean(self, blocks: Iterable[Array]) -> Array:
+        """Counts pairs of all records by sorting; a row that is none is a negative one at 0."""
+        rows = np.concatenate([*blocks])
+        with np.errstate(all="ignore"):
+            label, s = _class_of(rows[:, 0], 2, -1), rows[:, 1]
+            odd = (label < 0) | ~np.isfinite(s)
+            positive, s = np.where(odd, 0, label) == 1, np.where(odd, 0.0, s)
+        below = np.sort(s[~positive])
+        twice = sum(
+            int(np.searchsorted(below, s[positive], side=side).sum(dtype=np.int64))
+            for side in ("left", "right")
+        )
+        n = len(rows)
+        shares = [twice / (2 * n * n), int(positive.sum()) / n]
+        return np.array(shares[: self.k])
+
+
+def _positive(told: Predictions, labels: Sequence[Any]) -> Array:
+    """Probabilities of the positive class, shape (n,)."""
+    known = _flat("labels", as_labels(list(labels)))
+    P = _probabilities(told.part("probabilities"), known)
+    fine = (P >= 0.0).all(axis=1) & (P <= 1.0).all(axis=1)
+    return np.where(fine, P[:, 1], np.nan)
+
+
+def _labels_and(numbers: Array, told: Predictions, labels: Sequence[Any]) -> Array:
+    y = _indices("y_true", told.y_true, labels)
+    _check_lengths(y, numbers)
+    return np.stack([y, numbers], axis=1)
+
+
+@dataclass(frozen=True)
+class PerRecord(Statistic):
+    """Means of numbers in [0, 1] that a function of one's own makes; D = sqrt(k).
+
+    Attributes:
+        function: From :class:`Predictions` to numbers, shape (n, k) or (n,). The number of one
+            record must not depend on another record.
+        k: Numbers a record.
+    """
+
+    function: Callable[[Predictions], Any]
+    k: int = 1
+
+    @property
+    def n_columns(self) -> int:  # type: ignore[override]
+        """As many."""
+        return self.k
+
+    @property
+    def diameter(self) -> float:  # type: ignore[override]
+        """Each lies in [0, 1]."""
+        return math.sqrt(self.k)
+
+    def rows(self, told: Predictions) -> Array:
+        """What the function returns."""
+        found = as_rows(self.function(told), self.k)
+        if found is not None and found.ndim == 1:
+            found = found[:, None]
+        if found is None or found.ndim != 2 or found.shape[1] != self.k or not found.size:
+            raise NotLossesError(
+                f"The function of a PerRecord statistic must return {self.k} numbers for each "
+                f"record, shape (n_records, {self.k}). Nothing was stored or charged."
+            )
+        return found
+
+    def vectors(self, rows: Array) -> Array:
+        """Numbers clipped to [0, 1]; what is none is 0."""
+        return np.where(np.isfinite(rows), np.clip(rows, 0.0, 1.0), 0.0)

@@ -1,0 +1,319 @@
+"""Scores of released means: what scikit-learn says on exact means, sensitivity, odd records."""
+
+import itertools
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn import metrics
+
+from privbo_plugins import losses, scores
+from privbo_plugins.errors import NotLossesError
+from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
+from privbo_plugins.scores.score import (
+    estimates,
+    joined_means,
+    rows_of,
+    scales_of,
+    statistics_of,
+)
+from privbo_plugins.scores.statistics import Bins, Cells, GroupCells, Losses, Moments, Pairs
+
+N = 60
+RANGE = (-2.0, 3.0)
+
+
+def told_of(seed, n=N, K=2):
+    """Predictions of a model that is a little better than chance, and a group of each record."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, K, n)
+    P = rng.dirichlet(np.ones(K), n) + 0.7 * np.eye(K)[y]
+    P /= P.sum(axis=1, keepdims=True)
+    P[: n // 4] = np.round(P[: n // 4], 1)  # ties, and rows that still add up for two classes
+    if K > 2:
+        P /= P.sum(axis=1, keepdims=True)
+    return scores.predictions(
+        y, predicted=P.argmax(axis=1), probabilities=P, group=rng.choice(["a", "b", "c"], n)
+    )
+
+
+def numbers_of(seed, n=N):
+    rng = np.random.default_rng(seed)
+    y = rng.uniform(*RANGE, n)
+    return scores.predictions(y, predicted=np.clip(y + rng.normal(0, 0.6, n), *RANGE))
+
+
+def exact(score, told):
+    """The score of exact means."""
+    rows = rows_of([score], told)
+    blocks = [rows[:17], rows[17:]]
+    statistics = statistics_of([score])
+    released = joined_means(blocks, statistics, scales_of(statistics, len(rows)))
+    return estimates([score], released, len(rows), 0.0)[score.name].value
+
+
+def rates(told, of):
+    y, p, group = map(np.asarray, (told.y_true, told.predicted, told.group))
+    of_groups = [(group == g) & (y == 1) if of == "found" else group == g for g in "abc"]
+    found = [p[own].mean() for own in of_groups]
+    return max(found) - min(found)
+
+
+def calibration(told):
+    p, y = told.probabilities[:, 1], told.y_true
+    place = np.minimum((p * 10).astype(int), 9)
+    return sum(abs((p - y)[place == b].sum()) / len(y) for b in range(10))
+
+
+def of_labels(metric, **more):
+    return lambda told: metric(told.y_true, told.predicted, **more)
+
+
+LABELS = {
+    "accuracy": of_labels(metrics.accuracy_score),
+    "balanced_accuracy": of_labels(metrics.balanced_accuracy_score),
+    "precision": of_labels(metrics.precision_score),
+    "recall": of_labels(metrics.recall_score),
+    "f1": of_labels(metrics.f1_score),
+    "matthews_corrcoef": of_labels(metrics.matthews_corrcoef),
+    "cohen_kappa": of_labels(metrics.cohen_kappa_score),
+    "roc_auc": lambda told: metrics.roc_auc_score(told.y_true, told.probabilities[:, 1]),
+    "neg_brier_score": lambda told: (
+        -metrics.brier_score_loss(told.y_true, told.probabilities[:, 1])
+    ),
+    "neg_log_loss": lambda told: np.log(
+        np.maximum(told.probabilities[np.arange(N), told.y_true], 1e-3)
+    ).mean(),
+    "expected_calibration_error": calibration,
+}
+GAPS = {
+    "demographic_parity_difference": partial(rates, of="taken"),
+    "equal_opportunity_difference": partial(rates, of="found"),
+}
+MACRO = {
+    "accuracy": of_labels(metrics.accuracy_score),
+    "balanced_accuracy": of_labels(metrics.balanced_accuracy_score),
+    "precision_macro": of_labels(metrics.precision_score, average="macro"),
+    "recall_macro": of_labels(metrics.recall_score, average="macro"),
+    "f1_macro": of_labels(metrics.f1_score, average="macro"),
+    "matthews_corrcoef": of_labels(metrics.matthews_corrcoef),
+    "cohen_kappa": of_labels(metrics.cohen_kappa_score),
+}
+NUMBERS = {
+    "r2": metrics.r2_score,
+    "explained_variance": metrics.explained_variance_score,
+    "neg_mean_absolute_error": lambda y, p: -metrics.mean_absolute_error(y, p),
+    "neg_root_mean_squared_error": lambda y, p: -metrics.root_mean_squared_error(y, p),
+    "d2_absolute_error_score": lambda y, p: 1 - np.abs(y - p).sum() / np.abs(y - 0.5).sum(),
+    "d2_pinball_score": lambda y, p: 1 - np.abs(y - p).sum() / np.abs(y - 0.5).sum(),
+}
+OWN = {"f_beta", "cost"}
+
+MADE = {
+    **{name: scores.SCORES[name]() for name in LABELS},
+    **{name: scores.SCORES[name](groups="abc") for name in GAPS},
+    **{f"{name}, 3": scores.SCORES[name](labels=(0, 1, 2)) for name in MACRO},
+    **{name: scores.SCORES[name](*RANGE) for name in NUMBERS},
+    "f_beta": scores.f_beta(2.0),
+    "cost": scores.cost([[0, 1], [5, 0]]),
+    "roc_auc, prevalence": scores.roc_auc(prevalence=0.5),
+    "own": scores.Score("own", scores.PerRecord(lambda t: t.probabilities, 2), lambda m, s: m[1]),
+}
+"""One score of every name, and their variants."""
+
+
+def of(name, seed, n=N):
+    return numbers_of(seed, n) if name in NUMBERS else told_of(seed, n, 3 if ", 3" in name else 2)
+
+
+def test_every_registered_score_is_among_them():
+    assert {*scores.SCORES} == {*LABELS, *GAPS, *MACRO, *NUMBERS, *OWN}
+
+
+@pytest.mark.parametrize("name", LABELS | GAPS)
+@pytest.mark.parametrize("seed", range(5))
+def test_exact_means_give_what_scikit_learn_gives(name, seed):
+    told = told_of(seed)
+    assert exact(MADE[name], told) == pytest.approx((LABELS | GAPS)[name](told), abs=1e-9)
+
+
+@pytest.mark.parametrize("name", MACRO)
+def test_with_several_classes_too(name):
+    told = told_of(7, K=3)
+    assert exact(MADE[f"{name}, 3"], told) == pytest.approx(MACRO[name](told), abs=1e-9)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_and_of_numbers(name):
+    told = numbers_of(3)
+    expected = NUMBERS[name](told.y_true, told.predicted)
+    assert exact(MADE[name], told) == pytest.approx(expected, abs=1e-9)
+
+
+def test_settings_decide_which_label_is_positive_and_what_errors_cost():
+    told = told_of(1)
+    texts = scores.predictions(
+        np.where(told.y_true == 1, "ill", "well"),
+        predicted=np.where(told.predicted, "ill", "well"),
+    )
+    ill = scores.f1(labels=("ill", "well"), positive="ill")
+    assert exact(ill, texts) == pytest.approx(metrics.f1_score(told.y_true, told.predicted))
+    wrong = metrics.confusion_matrix(told.y_true, told.predicted) / N
+    assert exact(MADE["cost"], told) == pytest.approx(wrong[0, 1] + 5 * wrong[1, 0])
+    p = told.y_true.mean()
+    known = exact(scores.roc_auc(prevalence=float(p)), told)
+    assert known == pytest.approx(LABELS["roc_auc"](told))
+
+
+# Sensitivity ------------------------------------------------------------------------------------
+
+ODD = [math.nan, math.inf, -math.inf, -1.0, 7.0, 0.5, 1e308]
+FIELDS = {
+    1: [(v,) for v in (0.0, 1.0, 0.3, *ODD)],
+    2: [*itertools.product((0.0, 1.0, *ODD), (0.0, 1.0, 0.35, *ODD))],
+    3: [*itertools.product((0.0, 2.0, math.nan), (0.0, 1.0, math.nan), (0.0, 1.0, -1.0))],
+}
+"""Rows that a record may have, ordinary and odd ones."""
+
+STATISTICS = [
+    Cells(), Cells((0, 1, 2)), GroupCells(("a", "b", "c")), Losses(losses.brier, 1.0),
+    Losses(losses.absolute, 5.0, baseline=0.5), Moments(*RANGE), Moments(*RANGE, mean_error=True),
+    Moments(0.0, 1.0), Bins(), Bins(n_bins=2), Pairs(), Pairs(prevalence=0.2),
+    scores.PerRecord(lambda t: t, 2),
+]  # fmt: skip
+
+
+KINDS = [f"{type(one).__name__} {i}" for i, one in enumerate(STATISTICS)]
+
+
+@pytest.mark.parametrize("statistic", STATISTICS, ids=KINDS)
+@pytest.mark.parametrize("others", [0, 1, 4])
+def test_no_row_whatever_moves_the_means_by_more_than_the_sensitivity(statistic, others):
+    """All pairs of rows for one record, beside none, one and four other records."""
+    rng = np.random.default_rng(others)
+    choices = np.array(FIELDS[statistic.n_columns])
+    rest = choices[rng.integers(len(choices), size=others)]
+    means = np.array([statistic.mean([np.vstack([[own], rest])]) for own in choices])
+    assert np.isfinite(means).all()
+    moved = np.linalg.norm(means[:, None] - means[None], axis=2).max()
+    n = others + 1
+    assert moved <= statistic.diameter / n * SENSITIVITY_SLACK
+
+
+ATTAINED = {
+    "Cells": 1.0, "GroupCells": 1.0, "Losses": 0.7, "Moments": 0.6, "Bins": 0.7, "Pairs": 0.5,
+    "PerRecord": 1.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("statistic", STATISTICS, ids=KINDS)
+def test_the_sensitivity_is_not_far_above_what_rows_attain(statistic):
+    choices = np.array(FIELDS[statistic.n_columns])
+    rest = np.tile(choices[:1], (7, 1))
+    means = np.array([statistic.mean([np.vstack([[own], rest])]) for own in choices])
+    moved = np.linalg.norm(means[:, None] - means[None], axis=2).max() * 8
+    assert moved >= ATTAINED[type(statistic).__name__] * statistic.diameter
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 3)), min_size=2, max_size=8),
+       st.tuples(st.booleans(), st.integers(0, 3)))  # fmt: skip
+def test_exchanging_a_record_moves_the_area_by_its_bound_also_with_another_label(records, other):
+    rows, changed = np.array(records, float), np.array([other, *records[1:]], float)
+    n, p = len(rows), 0.3
+    one, two = (Pairs(prevalence=p).mean([own])[0] / (p * (1 - p)) for own in (rows, changed))
+    assert abs(one - two) <= 1 / (n * p * (1 - p))
+
+
+def test_all_statistics_of_a_run_move_by_the_root_of_their_number():
+    listed = [MADE["f1"], MADE["roc_auc"], MADE["neg_brier_score"], MADE["recall"]]
+    statistics = statistics_of(listed)
+    assert len(statistics) == 3  # F1 and recall share one
+    told, scales = told_of(0), scales_of(statistics, N)
+    rows = rows_of(listed, told)
+    for place in range(rows.shape[1]):
+        for odd in (*ODD, 0.0, 1.0):
+            other = rows.copy()
+            other[0, place] = odd
+            one, two = (joined_means([own], statistics, scales) for own in (rows, other))
+            assert np.linalg.norm(one - two) <= math.sqrt(3) * SENSITIVITY_SLACK
+
+
+# Odd records ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("odd", [None, math.nan, "n/a", [1, 2], 1e400, 7])
+@pytest.mark.parametrize("part", ["y_true", "predicted", "probabilities", "group"])
+def test_an_odd_record_changes_its_own_row_alone(name, odd, part):
+    told, score = of(name, 2, 9), MADE[name]
+    if getattr(told, part) is None:
+        return
+    listed = {f: None if v is None else list(v) for f, v in told._asdict().items()}
+    before = rows_of([score], scores.predictions(**listed))
+    listed[part][4] = odd
+    after = rows_of([score], scores.predictions(**listed))
+    same = (before == after) | (np.isnan(before) & np.isnan(after))
+    assert after.shape == before.shape
+    assert np.delete(same, 4, axis=0).all()
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_what_cannot_be_scored_is_refused_by_its_shape_alone(name):
+    score = MADE[name]
+    with pytest.raises(NotLossesError, match=r"scores\.predictions"):
+        rows_of([score], [0.5, 0.5])
+    if name != "own":
+        with pytest.raises(NotLossesError):
+            rows_of([score], scores.predictions([0, 1, 0]))
+
+
+# Estimates --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted({*MADE} - {"own"}))
+def test_the_standard_deviation_is_that_of_noise(name):
+    """1000 draws: the ratio's own error is .03; a gap of groups is no smooth function."""
+    score, told, n = MADE[name], of(name, 5, 4000), 4000
+    rows, statistics = rows_of([score], told), statistics_of([score])
+    released, noise = joined_means([rows], statistics, scales_of(statistics, n)), 3.0
+    rng = np.random.default_rng(1)
+    values, sds = zip(*(
+        estimates([score], released + noise * rng.standard_normal(len(released)), n, noise)[
+            score.name
+        ]
+        for _ in range(1000)
+    ), strict=True)  # fmt: skip
+    assert np.mean(sds) == pytest.approx(np.std(values), rel=0.3 if name in GAPS else 0.15)
+
+
+def test_what_noise_divides_is_the_worst_value():
+    for name in ("f1", "roc_auc", "balanced_accuracy", "r2", "equal_opportunity_difference"):
+        score = MADE[name]
+        k = score.statistic.k
+        found = score.estimate(np.full(k, 1e-6), np.full(k, 1.0))
+        assert found == (score.worst, score.high - score.low)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: scores.SCORES["f1"](labels=(1,)), "two classes at least"),
+        (lambda: scores.f1(positive=3), "positive= one of them"),
+        (lambda: scores.roc_auc(prevalence=1.0), r"in \(0, 1\)"),
+        (lambda: scores.r2(3.0, 1.0), "y_low < y_high"),
+        (lambda: scores.cost([[1, 1], [1, 1]]), "that differ"),
+        (lambda: scores.demographic_parity_difference(["a"]), "two groups at least"),
+        (lambda: scores.Score("x", "cells", len), "statistic must be"),
+        (lambda: scores.Score("", Cells(), len), "1 to 60"),
+        (lambda: scores.Score("x", Cells(), len, 1.0, 0.0), "low < high"),
+        (lambda: scores.named("r2"), "needs settings"),
+        (lambda: scores.named("average_precision"), "Near to it is roc_auc"),
+        (lambda: scores.named("F1"), "There is no score"),
+    ],
+)
+def test_what_makes_no_score_is_refused(make, why):
+    with pytest.raises(ValueError, match=why):
+        make()
