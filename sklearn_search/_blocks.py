@@ -266,7 +266,8 @@ class BlockTask(Task):
         # A cache that is hit saves draws, and so moves those of later steps.
         model = self._fit(params, block, caches=False)
         if self.best is not None:
-            return self.best - float(self.loss.of(model, block.X_valid, block.y_valid))
+            scorer: Any = self.loss.of
+            return self.best - float(scorer(model, block.X_valid, block.y_valid))
         found = as_losses(
             self.loss(model, block.y_valid, self.loss.predicted(model, block.X_valid))
         )

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from sklearn.base import is_classifier
 
 from privbo_plugins import losses
-from privbo_plugins.convert import as_labels
+from privbo_plugins.convert import as_labels, as_losses
 from privbo_plugins.errors import UtilityWarning, warn
 from privbo_plugins.foreign import answer, words
 
@@ -55,6 +56,16 @@ class RecordLoss:
         classes = getattr(model, "classes_", None) if self.labelled else None
         more = {} if classes is None else {"labels": classes}
         return self.of(y, prediction, **more)
+
+    sign = -1.0  # a loss is minimised
+
+    def nothing(self, n: int) -> Any:
+        """The losses of records that no model predicts: the worst."""
+        return np.full(n, math.nan)
+
+    def known_alone(self, told: Any, known: Any) -> Any:
+        """The losses of the records that a model predicts, and NaN of the others."""
+        return np.where(known, as_losses(told), math.nan)
 
     @property
     def speaks_of_shapes(self) -> bool:

@@ -24,7 +24,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers import DPGIBOSampler, private_objective
-from optuna_samplers._losses import CARRIED, RELEASE_ATTR, ROLE_ATTR
+from optuna_samplers._losses import CARRIED, RELEASE_ATTR, ROLE_ATTR, SCORES_ATTR
 from optuna_samplers._sampler import StudySampler
 from optuna_samplers._study import SPLIT_ATTR
 from privbo_plugins.errors import ObjectiveFailedError
@@ -101,7 +101,8 @@ def _own_sampler(given: Any) -> BaseSampler:
 def _study(given: Any, sampler: Any, task: Task, verbs: Any) -> Study:
     study = optuna.create_study(
         storage=given.storage, study_name=given.study_name, sampler=sampler,
-        load_if_exists=bool(given.load_if_exists), direction="minimize",
+        load_if_exists=bool(given.load_if_exists),
+        direction="maximize" if task.sign > 0 else "minimize",
     )  # fmt: skip
     begun = bool(study.get_trials(deepcopy=False))  # before what another worker writes is read
     split, before = dict(task.split), study.user_attrs.get(SPLIT_ATTR)
@@ -194,7 +195,9 @@ def _found(given: Any, study: Study, verbs: Any) -> Found:
     if given.refit:
         verbs._charge_refit(study)
     trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    rows = [(t.params, t.values[0], _released(t)) for t in trials]
+    rows = [
+        (t.params, t.values[0], _released(t), t.user_attrs.get(SCORES_ATTR, {})) for t in trials
+    ]
     told = verbs.guarantee(study), rows, {"study_": study}
     return Found(recommended, *told, verbs.history(study), verbs.status(study))
 

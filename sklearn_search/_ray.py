@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import math
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ray
@@ -83,7 +83,8 @@ def search(given: Any, task: Task, config: Any, planned: int, begin: Any) -> Fou
     """
     _check(given)
     space = {name: domain(name, dim) for name, dim in task.parameters.dimensions.items()}
-    kept = {"seed": given.seed, "vault": given.vault, "metric": _LOSS, "mode": "min"}
+    mode = "max" if task.sign > 0 else "min"
+    kept = {"seed": given.seed, "vault": given.vault, "metric": _LOSS, "mode": mode}
     kept |= task.whose
     name = f"sklearn-search-{uuid.uuid4().hex}"
     trainable = functools.partial(trial_losses, holder=name)
@@ -95,7 +96,7 @@ def search(given: Any, task: Task, config: Any, planned: int, begin: Any) -> Fou
         verbs = private = private_trainable(trainable, param_space=space, **config, **kept)
         own = [verbs.callback]
         tuned = {"search_alg": copy.deepcopy(given.sampler), "num_samples": planned}
-        tuned |= {"metric": _LOSS, "mode": "min"}
+        tuned |= {"metric": _LOSS, "mode": mode}
     begin(name)
     holder = ray.remote(num_cpus=0)(Holder).options(name=name).remote(task)
     try:
@@ -112,7 +113,8 @@ def search(given: Any, task: Task, config: Any, planned: int, begin: Any) -> Fou
         ).fit()
         if results.errors:
             raise ObjectiveFailedError(_FAILED)
-        found = _found(given, results, verbs, space)
+        names = [score.name for score in config.get("scores", ())]
+        found = _found(given, results, verbs, space, names)
         verbs.purge()  # an experiment is never gone on with
         return found
     finally:
@@ -154,13 +156,18 @@ def _at_once(n_jobs: int | None) -> int:
     return max(1, int(ray.cluster_resources().get("CPU", 1)))
 
 
-def _found(given: Any, results: Any, verbs: Any, space: Mapping[str, Any]) -> Found:
+def _found(
+    given: Any, results: Any, verbs: Any, space: Mapping[str, Any], names: Sequence[str]
+) -> Found:
     drawn = given.method == "dp-gibo" and given.mu != math.inf  # what stands beside an estimate
     shown = [(r.config, r.metrics) for r in results if r.error is None and _LOSS in r.metrics]
     trials = [
-        (config, told[_LOSS], told.get(_RELEASE, math.nan if drawn else told[_LOSS]))
+        (
+            config, told[_LOSS], told.get(_RELEASE, math.nan if drawn else told[_LOSS]),
+            {n: (told[_LOSS if n == names[0] else n], math.nan) for n in names},
+        )
         for config, told in shown
-    ]
+    ]  # fmt: skip
     recommended = verbs.recommend(dict(space))
     if given.refit:
         verbs._call("charge_training", f"refit/{uuid.uuid4().hex}")

@@ -27,13 +27,13 @@ from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.validation import _check_method_params, _num_samples
 
 from privbo_plugins.algorithms.values import value_range
-from privbo_plugins.convert import as_losses
 from privbo_plugins.errors import NotLossesError, ObjectiveFailedError, warn
 from privbo_plugins.foreign import answer
 from privbo_plugins.groups import Groups
 from privbo_plugins.losses import ZeroOne
 from privbo_plugins.sanitize import call, public_name, unheard
 from sklearn_search._losses import RecordLoss
+from sklearn_search._scores import RecordScores
 from sklearn_search._space import Parameters
 from sklearn_search._types import as_in_training, of_training
 
@@ -314,7 +314,7 @@ class Task:
 
     estimator: Any
     records: Records
-    loss: RecordLoss
+    loss: RecordLoss | RecordScores
     bounds: Mapping[str, Any]
     parameters: Parameters
     error_score: Any
@@ -344,6 +344,11 @@ class Task:
         """Score of a loss of 0: an accuracy, or a negated loss."""
         return float(isinstance(self.loss.of, ZeroOne))
 
+    @property
+    def sign(self) -> float:
+        """1.0 where what is released is maximised, else -1."""
+        return self.loss.sign
+
     def deal(self, n_blocks: int | None, n_records: int, mu: float) -> int:  # noqa: ARG002
         """Number of entries of a vector, of so many who are protected."""
         return n_records
@@ -353,7 +358,7 @@ class Task:
         return ""
 
     def losses(self, values: Mapping[str, Any]) -> Any:
-        """One loss a validation row, shape (n_rows,), for values as a host knows them.
+        """One loss a validation row (n_rows,), or predictions, for values as a host knows them.
 
         Raises:
             Exception: What the estimator raises.
@@ -364,7 +369,10 @@ class Task:
             except Exception as error:
                 if self.error_score != "raise":
                     self.failed_fits.append(f"{type(error).__name__}: {error}")
-                    return np.full(self.records.n_rows, self._of_a_failed_fit())
+                    n, loss = self.records.n_rows, self.loss
+                    if isinstance(loss, RecordLoss):
+                        return np.full(n, self._of_a_failed_fit())
+                    return loss.nothing(n)
                 self.failure = error
                 raise
             return self._scored(model)
@@ -374,7 +382,7 @@ class Task:
         with unheard, np.errstate(all="ignore"):
             prediction, predicted = self._predictions(model)
             if prediction is None:
-                return np.full(self.records.n_rows, math.nan)
+                return self.loss.nothing(self.records.n_rows)
             try:
                 losses = self.loss(model, self.records.y_valid, prediction)
             except NotLossesError:
@@ -383,7 +391,7 @@ class Task:
                 raise
             if predicted is None:
                 return losses
-            return np.where(predicted, as_losses(losses), math.nan)
+            return self.loss.known_alone(losses, predicted)
 
     def _predictions(self, model: Any) -> tuple[Any, NDArray[np.bool_] | None]:
         """Predictions of all validation records, and which records they are of (None: of all).

@@ -39,13 +39,21 @@ from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.settings import RecordSettings
 from privbo_plugins.privacy.words import of_unit
 from privbo_plugins.reports import records_report
+from privbo_plugins.scores import Score
 from privbo_plugins.sessions.reader import most_trainings
 from privbo_plugins.settings import Rule, evolve, fields_of, integer, named, one_of, takes
 from privbo_plugins.store.vault import open_vault, refuse_password, resolve_url
 from sklearn_search._blocks import all_records, block_task, check_all
 from sklearn_search._found import Found, place_of, table_of
-from sklearn_search._losses import bounds_of, to_loss, warn_of_noise, warn_of_rare_class
+from sklearn_search._losses import (
+    RecordLoss,
+    bounds_of,
+    to_loss,
+    warn_of_noise,
+    warn_of_rare_class,
+)
 from sklearn_search._records import Records, Task, check_fit_params, given_records, held_out
+from sklearn_search._scores import RecordScores, scores_in, to_scores
 from sklearn_search._settings import PrivateSearchSettings, Shown
 from sklearn_search._space import check_values, to_parameters
 from sklearn_search._types import warn_of_persons
@@ -89,12 +97,15 @@ _KNOWN: Mapping[str, Rule] = {
     "n_jobs": Rule(
         "an integer > 0, -1 or None", lambda n: n is None or (integer(-1).holds(n) and n != 0)
     ),
-    "refit": Rule("True or False: one loss is minimised", lambda r: isinstance(r, bool)),
+    "refit": Rule(
+        "True or False, or of several scores the name of the one that parameters are chosen by",
+        lambda r: isinstance(r, bool | str),
+    ),
     "protect": one_of("validation", "all"),
     "scoring": Rule(
-        "one of scikit-learn's names (a function would score all records: see loss=, or "
-        'protect="all")',
-        lambda s: s is None or isinstance(s, str),
+        "one of scikit-learn's names, a score of privbo_plugins.scores, or several of them (a "
+        'function would score all records: see loss=, or protect="all")',
+        lambda s: s is None or isinstance(s, str | Score | list | tuple | Mapping),
     ),
     "callbacks": Rule("a list or None", lambda c: c is None or isinstance(c, list | tuple)),
     "error_score": Rule(
@@ -120,6 +131,11 @@ def _has(name: str) -> Callable[[Any], bool]:
         return True
 
     return check
+
+
+def _first_mean(columns: Mapping[str, Any]) -> str:
+    """Names the column of the score that parameters are chosen by."""
+    return next(name for name in columns if name.startswith("mean_test_"))
 
 
 def _of_estimator(name: str) -> Any:
@@ -352,6 +368,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         given = PrivateSearchSettings(**self.get_params(deep=False))
         if given.sampler is not None:
             given = evolve(given, method="released-means")
+        if scores_in(given) and given.protect == "validation":
+            given = evolve(given, method="released-means")
         if given.n_iter is not None:
             if given.n_trials not in (None, given.n_iter):
                 raise ValueError("n_iter= is another name of n_trials=: give one of them.")
@@ -388,10 +406,11 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         if given.protect == "all":
             check_values(estimator, parameters)  # what fits say later is dropped
             return block_task(given, estimator, records, parameters)
-        loss = to_loss(given, estimator, records.y)
+        loss = to_scores(given, estimator, records.y) or to_loss(given, estimator, records.y)
         if given.error_score == "raise":
             check_values(estimator, parameters)
-        bounds, withholds = bounds_of(given, loss), given.training_mu is not None
+        withholds = given.training_mu is not None
+        bounds = loss.settings if isinstance(loss, RecordScores) else bounds_of(given, loss)
         whose = named(given, RecordSettings) | {"groups": records.groups}
         return Task(
             estimator, records, loss, bounds, parameters, given.error_score, withholds, whose=whose
@@ -404,12 +423,14 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         self.best_params_ = task.parameters.decoded(found.values)
         self._found = found
         self._claim()
-        self.cv_results_ = table_of(found, task.parameters, best=task.best_score, noise=noise)
+        self.cv_results_ = table_of(
+            found, task.parameters, best=task.best_score, sign=task.sign, noise=noise
+        )
         setattr(self, "n_blocks_" if self.protect == "all" else "n_valid_", task.n_entries)
         self.__dict__.update(found.shown)
         if (place := place_of(found, task.parameters)) is not None:
             self.best_index_ = place
-            self.best_score_ = float(self.cv_results_["mean_test_score"][place])
+            self.best_score_ = float(self.cv_results_[_first_mean(self.cv_results_)][place])
         self._unfitted = False
         if self.refit:
             try:
@@ -435,7 +456,11 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         _raise_for_params(params, self, "score")
         if _routing_enabled():
             params = process_routing(self, "score", **params).estimator.score
-        scorer = check_scoring(self.best_estimator_, scoring=self.scoring)
+        names = [self.scoring] if isinstance(self.scoring, str) else [self.refit]
+        scoring = next((name for name in names if isinstance(name, str)), None)
+        if callable(self.scoring):
+            scoring = self.scoring
+        scorer = check_scoring(self.best_estimator_, scoring=scoring)
         return scorer(self.best_estimator_, X, y, **params)  # type: ignore[no-any-return]
 
     predict = _of_estimator("predict")
@@ -584,7 +609,8 @@ def _planned(given: Any, task: Task, config: Any, n_records: Any) -> tuple[str, 
     entries = task.deal(given.n_blocks, n_records, made.mu)
     unit, for_plan = Unit.of(RecordSettings(**task.whose), made)
     plan = planned(for_plan, task.parameters.space, entries, unit)
-    warn_of_noise(task.loss, given.y_range, plan.value_noise)
+    if isinstance(task.loss, RecordLoss):
+        warn_of_noise(task.loss, given.y_range, plan.value_noise)
     return unit.word, made, plan
 
 

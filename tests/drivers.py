@@ -32,6 +32,7 @@ from optuna_samplers import ldp_objective
 from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.blocks import in_blocks
 from privbo_plugins.errors import UtilityWarning
+from privbo_plugins.scores import PerRecord, Score, predictions
 from privbo_plugins.sessions.rows import Curator
 from tests.leaks.secrets import N_RECORDS, Secrets
 from tests.optuna_samplers.runs import RECORDS
@@ -82,6 +83,27 @@ def _rewards(name):
     return System(name, own | {"epsilon": 0.5}, whole=4)
 
 
+def _targets(told):
+    return told.y_true
+
+
+def _halves(told):
+    return np.asarray(told.y_true, dtype=float) / 2
+
+
+def _mean(m, s):
+    return m[0]
+
+
+TWO_SCORES = tuple(
+    Score(name, PerRecord(function), _mean, greater_is_better=False)
+    for name, function in (("least", _targets), ("half", _halves))
+)
+"""Of two statistics, which share a release."""
+
+ANY = ("any sampler", "scores")
+"""Systems under a sampler or searcher of the host's."""
+
 SYSTEMS = {
     "records": System(
         "DPGIBO", {"mu": 1.0, "n_starts": 2, "n_steps": 2}, size=N_RECORDS, whole=9, spare=1
@@ -100,6 +122,9 @@ SYSTEMS = {
     ),
     "outside": System("Private", {"config": SixthConfig(1.0, 14)}, size=N_RECORDS, whole=14),
     "any sampler": System("", {"mu": 1.0, "n_trials": 14}, size=N_RECORDS, whole=14),
+    "scores": System(
+        "", {"mu": 1.0, "n_trials": 14, "scores": TWO_SCORES}, size=N_RECORDS, whole=14
+    ),
     "any sampler, local": System("", {"epsilon": 1.0, "value_range": (0, 1)}),
     "rewards": _rewards("LDPGPUCB"),
     "rewards, t": _rewards("LDPTGPUCB"),
@@ -263,6 +288,11 @@ class Run(ABC):
         found = self.own.vector() if self.system.size else self.own.reward()
         return in_their_blocks(found) if self.key == "blocks" else found
 
+    def outcome(self, config):
+        """The same as an objective returns it."""
+        found = self.returned(config)
+        return predictions(found) if self.key == "scores" else found
+
     def _wrapped(self, by, function):
         """Made private, where the system has a privacy of its own for what is returned."""
         if self.more.get("epsilon") == math.inf or not hasattr(by, "private"):
@@ -343,7 +373,7 @@ class OnOptuna(Run):
     def _begin(self):
         """Makes sampler and objective."""
         own = {"seed": 0} | self.system.settings | self.vault | self.more
-        if self.key == "any sampler":
+        if self.key in ANY:
             self.sampler = optuna.samplers.RandomSampler(seed=0)
             self.private = optuna_samplers.private_objective(self.objective, **own)
             self.told = self.private
@@ -362,8 +392,8 @@ class OnOptuna(Run):
 
     def objective(self, trial):
         if self.key == "rows":
-            return self.returned({"row": trial.suggest_int("row", 0, N_ROWS - 1)})
-        return self.returned({"x": trial.suggest_float("x", 0, 1)})
+            return self.outcome({"row": trial.suggest_int("row", 0, N_ROWS - 1)})
+        return self.outcome({"x": trial.suggest_float("x", 0, 1)})
 
     def _fails(self, trial):
         raise ValueError(f"{self.own.token} {self.objective(trial)}")
@@ -401,7 +431,7 @@ class OnOptuna(Run):
 
 
 def _now(config):
-    return _NOW[0].returned(config)
+    return _NOW[0].outcome(config)
 
 
 def _now_plain(config):
@@ -434,7 +464,7 @@ class OnRay(Run):
         self.results = Grid()
         host = {"metric": self.metric, "mode": "min" if self.system.size else "max", "seed": 1}
         own = self.system.settings | self.vault | self.more
-        if self.key.startswith("any sampler"):
+        if self.key.startswith(ANY):
             self._begin_trainable(own)
             return
         kind = getattr(raytune_searchers, f"{self.system.name}Search")
@@ -472,7 +502,7 @@ class OnRay(Run):
     def _trials(self, n, kind, caught):
         from tests.raytune_searchers.hosts import evaluation
 
-        if self.key == "any sampler":
+        if self.key in ANY:
             run = self.experiment.run
             names = range(len(self.results), len(self.results) + n)
             new = [run(self.trainable, f"t{i}", x=(i % 7 + 1) / 9) for i in names]

@@ -79,7 +79,7 @@ class Release:
 
     @property
     def value(self) -> float:
-        """What a trial shows: the estimate of its first score, or the one number released."""
+        """Returns what a trial shows: the estimate of its first score, or the number released."""
         return next(iter(self.scores.values()), self.values)[0]
 
 

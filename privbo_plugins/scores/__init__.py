@@ -9,7 +9,8 @@ and each score is a public function of these::
     def objective(trial):
         ...
         return scores.predictions(
-            y, predicted=model.predict(X), probabilities=model.predict_proba(X)
+            y, predicted=model.predict(X), probabilities=model.predict_proba(X),
+            classes=model.classes_,
         )
 
     private = private_objective(objective, scores=["f1", "roc_auc"], mu=1, n_trials=30)

@@ -348,12 +348,12 @@ def _gap(of: str, m: Array, s: Array) -> float:
 
 
 def demographic_parity_difference(groups: Labels, labels: Labels = _BINARY) -> Score:
-    """How much the rates of positive predictions differ between public groups."""
+    """Compares the rates of positive predictions of public groups: largest less smallest."""
     return _gaps("demographic_parity_difference", "taken", groups, labels)
 
 
 def equal_opportunity_difference(groups: Labels, labels: Labels = _BINARY) -> Score:
-    """How much the shares of positives that are found differ between public groups."""
+    """Compares the recalls of public groups: largest less smallest."""
     return _gaps("equal_opportunity_difference", "found", groups, labels)
 
 

@@ -94,8 +94,9 @@ class Score(ScoreFacts):
     Example:
         >>> from privbo_plugins.scores.statistics import PerRecord
         >>> hit = PerRecord(lambda told: np.equal(told.y_true, told.predicted))
-        >>> Score("hits", hit, lambda m, s: m[0]).estimate(np.array([0.75]), np.array([0.01]))
-        Estimate(value=0.75, sd=0.01)
+        >>> score = Score("hits", hit, lambda m, s: m[0])
+        >>> score.estimate(np.array([0.75]), np.array([0.125]))
+        Estimate(value=0.75, sd=0.125)
     """
 
     def __init__(
@@ -136,7 +137,8 @@ class Score(ScoreFacts):
             return Estimate(self.worst, self.high - self.low)
         sd = spread(lambda at: _number(self.combine, at, np.zeros_like(s)), m, s)
         sd = sd if math.isfinite(sd) else math.inf
-        return Estimate(min(max(value, self.low), self.high), min(sd, self.high - self.low))
+        most = self.high - self.low
+        return Estimate(float(min(max(value, self.low), self.high)), float(min(sd, most)))
 
 
 def _number(combine: Combine, m: Array, s: Array) -> float:

@@ -12,7 +12,7 @@ Notation:
     p       share of positive records, prevalence                        scalar
     ======  ===========================================================  ========
 
-Replacing one record moves the mean of v by D / n at most, in L2 norm, whatever its row holds:
+Replacing one record moves the mean of v by D / n at most, in L2 norm, for any two rows of it:
 vectors are made of rows inside the mechanism, and a row that is none becomes a constant there.
 """
 
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.convert import as_floats, as_labels, as_rows
+from privbo_plugins.convert import as_floats, as_labels, as_losses, as_rows
 from privbo_plugins.errors import NotLossesError
 from privbo_plugins.losses import (
     _check_lengths,
@@ -50,6 +50,7 @@ class Predictions(NamedTuple):
     y_true: Any
     predicted: Any = None
     probabilities: Any = None
+    classes: Any = None
     decision: Any = None
     group: Any = None
 
@@ -69,15 +70,17 @@ class Predictions(NamedTuple):
 
 
 def predictions(
-    y_true: Any, *, predicted: Any = None, probabilities: Any = None, decision: Any = None,
-    group: Any = None,
+    y_true: Any, *, predicted: Any = None, probabilities: Any = None, classes: Any = None,
+    decision: Any = None, group: Any = None,
 ) -> Predictions:  # fmt: skip
-    """What an objective returns for scores; those of the run take what they need.
+    """Holds predictions, as an objective returns them; scores of the run take what they need.
 
     Args:
         y_true: Targets, or labels (n,).
         predicted: Predicted labels, or numbers (n,).
         probabilities: Of each class (n, K), or of the positive one (n,).
+        classes: The class of each column of probabilities, as ``classifier.classes_``; None where
+            they stand as the labels of the run's scores.
         decision: A number that ranks records (n,); by default the positive class's probability.
         group: The public group of each record (n,), for gaps between groups.
 
@@ -85,7 +88,7 @@ def predictions(
         >>> predictions([0, 1], predicted=[0, 0]).predicted
         [0, 0]
     """
-    return Predictions(y_true, predicted, probabilities, decision, group)
+    return Predictions(y_true, predicted, probabilities, classes, decision, group)
 
 
 class Statistic(abc.ABC):
@@ -248,7 +251,8 @@ class Losses(Statistic):
 
     def rows(self, told: Predictions) -> Array:
         """The losses of each record."""
-        more = {} if self.labels is None else {"labels": list(self.labels)}
+        named = self.labels if told.classes is None else told.classes
+        more = {} if self.labels is None else {"labels": list(named or ())}
         own = [self.loss(told.y_true, told.part(self.takes), **more)]
         if self.baseline is not None:
             own.append(self.loss(told.y_true, np.full(len(own[0]), self.baseline)))
@@ -406,10 +410,13 @@ class Pairs(Statistic):
 
 def _positive(told: Predictions, labels: Sequence[Any]) -> Array:
     """Probabilities of the positive class, shape (n,)."""
-    known = _flat("labels", as_labels(list(labels)))
+    known = _flat("labels", as_labels(list(labels if told.classes is None else told.classes)))
     P = _probabilities(told.part("probabilities"), known)
+    (column,) = _columns(_flat("labels", as_labels([labels[1]])), known)
+    if column < 0:
+        raise NotLossesError("classes= must name the positive class, the second of labels=.")
     fine = (P >= 0.0).all(axis=1) & (P <= 1.0).all(axis=1)
-    return np.where(fine, P[:, 1], np.nan)
+    return np.where(fine, P[:, column], np.nan)
 
 
 def _labels_and(numbers: Array, told: Predictions, labels: Sequence[Any]) -> Array:
@@ -442,10 +449,11 @@ class PerRecord(Statistic):
         return math.sqrt(self.k)
 
     def rows(self, told: Predictions) -> Array:
-        """What the function returns."""
-        found = as_rows(self.function(told), self.k)
-        if found is not None and found.ndim == 1:
-            found = found[:, None]
+        """The numbers that the function returns."""
+        made = self.function(told)
+        if self.k == 1:
+            return as_losses(made)[:, None]
+        found = as_rows(made, self.k)
         if found is None or found.ndim != 2 or found.shape[1] != self.k or not found.size:
             raise NotLossesError(
                 f"The function of a PerRecord statistic must return {self.k} numbers for each "

@@ -369,6 +369,7 @@ def test_experiments_ran_and_failed_as_they_should(left):
         "records outside": (3, 1),
         "records persons": (2, 0),
         "records blocks": (2, 0),
+        "records scores": (2, 0),
         "records means": (3, 0),
         "rewards wild": (5, 1 + alone),
         "rewards plain": (2, 0),
@@ -388,7 +389,7 @@ def test_every_way_was_gone(left):
     retried = 1
     alone = len(ALONE["records"])
     big = left.facts["records big"]["trials"]
-    units = 1 + 2 * 2  # a name of persons, and two trials of either kind
+    units = 1 + 3 * 2  # a name of persons, and two trials of each kind
     ways = 2 * (len(VECTOR_FAILS) + 2) + alone
     assert left.made["records"] == big + 3 + units + retried + ways
     users = 2 * (2 + 2) + 2 * 1  # good ones with a name, plain ones, a failing name

@@ -21,7 +21,7 @@ from privbo_plugins.federation import Alone
 from privbo_plugins.privacy.statement import as_html
 from privbo_plugins.sessions.stored import run_named
 from privbo_plugins.store.vault import open_vault
-from tests.drivers import EVERYWHERE, HOSTS, N_RECORDS, status
+from tests.drivers import ANY, EVERYWHERE, HOSTS, N_RECORDS, status
 from tests.raytune_searchers.runs import LINE
 from tests.sixth import SixthConfig
 
@@ -35,9 +35,7 @@ everywhere = pytest.mark.parametrize(("system", "host"), EVERYWHERE)
 each_host = pytest.mark.parametrize("host", HOSTS)
 REWARDS = [(system, host) for system, host in EVERYWHERE if system.startswith("rewards")]
 PLANNED = [pair for pair in EVERYWHERE if pair[0] in ("records", "outside", "rewards", "duets")]
-TOLD_IN_VAULTS = [
-    (system, host) for system, host in EVERYWHERE if system not in ("rows", "any sampler")
-]
+TOLD_IN_VAULTS = [(system, host) for system, host in EVERYWHERE if system not in ("rows", *ANY)]
 
 
 def claim(guarantee):

@@ -14,7 +14,7 @@ from privbo_plugins.convert import fingerprint
 from privbo_plugins.errors import PrivacyWarning, UtilityWarning, VaultError
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.sessions.scheduler import FRUITLESS, HOPELESS
-from tests.drivers import EVERYWHERE, HOSTS, N_RECORDS, SYSTEMS, begin, status
+from tests.drivers import ANY, EVERYWHERE, HOSTS, N_RECORDS, SYSTEMS, begin, status
 from tests.inside import end_host, host_name
 from tests.raytune_searchers.hosts import crash
 
@@ -212,7 +212,7 @@ def test_other_record_ids_are_refused_by_whoever_goes_on(host, ids, start, tmp_p
 
 @pytest.mark.parametrize(
     ("system", "host"),
-    [pair for pair in EVERYWHERE if pair[0] not in ("any sampler", "rows", "federation")],
+    [pair for pair in EVERYWHERE if pair[0] not in (*ANY, "rows", "federation")],
 )
 @pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
 def test_a_seed_decides_the_points_and_never_the_noise(system, host, start):

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from sklearn import metrics
 
 from privbo_plugins import losses, scores
-from privbo_plugins.errors import NotLossesError
+from privbo_plugins.algorithms.released_means import MeansConfig
+from privbo_plugins.errors import NotLossesError, PrivacyError
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
+from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.scores.score import (
     estimates,
     joined_means,
@@ -21,6 +23,9 @@ from privbo_plugins.scores.score import (
     statistics_of,
 )
 from privbo_plugins.scores.statistics import Bins, Cells, GroupCells, Losses, Moments, Pairs
+from privbo_plugins.sessions.records import Session
+from privbo_plugins.spaces import Float, Space
+from privbo_plugins.store.vault import open_vault
 
 N = 60
 RANGE = (-2.0, 3.0)
@@ -163,6 +168,9 @@ def test_settings_decide_which_label_is_positive_and_what_errors_cost():
     assert exact(ill, texts) == pytest.approx(metrics.f1_score(told.y_true, told.predicted))
     wrong = metrics.confusion_matrix(told.y_true, told.predicted) / N
     assert exact(MADE["cost"], told) == pytest.approx(wrong[0, 1] + 5 * wrong[1, 0])
+    other = told._replace(probabilities=told.probabilities[:, ::-1], classes=[1, 0])
+    for name in ("roc_auc", "neg_brier_score", "neg_log_loss", "expected_calibration_error"):
+        assert exact(MADE[name], other) == pytest.approx(exact(MADE[name], told))
     p = told.y_true.mean()
     known = exact(scores.roc_auc(prevalence=float(p)), told)
     assert known == pytest.approx(LABELS["roc_auc"](told))
@@ -239,6 +247,36 @@ def test_all_statistics_of_a_run_move_by_the_root_of_their_number():
             other[0, place] = odd
             one, two = (joined_means([own], statistics, scales) for own in (rows, other))
             assert np.linalg.norm(one - two) <= math.sqrt(3) * SENSITIVITY_SLACK
+
+
+class Recorded(InsecureNoise):
+    """Keeps the scale that it is given."""
+
+    scales = ()
+
+    def add_gaussian(self, value, scale):
+        self.scales += (scale,)
+        return super().add_gaussian(value, scale)
+
+
+@pytest.mark.parametrize(
+    ("listed", "J"), [(["f1"], 1), (["f1", "recall"], 1), (["f1", "roc_auc", "neg_log_loss"], 3)]
+)
+def test_a_release_of_scores_has_the_noise_of_all_its_statistics(listed, J):
+    noise, told = Recorded(0), told_of(0)
+    config = MeansConfig(mu=1.0, n_trials=4, scores=listed)
+    run = Session.open(open_vault(), "s", config, maximize=True, noise=noise)
+    space = Space({"x": Float(0.0, 1.0)})
+    published = [run.tell(str(i), {"x": i / 9}, space, told) for i in range(5)]
+    assert [charge.mu for charge in run.ledger()] == [0.5] * 4
+    assert noise.scales == pytest.approx([2 * math.sqrt(J)] * 4, rel=1e-5)
+    assert [one.value for one in published[:4]] == [r.scores[listed[0]][0] for r in run.releases()]
+    assert (published[4].carried, published[4].scores) == (True, {})
+    assert run.tell("1", {"x": 1 / 9}, space, told_of(9)) == published[1]  # replayed
+    read = MeansConfig.from_dict(config.to_dict())
+    assert [score.name for score in read.scores] == listed
+    with pytest.raises(PrivacyError, match="by name alone"):
+        Session.open(open_vault(), "s", read, maximize=True).tell("0", {"x": 0}, space, told)
 
 
 # Odd records ------------------------------------------------------------------------------------

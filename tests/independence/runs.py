@@ -30,7 +30,7 @@ from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.spaces import Float, Space
 from raytune_searchers import POGPUCBSearch, answering
 from raytune_searchers.hosts.agents import Agents
-from tests.drivers import begin
+from tests.drivers import ANY, begin
 from tests.independence.sealed import IN_MEMORY, Deaf
 from tests.independence.zoo import ORDINARY
 from tests.raytune_searchers import federated_scenes
@@ -397,7 +397,7 @@ def on_ray(seen, entry, *, system, n, odd=None, **settings):
         run.returned = (lambda config: losses(config["x"])) if odd is None else reward
         seen.add("pickles", "trainable", cloudpickle.dumps(run.trainable))
         run.trials(n)
-        if system == "any sampler":
+        if system in ANY:
             run.experiment.end()
             callback = run.search.callback
             seen.add("pickles", "callback", cloudpickle.dumps((callback, callback.get_state())))
@@ -485,6 +485,7 @@ RUNS = {
     "records, ask and tell": (LIST, told),
     "records, ray": (LIST, functools.partial(on_ray, system="records", n=9)),
     "means, ray": (LIST, functools.partial(on_ray, system="any sampler", n=4)),
+    "scores, ray": (LIST, functools.partial(on_ray, system="scores", n=4)),
     "blocks": (LIST, functools.partial(blocks, run=records)),
     "blocks, ray": (
         LIST, functools.partial(blocks, run=functools.partial(on_ray, system="records", n=9)),

@@ -27,6 +27,7 @@ import ray
 from ray import cloudpickle, tune
 from ray.tune.search import Searcher
 
+from privbo_plugins import scores
 from privbo_plugins.blocks import in_blocks
 from tests.inside import call_host, report_of
 from tests.leaks import hostile
@@ -89,6 +90,12 @@ def score_blocks(config):
     told = fresh("records", N, config)
     scores = iter(told.y.tolist())
     return in_blocks(lambda _: next(scores), 4 * N, N)()
+
+
+def predicted(config):
+    """Targets that are secrets, for scores."""
+    told = fresh("records", N, config)
+    return scores.predictions(told.y, predicted=told.y[::-1])
 
 
 def going(owner, way, n, config):
@@ -381,6 +388,7 @@ class Runs:
         for name, function, unit in (
             ("persons", functools.partial(mutating, "records", N), of_persons),
             ("blocks", score_blocks, of_blocks),
+            ("scores", predicted, {"scores": [scores.r2(0.0, 1.0)], "mode": "max"}),
         ):
             private = private_trainable(function, param_space=LINE, mu=1.0, n_trials=2, **unit)
             self.fit(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from privbo_plugins.errors import PrivacyWarning, VaultError
+from privbo_plugins.shown import DRAW
 from raytune_searchers import _trainable
 from tests.inside import call_host, kill_host, tell
 from tests.raytune_searchers.runs import (
@@ -29,7 +30,7 @@ def test_the_draw_beside_an_estimate_is_the_trials_own(shown):
     channel = channel_of(search)
     channel.call("enter", "b", "attempt")
     value = tell(channel, "b", np.array([config["x"]]), squares(config))
-    own, other = (channel.call("record", trial).drawn for trial in ("b", "a"))
+    own, other = (channel.call("record", trial).beside[DRAW] for trial in ("b", "a"))
     draw = {"its own": own, "another's": other, "no number": str(own)}[shown]
     _, releases, _ = ledger(search)
     assert [release.values[0] for release in releases] == [other, own]

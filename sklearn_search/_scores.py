@@ -1,0 +1,174 @@
+"""Scores of a search that are no mean of one loss: what ``scoring`` names, and what they take."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import is_classifier
+
+from privbo_plugins.convert import as_labels
+from privbo_plugins.foreign import words
+from privbo_plugins.scores import SCORES, Predictions, Score, predictions
+from privbo_plugins.scores import named as registered
+from privbo_plugins.scores.statistics import Bins, Losses, Pairs
+
+
+def scores_in(given: Any) -> list[str | Score]:
+    """Scores that ``scoring`` lists, the one of ``refit`` first; none where it names a loss.
+
+    Raises:
+        ValueError: If ``loss`` is given, too, or ``refit`` names none of several.
+    """
+    found, names = _listed(given.scoring)
+    if isinstance(given.refit, str) and len(found) < 2:
+        raise ValueError(
+            f"refit must be True or False where one loss or score is optimised, got "
+            f"{given.refit!r}."
+        )
+    if not found:
+        return []
+    if given.loss is not None:
+        raise ValueError("Give loss= or scoring=, not both: each says what is optimised.")
+    if len(found) > 1 and given.refit not in names:
+        raise ValueError(
+            f"scoring= lists several scores: say by which one parameters are chosen, refit= one "
+            f"of {', '.join(map(repr, names))}; got {given.refit!r}."
+        )
+    first = names.index(given.refit) if len(found) > 1 else 0
+    return [found[first], *found[:first], *found[first + 1 :]]
+
+
+def _listed(scoring: Any) -> tuple[list[Any], list[str]]:
+    """Scores, and the names that ``refit`` may have for them."""
+    if isinstance(scoring, Mapping):
+        own = [_renamed(name, one) for name, one in scoring.items()]
+        return own, [*map(str, scoring)]
+    if isinstance(scoring, list | tuple):
+        return list(scoring), [str(getattr(one, "name", one)) for one in scoring]
+    a_loss = isinstance(scoring, str) and "loss" in words("scores").get(scoring, {})
+    if isinstance(scoring, Score) or (scoring in SCORES if isinstance(scoring, str) else False):
+        return ([], []) if a_loss else ([scoring], [getattr(scoring, "name", scoring)])
+    return [], []
+
+
+def _renamed(name: str, one: Any) -> Any:
+    if isinstance(one, str):
+        one = registered(one) if name != one else one
+    if isinstance(one, Score) and one.name != name:
+        more = {"greater_is_better": one.greater_is_better}
+        return Score(name, one.statistic, one.combine, one.low, one.high, **more)
+    return one
+
+
+def to_scores(given: Any, estimator: Any, y: Any) -> RecordScores | None:
+    """The scores that a search's settings name; None where they name a loss.
+
+    Args:
+        given: The settings.
+        estimator: What is tuned.
+        y: Targets of the training records, whose classes are the labels of scores by name.
+
+    Raises:
+        ValueError: If there is no such score, or nothing public says its settings.
+    """
+    listed = scores_in(given)
+    if not listed:
+        return None
+    made = [one if isinstance(one, Score) else _made(one, given, estimator, y) for one in listed]
+    found = RecordScores(made)
+    found.check(estimator)
+    return found
+
+
+def _made(name: str, given: Any, estimator: Any, y: Any) -> Score:
+    """A registered score, with the classes or the public range of this search."""
+    make = SCORES.get(name)
+    known = inspect.signature(make).parameters if make is not None else {}
+    if make is not None and "labels" in known and is_classifier(estimator):
+        classes = () if given.training_mu is not None else _classes(y)
+        return make(labels=classes) if len(classes) > 1 else registered(name)
+    if make is not None and "y_low" in known and given.y_range is not None:
+        return make(*given.y_range)
+    return registered(name)
+
+
+def _classes(y: Any) -> tuple[Any, ...]:
+    """Classes of the training records in order, as ``classes_`` of an estimator fitted on them."""
+    labels = as_labels(y)
+    if labels is None or labels.ndim != 1 or not len(labels):
+        return ()
+    return tuple(sorted({label for label in labels.tolist() if label is not None}, key=_order))
+
+
+def _order(label: Any) -> tuple[bool, Any]:
+    return isinstance(label, str), label
+
+
+class RecordScores:
+    """What a trial's model says of the validation records, for scores.
+
+    Args:
+        scores: Of the search, the one that parameters are chosen by first.
+    """
+
+    of = None
+    speaks_of_shapes = True
+
+    def __init__(self, scores: Sequence[Score]) -> None:
+        self.scores = list(scores)
+        kinds = {type(score.statistic) for score in scores}
+        takes = {s.statistic.takes for s in scores if isinstance(s.statistic, Losses)}
+        self._probabilities = bool(kinds & {Bins, Pairs}) or "probabilities" in takes
+        self._labels = not kinds <= {Bins, Pairs, Losses} or "predicted" in takes
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Keywords of an algorithm that releases means."""
+        return {"loss_bound": 1.0, "scores": self.scores}
+
+    @property
+    def sign(self) -> float:
+        """1.0 where the first score is maximised, else -1."""
+        return 1.0 if self.scores[0].greater_is_better else -1.0
+
+    def check(self, estimator: Any) -> None:
+        """Checks that an estimator predicts what the scores take.
+
+        Raises:
+            ValueError: If it does not.
+        """
+        for method, needed in (("predict_proba", self._probabilities), ("predict", self._labels)):
+            if needed and not hasattr(estimator, method):
+                raise ValueError(
+                    f"The scores need {method}, which {type(estimator).__name__} has not as it is "
+                    "set. Take other scores, or set the estimator up for it."
+                )
+
+    def predicted(self, model: Any, X: Any) -> dict[str, Any]:
+        """Returns what the scores take of the records, by name."""
+        found = {"predicted": model.predict(X)} if self._labels else {}
+        if not self._probabilities:
+            return found
+        return found | {"probabilities": model.predict_proba(X), "classes": model.classes_}
+
+    def __call__(self, model: Any, y: Any, prediction: Mapping[str, Any]) -> Predictions:  # noqa: ARG002
+        """Predictions of the validation records."""
+        return predictions(y, **prediction)
+
+    def known_alone(self, told: Predictions, known: NDArray[np.bool_]) -> Predictions:
+        """The same without the targets of records that the model cannot predict."""
+        labels = as_labels(told.y_true)
+        listed = [None] * len(known) if labels is None else labels.tolist()
+        kept = [one if own else None for one, own in zip(listed, known, strict=True)]
+        return told._replace(y_true=kept)
+
+    def nothing(self, n: int) -> Predictions:
+        """Predictions of which scores are about the worst: no record has a target."""
+        K = max(len(getattr(score.statistic, "labels", None) or (0, 1)) for score in self.scores)
+        empty = np.full((n, K), math.nan)
+        return predictions([None] * n, predicted=empty[:, 0], probabilities=empty)
