@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +44,6 @@ Array = NDArray[np.float64]
 RESULTS = Path(__file__).parent / "results"
 SIZES, SHARES, MUS = (1000, 10_000, 100_000), (0.02, 0.1, 0.5), (0.3, 1, 3)
 SETTINGS, JUDGES = 40, 20_000
-    (1000, 10_000, 100_000),
-    (0.02, 0.1, 0.5),
-    (0.3, 1, 3),
-    40,
-    20_000,
-)
 CHOOSE_BY = ("f1", "roc_auc", "balanced_accuracy", "neg_brier_score")
 
 
@@ -117,7 +111,7 @@ def judged(n: int, share: float, seed: int) -> dict[str, dict[str, list[float]]]
     return out
 
 
-def summary(runs: list[Mapping[str, Mapping[str, list[float]]]]) -> dict[str, Any]:
+def summary(runs: Sequence[Mapping[str, Mapping[str, list[float]]]]) -> dict[str, Any]:
     """Means and standard errors of F1 and AUC over seeds."""
     told: dict[str, Any] = {}
     for kind in runs[0]:

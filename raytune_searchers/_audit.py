@@ -20,7 +20,6 @@ from ray.tune.result import (
 
 from privbo_plugins.shown import (
     ANYTHING,
-    DRAW,
     Shown,
     TrialRecord,
     as_float,
@@ -29,6 +28,7 @@ from privbo_plugins.shown import (
     is_nan,
     plain,
 )
+from raytune_searchers._channel import operation_of
 from raytune_searchers._space import holds_placeholder
 
 OURS = frozenset({*AUTO_RESULT_KEYS, DONE, EXPERIMENT_TAG, SHOULD_CHECKPOINT, TRIAL_ID}) - {
@@ -57,12 +57,6 @@ _FOLDER = "checkpoint_dir_name"
 REPEATED = "__trial_index__"
 """What ray.tune.search.Repeater puts into every config; importing it takes a trial a while."""
 
-RELEASE = "privbo_release"
-"""Under which name a trial shows its noisy draw, where the metric is an estimate."""
-
-VOUCH = "report_public({})"
-"""The operation that a trial is known to have declared public, by the name that it reports."""
-
 
 def read(
     trial: str, row: Mapping[str, Any], metric: str | None, parameters: Collection[str]
@@ -78,11 +72,6 @@ def read(
     found = sorted(foreign(row, metric, parameters))
     extras = {operation_of(name): row.get(name) for name in found}
     return Shown(trial, value_in(row, metric), extras, config_in(row))
-
-
-def operation_of(name: str) -> str:
-    """The operation that puts something under a name of a result."""
-    return DRAW if name == RELEASE else VOUCH.format(name)
 
 
 def given_to(config: Mapping[str, Any]) -> Row:

@@ -26,6 +26,7 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.sanitize import OWN_ERRORS
 from privbo_plugins.sealing import AnotherKeyError, Message
+from privbo_plugins.shown import DRAW
 
 Array = NDArray[np.float64]
 
@@ -250,6 +251,18 @@ def _actor_of_trial(name: str, missing: MissingHost) -> Any:
     if name in _SEEN or kv._internal_kv_exists(begun_key(name), namespace=KV):
         raise RayActorError
     raise VaultError(missing.absent)
+
+
+RELEASE = "privbo_release"
+"""Under which name a trial shows its noisy draw, where the metric is an estimate."""
+
+VOUCH = "report_public({})"
+"""The operation that a trial is known to have declared public, by the name that it reports."""
+
+
+def operation_of(name: str) -> str:
+    """The operation that puts something under a name of a result."""
+    return DRAW if name == RELEASE else VOUCH.format(name)
 
 
 @dataclass(frozen=True)

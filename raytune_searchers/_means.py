@@ -34,9 +34,9 @@ from privbo_plugins.scores.score import check_directions
 from privbo_plugins.settings import again, called_with, part, setting, settings
 from privbo_plugins.shown import TrialRecord, flat
 from raytune_searchers._arguments import check_target
-from raytune_searchers._audit import OURS, RELEASE, REPEATED, Row, given_to
+from raytune_searchers._audit import OURS, REPEATED, Row, given_to
 from raytune_searchers._base import LossesRun, hosted
-from raytune_searchers._channel import MEANS
+from raytune_searchers._channel import MEANS, RELEASE
 from raytune_searchers._run import ComparedRun
 from raytune_searchers._search import who_suggested
 from raytune_searchers._settings import SearchSettings, TuneSettings

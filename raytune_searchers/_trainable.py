@@ -28,8 +28,8 @@ from privbo_plugins.errors import ANOTHER_POINT, NotLossesError, PrivacyError
 from privbo_plugins.sanitize import of_converting, sanitized
 from privbo_plugins.scores.score import rows_of
 from privbo_plugins.shown import flat
-from raytune_searchers._audit import REPEATED, VOUCH
-from raytune_searchers._channel import LOSSES, Channel, Entry, MissingHost, channel_of_trial
+from raytune_searchers._audit import REPEATED
+from raytune_searchers._channel import LOSSES, VOUCH, Channel, Entry, MissingHost, channel_of_trial
 from raytune_searchers._closing import check_closed, closed_session, session_of_trial
 from raytune_searchers._space import TuneSpace
 

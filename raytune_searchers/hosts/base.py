@@ -33,8 +33,7 @@ from privbo_plugins.sealing import AnotherKeyError, Message, Reader
 from privbo_plugins.shown import TrialRecord
 from privbo_plugins.store.run import NEVER_COMPARED, Run
 from privbo_plugins.store.vault import Vault, open_vault
-from raytune_searchers._audit import operation_of
-from raytune_searchers._channel import KV, SHORT_RUN, MissingHost, Reply, context_of
+from raytune_searchers._channel import KV, SHORT_RUN, MissingHost, Reply, context_of, operation_of
 
 WARNINGS: dict[str, type[Warning]] = {
     "PrivacyWarning": PrivacyWarning,

@@ -25,8 +25,7 @@ from privbo_plugins.shown import TrialRecord
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.run import stored_settings
 from privbo_plugins.store.vault import Vault
-from raytune_searchers._audit import RELEASE
-from raytune_searchers._channel import LOSSES, UNWATCHED, Entry
+from raytune_searchers._channel import LOSSES, RELEASE, UNWATCHED, Entry
 from raytune_searchers.hosts import base
 from raytune_searchers.hosts.base import (
     RUN,
