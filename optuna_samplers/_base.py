@@ -44,9 +44,20 @@ _ESTIMATES = (
     "somewhat better than it is. The estimate below uses all releases."
 )
 
+_LUCKIEST = (
+    " So the best value is the *luckiest* draw and looks better than it is; go by the "
+    "recommendation."
+)
+
 _DRAWS = (
-    "Each is one noisy release: the clipped mean over the validation {units}, plus noise. So the "
-    "best value is the *luckiest* draw and looks better than it is; go by the recommendation."
+    "Each is one noisy release: the clipped mean over the validation {units}, plus noise."
+    + _LUCKIEST
+)
+
+_OF_SCORES = (
+    "Each is a score of noisy means over the validation {units}; the standard deviation that "
+    "noise gives it, and further scores, are the trial's user attribute `privbo:scores`."
+    + _LUCKIEST
 )
 
 
@@ -253,8 +264,9 @@ class LossStudies(ReportedStudies[LossRun]):
     def _values_are(study: Study, guarantee: PrivacyGuarantee) -> str:
         if not guarantee.protected:
             return EXPOSED
-        drawn = any(_losses.RELEASE_ATTR in t.user_attrs for t in _study.completed(study))
-        return str(of_unit(_ESTIMATES if drawn else _DRAWS, guarantee.unit))
+        shown = {name for trial in _study.completed(study) for name in trial.user_attrs}
+        draws = _OF_SCORES if _losses.SCORES_ATTR in shown else _DRAWS
+        return of_unit(_ESTIMATES if _losses.RELEASE_ATTR in shown else draws, guarantee.unit)  # type: ignore[no-any-return]
 
     def purge(self, study: Study) -> None:
         """Deletes every raw loss of the study from the vault; ledger and releases stay."""

@@ -81,7 +81,8 @@ class MeansObjective(Releasing, LossStudies):
         Raises:
             ValueError: If the study has one.
         """
-        check_directions(getattr(self._config, "scores", None), study.direction.name)
+        names = [direction.name for direction in study.directions]
+        check_directions(getattr(self._config, "scores", None), *names)
         if isinstance(study.sampler, StudySampler):
             raise ValueError(
                 f"private_objective is for Optuna's own samplers; {type(study.sampler).__name__} "

@@ -56,6 +56,7 @@ class History:
             run has stored none.
         aim: The recommended point, likewise, shape (p,); None before there is one.
         comparison: How it compares with the incumbent; None where nothing says it.
+        figure: Names what values are: a mean, or a score.
     """
 
     values: Sequence[tuple[str, int, float]]
@@ -68,6 +69,7 @@ class History:
     places: Array | None = None
     aim: Array | None = None
     comparison: Comparison | None = None
+    figure: str = "mean"
 
 
 @dataclass(frozen=True)

@@ -225,10 +225,10 @@ def _worth_of_records(history: History, units: str) -> list[Section]:
     return _worth(
         mean,
         1.96 * sd,
-        f"The mean over the {units}, clipped to the range of the releases, as far as the latest "
-        f"{len(y)} of them tell a Gaussian process that knows their noise (standard deviation "
-        f"{history.value_noise:.4g}). The interval holds if it varies as smoothly as that model "
-        f"assumes; it is for these {units}, not for new ones.",
+        f"The {history.figure} over the {units}, clipped to the range of the releases, as far as "
+        f"the latest {len(y)} of them tell a Gaussian process that knows their noise (standard "
+        f"deviation {history.value_noise:.4g}). The interval holds if it varies as smoothly as "
+        f"that model assumes; it is for these {units}, not for new ones.",
     )
 
 

@@ -177,7 +177,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
             ``mean_test_score`` (what was released of it, as scikit-learn signs it: accuracy, or
             the negated loss; NaN if nothing was), ``std_test_score`` (standard deviation of its
             noise, not of folds), ``rank_test_score``, and ``loss`` (what the study shows: the
-            release, or an estimate of the mean loss from all releases up to it).
+            release, or an estimate of the mean loss from all releases up to it). With several
+            scores these are ``mean_test_f1`` and so on, without ``loss``; on Ray ``std_test_*``
+            of scores are NaN.
         n_valid_: Number of validation records, or persons.
         study_: Optuna's study (``backend="optuna"``).
         results_: Tune's results (``backend="ray"``).

@@ -44,10 +44,13 @@ class RunSettings:
         "``scoring``, or zero_one for a classifier.",
         default=None,
     )
-    scoring: str | Callable[..., Any] | None = setting(
+    scoring: Any = setting(
         "In place of ``loss``, scikit-learn's name of it: accuracy, neg_log_loss, "
-        "neg_brier_score, neg_mean_absolute_error, neg_mean_squared_error; with "
-        '``protect="all"`` any of its scores, or a function of (estimator, X, y).',
+        "neg_brier_score, neg_mean_absolute_error, neg_mean_squared_error. Or of a score that is "
+        "no mean of losses (f1, balanced_accuracy, roc_auc, r2 with ``y_range``, ...), one of "
+        "``privbo_plugins.scores``, or a list or dictionary of several: then "
+        '``method`` is "released-means". With ``protect="all"`` any of scikit-learn\'s scores, or '
+        "a function of (estimator, X, y).",
         default=None,
     )
     response_method: str | None = setting(
@@ -126,8 +129,9 @@ class RunSettings:
         "Seconds after which no further trial begins; what is released by then counts.",
         default=None,
     )
-    refit: bool = setting(
-        "Fit the recommended parameters on the training records, for ``best_estimator_``.",
+    refit: bool | str = setting(
+        "Fit the recommended parameters on the training records, for ``best_estimator_``. Of "
+        "several scores the name of the one that parameters are chosen by.",
         default=True,
     )
     error_score: str | float = setting(

@@ -18,6 +18,7 @@ statistic j have D_j sqrt(J) / (n mu). All that is computed from them costs noth
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -56,6 +57,7 @@ class ScoreFacts:
         releases: What is released for it, in words; scores of one statistic share it.
         diameter: Of its statistic.
         k: Numbers that its statistic releases.
+        place: Which of the run's statistics that is.
     """
 
     name: str
@@ -65,6 +67,7 @@ class ScoreFacts:
     releases: str
     diameter: float
     k: int
+    place: int = 0
 
     @property
     def worst(self) -> float:
@@ -194,9 +197,7 @@ def statistics_of(scores: Sequence[ScoreFacts]) -> tuple[Statistic, ...]:
 
 def n_statistics(scores: Sequence[ScoreFacts]) -> int:
     """J, also of scores that are known by name alone."""
-    if all(isinstance(score, Score) for score in scores):
-        return len(statistics_of(scores))
-    return len({(score.releases, score.diameter) for score in scores})
+    return 1 + max(score.place for score in scores)
 
 
 def rows_of(scores: Sequence[ScoreFacts], returned: Any) -> Array:
@@ -295,7 +296,16 @@ def checked_scores(given: Any) -> tuple[ScoreFacts, ...] | None:
     made = tuple(_made(one, named) for one in listed)
     if len({score.name for score in made}) < len(made):
         raise ValueError("Two scores have the same name; give one of them another.")
-    return made
+    return tuple(_placed(score, made) for score in made)
+
+
+def _placed(score: ScoreFacts, scores: Sequence[ScoreFacts]) -> ScoreFacts:
+    """A copy that knows the place of its statistic."""
+    if not isinstance(score, Score):
+        return score
+    own = copy.copy(score)
+    object.__setattr__(own, "place", statistics_of(scores).index(score.statistic))
+    return own
 
 
 def check_directions(scores: Sequence[ScoreFacts] | None, *directions: str) -> None:

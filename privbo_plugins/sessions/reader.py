@@ -392,6 +392,7 @@ class LossReader:
                 spent=np.sqrt(squares).tolist(),
                 budget=self.config.mu,
                 comparison=self.comparison(),
+                figure="mean" if getattr(self.config, "scores", None) is None else "score",
                 **places,
             )
 

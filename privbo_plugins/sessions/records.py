@@ -277,10 +277,12 @@ class Session(LossReader):
     @paid_for()
     def _look_at_ends(self) -> None:
         """Warns once where losses seem to lie at an end of their range: in a long run seldom."""
-        plan, values = self.plan, () if self._learnt is None else self._learnt.values
+        plan, known = self.plan, self._learnt
+        values = () if known is None else known.values
         looks = len(values) % (1 << max(len(values).bit_length() - 4, 0)) == 0
-        if plan is not None and looks and not self._end_shown:
-            self._end_shown = warn_at_an_end(values, plan.value_noise, self.config, self.maximize)
+        if plan is not None and known is not None and looks and not self._end_shown:
+            noise = known.algorithm.value_noise
+            self._end_shown = warn_at_an_end(values, noise, self.config, self.maximize)
 
     def tell_plain(
         self, trial: str, params: Mapping[str, Any], space: Space, value: float

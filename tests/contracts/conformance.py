@@ -790,7 +790,7 @@ def evaluate_privately(search, trial, config):
     """What a trial wrapped by ``search.private`` does with its losses."""
     channel = channel_of_trial(host_name(search))
     entry = channel.call("enter", trial, uuid.uuid4().hex)
-    choices, given = entry.details
+    choices, given, _ = entry.details
     x = cloudpickle.loads(choices).encode(config, given)
     return tell(channel, trial, x, (config["x"] - RECORDS) ** 2)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn import metrics
 
 from privbo_plugins import losses, scores
-from privbo_plugins.algorithms.released_means import MeansConfig
+from privbo_plugins.algorithms.released_means import MeansConfig, make_plan
 from privbo_plugins.errors import NotLossesError, PrivacyError
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
 from privbo_plugins.privacy.noise import InsecureNoise
@@ -273,7 +273,13 @@ def test_a_release_of_scores_has_the_noise_of_all_its_statistics(listed, J):
     assert [one.value for one in published[:4]] == [r.scores[listed[0]][0] for r in run.releases()]
     assert (published[4].carried, published[4].scores) == (True, {})
     assert run.tell("1", {"x": 1 / 9}, space, told_of(9)) == published[1]  # replayed
+    assert run.history().figure == "score"
+    assert run.history().value_noise == pytest.approx(
+        math.sqrt(np.mean([r.scores[listed[0]][1] ** 2 for r in run.releases()]))
+    )
+    assert max(score.place for score in config.scores) == J - 1
     read = MeansConfig.from_dict(config.to_dict())
+    assert make_plan(read, space, N) == make_plan(config, space, N)
     assert [score.name for score in read.scores] == listed
     with pytest.raises(PrivacyError, match="by name alone"):
         Session.open(open_vault(), "s", read, maximize=True).tell("0", {"x": 0}, space, told)

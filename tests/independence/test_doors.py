@@ -360,7 +360,7 @@ PER_RECORD = set(
 
 PUBLIC = set(
     "Z address agent agents args bound bounds callbacks catch changes checkpoint columns config "
-    "curator cv estimator features finish intermediate_values kernel_matrix labels link loss "
+    "scores curator cv estimator features finish intermediate_values kernel_matrix labels link loss "
     "scoring loss_bound mechanism metrics model noise on_excess outcome_range param_distribution "
     "param_distributions param_space parameters points_to_evaluate prior progress result "
     "records_in_blocks results sampler search_space space spec state storage stored studies study "

@@ -11,6 +11,7 @@ import ray.cloudpickle as cloudpickle
 from ray import tune
 
 from privbo_plugins.errors import PrivacyWarning, VaultError
+from privbo_plugins.shown import DRAW
 from raytune_searchers import DPGIBOSearch
 from raytune_searchers._channel import LOSSES, Channel
 from raytune_searchers._search import FINISHED
@@ -360,7 +361,7 @@ def test_a_host_that_dies_under_a_tell_stores_one_release(die_before, die_after,
     value = tell(hosts.channel, "a", x, many(x))
     charges, releases, _ = hosts.facts()
     assert [(c.kind, c.key) for c in charges] == [("value", "a")]
-    assert [r.values for r in releases] == [(hosts.channel.call("record", "a").drawn,)]
+    assert [r.values for r in releases] == [(hosts.channel.call("record", "a").beside[DRAW],)]
     assert tell(hosts.channel, "a", x, 1 - many(x)) == value
     assert hosts.channel.call("enter", "a", "later").value == value
     assert len(hosts.facts()[0]) == 1

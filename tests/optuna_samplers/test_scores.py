@@ -1,0 +1,102 @@
+"""What a study shows of scores: the first as its value, all of them beside it, each compared."""
+
+import numpy as np
+import optuna
+import pytest
+
+from optuna_samplers import private_objective
+from privbo_plugins import scores
+
+pytestmark = pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
+
+RNG = np.random.default_rng(0)
+Y, BASE = RNG.integers(0, 2, 300), RNG.random(300)
+
+
+def objective(trial):
+    p = np.clip((BASE + Y * trial.suggest_float("x", 0, 1)) / 2, 0, 1)
+    return scores.predictions(Y, predicted=(p > 0.5).astype(int), probabilities=p)
+
+
+def begun(n=3, direction="maximize", **more):
+    given = {"scores": ["f1", "roc_auc"], "mu": 1.0, "n_trials": 6} | more
+    private = private_objective(objective, **given)
+    study = optuna.create_study(direction=direction, sampler=optuna.samplers.RandomSampler(seed=0))
+    if n:
+        study.optimize(private, n_trials=n)
+    return private, study
+
+
+def test_the_value_is_the_first_score_and_all_stand_beside_it_with_their_noise():
+    private, study = begun(6)
+    for trial in study.trials:
+        shown = trial.user_attrs["privbo:scores"]
+        assert [*shown] == ["f1", "roc_auc"]
+        assert trial.value == shown["f1"][0]
+        assert all(0 <= value <= 1 and sd > 0 for value, sd in shown.values())
+    assert private.guarantee(study).protected
+    assert private.finished(study)
+    assert "roc_auc, from cells: 4 means; pairs: 2 means" in private.guarantee(study).details()
+
+
+ALTERED = {
+    "the value": lambda trial: trial.values.__setitem__(0, trial.values[0] + 1e-9),
+    "a score": lambda trial: _shown(trial)["roc_auc"].__setitem__(0, 0.5),
+    "a deviation": lambda trial: _shown(trial)["f1"].__setitem__(1, 0.5),
+    "one more": lambda trial: _shown(trial).update(recall=[0.5, 0.5]),
+    "one less": lambda trial: _shown(trial).pop("roc_auc"),
+    "another type": lambda trial: _shown(trial).update(f1=tuple(_shown(trial)["f1"])),
+}
+
+
+def _shown(trial):
+    return trial.user_attrs["privbo:scores"]
+
+
+@pytest.mark.parametrize("what", ALTERED)
+@pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
+def test_a_study_that_shows_another_number_has_no_claim(what):
+    private, study = begun()
+    ALTERED[what](study._storage._studies[study._study_id].trials[1])
+    private._forget(study)  # as another process, which looks at all trials
+    assert not private.guarantee(study).protected
+
+
+def test_a_direction_that_is_not_the_scores_is_refused():
+    private, study = begun(0, direction="minimize")
+    with pytest.raises(ValueError, match="larger values are better"):
+        study.optimize(private)
+    several = optuna.create_study(directions=["maximize"] * 2)
+    with pytest.raises(ValueError, match=r"one objective|single|several objectives"):
+        several.optimize(private)
+
+
+@pytest.mark.parametrize("other", [["f1"], ["roc_auc", "f1"], None])
+def test_a_run_goes_on_with_its_own_scores_alone(other, tmp_path):
+    vault, storage = f"sqlite:///{tmp_path}/vault.db", f"sqlite:///{tmp_path}/study.db"
+    study = optuna.create_study(study_name="s", storage=storage, direction="maximize")
+    given = {"mu": 1.0, "n_trials": 6, "vault": vault}
+    study.optimize(private_objective(objective, scores=["f1", "roc_auc"], **given), n_trials=2)
+    again = optuna.load_study(study_name="s", storage=storage)
+    with pytest.raises(ValueError, match="started with other settings"):
+        again.optimize(private_objective(objective, scores=other, **given), n_trials=1)
+    own = private_objective(objective, scores=["f1", "roc_auc"], **given)
+    again.optimize(own)
+    assert own.guarantee(again).mu_spent == pytest.approx(1.0)
+
+
+def test_the_note_and_the_report_speak_of_scores(tmp_path):
+    private, study = begun(6)
+    page = private.report(study, tmp_path / "report.html").read_text()
+    assert "The score over the validation records" in page or "The score over the records" in page
+    private.publish(study)
+    note = study._storage.get_study_system_attrs(study._study_id)["dashboard:note_str:0"]
+    assert "a score of noisy means" in note
+
+
+def test_losses_returned_in_their_place_fail_the_trial():
+    private, study = begun(0)
+    private._objective = lambda trial: np.full(300, trial.suggest_float("x", 0, 1))
+    with pytest.raises(ValueError, match=r"scores\.predictions"):
+        study.optimize(private)
+    assert private.guarantee(study).mu_spent == 0.0
