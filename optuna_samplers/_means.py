@@ -6,7 +6,9 @@ ledger behind it, are those of :class:`optuna_samplers.PrivateSampler`; here it 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import optuna
@@ -20,7 +22,8 @@ from optuna_samplers._losses import Objective
 from optuna_samplers._sampler import StudySampler
 from optuna_samplers._settings import LossRunSettings
 from privbo_plugins.algorithms.released_means import MeansConfig
-from privbo_plugins.scores.score import check_directions
+from privbo_plugins.sanitize import call, sanitized
+from privbo_plugins.scores.score import check_directions, one_score
 from privbo_plugins.settings import again, called_with, part, setting, settings
 
 
@@ -74,6 +77,30 @@ class MeansObjective(Releasing, LossStudies):
             own.enqueued = True
             params = space.decode(space.incumbent(given)) | dict(given)
             study.enqueue_trial(params, skip_if_exists=True)
+
+    def release_score(self, study: Study, score: Any, told: Any) -> tuple[float, float]:
+        """Releases one score of the model that was chosen, out of ``final_share``; or replays it.
+
+        Args:
+            study: The study.
+            score: Its name, or one of :mod:`privbo_plugins.scores`.
+            told: :func:`privbo_plugins.scores.predictions` of the same validation records.
+
+        Returns:
+            The estimate, and the standard deviation that noise gives it.
+
+        Raises:
+            ValueError: If nothing is kept for it, or these are other records.
+            BudgetExceededError: If another score was released instead.
+        """
+        session = self._current(study).session
+        release = partial(session.release_score, one_score(score), told)
+        found, error = call(release, sanitized)
+        del told, release
+        if error is not None:
+            raise error
+        value, sd = found or (math.nan, math.inf)
+        return value, sd
 
     def _check_study(self, study: Study) -> None:
         """Refuses a sampler that would pay for its own releases, and take these for plain floats.

@@ -22,15 +22,17 @@ from pathlib import Path
 from typing import Any
 
 import ray
+import ray.cloudpickle as cloudpickle
 from ray import tune
 
 from privbo_plugins.algorithms.protocols import CentralPlan
 from privbo_plugins.algorithms.released_means import MeansConfig
+from privbo_plugins.convert import index_of
 from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.groups import Unit, whose
 from privbo_plugins.privacy.settings import NoiseSettings, RecordSettings
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.scores.score import check_directions
+from privbo_plugins.scores.score import check_directions, one_score, rows_of
 from privbo_plugins.settings import again, called_with, part, setting, settings
 from privbo_plugins.shown import TrialRecord, flat
 from raytune_searchers._arguments import check_target
@@ -384,6 +386,25 @@ class PrivateTrainable(MeansRun):
     def __reduce__(self) -> tuple[Any, ...]:
         """A trial gets the function alone, and imports nothing of a driver's."""
         return copy.copy, (self._private,)
+
+    def release_score(self, score: Any, told: Any) -> tuple[float, float]:
+        """Releases one score of the model that was chosen, out of ``final_share``; or replays it.
+
+        Args:
+            score: Its name, or one of :mod:`privbo_plugins.scores`.
+            told: :func:`privbo_plugins.scores.predictions` of the trials' validation records.
+
+        Returns:
+            The estimate, and the standard deviation that noise gives it.
+
+        Raises:
+            ValueError: If nothing is kept for it, or these are other records.
+            BudgetExceededError: If another score was released instead.
+        """
+        made = one_score(score)
+        secret = cloudpickle.dumps(made), rows_of([made], told), index_of(told.y_true)
+        channel = self._open()
+        return channel.call_sealed("release_score", self._run, secret)  # type: ignore[no-any-return]
 
     def plan(self, n_records: int, **time: Any) -> CentralPlan:  # type: ignore[override]
         """Says what a run would release over so many records, with a warning if that says nothing.

@@ -299,6 +299,18 @@ def checked_scores(given: Any) -> tuple[ScoreFacts, ...] | None:
     return tuple(_placed(score, made) for score in made)
 
 
+def one_score(given: Any) -> Score:
+    """A score by its name, or of one's own.
+
+    Raises:
+        ValueError: If it is neither.
+    """
+    (made,) = checked_scores([given]) or ()
+    if not isinstance(made, Score):
+        raise ValueError("A last release needs a score, or the name of a registered one.")
+    return made
+
+
 def _placed(score: ScoreFacts, scores: Sequence[ScoreFacts]) -> ScoreFacts:
     """A copy that knows the place of its statistic."""
     if not isinstance(score, Score):

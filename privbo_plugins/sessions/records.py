@@ -34,7 +34,7 @@ from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge, check_bu
 from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.privacy.words import plural
-from privbo_plugins.scores.score import checked_rows, rows_of
+from privbo_plugins.scores.score import Score, checked_rows, rows_of
 from privbo_plugins.sessions import places
 from privbo_plugins.sessions.clipping_warning import warn_at_an_end
 from privbo_plugins.sessions.reader import (
@@ -461,6 +461,39 @@ class Session(LossReader):
                     "start a new run once that is mended. Nothing was charged."
                 )
             tx.charge(Charge(TRAINING, attempt, mu, 0.0, 0.0, TRAINING))
+
+    def release_score(
+        self, score: Score, told: Any, index: str | None = None
+    ) -> tuple[float, float]:
+        """Releases one score of the chosen model, out of what trials have left for it; or replays.
+
+        Args:
+            score: Any; its name is charged once.
+            told: Predictions of the validation records, in the order of the trials', or rows.
+            index: Fingerprint of their labels, where they have lost them on the way.
+
+        Returns:
+            The estimate, and the standard deviation that noise gives it.
+
+        Raises:
+            ValueError: If nothing is kept for it, or these are other records; nothing is charged.
+            BudgetExceededError: If another score was released instead.
+        """
+        rows = told if isinstance(told, np.ndarray) else rows_of([score], told)
+        rows = checked_rows([score], rows)
+        index = index or index_of(getattr(told, "y_true", None))
+        with self._lock, self._transaction() as tx:
+            known = self._known()
+            ask = getattr(known.algorithm, "final_query", None)
+            if ask is None or self.unit.rows is not None or self.unit.records_in_blocks:
+                raise ValueError("A last score is one of records, of a run that releases means.")
+            query = ask(score)
+            if known.n_records != len(rows):
+                raise ValueError(_OTHER_LENGTH.format(known.n_records, plural(self.unit.entry)))
+            self.labels.check(tx, len(rows), index, len(rows))
+            blocks = [rows[start : start + BLOCK] for start in range(0, len(rows), BLOCK)]
+            value, sd = self._release(tx, query, blocks).scores[score.name]
+            return value, sd
 
     def purge(self) -> None:
         """Deletes every raw loss of the run; ledger and releases stay."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import ray.cloudpickle as cloudpickle
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import CentralConfig
@@ -246,6 +247,13 @@ def _tell(host: Host, trial: str, message: Message, x: Array) -> tuple[float, di
     return told.value, told.beside(RELEASE)
 
 
+def _release_score(host: Host, run: str, message: Message) -> tuple[float, float]:
+    """Releases a last score of the model that was chosen: (estimate, standard deviation)."""
+    pickled, rows, index = host.read(message, "release_score", run)
+    score = cloudpickle.loads(pickled)
+    return host.session.release_score(score, rows, index)  # type: ignore[no-any-return]
+
+
 VAULT = Kind(
     missing=LOSSES,
     open=_opened,
@@ -268,6 +276,7 @@ VAULT = Kind(
         "tell_plain": _tell_plain,
         "ledger": _ledger,
         "purge": "purge",
+        "release_score": _release_score,
         "enter": _enter,
         "charge_training": "charge_training",
         "expect_records": _expect_records,

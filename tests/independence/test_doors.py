@@ -360,11 +360,11 @@ PER_RECORD = set(
 
 PUBLIC = set(
     "Z address agent agents args bound bounds callbacks catch changes checkpoint columns config "
-    "scores curator cv estimator features finish intermediate_values kernel_matrix labels link loss "
+    "curator cv estimator features finish intermediate_values kernel_matrix labels link loss "
     "scoring loss_bound mechanism metrics model noise on_excess outcome_range param_distribution "
     "param_distributions param_space parameters points_to_evaluate prior progress result "
     "records_in_blocks results sampler search_space space spec state storage stored studies study "
-    "temperature trial user_id incumbent value_range y_range".split()
+    "temperature trial scores user_id incumbent value_range y_range".split()
 )
 """Parameters that bring settings, releases and what else is public."""
 

@@ -6,6 +6,7 @@ import pytest
 
 from optuna_samplers import private_objective
 from privbo_plugins import scores
+from privbo_plugins.errors import BudgetExceededError
 
 pytestmark = pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
 
@@ -100,3 +101,50 @@ def test_losses_returned_in_their_place_fail_the_trial():
     with pytest.raises(ValueError, match=r"scores\.predictions"):
         study.optimize(private)
     assert private.guarantee(study).mu_spent == 0.0
+
+
+# A last word ------------------------------------------------------------------------------------
+
+
+def chosen(x=0.5):
+    return objective(optuna.trial.FixedTrial({"x": x}))
+
+
+def test_a_last_score_is_paid_out_of_its_share_once():
+    private, study = begun(6, final_share=0.36)
+    assert private.guarantee(study).mu_spent == pytest.approx(0.8)
+    value, sd = private.release_score(study, "roc_auc", chosen())
+    assert 0 <= value <= 1
+    assert 0 < sd < study.trials[0].user_attrs["privbo:scores"]["roc_auc"][1]
+    assert private.guarantee(study).mu_spent == pytest.approx(1.0)
+    assert private.release_score(study, "roc_auc", chosen(0.1)) == (value, sd)  # replayed
+    with pytest.raises(BudgetExceededError):
+        private.release_score(study, "f1", chosen())
+    assert private.guarantee(study).mu_spent == pytest.approx(1.0)
+    assert private.guarantee(study).protected
+
+
+def test_of_a_mean_loss_too_and_of_the_same_records_alone():
+    losses = lambda trial: (trial.suggest_float("x", 0, 1) - BASE) ** 2  # noqa: E731
+    private = private_objective(losses, mu=1.0, n_trials=3, final_share=0.5)
+    study = optuna.create_study()
+    study.optimize(private)
+    few = scores.predictions(Y[1:], predicted=Y[1:])
+    with pytest.raises(ValueError, match="another length"):
+        private.release_score(study, "f1", few)
+    with pytest.raises(ValueError, match=r"scores\.predictions"):
+        private.release_score(study, "f1", Y.tolist())
+    assert private.guarantee(study).mu_spent == pytest.approx(0.5**0.5)
+    private.release_score(study, "f1", chosen())
+    assert private.guarantee(study).mu_spent == pytest.approx(1.0)
+
+
+def test_nothing_is_kept_unless_it_was_asked_for():
+    private, study = begun(6)
+    with pytest.raises(ValueError, match="begin the run with final_share="):
+        private.release_score(study, "f1", chosen())
+    assert "a score of the model that is chosen" in str(
+        private_objective(objective, mu=1.0, n_trials=3, final_share=0.1).plan(
+            {"x": optuna.distributions.FloatDistribution(0, 1)}, 1000
+        )
+    )

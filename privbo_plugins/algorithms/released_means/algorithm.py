@@ -34,10 +34,19 @@ from privbo_plugins.algorithms.released_means.plan import MeansConfig, MeansPlan
 from privbo_plugins.algorithms.values import value_query
 from privbo_plugins.models.smoothing import Smoother
 from privbo_plugins.privacy.mechanisms import gaussian_scale
-from privbo_plugins.scores.score import estimates, joined_means, scales_of, statistics_of
+from privbo_plugins.scores.score import (
+    ScoreFacts,
+    estimates,
+    joined_means,
+    scales_of,
+    statistics_of,
+)
 from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
+
+LAST_SCORE = "score"
+"""Kind of the last release."""
 
 LEAVING = 1.64
 """Standard deviations of its lead from which another point than the incumbent is recommended."""
@@ -132,24 +141,41 @@ class ReleasedMeans(CentralAlgorithm):
 
     def _scores_query(self, trial: str, meta: dict[str, Any]) -> Query:
         """Asks for the means of which all scores of a trial are functions."""
-        listed, plan = self.config.scores, self.plan
-        if plan is None:
+        return self._query("value", trial, self.config.scores, self.config.mu_value, meta)
+
+    def final_query(self, score: ScoreFacts) -> Query:
+        """Asks for one score of the model that was chosen, out of what is kept for it.
+
+        Raises:
+            ValueError: If nothing is.
+        """
+        if not self.config.mu_final:
+            raise ValueError(
+                "Nothing is kept for a last release: begin the run with final_share=0.1, say. "
+                "Nothing was stored or charged."
+            )
+        return self._query(LAST_SCORE, score.name, (score,), self.config.mu_final, {})
+
+    def _query(
+        self, kind: str, key: str, listed: Sequence[ScoreFacts], mu: float, meta: dict[str, Any]
+    ) -> Query:
+        if self.plan is None:
             raise ValueError("The plan needs the number of records, which the first trial tells.")
-        statistics, n = statistics_of(listed), plan.n_records
+        statistics, n = statistics_of(listed), self.plan.n_records
         J = math.sqrt(len(statistics))
-        noise = gaussian_scale(J, plan.mu_value)
+        noise = gaussian_scale(J, mu)
 
         def derived(released: Array) -> dict[str, Any]:
             return {SCORES: estimates(listed, released.tolist(), n, noise)}
 
         return Query(
-            kind="value",
-            key=trial,
+            kind=kind,
+            key=key,
             statistic=joined_means,
             settings={"statistics": statistics, "scales": scales_of(statistics, n)},
             sensitivity=J,
-            mu=plan.mu_value,
-            trials=(trial,),
+            mu=mu,
+            trials=(key,),
             meta=meta,
             derived=derived,
         )
@@ -164,8 +190,10 @@ class ReleasedMeans(CentralAlgorithm):
         """Learns one release.
 
         Raises:
-            ValueError: If it is of another kind than "value".
+            ValueError: If it is of another kind than "value" or the last score.
         """
+        if release.kind == LAST_SCORE:
+            return
         if release.kind != "value":
             raise ValueError(f"Released means knows no release of kind {release.kind!r}.")
         self.state.points.append(list(release.meta["x"]))

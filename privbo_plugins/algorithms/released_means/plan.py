@@ -29,10 +29,12 @@ from privbo_plugins.algorithms.values import LossBound, LossPlan, LossSettings, 
 from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.mechanisms import check_share, gaussian_scale
 from privbo_plugins.scores.score import ScoreFacts, checked_scores, n_statistics
-from privbo_plugins.settings import Count, evolve, setting, settings
+from privbo_plugins.settings import Count, Share, evolve, setting, settings
 from privbo_plugins.spaces import Space
 
 _ENDLESS = 10**9
+
+_LAST = "a score of the model that is chosen may be released last"
 
 _DROWNING = 0.1
 """Noise of a released value, in widths of the range, from which a warning is due."""
@@ -66,11 +68,28 @@ class MeansConfig(LossSettings):
         converter=checked_scores,
     )
 
+    final_share: Share = setting(
+        "Share of the squared budget, in [0, 1), that trials leave for ``release_score``: a last "
+        "release of the model that was chosen.",
+        default=0.0,
+    )
+
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
-        check_share(self.mu / math.sqrt(self.n_trials))
+        check_share(self.mu_value)
+        check_share(self.mu_final or math.inf)
         if self.scores is not None and self.loss_bound != 1.0:
             raise ValueError("scores= have ranges of their own: leave loss_bound= out.")
+
+    @property
+    def mu_value(self) -> float:
+        """Spent on each trial."""
+        return self.mu * math.sqrt((1.0 - self.final_share) / self.n_trials)
+
+    @property
+    def mu_final(self) -> float:
+        """Spent on the last release; 0 where there is none."""
+        return self.mu * math.sqrt(self.final_share) if self.final_share else 0.0
 
     @property
     def value_range(self) -> tuple[float, float]:
@@ -100,6 +119,7 @@ class MeansPlan(LossPlan):
         value_noise: Standard deviation of a released value, sigma.
         width: C.
         training_mu: Charged to the training records for each training; None if nothing is.
+        mu_final: Kept for a last release.
         released: With scores, what a trial releases for them; then C and sigma are those of one
             of its means.
     """
@@ -111,6 +131,7 @@ class MeansPlan(LossPlan):
     value_noise: float
     width: float
     training_mu: float | None = None
+    mu_final: float = 0.0
     released: str | None = None
 
     @property
@@ -135,6 +156,7 @@ class MeansPlan(LossPlan):
             f"  each trial's {'clipped mean is' if of is None else f'scores ({of}) are'} released "
             f"with noise of sd {self.value_noise:.3g}{'' if of is None else ' a mean'} "
             f"(mu={not_below(self.mu_value, 3)})",
+            *([f"  {_LAST} (mu={not_below(self.mu_final, 3)})"] if self.mu_final else []),
         ]
 
 
@@ -146,7 +168,7 @@ def make_plan(config: MeansConfig, space: Space, n_records: int) -> MeansPlan:  
         space: The search space.
         n_records: n >= 1.
     """
-    share = config.mu / math.sqrt(config.n_trials)
+    share = config.mu_value
     scores, (low, high) = config.scores, config.value_range
     if scores is not None:
         low, high = 0.0, scores[0].diameter * math.sqrt(n_statistics(scores))
@@ -158,6 +180,7 @@ def make_plan(config: MeansConfig, space: Space, n_records: int) -> MeansPlan:  
         value_noise=gaussian_scale((high - low) / n_records, share),
         width=high - low,
         training_mu=config.training_mu,
+        mu_final=config.mu_final,
         released=None if scores is None else _released(scores),
     )
 
@@ -174,6 +197,8 @@ def words(config: MeansConfig, plan: MeansPlan | None) -> Words:
     of = "clipped values"
     if config.scores is not None:
         of, parameters["scores"] = "bounded vectors", _released(config.scores)
+    if config.final_share:
+        parameters["final_share"] = config.final_share
     if plan is not None:
         parameters["value_noise"] = plan.value_noise
     return Words(
