@@ -22,7 +22,7 @@ from optuna_samplers._space import constants_of, described
 from privbo_plugins.errors import SpaceChangedError
 from privbo_plugins.privacy.local import LOCAL_MECHANISMS
 from privbo_plugins.privacy.statement import legible
-from privbo_plugins.shown import Shown, TrialRecord, complaints
+from privbo_plugins.shown import OTHER_VALUE, Shown, TrialRecord, complaints, same
 
 BESIDE = "trials hold data beside the reward that was not declared public"
 """Why nothing is claimed of a study of rewards whose trials hold more."""
@@ -194,7 +194,7 @@ def must_be_released(trial: FrozenTrial) -> bool:
 def suspicions(
     trial: FrozenTrial,
     outputs: Iterable[str],
-    released: float | None,
+    released: Sequence[float] | None,
     public: Collection[str],
     plain: str,
     beside: str,
@@ -204,15 +204,21 @@ def suspicions(
     Args:
         trial: Of any state.
         outputs: Those of :func:`outputs_of`.
-        released: The release that stands behind its value; None for none.
+        released: The releases that stand behind its values; None for none.
         public: Operations whose data were declared public.
         plain: What to say of a value that was not released.
         beside: What to say of other data; ``{}`` is the operation that wrote them.
     """
-    value = _unsigned(trial.value) if must_be_released(trial) else None
-    shown = Shown(_study.key_of(trial), value, dict.fromkeys(outputs))
-    record = TrialRecord(_unsigned(released), False, public)
+    first, *others = [*(trial.values or (None,))] if must_be_released(trial) else [None]
+    own, *further = released or (None,)
+    shown = Shown(_study.key_of(trial), _unsigned(first), dict.fromkeys(outputs))
+    record = TrialRecord(_unsigned(own), False, public)
     yield from complaints(shown, record, plain=plain, beside=beside)
+    alike = len(others) == len(further) and all(
+        same(_unsigned(one), released + 0.0) for one, released in zip(others, further, strict=True)
+    )
+    if first is not None and not alike:
+        yield OTHER_VALUE
 
 
 def _unsigned(value: float | None) -> float | None:

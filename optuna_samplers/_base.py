@@ -95,7 +95,7 @@ class LossStudies(ReportedStudies[LossRun]):
 
     def _new_state(self, study: Study) -> LossRun:
         """Starts the study's run in the vault, or joins the one that the study remembers."""
-        _study.refuse_multi_objective(study, type(self).__name__)
+        self._check_objectives(study)
         if self._vault is None:
             self._vault = open_vault(self._vault_handle)
         remembered = _losses.remembered_run(study, self._vault)
@@ -103,7 +103,7 @@ class LossStudies(ReportedStudies[LossRun]):
             self._vault,
             f"optuna/{study.study_name}",
             self._config,
-            maximize=study.direction == StudyDirection.MAXIMIZE,
+            maximize=study.directions[0] == StudyDirection.MAXIMIZE,
             seed=self._seed,
             run_id=remembered,
             noise=self._noise,
@@ -160,7 +160,7 @@ class LossStudies(ReportedStudies[LossRun]):
         own.pay_training(trial.number)
         return released(objective, self.guarded(trial), partial(own.tell, trial))
 
-    def tell_private(self, trial: optuna.Trial, losses: Any) -> float:
+    def tell_private(self, trial: optuna.Trial, losses: Any) -> Any:
         """Tells per-record losses under ask/tell; the study gets the released value.
 
         Args:
@@ -169,7 +169,7 @@ class LossStudies(ReportedStudies[LossRun]):
                 same record in every trial.
 
         Returns:
-            The released value.
+            The released value; of a study with several objectives all of them.
 
         Raises:
             ValueError: If the vector is not usable; the trial stays running and can be told
@@ -183,7 +183,7 @@ class LossStudies(ReportedStudies[LossRun]):
         trial.study.tell(trial, value)
         return value
 
-    def _pay_and_tell(self, trial: optuna.Trial, losses: Any) -> float:
+    def _pay_and_tell(self, trial: optuna.Trial, losses: Any) -> Any:
         self._check_study(trial.study)
         own = self._current(trial.study)
         if _study.frozen_of(trial).state.is_finished():
@@ -195,6 +195,10 @@ class LossStudies(ReportedStudies[LossRun]):
 
     def _check_study(self, study: Study) -> None:
         """Refuses a study whose sampler does not go with this object."""
+
+    def _check_objectives(self, study: Study) -> None:
+        """Refuses a study with more objectives than a trial has values."""
+        _study.refuse_multi_objective(study, type(self).__name__)
 
     # What the user reads --------------------------------------------------------------------
 

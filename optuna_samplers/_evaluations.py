@@ -128,7 +128,8 @@ def unexplained(trials: Iterable[FrozenTrial]) -> Iterator[str]:
         evaluation, public = evaluation_of(trial), declared_by(trial)
         release = None if evaluation is None else evaluation["release"]
         outputs = _audit.outputs_of(trial, own_attributes(trial))
-        yield from _audit.suspicions(trial, outputs, release, public, PLAIN, BESIDE)
+        told = None if release is None else [release]
+        yield from _audit.suspicions(trial, outputs, told, public, PLAIN, BESIDE)
 
 
 def own_attributes(trial: FrozenTrial) -> set[str]:

@@ -260,7 +260,7 @@ class Releasing(abc.ABC):
     _looked_at = False
     """Whether names and direction were compared."""
 
-    def __call__(self, trial: optuna.Trial) -> float:
+    def __call__(self, trial: optuna.Trial) -> Any:
         """Evaluates the objective on a guarded trial and returns the released value.
 
         Raises:
@@ -277,7 +277,7 @@ class Releasing(abc.ABC):
         if error is not None:
             raise error
         assert value is not None
-        return float(value)
+        return [*value] if isinstance(value, list) else float(value)
 
     @abc.abstractmethod
     def _evaluate(self, trial: optuna.Trial) -> tuple[float | None, BaseException | None]:

@@ -26,7 +26,13 @@ from optuna_samplers._space import constants_of, to_space
 from optuna_samplers._study import key_of
 from privbo_plugins.algorithms.protocols import CentralConfig
 from privbo_plugins.algorithms.registry import algorithm_of
-from privbo_plugins.errors import UtilityWarning, VaultError, paid_for, warn
+from privbo_plugins.errors import (
+    BudgetExceededError,
+    UtilityWarning,
+    VaultError,
+    paid_for,
+    warn,
+)
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.words import plural
 from privbo_plugins.sessions.reader import RUNS_BESIDE, LossReader, Published
@@ -63,6 +69,11 @@ _BESIDE = "the study holds {} data that was not declared public"
 _PLAIN = "the study holds values that were not released"
 
 _ELSEWHERE = "trials show releases of other parameters than theirs"
+
+_SPENT = (
+    "The budget of this study is spent: as many trials were released as n_trials= says. Nothing "
+    "was released or charged for this one."
+)
 
 _CLAIMED = "claimed"
 """Kind of marks in the vault: that a study remembers the run."""
@@ -141,8 +152,8 @@ class LossRun(OfStudy):
         else:  # a trial that is evaluated again, or was started by another process or sampler
             self.charge_training(str(number))
 
-    def tell(self, trial: optuna.Trial, losses: Any) -> float:
-        """Releases the value of a trial's losses, and writes what belongs to it.
+    def tell(self, trial: optuna.Trial, losses: Any) -> Any:
+        """Releases the value of a trial's losses (or several), and writes what belongs to it.
 
         Raises:
             ValueError: If the losses are not usable, or nothing was suggested that varies.
@@ -167,7 +178,10 @@ class LossRun(OfStudy):
         told = self.session.tell(key, frozen.params, self._space, losses, fixed, enqueued=own)
         self._write(study, frozen, told, trial.set_user_attr)
         self._follow(study, frozen)
-        return told.value
+        n = len(study.directions)
+        if n > 1 and told.carried:  # no release says what the other values are
+            raise BudgetExceededError(_SPENT)
+        return told.value if n == 1 else told.values(n)
 
     @paid_for()
     def _follow(self, study: Study, trial: FrozenTrial) -> None:
@@ -217,7 +231,7 @@ class LossRun(OfStudy):
             if told is not None and key_of(trial) not in elsewhere:
                 write = partial(study._storage.set_trial_user_attr, trial._trial_id)
                 self._write(study, trial, told, write)
-                study.tell(trial.number, told.value)
+                study.tell(trial.number, told.values(len(study.directions)))
                 finished.append(trial.number)
         return finished
 
@@ -353,7 +367,7 @@ def unexplained(
     public = session.run.declared_public(asked) if asked else frozenset()
     for (key, trial), of_trial in zip(keyed, marks, strict=True):
         known = published.get(key)
-        value = None if known is None else known.value
+        value = None if known is None else known.values(len(trial.values or (0,)))
         declared = [op for op, mark in of_trial.items() if "/".join(mark) in public]
         yield from _audit.suspicions(trial, of_trial, value, declared, _PLAIN, _BESIDE)
     shown = {key: trial.params for key, trial in keyed if _audit.must_be_released(trial)}

@@ -102,6 +102,14 @@ class MeansObjective(Releasing, LossStudies):
         value, sd = found or (math.nan, math.inf)
         return value, sd
 
+    def _check_objectives(self, study: Study) -> None:
+        """Refuses a study with more objectives than the run has scores."""
+        if len(study.directions) > len(getattr(self._config, "scores", None) or (0,)):
+            raise ValueError(
+                f"This study has {len(study.directions)} directions: give private_objective as "
+                "many scores=, in their order. Nothing was evaluated."
+            )
+
     def _check_study(self, study: Study) -> None:
         """Refuses a sampler that would pay for its own releases, and take these for plain floats.
 

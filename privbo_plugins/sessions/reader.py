@@ -77,6 +77,10 @@ class Published(NamedTuple):
     carried: bool = False
     scores: Mapping[str, Sequence[float]] = MappingProxyType({})
 
+    def values(self, n: int) -> list[float]:
+        """Lists the values of n objectives: the value, and the scores after the first."""
+        return [self.value, *[told[0] for told in self.scores.values()][1:]][:n]
+
     def beside(self, draw: str) -> dict[str, float]:
         """Lists what else was released, by name: all scores but the first, and the draw.
 

@@ -67,9 +67,6 @@ def test_a_direction_that_is_not_the_scores_is_refused():
     private, study = begun(0, direction="minimize")
     with pytest.raises(ValueError, match="larger values are better"):
         study.optimize(private)
-    several = optuna.create_study(directions=["maximize"] * 2)
-    with pytest.raises(ValueError, match=r"one objective|single|several objectives"):
-        several.optimize(private)
 
 
 @pytest.mark.parametrize("other", [["f1"], ["roc_auc", "f1"], None])
@@ -148,3 +145,53 @@ def test_nothing_is_kept_unless_it_was_asked_for():
             {"x": optuna.distributions.FloatDistribution(0, 1)}, 1000
         )
     )
+
+
+# Several objectives -----------------------------------------------------------------------------
+
+
+def several(sampler=None, n_trials=8, **more):
+    given = {"scores": ["f1", "roc_auc", "accuracy"], "mu": 1.0, "n_trials": n_trials} | more
+    private = private_objective(objective, **given)
+    study = optuna.create_study(
+        directions=["maximize"] * 2, sampler=sampler or optuna.samplers.RandomSampler(seed=0)
+    )
+    return private, study
+
+
+@pytest.mark.parametrize("kind", [optuna.samplers.NSGAIISampler, optuna.samplers.TPESampler])
+def test_the_values_of_several_objectives_are_one_release(kind, tmp_path):
+    private, study = several(kind(seed=0))
+    study.optimize(private)
+    for trial in study.trials:
+        shown = trial.user_attrs["privbo:scores"]
+        assert trial.values == [shown["f1"][0], shown["roc_auc"][0]]
+    assert study.best_trials
+    claim = private.guarantee(study)
+    assert claim.protected
+    assert (claim.n_releases, round(claim.mu_spent, 9)) == (8, 1.0)
+    assert set(private.recommend(study)) == {"x"}
+    private.report(study, tmp_path / "report.html")
+    private.publish(study)
+    with pytest.raises(BudgetExceededError, match="budget of this study is spent"):
+        private(study.ask())
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
+def test_each_of_several_values_is_compared(place):
+    private, study = several()
+    study.optimize(private, n_trials=3)
+    values = study._storage._studies[study._study_id].trials[1].values
+    values[place] += 1e-9
+    private._forget(study)
+    assert not private.guarantee(study).protected
+
+
+def test_more_objectives_than_scores_are_refused_and_each_has_its_direction():
+    private, study = several(scores=["f1"])
+    with pytest.raises(ValueError, match="as many scores="):
+        study.optimize(private)
+    private, study = several(scores=["f1", "expected_calibration_error"])
+    with pytest.raises(ValueError, match="smaller values are better"):
+        study.optimize(private)
