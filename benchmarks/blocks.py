@@ -23,7 +23,7 @@ the least size, so that all fits of a trial are one call.
 
     python -m benchmarks.blocks [--seeds 10] [--scales]
 
-Takes about seven minutes on one core.
+Takes about a quarter of an hour on one core.
 """
 
 from __future__ import annotations
