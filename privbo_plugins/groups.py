@@ -210,6 +210,11 @@ class Groups:
         order = np.argsort([hashlib.sha256(text).hexdigest() for text in salted])
         return np.argsort(order)
 
+    @property
+    def of_rows(self) -> str:
+        """Fingerprint of whose each row is, in the order of the rows."""
+        return fingerprint([self._names[entry] for entry in self.of])
+
     def shared_with(self, other: Groups) -> bool:
         """Checks whether any person is in both."""
         return not set(self._names).isdisjoint(other._names)

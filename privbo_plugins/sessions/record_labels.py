@@ -58,7 +58,7 @@ class RecordLabels:
             ValueError: If the run's records are others, or in another order.
         """
         with self._run.transaction() as tx:
-            _known(tx, _LABELS, labels)
+            _known(tx, _LABELS, labels, _OTHER_RECORDS)
             self._unnamed = labels is None and tx.has_mark(_LABELS)
         self._expected = labels
 
@@ -87,19 +87,29 @@ class RecordLabels:
             if int(number) != n:
                 private = n_rows != n_records  # how many rows persons have no text may tell
                 raise ValueError(_OTHER_RECORDS if private else _OTHER_NUMBER.format(n, number))
-            if not _known(tx, kind, labels):
-                tx.mark(kind, _keyed(tx, labels))
+            bind(tx, kind, labels, _OTHER_RECORDS)
 
 
-def _known(tx: Transaction, kind: str, labels: str | None) -> bool:
-    """Checks whether the run knows labels of a kind, which are then the same.
+def bind(tx: Transaction, kind: str, labels: str, otherwise: str) -> None:
+    """Binds a run to labels: the first ones decide.
+
+    Args:
+        tx: Of the run.
+        kind: What the labels are of.
+        labels: Their :func:`privbo_plugins.convert.fingerprint`.
+        otherwise: What the error says.
 
     Raises:
-        ValueError: If they are not.
+        ValueError: If the run is bound to others.
     """
+    if not _known(tx, kind, labels, otherwise):
+        tx.mark(kind, _keyed(tx, labels))
+
+
+def _known(tx: Transaction, kind: str, labels: str | None, otherwise: str) -> bool:
     known = () if labels is None else tx.marks(kind)
     if known and labels is not None and known != (_keyed(tx, labels),):
-        raise ValueError(_OTHER_RECORDS)
+        raise ValueError(otherwise)
     return bool(known)
 
 

@@ -39,6 +39,7 @@ from privbo_plugins.privacy.local import LocalMechanism, make_mechanism
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.privacy.words import plural
 from privbo_plugins.sessions.columns import PREFIX, TABLE, AnsweredColumn
+from privbo_plugins.sessions.record_labels import bind
 from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.sessions.settings import CuratorSettings
 from privbo_plugins.sessions.tables import (
@@ -92,6 +93,13 @@ TIED = (
 NOT_TIED = (
     "answers are tied to no column whose name could be compared with the table's: nothing keeps "
     "them from being entries of the table"
+)
+
+
+_OTHER_PERSONS = (
+    "groups= names other persons than this run's, or the rows stand in another order: rows that "
+    "did not count would be answered. Give the same ids for the same rows as before. Nothing was "
+    "released or charged."
 )
 
 
@@ -155,7 +163,8 @@ class Curator:
     {settings}
 
     Raises:
-        ValueError: For every argument outside its range; no text quotes an entry of the table.
+        ValueError: For every argument outside its range, and for ``groups`` other than the run's;
+            no text quotes an entry of the table.
         PrivacyError: With ``on_excess="refuse"``, if a row lies outside; if ``outcome_column`` is
             another than the run is tied to, or one of ``columns``, or of what another run of the
             vault protects, while answers are given as they are.
@@ -194,6 +203,8 @@ class Curator:
         self._run = self._joined()
         with self._run.transaction() as tx:
             self._column.check(tx)
+            if self._table.groups is not None:
+                bind(tx, "labels of rows", self._table.groups.of_rows, _OTHER_PERSONS)
         self._outlet = Outlet(self._run, given.noise)
         self._answers = self._answering(given.noise)
         warn_of_delta(self._total_delta, self.n, plural(self._table.unit))
@@ -237,6 +248,7 @@ class Curator:
 
         Raises:
             PrivacyError: If answers must not come from ``outcome_column``.
+            ValueError: If ``groups`` are other persons than the run's.
             VaultError: If the vault holds no such release, or one of a table of another size.
         """
         known = _settings_of(vault, run_name)

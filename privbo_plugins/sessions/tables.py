@@ -75,7 +75,8 @@ class TableMechanism:
         self.rows_per_group = given.rows_per_group or (None if given.groups is None else 1)
         self.unit = given.unit or (ROW if self.rows_per_group is None else PERSON)
         self.name, self.on_excess = given.mechanism, given.on_excess
-        self.counts = self._counting(given.groups)
+        self.groups = self._grouped(given.groups)
+        self.counts = None if self.groups is None else self.groups.first(self.rows_per_group or 1)
         self.epsilon, self.delta = float(given.epsilon), float(given.delta)
         self.mu = gdp_mu(self.epsilon, self.delta)  # refuses what lies outside
         check_share(self.mu)
@@ -101,8 +102,8 @@ class TableMechanism:
         """True if no row counts that must not, in this process."""
         return self.rows_per_group is None or self.counts is not None
 
-    def _counting(self, ids: Any) -> NDArray[np.bool_] | None:
-        """Marks the rows that count, shape (n,), where some of one person may not.
+    def _grouped(self, ids: Any) -> Groups | None:
+        """Reads whose each row is, where some of one person may not count.
 
         Raises:
             ValueError: If there is not one id a row, or the mechanism claims nothing for persons.
@@ -120,7 +121,7 @@ class TableMechanism:
                 f"groups must hold one id for each of the {self.n} rows of X, in their order; it "
                 "has another length. Nothing was released or charged."
             )
-        return groups.first(self.rows_per_group or 1)
+        return groups
 
     def _middle(self) -> Array:
         """The public row (d,) that stands for one that does not count: scaled, it is 0."""

@@ -140,6 +140,25 @@ def test_plain_answers_are_not_covered_and_need_no_persons(tmp_path):
     assert Curator.resume(vault=url, outcomes=Y).evaluate(7) == Y[7]
 
 
+@pytest.mark.parametrize(
+    "ids", [IDS[::-1], ["ann", "bob", "bob", "cyd", "ann", "bob", None, "ann"]]
+)
+def test_a_run_goes_on_with_the_same_persons_alone(tmp_path, ids):
+    url = f"sqlite:///{tmp_path}/curator.db"
+    more = {"vault": url, "outcomes": Y, **RANDOMISED}
+    curator_of(groups=None, rows_per_group=1, **more)  # binds nothing
+    curator = curator_of(rows_per_group=1, **more)
+    for again in (lambda: curator_of(**{**more, "groups": ids}), lambda: Curator.resume(
+        vault=url, outcomes=Y, groups=ids
+    )):  # fmt: skip
+        with pytest.raises(ValueError, match="other persons than this run's") as refused:
+            again()
+        assert not any(name in str(refused.value) for name in ("ann", "bob", "cyd"))
+    assert Curator.resume(vault=url, outcomes=Y, groups=IDS).evaluate(3) == curator.evaluate(3)
+    with open(url.removeprefix("sqlite:///"), "rb") as stored:
+        assert not any(name in stored.read() for name in (b"ann", b"bob", b"cyd"))
+
+
 def test_a_run_goes_on_with_the_same_cap_alone(tmp_path):
     url = f"sqlite:///{tmp_path}/curator.db"
     curator_of(rows_per_group=2, vault=url).release()
