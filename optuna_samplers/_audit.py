@@ -159,21 +159,23 @@ def kind_of(operation: str) -> str:
     return operation.partition("(")[0]
 
 
-def outputs_of(trial: FrozenTrial, own: Collection[str]) -> list[str]:
+def outputs_of(trial: FrozenTrial, own: Collection[Any]) -> list[str]:
     """Operations that must have put something into a trial besides parameters and value.
 
     A pruned trial's value is what it has reported last, unless it was added from elsewhere.
 
     Args:
         trial: The trial.
-        own: Attributes that are the plugin's own, and hold what the plugin writes there.
+        own: Attributes that are the plugin's own, and hold what the plugin writes there; and
+            constraints, each as ("set_constraint", name).
     """
     found = []
     if trial.state == TrialState.PRUNED and trial.values and not _reported(trial):
         found.append("add_trial")
     found += [operation_on("report", step) for step in trial.intermediate_values]
     found += [operation_on("set_user_attr", n) for n in trial.user_attrs if n not in own]
-    found += [operation_on("set_constraint", name) for name in trial.constraints]
+    others = [name for name in trial.constraints if ("set_constraint", name) not in own]
+    found += [operation_on("set_constraint", name) for name in others]
     ours = [(n, v) for n, v in trial.system_attrs.items() if n.startswith("privbo:")]
     if not all(written(name, value, OF_TRIALS) for name, value in ours):
         found.append("set_system_attr")

@@ -18,6 +18,7 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.storages import InMemoryStorage
 from optuna.study import Study
+from optuna.study._constrained_optimization import _CONSTRAINTS_KEY
 from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers import _audit, _logs, _study
@@ -179,7 +180,8 @@ class LossRun(OfStudy):
         self._write(study, frozen, told, trial.set_user_attr)
         self._follow(study, frozen)
         n = len(study.directions)
-        if n > 1 and told.carried:  # no release says what the other values are
+        alone = n == 1 and not getattr(self._config, "constraints", None)
+        if told.carried and not alone:  # no release says what other values and constraints are
             raise BudgetExceededError(_SPENT)
         return told.value if n == 1 else told.values(n)
 
@@ -218,7 +220,12 @@ class LossRun(OfStudy):
         for name, value in shown.items():
             if value is not None:
                 write(name, value)
-        if (set(shown) & set(trial.user_attrs)).difference(_own(trial, told)):
+        for name, lack in told.lacks.items():  # of a retry, Trial.set_constraint keeps the old one
+            key = f"{_CONSTRAINTS_KEY}:{name}"
+            study._storage.set_trial_system_attr(trial._trial_id, key, lack)
+        brought: set[Any] = set(shown) & set(trial.user_attrs)
+        brought |= {("set_constraint", name) for name in told.lacks.keys() & trial.constraints}
+        if brought.difference(_own(trial, told)):
             self.expose(study, _BESIDE.format("set_user_attr"))
 
     def replay(self, study: Study) -> list[int]:
@@ -376,19 +383,21 @@ def unexplained(
         yield _ELSEWHERE
 
 
-def _own(trial: FrozenTrial, told: Published | None) -> set[str]:
-    """Attributes that hold what the sampler itself has written there."""
+def _own(trial: FrozenTrial, told: Published | None) -> set[Any]:
+    """Attributes and constraints that hold what the sampler itself has written there."""
     if told is None:
         return set()
     role, draw = trial.user_attrs.get(ROLE_ATTR), trial.user_attrs.get(RELEASE_ATTR)
-    own = set()
+    own: set[Any] = set()
     if type(role) is str and role.removesuffix(CARRIED) == told.label:  # a subclass may lie
         own.add(ROLE_ATTR)
     if told.draw is not None and type(draw) is float and draw == told.draw:
         own.add(RELEASE_ATTR)
     if _are_scores(trial.user_attrs.get(SCORES_ATTR), told.scores):
         own.add(SCORES_ATTR)
-    return own
+    kept = {} if _CONSTRAINTS_KEY in trial.system_attrs else trial.constraints  # another's list
+    alike = [n for n, v in kept.items() if type(v) is float and v == told.lacks.get(n)]
+    return own | {("set_constraint", name) for name in alike}
 
 
 def _are_scores(shown: Any, told: Mapping[str, Sequence[float]]) -> bool:
@@ -403,9 +412,8 @@ def _are_scores(shown: Any, told: Mapping[str, Sequence[float]]) -> bool:
 
 def _needs_the_vault(trial: FrozenTrial) -> bool:
     """Checks whether a trial holds what only the vault can explain."""
-    return _audit.must_be_released(trial) or bool(
-        {ROLE_ATTR, RELEASE_ATTR, SCORES_ATTR} & {*trial.user_attrs}
-    )
+    ours = {ROLE_ATTR, RELEASE_ATTR, SCORES_ATTR} & {*trial.user_attrs}
+    return _audit.must_be_released(trial) or bool(ours or trial.constraints)
 
 
 def _mark(operation: str, key: str) -> tuple[str, str]:

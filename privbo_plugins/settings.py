@@ -60,7 +60,8 @@ _WIDTH = 99
 
 _IN_ORDER_OF_USE = (
     "param_space mu epsilon delta value_range bound mechanism neighbor_distance bounds "
-    "n_trials n_steps n_rounds incumbent trust loss response_method y_range y_spread loss_bound "
+    "n_trials n_steps n_rounds incumbent trust loss scoring scores constraints feasible_with "
+    "final_score final_share response_method y_range y_spread loss_bound "
     "clipping_norm training_mu metric mode search_space space parameter repeats record_ids "
     "groups per_group group_bound unit records_in_blocks protect n_blocks cv "
     "valid_size random_state user_id user_budget user_delta outcomes outcome_epsilon "
@@ -155,6 +156,7 @@ POSITIVE = Rule("a finite number > 0", lambda x: is_finite(x) and x > 0)
 Positive = Annotated[float, POSITIVE]
 NotNegative = Annotated[float, Rule("a finite number >= 0", lambda x: is_finite(x) and x >= 0)]
 Share = Annotated[float, Rule("a number in [0, 1)", lambda x: is_finite(x) and 0 <= x < 1)]
+Likely = Annotated[float, Rule("a number in [0.5, 1)", lambda x: is_finite(x) and 0.5 <= x < 1)]
 Probability = Annotated[float, Rule("a number in (0, 1)", lambda x: is_finite(x) and 0 < x < 1)]
 Chance = Annotated[float, Rule("a number in (0, 1]", lambda x: is_finite(x) and 0 < x <= 1)]
 Range = Annotated[

@@ -215,10 +215,16 @@ class LossesRun(ComparedRun, Reported):
 
         Raises:
             ValueError: If nothing has been released yet, or objects are hidden.
+
+        Warns:
+            UtilityWarning: If no trial is seen to keep all constraints.
         """
-        x = self._report()["recommendation"]
+        report = self._report()
+        x = report["recommendation"]
         if x is None:
             raise ValueError("There is nothing to recommend yet: nothing has been released.")
+        if report["shortfall"]:
+            warn(report["shortfall"], UtilityWarning)
         return config_at(self._space, self._param_space, x, param_space)
 
     def guarantee(self, results: Iterable[Any] = ()) -> Guarantee:

@@ -9,6 +9,7 @@ import numpy as np
 
 from privbo_plugins.plots import History
 from privbo_plugins.privacy.guarantee import Guarantee
+from privbo_plugins.scores.score import Estimate
 from privbo_plugins.spaces import Categorical, Float
 from sklearn_search._space import Parameters
 
@@ -27,6 +28,7 @@ class Found(NamedTuple):
         shown: What else the fitted search has, by attribute.
         history: What the run has published, for reports.
         status: Where it stands.
+        last: The score released last and its standard deviation, if there is one.
     """
 
     values: Mapping[str, Any]
@@ -35,6 +37,7 @@ class Found(NamedTuple):
     shown: Mapping[str, Any]
     history: History
     status: Mapping[str, Any]
+    last: Estimate | None = None
 
 
 def table_of(

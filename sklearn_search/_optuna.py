@@ -75,7 +75,7 @@ def search(given: Any, task: Task, config: Any, planned: int, begin: Any) -> Fou
         study = _study(given, sampler, task, verbs)
         begin(verbs._state(study).session.run.run_id)
         _run(given, study, private, planned, verbs)
-        found = _found(given, study, verbs)
+        found = _found(given, study, verbs, task)
         if given.vault in (None, "memory"):  # losses that wait there no later search can find
             verbs.purge(study)
         return found
@@ -190,16 +190,17 @@ class _Raised:
             raise self.first
 
 
-def _found(given: Any, study: Study, verbs: Any) -> Found:
+def _found(given: Any, study: Study, verbs: Any, task: Task) -> Found:
     recommended = verbs.recommend(study)
-    if given.refit:
+    if given.refit or task.last:
         verbs._charge_refit(study)
+    last = task.released_last(recommended, lambda *told: verbs.release_score(study, *told))
     trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     rows = [
         (t.params, t.values[0], _released(t), t.user_attrs.get(SCORES_ATTR, {})) for t in trials
     ]
     told = verbs.guarantee(study), rows, {"study_": study}
-    return Found(recommended, *told, verbs.history(study), verbs.status(study))
+    return Found(recommended, *told, verbs.history(study), verbs.status(study), last)
 
 
 def _released(trial: FrozenTrial) -> float:

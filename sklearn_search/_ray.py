@@ -114,7 +114,7 @@ def search(given: Any, task: Task, config: Any, planned: int, begin: Any) -> Fou
         if results.errors:
             raise ObjectiveFailedError(_FAILED)
         names = [score.name for score in config.get("scores", ())]
-        found = _found(given, results, verbs, space, names)
+        found = _found(given, results, verbs, space, names, task)
         verbs.purge()  # an experiment is never gone on with
         return found
     finally:
@@ -157,8 +157,9 @@ def _at_once(n_jobs: int | None) -> int:
 
 
 def _found(
-    given: Any, results: Any, verbs: Any, space: Mapping[str, Any], names: Sequence[str]
-) -> Found:
+    given: Any, results: Any, verbs: Any, space: Mapping[str, Any], names: Sequence[str],
+    task: Task,
+) -> Found:  # fmt: skip
     drawn = given.method == "dp-gibo" and given.mu != math.inf  # what stands beside an estimate
     shown = [(r.config, r.metrics) for r in results if r.error is None and _LOSS in r.metrics]
     trials = [
@@ -169,12 +170,13 @@ def _found(
         for config, told in shown
     ]  # fmt: skip
     recommended = verbs.recommend(dict(space))
-    if given.refit:
+    if given.refit or task.last:
         verbs._call("charge_training", f"refit/{uuid.uuid4().hex}")
+    last = task.released_last(recommended, lambda *told: verbs.release_score(*told))
     known = verbs.guarantee(results)
     claim = dataclasses.replace(known, notes=(*known.notes, _NOTE))
     more = {"results_": results}, verbs.history(), verbs.status()
-    return Found(recommended, claim, trials, *more)
+    return Found(recommended, claim, trials, *more, last)
 
 
 def domain(name: str, dim: Dimension) -> Any:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Integral
 from typing import Any
@@ -31,7 +31,8 @@ from privbo_plugins.errors import NotLossesError, ObjectiveFailedError, warn
 from privbo_plugins.foreign import answer
 from privbo_plugins.groups import Groups
 from privbo_plugins.losses import ZeroOne
-from privbo_plugins.sanitize import call, public_name, unheard
+from privbo_plugins.sanitize import call, public_name, sanitized, unheard
+from privbo_plugins.scores.score import Estimate
 from sklearn_search._losses import RecordLoss
 from sklearn_search._scores import RecordScores
 from sklearn_search._space import Parameters
@@ -310,6 +311,7 @@ class Task:
             ``error_score``; of training records at most.
         settings: scikit-learn's own, which threads and workers would not see.
         whose: Settings of a host that say whose each loss is.
+        last: What is released once more, of the model that is handed out.
     """
 
     estimator: Any
@@ -323,6 +325,8 @@ class Task:
     failed_fits: list[str] = field(default_factory=list)
     settings: Mapping[str, Any] = field(default_factory=get_config)
     whose: Mapping[str, Any] = field(default_factory=dict)
+    last: RecordScores | None = None
+    _last_fit: tuple[Any, BaseException | None] | None = field(default=None, init=False)
 
     @property
     def n_protected(self) -> int:
@@ -451,6 +455,38 @@ class Task:
         if error is not None:
             raise error
         return fitted
+
+    def last_fit(self, params: Mapping[str, Any]) -> tuple[Any, BaseException | None]:
+        """Fits the model that is handed out, once: the model, or what was raised."""
+        if self._last_fit is None:
+            try:
+                self._last_fit = self.fitted(params), None
+            except (Exception, SystemExit) as error:
+                self._last_fit = None, error
+        return self._last_fit
+
+    def released_last(
+        self, values: Mapping[str, Any], release: Callable[[Any, Any], tuple[float, float]]
+    ) -> Estimate | None:
+        """Releases the last score, of that model; None where there is no score, or no model.
+
+        Where training records are protected it is not told that there is none.
+
+        Raises:
+            ObjectiveFailedError: If the records could not be scored.
+        """
+        if self.last is None:
+            return None
+        model, error = self.last_fit(self.parameters.decoded(values))
+        if error is not None and not self.withholds:
+            return None
+        told: Any = self.last.nothing(self.records.n_rows)
+        failed = None
+        if error is None:
+            told, failed = call(partial(replace(self, loss=self.last)._scored, model), sanitized)
+        if failed is not None:
+            raise failed
+        return Estimate(*release(self.last.scores[0], told))
 
     def _fit(self, params: Mapping[str, Any], records: Records, *, caches: bool = True) -> Any:
         """A clone with these parameters, fitted on some training records; caches may be off."""

@@ -85,6 +85,22 @@ def to_scores(given: Any, estimator: Any, y: Any) -> RecordScores | None:
     return found
 
 
+def last_score(given: Any, estimator: Any, y: Any) -> RecordScores | None:
+    """What ``final_score`` takes; None without one.
+
+    Raises:
+        ValueError: As :func:`to_scores`, or if ``final_share`` is given alone.
+    """
+    if given.final_score is None:
+        if given.final_share is not None:
+            raise ValueError("final_share= is kept for final_score='roc_auc', say: give both.")
+        return None
+    one = given.final_score
+    found = RecordScores([one if isinstance(one, Score) else _made(one, given, estimator, y)])
+    found.check(estimator)
+    return found
+
+
 def _made(name: str, given: Any, estimator: Any, y: Any) -> Score:
     """A registered score, with the classes or the public range of this search."""
     make = SCORES.get(name)

@@ -30,7 +30,8 @@ from sklearn.utils.validation import check_is_fitted
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
 from privbo_plugins.algorithms.protocols import CentralPlan
 from privbo_plugins.algorithms.registry import entry, planned
-from privbo_plugins.errors import ObjectiveFailedError, PrivacyWarning, paid_for, warn
+from privbo_plugins.algorithms.released_means import MeansConfig
+from privbo_plugins.errors import PrivacyWarning, paid_for, warn
 from privbo_plugins.foreign import no_attribute
 from privbo_plugins.groups import Unit
 from privbo_plugins.privacy.accountant import compose_mu
@@ -53,10 +54,18 @@ from sklearn_search._losses import (
     warn_of_rare_class,
 )
 from sklearn_search._records import Records, Task, check_fit_params, given_records, held_out
-from sklearn_search._scores import RecordScores, scores_in, to_scores
+from sklearn_search._scores import RecordScores, last_score, scores_in, to_scores
 from sklearn_search._settings import PrivateSearchSettings, Shown
 from sklearn_search._space import check_values, to_parameters
 from sklearn_search._types import warn_of_persons
+
+_NO_LAST = (
+    "final_score= is released of validation records that are one row each: leave it out with "
+    'groups= and with protect="all".'
+)
+
+_LAST_SHARE = 0.1
+"""Of the squared budget, for a last score."""
 
 _BACKENDS: Mapping[str, str] = {
     "optuna": "sklearn_search._optuna",
@@ -180,6 +189,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
             release, or an estimate of the mean loss from all releases up to it). With several
             scores these are ``mean_test_f1`` and so on, without ``loss``; on Ray ``std_test_*``
             of scores are NaN.
+        final_score_: With ``final_score``, what was released of it: ``value`` and ``sd`` of the
+            noise.
         n_valid_: Number of validation records, or persons.
         study_: Optuna's study (``backend="optuna"``).
         results_: Tune's results (``backend="ray"``).
@@ -390,6 +401,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
     ) -> Records:
         told_apart = any(one is not None for one in apart.values())
         check_all(given, told_apart, groups is not None)
+        if given.final_score is not None and (given.protect == "all" or groups is not None):
+            raise ValueError(_NO_LAST)
         if given.protect == "all":
             return all_records(X, y, params, groups)
         if told_apart:
@@ -415,8 +428,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         bounds = loss.settings if isinstance(loss, RecordScores) else bounds_of(given, loss)
         whose = named(given, RecordSettings) | {"groups": records.groups}
         return Task(
-            estimator, records, loss, bounds, parameters, given.error_score, withholds, whose=whose
-        )
+            estimator, records, loss, bounds, parameters, given.error_score, withholds,
+            whose=whose, last=last_score(given, estimator, records.y),
+        )  # fmt: skip
 
     def _keep(self, found: Found, noise: float, task: Task) -> None:
         """Takes what was released, and nothing of the validation records."""
@@ -434,13 +448,15 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
             self.best_index_ = place
             self.best_score_ = float(self.cv_results_[_first_mean(self.cv_results_)][place])
         self._unfitted = False
-        if self.refit:
-            try:
-                self.best_estimator_ = task.fitted(self.best_params_)
-            except (ObjectiveFailedError, SystemExit):
-                if not task.withholds:
-                    raise
-                self._unfitted = True  # told when the model is asked for, and never by fit
+        if found.last is not None:
+            self.final_score_ = found.last
+        if self.refit or task.last:
+            model, error = task.last_fit(self.best_params_)
+            if error is not None and not task.withholds:
+                raise error
+            self._unfitted = error is not None  # told when it is asked for, and never by fit
+            if self.refit and error is None:
+                self.best_estimator_ = model
             if hasattr(vars(self).get("best_estimator_"), "feature_names_in_"):
                 self.feature_names_in_ = self.best_estimator_.feature_names_in_
 
@@ -620,18 +636,26 @@ def _config(given: Any, task: Task) -> dict[str, Any]:
     """The algorithm's settings by name.
 
     Raises:
-        ValueError: For one that "released-means" has no use for, or lacks.
+        ValueError: For one that the method has no use for, or lacks.
     """
-    values = {name: getattr(given, name) for name in fields_of(GIBOConfig)}
-    values |= task.bounds
-    values["incumbent"] = task.parameters.incumbent(given.incumbent, given.estimator.get_params())
-    if given.method == "dp-gibo":
-        return values
     known = fields_of(entry(given.method).load_config())
-    defaults = {name: field.default for name, field in fields_of(GIBOConfig).items()}
-    idle = [n for n in values if n not in known and getattr(given, n) != defaults[n]]
-    if idle:
-        raise ValueError(f"{idle[0]}= is a setting of dp-gibo, and this search releases means.")
-    if given.n_trials is None:
+    fields = {**fields_of(MeansConfig), **fields_of(GIBOConfig)}
+    values = {name: getattr(given, name) for name in fields if name != "scores"}
+    share = given.final_share or _LAST_SHARE
+    values["final_share"] = 0.0 if given.final_score is None else share
+    for name in values:
+        if name not in known and values[name] != fields[name].default:
+            raise ValueError(_IDLE[given.method].format(name.replace("share", "score")))
+    if given.n_trials is None and given.method != "dp-gibo":
         raise ValueError("This search releases one mean a trial: say how many, n_trials=60.")
+    own = given.estimator.get_params()
+    values["incumbent"] = task.parameters.incumbent(given.incumbent, own)
+    values |= task.bounds
     return {name: value for name, value in values.items() if name in known}
+
+
+_IDLE = {
+    "dp-gibo": '{}= needs method="released-means", or a sampler=: dp-gibo has no use for it.',
+    "released-means": "{}= is a setting of dp-gibo, and this search releases means.",
+}
+"""What of a setting of the other method is said."""

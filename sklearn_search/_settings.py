@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
+from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.privacy.settings import RecordSettings
 from privbo_plugins.settings import again, setting, settings
 from privbo_plugins.store.vault import masked
@@ -52,6 +53,18 @@ class RunSettings:
         '``method`` is "released-means". With ``protect="all"`` any of scikit-learn\'s scores, or '
         "a function of (estimator, X, y).",
         default=None,
+    )
+    constraints: Mapping[str, float] | None = again(
+        MeansConfig, "constraints", default=None, more="They need scores in ``scoring``."
+    )
+    feasible_with: float = again(MeansConfig, "feasible_with", default=0.9)
+    final_score: Any = setting(
+        "A score to release once more, of the model that is handed out, as ``final_score_``: one "
+        "that ``scoring`` takes. ``final_share`` is kept for it.",
+        default=None,
+    )
+    final_share: float | None = setting(
+        "With ``final_score``: its share of the squared budget; None for a tenth.", default=None
     )
     response_method: str | None = setting(
         "The estimator's method whose result the loss takes; None for predict_proba with brier, "

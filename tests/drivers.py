@@ -123,7 +123,12 @@ SYSTEMS = {
     "outside": System("Private", {"config": SixthConfig(1.0, 14)}, size=N_RECORDS, whole=14),
     "any sampler": System("", {"mu": 1.0, "n_trials": 14}, size=N_RECORDS, whole=14),
     "scores": System(
-        "", {"mu": 1.0, "n_trials": 14, "scores": TWO_SCORES}, size=N_RECORDS, whole=14
+        "",
+        {
+            "mu": 1.0, "n_trials": 14, "scores": TWO_SCORES, "constraints": {"half": 1.0},
+            "feasible_with": 0.5,
+        },
+        size=N_RECORDS, whole=14,
     ),
     "any sampler, local": System("", {"epsilon": 1.0, "value_range": (0, 1)}),
     "rewards": _rewards("LDPGPUCB"),

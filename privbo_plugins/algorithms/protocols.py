@@ -78,13 +78,18 @@ class Release:
         return {name: list(told) for name, told in self.meta.get(SCORES, {}).items()}
 
     @property
+    def lacks(self) -> dict[str, float]:
+        """What each constrained score lacks of its constraint; of none > 0 where it is kept."""
+        return dict(self.meta.get(LACKS, {}))
+
+    @property
     def value(self) -> float:
         """Returns what a trial shows: the estimate of its first score, or the number released."""
         return next(iter(self.scores.values()), self.values)[0]
 
 
-SCORES = "scores"
-"""Public fact of a release: what follows from it for each score of the run."""
+SCORES, LACKS = "scores", "lacks"
+"""Public facts of a release: each score of the run, and what it lacks of each constraint."""
 
 
 @dataclass(frozen=True)
@@ -541,6 +546,11 @@ class CentralAlgorithm(Algorithm, abc.ABC):
     def comparison(self) -> Comparison | None:
         """Compares recommendation and incumbent by releases; None while they say nothing."""
         return None
+
+    @property
+    def shortfall(self) -> str:
+        """Says what the recommendation is not seen to keep, if anything; empty if nothing."""
+        return ""
 
     @property
     @abc.abstractmethod

@@ -22,6 +22,7 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ from numpy.typing import NDArray
 
 from privbo_plugins.errors import NotLossesError, PrivacyError
 from privbo_plugins.scores.statistics import Predictions, Statistic
+from privbo_plugins.settings import between
 
 Array = NDArray[np.float64]
 Combine = Callable[[Array, Array], float]
@@ -278,6 +280,43 @@ def estimates(
         s = np.full(len(parts[j]), noise * scales[j])
         found[score.name] = score.estimate(parts[j] * scales[j], s)
     return found
+
+
+def lacking(
+    scores: Sequence[ScoreFacts], constraints: Mapping[str, float], feasible_with: float,
+    found: Mapping[str, Estimate],
+) -> dict[str, float]:  # fmt: skip
+    """What scores lack of their constraints, by name; <= 0 where they keep it.
+
+    A score keeps it if it does with probability ``feasible_with`` by the noise of its release.
+    """
+    z = NormalDist().inv_cdf(feasible_with)
+    signs = {score.name: 1.0 if score.greater_is_better else -1.0 for score in scores}
+    return {
+        name: signs[name] * (wanted - found[name].value) + z * found[name].sd
+        for name, wanted in constraints.items()
+    }
+
+
+def check_constraints(
+    constraints: Mapping[str, float] | None, scores: Sequence[ScoreFacts] | None
+) -> None:
+    """Checks that constraints are of a run's scores, each within the score's range.
+
+    Raises:
+        ValueError: If one is not.
+    """
+    known = {score.name: score for score in scores or ()}
+    if not isinstance(constraints, Mapping | None):
+        raise ValueError(
+            'constraints must be a dictionary by score, as {"recall": 0.8}, got a '
+            f"{type(constraints).__name__}."
+        )
+    for name, wanted in (constraints or {}).items():
+        if name not in known:
+            listed = ", ".join(map(repr, known)) or "none, as this run has no scores"
+            raise ValueError(f"constraints= are of scores by name, got {name!r}; known: {listed}.")
+        between(known[name].low, known[name].high).check(f"constraints[{name!r}]", wanted)
 
 
 def checked_scores(given: Any) -> tuple[ScoreFacts, ...] | None:

@@ -25,7 +25,14 @@ from privbo_plugins.algorithms.protocols import (
     Release,
 )
 from privbo_plugins.algorithms.registry import algorithm_of
-from privbo_plugins.errors import ONE_SPACE, PrivacyError, SpaceChangedError, VaultError
+from privbo_plugins.errors import (
+    ONE_SPACE,
+    PrivacyError,
+    SpaceChangedError,
+    UtilityWarning,
+    VaultError,
+    warn,
+)
 from privbo_plugins.groups import Unit
 from privbo_plugins.plots import History
 from privbo_plugins.privacy.claim import SoFar
@@ -68,6 +75,7 @@ class Published(NamedTuple):
         draw: The noisy draw behind a value that is an estimate; None where there is none.
         carried: Whether the plan has no release for this trial, and earlier ones stand in.
         scores: Estimate and standard deviation of each score by name, if the run has scores.
+        lacks: What it lacks of each constraint by name, if the run has any; <= 0 keeps it.
     """
 
     value: float
@@ -76,6 +84,7 @@ class Published(NamedTuple):
     draw: float | None = None
     carried: bool = False
     scores: Mapping[str, Sequence[float]] = MappingProxyType({})
+    lacks: Mapping[str, float] = MappingProxyType({})
 
     def values(self, n: int) -> list[float]:
         """Lists the values of n objectives: the value, and the scores after the first."""
@@ -352,18 +361,25 @@ class LossReader:
 
         Raises:
             ValueError: If nothing has been released yet.
-        """
-        return self._known().space.decode(self.recommended_point())
 
-    def recommended_point(self) -> Array:
-        """The same as a point, shape (D,).
+        Warns:
+            UtilityWarning: If no trial is seen to keep all constraints.
+        """
+        x, shortfall = self.recommended_point()
+        if shortfall:
+            warn(shortfall, UtilityWarning)
+        return self._known().space.decode(x)
+
+    def recommended_point(self) -> tuple[Array, str]:
+        """The same as a point, shape (D,), and what is to be warned of.
 
         Raises:
             ValueError: If nothing has been released yet.
         """
         with self._lock:
             self.refresh()
-            return self._known().algorithm.recommendation()
+            algorithm = self._known().algorithm
+            return algorithm.recommendation(), algorithm.shortfall
 
     def comparison(self) -> Comparison | None:
         """Compares recommendation and incumbent; plain floats are not compared.
@@ -512,7 +528,8 @@ def shown(row: TrialRow, own: Release | None) -> Published:
 def published_of(value: float, role: str, step: int, own: Release | None) -> Published:
     """Returns what a trial may show of its value and its own release."""
     draw = None if own is None or own.value == value else own.value
-    return Published(value, role, step, draw, scores={} if own is None else own.scores)
+    found = Published(value, role, step, draw)
+    return found if own is None else found._replace(scores=own.scores, lacks=own.lacks)
 
 
 def space_changed(old: Space | None, new: Space) -> str:

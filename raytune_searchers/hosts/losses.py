@@ -170,11 +170,13 @@ def _unused(host: Host) -> list[str]:
 def _facts(host: Host) -> dict[str, Any]:
     session: Session = host.session
     recommendation: Array | None = None
+    shortfall = ""
     with suppress(ValueError):  # nothing has been released yet
-        recommendation = session.recommended_point()
+        recommendation, shortfall = session.recommended_point()
     return {
         "done": session.run.n_told(),
         "recommendation": recommendation,
+        "shortfall": shortfall,
         "comparison": None if recommendation is None else session.comparison(),
         "plan": session.plan,
         "finished": _finished(host),

@@ -1,12 +1,13 @@
-"""A last score of the chosen model, on both hosts: charged once, replayed, over no budget."""
+"""Constraints, and a last score of the chosen model, on both hosts."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
 
 from privbo_plugins import scores
-from privbo_plugins.errors import BudgetExceededError
+from privbo_plugins.errors import BudgetExceededError, UtilityWarning
 from tests.drivers import HOSTS, RECORDS, TWO_SCORES
 
 pytestmark = [
@@ -53,3 +54,16 @@ def test_other_records_and_what_is_not_kept_are_refused_without_a_charge(host, s
     with pytest.raises(ValueError, match="another length"):
         release(kept, TWO_SCORES[0], [0.5] * (len(RECORDS) + 1))
     assert kept.ask("guarantee").mu_spent == pytest.approx(0.8 / 3**0.5)
+
+
+@each_host
+def test_a_recommendation_that_keeps_no_constraint_is_said_to(host, start):
+    kept = start("scores", host, n_trials=3)
+    kept.trials(3)
+    with warnings.catch_warnings(action="error", category=UtilityWarning):
+        assert set(kept.ask("recommend")) == {"x"}
+    run = start("scores", host, n_trials=3, constraints={"half": 0.0}, feasible_with=0.9)
+    run.trials(3)
+    with pytest.warns(UtilityWarning, match="No trial keeps all constraints="):
+        assert set(run.ask("recommend")) == {"x"}
+    assert run.ask("guarantee").protected

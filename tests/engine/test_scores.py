@@ -8,16 +8,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import norm
 from sklearn import metrics
 
 from privbo_plugins import losses, scores
 from privbo_plugins.algorithms.released_means import MeansConfig, make_plan
-from privbo_plugins.errors import NotLossesError, PrivacyError
+from privbo_plugins.errors import NotLossesError, PrivacyError, UtilityWarning
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.scores.score import (
+    Estimate,
     estimates,
     joined_means,
+    lacking,
     rows_of,
     scales_of,
     statistics_of,
@@ -283,6 +286,88 @@ def test_a_release_of_scores_has_the_noise_of_all_its_statistics(listed, J):
     assert [score.name for score in read.scores] == listed
     with pytest.raises(PrivacyError, match="by name alone"):
         Session.open(open_vault(), "s", read, maximize=True).tell("0", {"x": 0}, space, told)
+
+
+# Constraints ------------------------------------------------------------------------------------
+
+FACTS = [MADE["recall"], MADE["neg_log_loss"]]
+
+
+@pytest.mark.parametrize("score", FACTS, ids=lambda score: score.name)
+@pytest.mark.parametrize("sure", [0.5, 0.9, 0.99])
+def test_a_constraint_is_kept_where_noise_says_so_with_the_probability(score, sure):
+    for value, sd, wanted in itertools.product((0.2, 0.5), (0.01, 0.3), (0.1, 0.4, 0.6)):
+        found = {score.name: Estimate(value, sd)}
+        (lack,) = lacking(FACTS, {score.name: wanted}, sure, found).values()
+        better = norm.sf if score.greater_is_better else norm.cdf
+        assert (lack <= 0.0) == (better(wanted, value, sd) >= sure)
+
+
+def constrained(mu, wanted, **more):
+    given = {"mu": mu, "n_trials": 9, "scores": ["f1", "precision"]} | more
+    config = MeansConfig(**given, constraints={"precision": wanted})
+    return Session.open(open_vault(), "s", config, maximize=True)
+
+
+def tell_all(run, points):
+    """Predicts ill above x: of 0.3, 0.5 and 0.7 F1 falls with x, and precision is .71, 1 and 1."""
+    rng = np.random.default_rng(3)
+    y = rng.permutation(np.arange(4000) % 2)
+    level, space = rng.random(4000) * 0.5 + y * 0.3, Space({"x": Float(0.0, 1.0)})
+    for i, x in enumerate(points):
+        told = scores.predictions(y, predicted=(level > x).astype(int))
+        run.tell(str(i), {"x": x}, space, told, enqueued=i or None)
+    return {x: float(y[level > x].mean()) for x in points}
+
+
+@pytest.mark.parametrize(("wanted", "best"), [(0.1, 0.3), (0.7, 0.3), (0.9, 0.5)])
+def test_what_keeps_all_constraints_is_recommended(wanted, best):
+    run = constrained(20.0, wanted)
+    precision = tell_all(run, (0.1, 0.3, 0.5, 0.7))
+    assert run.recommendation() == {"x": best}
+    kept = {
+        x: max(one.lacks.values()) <= 0 for x, one in zip(precision, run.releases(), strict=True)
+    }
+    assert kept == {x: own > wanted for x, own in precision.items()}
+    assert [one.lacks for one in run.published().values()] == [r.lacks for r in run.releases()]
+
+
+def test_where_nothing_keeps_them_the_nearest_is_recommended_and_said_to_lack_something():
+    run = constrained(20.0, 0.99)
+    tell_all(run, (0.1, 0.3, 0.2))
+    with pytest.warns(UtilityWarning, match=r"No trial keeps all constraints= with probability 0"):
+        assert run.recommendation() == {"x": 0.3}
+
+
+def test_an_incumbent_that_is_not_seen_to_keep_them_is_none():
+    for wanted, best in ((0.2, 0.3), (0.9, 0.5)):
+        run = constrained(20.0, wanted, incumbent={"x": 0.3})
+        tell_all(run, (0.5, 0.3, 0.7))
+        assert run.recommendation() == {"x": best}
+        assert (run.comparison() is None) == (best != 0.3)
+
+
+@pytest.mark.parametrize(
+    ("constraints", "why"),
+    [
+        ({"precision": 0.5}, "got 'precision'; known: 'f1', 'recall'"),
+        ({"recall": 1.5}, r"constraints\['recall'\] must be a number in \[0, 1\]"),
+        ({"recall": math.nan}, "must be a number in"),
+        ({"recall": True}, "must be a number in"),
+        (["recall"], "must be a dictionary by score"),
+    ],
+)
+def test_a_constraint_is_of_a_score_and_within_its_range(constraints, why):
+    with pytest.raises(ValueError, match=why):
+        MeansConfig(mu=1.0, n_trials=3, scores=["f1", "recall"], constraints=constraints)
+    with pytest.raises(ValueError, match=r"no scores|dictionary"):
+        MeansConfig(mu=1.0, n_trials=3, constraints=constraints)
+
+
+@pytest.mark.parametrize("sure", [0.4, 1.0, math.nan])
+def test_a_constraint_is_kept_with_half_a_chance_at_least(sure):
+    with pytest.raises(ValueError, match=r"feasible_with must be a number in \[0.5, 1\)"):
+        MeansConfig(mu=1.0, n_trials=3, scores="f1", feasible_with=sure)
 
 
 # Odd records ------------------------------------------------------------------------------------

@@ -240,7 +240,7 @@ def test_a_run_that_ends_on_a_plateau_recommends_another_point_and_draws_the_way
     session = open_session(GIBOConfig(mu=0.5), cube(2), noise=InsecureNoise(1))
     run_session(session, losses)
     assert session.plan.n_steps == 25
-    assert losses(session.recommended_point())[0] == 0.02
+    assert losses(session.recommended_point()[0])[0] == 0.02
     path = session.history().path
     assert path.shape == (27, 2)  # theta_0 to theta_25, and the point that is recommended
     assert losses(path[25])[0] == 0.9
@@ -258,10 +258,10 @@ def test_a_session_runs_a_search_whose_charges_are_the_budget_and_whose_path_is_
     charges = session.ledger()
     assert {charge.kind for charge in charges} == {"value", "comparison"}
     assert sum(charge.mu**2 for charge in charges) == pytest.approx(1.0)
-    assert np.linalg.norm(session.recommended_point() - bottom) < 0.15
+    assert np.linalg.norm(session.recommended_point()[0] - bottom) < 0.15
     history = session.history()
     assert history.path.shape == (8, 2)  # after 1, 2, 4, ..., 64 and all values
-    assert np.array_equal(history.path[-1], session.recommended_point())
+    assert np.array_equal(history.path[-1], session.recommended_point()[0])
     assert len(picture_of_path(history).series) == 2
     assert sum(len(series.x) for series in picture_of_values(history).series) == 94
     assert not session.run.held_losses()

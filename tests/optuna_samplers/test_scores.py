@@ -21,6 +21,8 @@ def objective(trial):
 
 def begun(n=3, direction="maximize", **more):
     given = {"scores": ["f1", "roc_auc"], "mu": 1.0, "n_trials": 6} | more
+    if given["scores"] == ["f1", "roc_auc"]:
+        given = {"constraints": {"roc_auc": 0.7}} | given
     private = private_objective(objective, **given)
     study = optuna.create_study(direction=direction, sampler=optuna.samplers.RandomSampler(seed=0))
     if n:
@@ -40,8 +42,21 @@ def test_the_value_is_the_first_score_and_all_stand_beside_it_with_their_noise()
     assert "roc_auc, from cells: 4 means; pairs: 2 means" in private.guarantee(study).details()
 
 
+def _system(trial, **values):
+    trial.system_attrs.update({f"constraints{name}": value for name, value in values.items()})
+
+
 ALTERED = {
     "the value": lambda trial: trial.values.__setitem__(0, trial.values[0] + 1e-9),
+    "a constraint": lambda trial: _system(trial, **{":roc_auc": -0.1}),
+    "a constraint of another type": lambda trial: _system(
+        trial, **{":roc_auc": np.float64(trial.constraints["roc_auc"])}
+    ),
+    "one constraint more": lambda trial: _system(trial, **{":f1": 0.1}),
+    "constraints of a sampler": lambda trial: _system(trial, **{"": [0.5]}),
+    "an attribute like a constraint": lambda trial: trial.user_attrs.update(
+        {"constraints:roc_auc": trial.constraints["roc_auc"]}
+    ),
     "a score": lambda trial: _shown(trial)["roc_auc"].__setitem__(0, 0.5),
     "a deviation": lambda trial: _shown(trial)["f1"].__setitem__(1, 0.5),
     "one more": lambda trial: _shown(trial).update(recall=[0.5, 0.5]),
@@ -98,6 +113,55 @@ def test_losses_returned_in_their_place_fail_the_trial():
     with pytest.raises(ValueError, match=r"scores\.predictions"):
         study.optimize(private)
     assert private.guarantee(study).mu_spent == 0.0
+
+
+# Constraints ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["TPESampler", "NSGAIISampler", "RandomSampler"])
+def test_hosts_know_which_trials_keep_the_constraints(kind):
+    sampler = getattr(optuna.samplers, kind)(seed=1)
+    private, _ = begun(0, n_trials=16, mu=20.0, constraints={"roc_auc": 0.8}, feasible_with=0.95)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    study.optimize(private)
+    kept = []
+    for trial in study.trials:
+        value, sd = trial.user_attrs["privbo:scores"]["roc_auc"]
+        assert trial.constraints == {"roc_auc": pytest.approx(0.8 - value + 1.6449 * sd, abs=1e-4)}
+        kept.append(trial.constraints["roc_auc"] <= 0)
+    assert 0 < sum(kept) < 16
+    assert kept[study.best_trial.number]
+    recommended = private.recommend(study)
+    assert any(own and t.params == recommended for own, t in zip(kept, study.trials, strict=True))
+    assert private.guarantee(study).protected
+
+
+def test_a_trial_that_another_process_released_gets_its_constraints_from_the_vault(tmp_path):
+    private, study = begun(1)
+    trial = study.ask()
+    value = private(trial)  # and the process ends before it tells
+    before = study.trials[1].constraints
+    attrs = study._storage._studies[study._study_id].trials[1].system_attrs
+    assert attrs.pop("constraints:roc_auc") == before["roc_auc"]
+    assert private.replay(study) == [1]
+    assert (study.trials[1].value, study.trials[1].constraints) == (value, before)
+    assert private.guarantee(study).protected
+
+
+@pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
+def test_what_stood_in_their_place_before_is_not_forgotten():
+    private, study = begun(1)
+    trial = study.ask()
+    trial.set_constraint("roc_auc", float(Y[0]) + 0.123)
+    study.tell(trial, private(trial))
+    assert study.trials[1].constraints["roc_auc"] != float(Y[0]) + 0.123
+    assert not private.guarantee(study).protected
+
+
+def test_a_trial_without_a_release_has_no_constraints_and_no_value():
+    private, study = begun(6)
+    with pytest.raises(BudgetExceededError, match="budget of this study is spent"):
+        private(study.ask())
 
 
 # A last word ------------------------------------------------------------------------------------

@@ -188,7 +188,7 @@ class Stubborn(Telling):
 
 
 @pytest.mark.parametrize("error", [ValueError, TypeError, MemoryError, SystemExit])
-@pytest.mark.parametrize("protected", ["all", "training_mu"])
+@pytest.mark.parametrize("protected", ["all", "training_mu", "final_score"])
 def test_one_record_decides_nothing_that_fit_says_where_the_last_fit_fails(error, protected):
     X, y = classes(N)
     odd = X.copy()
@@ -196,11 +196,15 @@ def test_one_record_decides_nothing_that_fit_says_where_the_last_fit_fails(error
     if protected == "all":
         search = make_search(Stubborn(), {"a": uniform(0, 1)})
     else:  # only the last fit meets the odd record
-        search = PrivateSearch(Stubborn(), {"a": uniform(0, 1)}, mu=1.0, training_mu=1.0, seed=0)
+        last = {"final_score": "f1", "method": "released-means", "n_trials": 3}
+        search = PrivateSearch(
+            Stubborn(), {"a": uniform(0, 1)}, mu=1.0, training_mu=1.0, seed=0,
+            **(last if protected == "final_score" else {}),
+        )  # fmt: skip
     fitted = BlockTask.__base__.fitted
 
     def meeting(task, params):
-        if sys._getframe(1).f_code.co_name == "_keep":
+        if sys._getframe(1).f_code.co_name == "last_fit":
             task.records = dataclasses.replace(task.records, X=odd, y=y)
         return fitted(task, params)
 
@@ -211,7 +215,7 @@ def test_one_record_decides_nothing_that_fit_says_where_the_last_fit_fails(error
             mock.patch.object(BlockTask.__base__, "fitted", fitted if table is X else meeting),
             warnings.catch_warnings(record=True, action="always") as heard,
         ):
-            search = clone(search).fit(X if protected == "training_mu" else table, y)
+            search = clone(search).fit(table if protected == "all" else X, y)
         told = [str(w.message) for w in heard if "UtilityWarning" not in str(w.category)]
         names = vars(search).keys() - {"best_estimator_"}
         shown.append((told, sorted(names), search.guarantee_.notes))

@@ -1,15 +1,18 @@
 """A search that chooses by scores: what it releases, shows and refuses."""
 
+import pickle
+
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import loguniform
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import FitFailedWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import balanced_accuracy_score, f1_score, r2_score, roc_auc_score
 
 from privbo_plugins import scores
+from privbo_plugins.errors import BudgetExceededError
 from sklearn_search import PrivateSearch
 from tests.sklearn_search.problems import classes
 
@@ -137,6 +140,89 @@ def test_fits_that_fail_count_as_the_worst_score():
     assert (columns["mean_test_score"][~failed] > 0.5).all()
 
 
+@pytest.mark.parametrize("backend", ["optuna", "ray"])
+def test_constraints_and_a_last_score_of_the_model_that_is_handed_out(backend):
+    settings = {
+        "scoring": ["precision", "recall"], "refit": "precision", "constraints": {"recall": 0.9},
+        "feasible_with": 0.8, "final_score": "roc_auc", "final_share": 0.36, "n_trials": 8,
+        "param_distributions": {"C": loguniform(1e-3, 1e2), "class_weight": [{0: 3.0}, {1: 3.0}]},
+    }  # fmt: skip
+    np.random.seed(0)  # noqa: NPY002 - Tune draws configurations by it
+    search = make_search(mu=100.0, backend=backend).set_params(**settings)
+    fitted(search)
+    print(
+        search.cv_results_["params"], search.cv_results_["mean_test_recall"], search.best_params_
+    )
+    at = search.best_index_
+    assert search.cv_results_["mean_test_recall"][at] > 0.9
+    exact = roc_auc_score(Y[200:], search.predict_proba(X[200:])[:, 1])
+    value, sd = search.final_score_
+    assert abs(value - exact) < 6 * sd
+    assert search.guarantee_.mu_spent == pytest.approx(100.0)
+    assert search.guarantee_.n_releases == 9
+    assert pickle.loads(pickle.dumps(search)).final_score_ == search.final_score_
+    none = clone(search).set_params(final_score=None, final_share=None)
+    assert not hasattr(fitted(none), "final_score_")
+
+
+def test_the_last_score_is_of_the_very_model_and_paid_for_without_one_too():
+    fits = []
+
+    class Counting(LogisticRegression):
+        def fit(self, X, y):
+            fits.append(self)
+            return super().fit(X, y)
+
+    search = make_search(Counting(), n_trials=3, final_score="f1", method="released-means")
+    fitted(search)
+    assert len(fits) == 4
+    assert search.best_estimator_ is fits[-1]
+    search = fitted(clone(search).set_params(refit=False, training_mu=0.1))
+    assert len(fits) == 8
+    assert search.guarantee_.trainings[0][1] == 4
+    assert search.final_score_.sd > 0
+    assert not hasattr(search, "best_estimator_")
+
+
+def test_a_last_score_is_replayed_and_no_other_is_released(tmp_path):
+    lasting = {
+        "storage": f"sqlite:///{tmp_path}/study.db", "study_name": "s", "load_if_exists": True,
+        "vault": f"{tmp_path}/vault.db", "scoring": "f1",
+    }  # fmt: skip
+    first = fitted(make_search(final_score="roc_auc", **lasting))
+    again = fitted(make_search(final_score="roc_auc", **lasting))
+    assert again.final_score_ == first.final_score_
+    assert again.guarantee_.mu_spent == pytest.approx(1.0)
+    with pytest.raises(BudgetExceededError):
+        fitted(make_search(final_score="recall", **lasting))
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"constraints": {"recall": 0.5}}, "constraints= needs method="),
+        ({"feasible_with": 0.5}, "feasible_with= needs method="),
+        ({"final_score": "f1"}, "final_score= needs method="),
+        ({"final_share": 0.2, "scoring": "f1"}, "give both"),
+        ({"final_score": "f2", "scoring": "f1"}, "There is no score"),
+        ({"constraints": {"recall": 0.5}, "scoring": "f1"}, "got 'recall'; known: 'f1'"),
+        ({"final_score": "f1", "protect": "all"}, "leave it out"),
+    ],
+)
+def test_constraints_and_last_scores_that_make_no_sense_are_refused_before_any_fit(settings, why):
+    with pytest.raises(ValueError, match=why):
+        make_search(Unfitted(), **settings).fit(X, Y)
+
+
+class Unfitted(LogisticRegression):
+    """Was not to be fitted."""
+
+    def fit(self, X, y):
+        raise AssertionError
+
+
 def test_scores_are_of_records():
+    with pytest.raises(ValueError, match="one row each"):
+        make_search(scoring="f1", final_score="f1").fit(X, Y, groups=np.arange(400) // 2)
     with pytest.raises(ValueError, match="scores= are of records"):
         make_search(scoring="f1").fit(X, Y, groups=np.arange(400) // 2)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import (
     FINAL,
+    LACKS,
     SCORES,
     START,
     START_STEP,
@@ -38,6 +39,7 @@ from privbo_plugins.scores.score import (
     ScoreFacts,
     estimates,
     joined_means,
+    lacking,
     scales_of,
     statistics_of,
 )
@@ -51,6 +53,11 @@ LAST_SCORE = "score"
 LEAVING = 1.64
 """Standard deviations of its lead from which another point than the incumbent is recommended."""
 
+_SHORTFALL = (
+    "No trial keeps all constraints= with probability {}: the best of those that lack the least "
+    "({:.2g}) is recommended. Fewer trials, more records or a larger mu make less noise."
+)
+
 _Judged = tuple[list[float], Comparison | None]
 
 
@@ -62,11 +69,13 @@ class MeansState:
         points: Where, one (D,) a release.
         values: What, in the same order.
         sds: With scores, the standard deviation of each value.
+        lacks: The most that each lacks of a constraint; 0 where there is none.
     """
 
     points: list[list[float]] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
     sds: list[float] = field(default_factory=list)
+    lacks: list[float] = field(default_factory=list)
 
 
 class ReleasedMeans(CentralAlgorithm):
@@ -163,10 +172,12 @@ class ReleasedMeans(CentralAlgorithm):
             raise ValueError("The plan needs the number of records, which the first trial tells.")
         statistics, n = statistics_of(listed), self.plan.n_records
         J = math.sqrt(len(statistics))
-        noise = gaussian_scale(J, mu)
+        noise, feasible_with = gaussian_scale(J, mu), self.config.feasible_with
+        wanted = self.config.constraints or {} if kind == "value" else {}
 
         def derived(released: Array) -> dict[str, Any]:
-            return {SCORES: estimates(listed, released.tolist(), n, noise)}
+            found = estimates(listed, released.tolist(), n, noise)
+            return {SCORES: found, LACKS: lacking(listed, wanted, feasible_with, found)}
 
         return Query(
             kind=kind,
@@ -197,8 +208,9 @@ class ReleasedMeans(CentralAlgorithm):
         if release.kind != "value":
             raise ValueError(f"Released means knows no release of kind {release.kind!r}.")
         self.state.points.append(list(release.meta["x"]))
-        self.state.values.append(release.value)
         self.state.sds += [sd for _, sd in release.scores.values()][:1]
+        self.state.lacks.append(max(release.lacks.values(), default=0.0))
+        self.state.values.append(release.value)  # by whose number others read
 
     def recommendation(self) -> Array:
         """The evaluated point with the best posterior mean, shape (D,).
@@ -215,10 +227,17 @@ class ReleasedMeans(CentralAlgorithm):
         """Compares the best evaluated point with the incumbent; None without one, or a release."""
         return self._judged(m)[1] if (m := len(self.state.values)) else None
 
+    @property
+    def shortfall(self) -> str:
+        """Says that no trial is seen to keep all constraints."""
+        least = min(self.state.lacks, default=0.0)
+        return "" if least <= 0.0 else _SHORTFALL.format(self.config.feasible_with, least)
+
     def _judged(self, m: int) -> _Judged:
         """The recommendation after m releases, and how it compares with the incumbent.
 
-        Of evaluated points: between them a cliff may lie that no release has seen.
+        Of evaluated points: between them a cliff may lie that no release has seen. With
+        constraints of those that keep them all, or of those that lack the least.
         """
         key = m, self._enqueued  # which says what incumbent there is
         if key not in self._known:
@@ -226,8 +245,10 @@ class ReleasedMeans(CentralAlgorithm):
             X, sign = np.array(self.state.points[:m]), 1.0 if self.maximize else -1.0
             Z = self.space.embed(X)
             smoother = Smoother(Z, np.array(self.state.values[:m]), sigma)
-            best = X[int(np.argmax(sign * smoother.posterior(Z)[0]))]
-            self._known[key] = self._kept(best, smoother, sign)
+            lacks = np.maximum(self.state.lacks[:m], 0.0)
+            allowed = np.flatnonzero(lacks == lacks.min())
+            best = X[allowed[int(np.argmax(sign * smoother.posterior(Z[allowed])[0]))]]
+            self._known[key] = self._kept(best, smoother, sign, m)
         return self._known[key]
 
     @property
@@ -236,15 +257,23 @@ class ReleasedMeans(CentralAlgorithm):
         sds = self.state.sds
         return math.sqrt(np.mean(np.square(sds))) if sds else super().value_noise
 
-    def _kept(self, best: Array, smoother: Smoother, sign: float) -> _Judged:
-        """Keeps the incumbent, if there is one and the lead of another point may be noise."""
+    def _kept(self, best: Array, smoother: Smoother, sign: float, m: int) -> _Judged:
+        """Keeps the incumbent, if there is one and the lead of another point may be noise.
+
+        With constraints, one that is not seen to keep them is none.
+        """
         own = self.incumbent
-        if own is None:
+        if own is None or (self.config.constraints and not self._keeps(own, m)):
             return best.tolist(), None
         difference, sd = smoother.difference(*self.space.embed(np.array([best, own])))
         left = sign * difference > LEAVING * sd
         told = Comparison(own.tolist(), sign * difference, sd, left)
         return (best if left else own).tolist(), told
+
+    def _keeps(self, x: Array, m: int) -> bool:
+        """Tells whether one of the first m trials, at a point, keeps all constraints."""
+        points = zip(self.state.points[:m], self.state.lacks, strict=False)
+        return any(lack <= 0.0 and np.allclose(at, x) for at, lack in points)
 
     @property
     def path(self) -> list[list[float]]:

@@ -20,7 +20,7 @@ a score is known with its release (:mod:`privbo_plugins.scores.score`).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -28,8 +28,13 @@ from privbo_plugins.algorithms.protocols import Words
 from privbo_plugins.algorithms.values import LossBound, LossPlan, LossSettings, value_range
 from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.mechanisms import check_share, gaussian_scale
-from privbo_plugins.scores.score import ScoreFacts, checked_scores, n_statistics
-from privbo_plugins.settings import Count, Share, evolve, setting, settings
+from privbo_plugins.scores.score import (
+    ScoreFacts,
+    check_constraints,
+    checked_scores,
+    n_statistics,
+)
+from privbo_plugins.settings import Count, Likely, Share, evolve, plain, setting, settings
 from privbo_plugins.spaces import Space
 
 _ENDLESS = 10**9
@@ -38,6 +43,10 @@ _LAST = "a score of the model that is chosen may be released last"
 
 _DROWNING = 0.1
 """Noise of a released value, in widths of the range, from which a warning is due."""
+
+
+def _plain_values(given: Any) -> Any:
+    return {n: plain(v) for n, v in given.items()} if isinstance(given, Mapping) else given
 
 
 @settings
@@ -67,7 +76,18 @@ class MeansConfig(LossSettings):
         default=None,
         converter=checked_scores,
     )
-
+    constraints: Mapping[str, float] | None = setting(
+        "Of ``scores`` by name: the least that a model must reach, or the most where smaller is "
+        "better. Hosts that know constraints are told of each trial what it lacks, and a trial "
+        "that lacks anything is recommended only where all do.",
+        default=None,
+        converter=_plain_values,
+    )
+    feasible_with: Likely = setting(
+        "Probability, in [0.5, 1), with which a score must reach its constraint, by the known "
+        "noise of its release.",
+        default=0.9,
+    )
     final_share: Share = setting(
         "Share of the squared budget, in [0, 1), that trials leave for ``release_score``: a last "
         "release of the model that was chosen.",
@@ -80,6 +100,7 @@ class MeansConfig(LossSettings):
         check_share(self.mu_final or math.inf)
         if self.scores is not None and self.loss_bound != 1.0:
             raise ValueError("scores= have ranges of their own: leave loss_bound= out.")
+        check_constraints(self.constraints, self.scores)
 
     @property
     def mu_value(self) -> float:
