@@ -5,11 +5,13 @@ what was chosen. A setting is chosen by the largest of forty released values at 
 AUC or balanced accuracy (the mechanism and its noise are the engine's), or of the Brier score as
 one mean; and by the same score without noise. Reported are the F1 and the AUC of what was chosen
 on the records that judge, means over seeds with standard errors, beside the best and the median
-setting. Tables are synthetic: 20 columns, of which 8 tell something, 2 % of labels are random.
+setting. Of two scores at once, the front of forty released pairs is judged: the area that it
+dominates, of 1, beside those of the front without noise and of all settings. Tables are synthetic:
+20 columns, of which 8 tell something, 2 % of labels are random.
 
     python -m benchmarks.scores [--seeds 10] [--largest 100000]
 
-Takes about a quarter of an hour on one core.
+Takes about an hour on one core.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from optuna._hypervolume import compute_hypervolume
+from optuna.study._multi_objective import _is_pareto_front
 from sklearn.datasets import make_classification
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
@@ -31,6 +35,7 @@ from tqdm.auto import tqdm
 
 from privbo_plugins import scores
 from privbo_plugins.privacy.mechanisms import gaussian_scale
+from privbo_plugins.scores import Predictions, Score
 from privbo_plugins.scores.score import (
     estimates,
     joined_means,
@@ -45,6 +50,13 @@ RESULTS = Path(__file__).parent / "results"
 SIZES, SHARES, MUS = (1000, 10_000, 100_000), (0.02, 0.1, 0.5), (0.3, 1, 3)
 SETTINGS, JUDGES = 40, 20_000
 CHOOSE_BY = ("f1", "roc_auc", "balanced_accuracy", "neg_brier_score")
+GROUPS = "a", "b"
+FRONTS: Mapping[str, Sequence[Score]] = {
+    "F1 and calibration error": [scores.f1(), scores.expected_calibration_error()],
+    "balanced accuracy and gap": [
+        scores.balanced_accuracy(), scores.demographic_parity_difference(GROUPS),
+    ],
+}  # fmt: skip
 
 
 def models(rng: np.random.Generator) -> Iterator[tuple[str, Any, float]]:
@@ -63,50 +75,76 @@ def models(rng: np.random.Generator) -> Iterator[tuple[str, Any, float]]:
         yield "boosting", boosted, weight
 
 
-def fitted(n: int, share: float, seed: int) -> dict[str, list[tuple[Array, float, float]]]:
-    """Probabilities for the records that validate, and F1 and AUC on those that judge, by kind."""
+def predicted(y: Array, p: Array, group: Array) -> Predictions:
+    """What scores take of some records."""
+    return scores.predictions(y, predicted=(p > 0.5).astype(int), probabilities=p, group=group)
+
+
+def fitted(n: int, share: float, seed: int) -> dict[str, list[tuple[Predictions, Predictions]]]:
+    """Predictions for the records that validate and for those that judge, by kind of model."""
     X, y = make_classification(
         2 * n + JUDGES, 20, n_informative=8, weights=[1 - share], flip_y=0.02, random_state=seed
     )
-    found: dict[str, list[tuple[Array, float, float]]] = {"logistic": [], "boosting": []}
+    group = np.where(X[:, 0] > 0, *GROUPS)
+    found: dict[str, list[tuple[Predictions, Predictions]]] = {"logistic": [], "boosting": []}
     for kind, model, weight in models(np.random.default_rng(seed)):
         model.fit(X[:n], y[:n], sample_weight=np.where(y[:n] == 1, weight, 1.0))
         p = model.predict_proba(X[n:])[:, 1]
-        truth = y[2 * n :], p[n:]
-        figures = f1_score(truth[0], truth[1] > 0.5), roc_auc_score(*truth)
-        found[kind].append((p[:n], *map(float, figures)))
-    found["labels"] = [(y[n : 2 * n], 0.0, 0.0)]
+        validating, judging = (
+            predicted(y[n:][part], p[part], group[n:][part]) for part in (slice(n), slice(n, None))
+        )
+        found[kind].append((validating, judging))
     return found
 
 
-def released(name: str, told: list[Any], mu: float, rng: np.random.Generator) -> list[float]:
-    """The score of each setting, under the noise of one of as many releases."""
-    score, n = scores.named(name), len(told[0].y_true)
-    statistics = statistics_of([score])
-    noise = gaussian_scale(1.0, mu / math.sqrt(len(told))) if mu < math.inf else 0.0
+def released(
+    listed: Sequence[Score], told: Sequence[Predictions], mu: float, rng: np.random.Generator
+) -> Array:
+    """The scores of each setting, under the noise of one of as many releases."""
+    statistics, n = statistics_of(listed), len(told[0].y_true)
+    J, share = math.sqrt(len(statistics)), mu / math.sqrt(len(told))
+    noise = gaussian_scale(J, share) if mu < math.inf else 0.0
     shown = []
     for one in told:
-        exact = joined_means([rows_of([score], one)], statistics, scales_of(statistics, n))
+        exact = joined_means([rows_of(listed, one)], statistics, scales_of(statistics, n))
         noisy = exact + noise * rng.standard_normal(len(exact))
-        shown.append(estimates([score], noisy.tolist(), n, noise)[name].value)
-    return shown
+        found = estimates(listed, noisy.tolist(), n, noise)
+        shown.append([found[score.name].value for score in listed])
+    return np.array(shown)
+
+
+def dominated(
+    listed: Sequence[Score], valid: Sequence[Predictions], judge: Array, mu: float,
+    rng: np.random.Generator,
+) -> float:  # fmt: skip
+    """The area that those dominate, where they are judged, which are the front of the released."""
+    signs = np.array([1.0 if score.greater_is_better else -1.0 for score in listed])
+    front = _is_pareto_front(-signs * released(listed, valid, mu, rng), False)
+    worst = [score.worst for score in listed]
+    return float(compute_hypervolume(-signs * judge[front], -signs * np.array(worst)))
 
 
 def judged(n: int, share: float, seed: int) -> dict[str, dict[str, list[float]]]:
-    """F1 and AUC of what each way chooses, by kind of model."""
+    """F1 and AUC of what each way chooses, and what fronts dominate, by kind of model."""
     made, rng, out = fitted(n, share, seed), np.random.default_rng([seed, n]), {}
-    ((labels, _, _),) = made.pop("labels")
     for kind, settings in made.items():
-        told = [
-            scores.predictions(labels, predicted=(p > 0.5).astype(int), probabilities=p)
-            for p, *_ in settings
-        ]
-        figures = np.array([own for _, *own in settings])
+        told, judges = zip(*settings, strict=True)
+        figures = np.array(
+            [
+                (f1_score(one.y_true, one.predicted), roc_auc_score(one.y_true, one.probabilities))
+                for one in judges
+            ]
+        )
         own = {"best": figures.max(axis=0), "median": np.median(figures, axis=0)}
         for name in CHOOSE_BY:
             for mu in (*MUS, math.inf):
-                place = int(np.argmax(released(name, told, mu, rng)))
+                place = int(np.argmax(released([scores.named(name)], told, mu, rng)))
                 own[f"{name}, mu = {mu:g}"] = figures[place]
+        for name, listed in FRONTS.items():
+            exact = released(listed, judges, math.inf, rng)
+            own[f"{name}, all"] = [dominated(listed, judges, exact, math.inf, rng)]
+            for mu in (*MUS, math.inf):
+                own[f"{name}, mu = {mu:g}"] = [dominated(listed, told, exact, mu, rng)]
         out[kind] = {way: [float(x) for x in found] for way, found in own.items()}
     return out
 
@@ -117,11 +155,13 @@ def summary(runs: Sequence[Mapping[str, Mapping[str, list[float]]]]) -> dict[str
     for kind in runs[0]:
         for way in runs[0][kind]:
             found = np.array([run[kind][way] for run in runs])
-            error = found.std(axis=0, ddof=1) / math.sqrt(len(found)) if len(found) > 1 else [0, 0]
+            mean, error = found.mean(axis=0), found.std(axis=0, ddof=1) / math.sqrt(len(found))
+            names = ["f1", "auc"] if len(mean) == 2 else ["area"]
             told.setdefault(kind, {})[way] = {
-                "f1": round(float(found[:, 0].mean()), 4), "f1_error": round(float(error[0]), 4),
-                "auc": round(float(found[:, 1].mean()), 4), "auc_error": round(float(error[1]), 4),
-            }  # fmt: skip
+                key: round(float(x), 4)
+                for name, own in zip(names, zip(mean, error, strict=True), strict=True)
+                for key, x in zip((name, f"{name}_error"), own, strict=True)
+            }
     return told
 
 
