@@ -12,7 +12,7 @@ import io
 import math
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,7 +54,8 @@ class Series:
         x: Horizontal places.
         y: Vertical places; NaN where there is none.
         look: :data:`POINTS`, :data:`LINE`, :data:`BOTH`, :data:`DOTTED` or :data:`BAND`.
-        error: Half the length of a bar through each point; 0 for none.
+        error: Half the length of a bar through each point.
+        across: The same of a bar that lies.
         low: Lower edge of a band.
         texts: A text on each point, in the table beside the picture and on hovering.
         colour: Its colour; empty for the next one.
@@ -64,7 +65,8 @@ class Series:
     x: Sequence[float]
     y: Sequence[float]
     look: str = BOTH
-    error: float = 0.0
+    error: Sequence[float] = ()
+    across: Sequence[float] = ()
     low: Sequence[float] = ()
     texts: Sequence[str] = ()
     colour: str = ""
@@ -107,7 +109,8 @@ class Picture:
 
     def thinned(self) -> Picture:
         """Leaves out points of a long picture evenly; its reading then says so."""
-        step = math.ceil(sum(len(series.x) for series in self.series) / _MOST)
+        strokes = sum(len(s.x) * (3 if s.across else 1) for s in self.series)
+        step = math.ceil(strokes / _MOST)
         if step <= 1:
             return self
         reading = f"{self.reading} One point in {step} is drawn, and the last."
@@ -156,6 +159,9 @@ class Picture:
                 axes.yaxis.set_minor_formatter("{x:g}" if high < 10 * low else "")
             if self.from_zero:
                 axes.set_ylim(bottom=0)
+            if any(series.across for series in self.series):  # long bars would hide the points
+                ends = {f"{n}lim": _around(getattr(s, n) for s in self.series) for n in "xy"}
+                axes.set(**ends)
             figure.savefig(written, format="svg", transparent=True, metadata={"Date": None})
         return _inlined(written.getvalue(), self.title)
 
@@ -165,11 +171,19 @@ class Picture:
             yield series, series.colour or COLOURS[i % len(COLOURS)], *_MARKERS[i % len(_MARKERS)]
 
 
+def _around(places: Iterable[Sequence[float]]) -> tuple[float, float]:
+    """Ends of an axis that holds all points."""
+    all_of_them = np.concatenate([*map(np.asarray, places)])
+    low, high = float(all_of_them.min()), float(all_of_them.max())
+    pad = 0.05 * (high - low) or 0.5
+    return low - pad, high + pad
+
+
 def _every(series: Series, step: int) -> Series:
     chosen = [i for i in range(len(series.x)) if i % step == 0 or i == len(series.x) - 1]
     cut: dict[str, Any] = {
         name: [getattr(series, name)[i] for i in chosen]
-        for name in ("x", "y", "low", "texts")
+        for name in ("x", "y", "low", "texts", "error", "across")
         if getattr(series, name)
     }
     return replace(series, **cut)
@@ -184,8 +198,8 @@ def _draw(axes: Any, series: Series, colour: str, marker: str) -> None:
     style = {LINE: "-", BOTH: "-", DOTTED: ":", POINTS: ""}[series.look]
     marker = marker if "markers" in series.look else ""
     axes.errorbar(
-        x, y, series.error or None, color=colour, linestyle=style, linewidth=1.6,
-        marker=marker, markersize=3.5, markeredgewidth=0, elinewidth=0.6,
+        x, y, series.error or None, series.across or None, color=colour, linestyle=style,
+        linewidth=1.6, marker=marker, markersize=3.5, markeredgewidth=0, elinewidth=0.6,
     )  # fmt: skip
 
 
@@ -218,8 +232,9 @@ def _traces(series: Series, colour: str) -> Iterator[dict[str, Any]]:
         "mode": LINE if series.look == DOTTED else series.look,
         "line": {"color": colour, "dash": "dot" if series.look == DOTTED else "solid"},
     }  # fmt: skip
-    if series.error:
-        trace["error_y"] = {"type": "constant", "value": series.error, "thickness": 0.6}
+    for axis, half in (("x", series.across), ("y", series.error)):
+        if half:
+            trace[f"error_{axis}"] = {"type": "data", "array": list(half), "thickness": 0.6}
     if series.texts:
         trace |= {"text": list(map(_plain, series.texts)), "hoverinfo": "text+x"}
     yield trace

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -57,6 +57,10 @@ class History:
         aim: The recommended point, likewise, shape (p,); None before there is one.
         comparison: How it compares with the incumbent; None where nothing says it.
         figure: Names what values are: a mean, or a score.
+        scores: By name, estimate and standard deviation of each score of each value.
+        front: With several scores, which values none betters in the first two; None for those
+            that lack a constraint.
+        last: Scores of the chosen model, released last, likewise.
     """
 
     values: Sequence[tuple[str, int, float]]
@@ -70,6 +74,15 @@ class History:
     aim: Array | None = None
     comparison: Comparison | None = None
     figure: str = "mean"
+    scores: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
+    front: Sequence[bool | None] = ()
+    last: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+    @property
+    def noises(self) -> list[float]:
+        """Standard deviation of the noise on each value, also where these differ."""
+        own = next(iter(self.scores.values()), ())
+        return [sd for _, sd in own] or [self.value_noise] * len(self.values)
 
 
 @dataclass(frozen=True)
@@ -161,12 +174,28 @@ def picture_of_values(history: History) -> Picture:
     """Shows released values in order, with the noise's standard deviation as error bars."""
     steps, series = any(role == STEP for role, *_ in history.values), []
     for role, colour in _ROLES.items():
-        points = [(i, v) for i, (r, _, v) in enumerate(history.values) if r == role]
+        noisy = enumerate(zip(history.values, history.noises, strict=True))
+        points = [(i, v, sd) for i, ((r, _, v), sd) in noisy if r == role]
         if points:
-            x, y = zip(*points, strict=True)
+            x, y, error = zip(*points, strict=True)
             name = role if steps or role != START else "trial"  # nothing follows it
-            series.append(Series(name, x, y, POINTS, history.value_noise, colour=colour))
+            series.append(Series(name, x, y, POINTS, error, colour=colour))
     return _picture("values", series)
+
+
+def picture_of_scores(history: History) -> Picture:
+    """Shows the first two scores of each trial, which of them are the front, and their noise."""
+    (name, first), (other, second) = [*history.scores.items()][:2]
+    series = []
+    for kind, own, colour in (
+        ("front", True, COLOURS[0]), ("other trials", False, GREY),
+        ("lack a constraint", None, COLOURS[3]),
+    ):  # fmt: skip
+        pairs = zip(first, second, history.front, strict=True)
+        if at := [(x, y) for x, y, front in pairs if front is own]:
+            (x, wide), (y, high) = (zip(*one, strict=True) for one in zip(*at, strict=True))
+            series.append(Series(kind, x, y, POINTS, high, wide, colour=colour))
+    return _picture("scores", series, along=name, up=other)
 
 
 def picture_of_path(history: History) -> Picture:
@@ -257,7 +286,8 @@ def picture_of_answers(history: RowHistory) -> Picture:
     """Shows answers in order, and the best of them so far."""
     x = list(range(1, len(history.answers) + 1))
     rows = [f"row {row}" for row in history.rows]
-    series = [Series("answer", x, list(history.answers), POINTS, history.noise, texts=rows)]
+    error = [history.noise] * len(x)
+    series = [Series("answer", x, list(history.answers), POINTS, error, texts=rows)]
     if history.maximize is not None:
         pick = np.maximum if history.maximize else np.minimum
         best = pick.accumulate(history.answers).tolist()

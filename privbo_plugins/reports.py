@@ -28,6 +28,7 @@ from privbo_plugins.plots import (
     picture_of_path,
     picture_of_releases,
     picture_of_rounds,
+    picture_of_scores,
     picture_of_spent,
     picture_of_values,
 )
@@ -136,10 +137,15 @@ def records_report(
     recommendation: Mapping[str, Any] | str | None,
 ) -> Report:
     """Reports a run on per-record losses."""
-    pictures = (picture_of_values(history), picture_of_path(history), picture_of_budget(history))
+    pictures = [picture_of_values(history), picture_of_path(history), picture_of_budget(history)]
+    if len(history.scores) > 1 and history.values:
+        pictures.insert(1, picture_of_scores(history))
     worth = _worth_of_records(history, plural(guarantee.unit)) if guarantee.protected else []
     if guarantee.protected and history.comparison is not None:
         worth = [Section(COMPARED, str(history.comparison)), *worth]
+    for name, (value, sd) in history.last.items() if guarantee.protected else ():
+        told = f"{name} {value:.4g}, with noise of standard deviation {sd:.2g}."
+        worth.append(Section("The chosen model, released last", told))
     sections = [*_recommended(recommendation), *worth, *_published(pictures)]
     return Report(title, guarantee, sections)
 
@@ -220,14 +226,15 @@ def _worth_of_records(history: History, units: str) -> list[Section]:
     from privbo_plugins.models.smoothing import Smoother
 
     y = np.array([value for _, _, value in history.values])[-_SMOOTHED:]
-    smoother = Smoother(history.places[-_SMOOTHED:], y, history.value_noise)
+    noises = np.array(history.noises)[-_SMOOTHED:]
+    smoother = Smoother(history.places[-_SMOOTHED:], y, noises)
     mean, sd = (float(found[0]) for found in smoother.posterior(history.aim[None]))
     return _worth(
         mean,
         1.96 * sd,
         f"The {history.figure} over the {units}, clipped to the range of the releases, as far as "
         f"the latest {len(y)} of them tell a Gaussian process that knows their noise (standard "
-        f"deviation {history.value_noise:.4g}). The interval holds if it varies as smoothly as "
+        f"deviation {np.median(noises):.4g}). The interval holds if it varies as smoothly as "
         f"that model assumes; it is for these {units}, not for new ones.",
     )
 

@@ -86,7 +86,7 @@ def to_scores(given: Any, estimator: Any, y: Any) -> RecordScores | None:
 
 
 def last_score(given: Any, estimator: Any, y: Any) -> RecordScores | None:
-    """What ``final_score`` takes; None without one.
+    """Makes what ``final_score`` takes; None without one.
 
     Raises:
         ValueError: As :func:`to_scores`, or if ``final_share`` is given alone.

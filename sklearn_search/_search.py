@@ -658,4 +658,4 @@ _IDLE = {
     "dp-gibo": '{}= needs method="released-means", or a sampler=: dp-gibo has no use for it.',
     "released-means": "{}= is a setting of dp-gibo, and this search releases means.",
 }
-"""What of a setting of the other method is said."""
+"""Says of a setting of the other method where it belongs."""

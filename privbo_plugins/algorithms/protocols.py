@@ -79,7 +79,7 @@ class Release:
 
     @property
     def lacks(self) -> dict[str, float]:
-        """What each constrained score lacks of its constraint; of none > 0 where it is kept."""
+        """Lists by score what it lacks of its constraint; <= 0 where it keeps it."""
         return dict(self.meta.get(LACKS, {}))
 
     @property

@@ -7,12 +7,14 @@ Notation:
     ======  =============================================================  ========
     X       evaluated points, choices as corners of a simplex              (m, p)
     y       released values                                                (m,)
-    sigma   standard deviation of their noise, known from the plan         scalar
+    sigma   standard deviation of their noise, known from the plan; where  scalar
+            values have their own, the median
+    S       sigma over the noise of each value                             (m,)
     l, a    length-scale and amplitude (prior variance), chosen by the     scalar
             marginal likelihood of the releases
     c       constant mean, by generalised least squares                    scalar
-    Q, v    eigenvectors and eigenvalues of K(X, X)                        (m, m)
-    V       a v + sigma²: eigenvalues of the covariance of y               (m,)
+    Q, v    eigenvectors and eigenvalues of S K(X, X) S                    (m, m)
+    V       a v + sigma²: eigenvalues of the covariance of S y             (m,)
     M       inverse of the Cholesky factor of the covariance of y          (m, m)
     z, u    M y and M 1: values and constant, whitened                     (m,)
     ======  =============================================================  ========
@@ -43,6 +45,9 @@ _SPREADS = np.geomspace(0.1, 10.0, 9)
 MOST = 1200
 """Values that are smoothed, the latest; one more factorisation costs a cube."""
 
+_LEAST = 0.1
+"""Of the median noise: less, as estimates of noise may say, would make one value count alone."""
+
 _TINY = 1e-9
 """Noise in spreads of the values where there is none: mu = infinity."""
 
@@ -61,7 +66,7 @@ class Smoother:
     Args:
         X: Evaluated points, shape (m, p), m >= 1.
         y: Released values, shape (m,).
-        sigma: Standard deviation of their noise, >= 0.
+        sigma: Standard deviation of their noise, >= 0, or of each value's, shape (m,).
         lengths: Candidates of l in units of the unit cube; None for the default ones.
 
     Example:
@@ -73,23 +78,28 @@ class Smoother:
     """
 
     def __init__(
-        self, X: Array, y: Array, sigma: float, lengths: Sequence[float] | None = None
+        self, X: Array, y: Array, sigma: float | Array, lengths: Sequence[float] | None = None
     ) -> None:
         self._X, y = X[-MOST:], y[-MOST:]
-        spread = max(float(np.std(y)), sigma) or 1.0
-        s2 = max(sigma, _TINY * spread) ** 2
+        noise = np.full(len(y), sigma) if np.ndim(sigma) == 0 else np.asarray(sigma)[-MOST:]
+        spread = max(float(np.std(y)), float(np.median(noise))) or 1.0
+        noise = np.maximum(noise, max(_TINY * spread, _LEAST * float(np.median(noise))))
+        s2 = float(np.median(noise)) ** 2
+        self._S = math.sqrt(s2) / noise
         if lengths is None:
             lengths = (LENGTHSCALES * math.sqrt(X.shape[1] / 2)).tolist()
         self._fit(np.array(lengths), spread, y, s2)
         self.scales = Scales(self.lengthscale, self.amplitude, math.sqrt(s2))
         self._kernel = Matern52(self.lengthscale)
-        self._weights = self._Q @ ((self._Q.T @ (y - self.constant)) / self._V)
+        self._weights = self._Q @ ((self._Q.T @ (self._S * (y - self.constant))) / self._V)
 
     def _fit(self, lengths: Array, spread: float, y: Array, s2: float) -> None:
         """Takes the length-scale and the amplitude with the largest marginal likelihood."""
         q = Matern52()._q(self._X, self._X)
-        v, Q = np.linalg.eigh(Matern52().kappa(q / lengths[:, None, None] ** 2)[0])
-        v, z, u = np.maximum(v, 0.0)[:, None], y @ Q[:, None], Q.sum(axis=1)[:, None]
+        S = self._S
+        K = Matern52().kappa(q / lengths[:, None, None] ** 2)[0] * np.outer(S, S)
+        v, Q = np.linalg.eigh(K)
+        v, z, u = np.maximum(v, 0.0)[:, None], (S * y) @ Q[:, None], S @ Q[:, None]
         a = (_SPREADS * spread) ** 2
         V = a[:, None] * v + s2
         c = (u * z / V).sum(axis=2) / (u * u / V).sum(axis=2)
@@ -104,9 +114,9 @@ class Smoother:
 
         The deviation counts that c is estimated too: with one release it is that of its noise.
         """
-        k = self.amplitude * self._kernel.k(self._X, X)
+        k = self.amplitude * self._kernel.k(self._X, X) * self._S[:, None]
         root = np.sqrt(self._V)
-        whitened, u = (self._Q.T @ k) / root[:, None], self._Q.sum(axis=0) / root
+        whitened, u = (self._Q.T @ k) / root[:, None], self._S @ self._Q / root
         of_constant = (1.0 - u @ whitened) ** 2 / (u @ u)
         variance = self.amplitude - (whitened**2).sum(axis=0) + of_constant
         return self.constant + k.T @ self._weights, np.sqrt(np.maximum(variance, 0.0))
@@ -119,10 +129,10 @@ class Smoother:
             other: The other one, likewise.
         """
         P, of = np.array([x, other]), np.array([1.0, -1.0])
-        k = self.amplitude * self._kernel.k(self._X, P) @ of
+        k = self.amplitude * self._S * (self._kernel.k(self._X, P) @ of)
         prior = self.amplitude * (of @ self._kernel.k(P, P) @ of)
         root = np.sqrt(self._V)
-        whitened, u = (self._Q.T @ k) / root, self._Q.sum(axis=0) / root
+        whitened, u = (self._Q.T @ k) / root, self._S @ self._Q / root
         variance = prior - whitened @ whitened + (u @ whitened) ** 2 / (u @ u)
         return float(k @ self._weights), math.sqrt(max(float(variance), 0.0))
 

@@ -286,7 +286,7 @@ def lacking(
     scores: Sequence[ScoreFacts], constraints: Mapping[str, float], feasible_with: float,
     found: Mapping[str, Estimate],
 ) -> dict[str, float]:  # fmt: skip
-    """What scores lack of their constraints, by name; <= 0 where they keep it.
+    """Lists by name what scores lack of their constraints; <= 0 where they keep it.
 
     A score keeps it if it does with probability ``feasible_with`` by the noise of its release.
     """
@@ -296,6 +296,15 @@ def lacking(
         name: signs[name] * (wanted - found[name].value) + z * found[name].sd
         for name, wanted in constraints.items()
     }
+
+
+def front(
+    scores: Sequence[ScoreFacts], releases: Sequence[Mapping[str, Sequence[float]]]
+) -> list[bool]:
+    """Tells of each release whether none betters it: as good in all scores and better in one."""
+    signs = [1.0 if score.greater_is_better else -1.0 for score in scores]
+    values = np.array([[one[score.name][0] for score in scores] for one in releases]) * signs
+    return [not ((values >= own).all(axis=1) & (values > own).any(axis=1)).any() for own in values]
 
 
 def check_constraints(

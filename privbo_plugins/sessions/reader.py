@@ -40,6 +40,7 @@ from privbo_plugins.privacy.figures import together
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge
 from privbo_plugins.privacy.words import RECORD, of_unit, plural, texts_of
+from privbo_plugins.scores.score import ScoreFacts, front
 from privbo_plugins.spaces import Space
 from privbo_plugins.status import status
 from privbo_plugins.store.log import NOTE, UNPROTECTED
@@ -398,11 +399,12 @@ class LossReader:
             squares = np.cumsum([mu.get((r.kind, r.key), 0.0) ** 2 for r in releases])
             values = [r for r in releases if r.kind == "value" and not self.plain]
             space, path = known.space, known.algorithm.path
-            places: dict[str, Any] = {}
+            more = scores_shown(getattr(self.config, "scores", None) or (), values)
+            more["last"] = {r.key: r.scores[r.key] for r in releases if r.key in r.scores}
             if values and all("x" in release.meta for release in values):
                 points = np.array([release.meta["x"] for release in values], dtype=float)
                 aim = space.embed(known.algorithm.recommendation()[None])[0]
-                places = {"places": space.embed(points), "aim": aim}
+                more |= {"places": space.embed(points), "aim": aim}
             return History(
                 values=[(r.meta["role"], r.meta["step"], r.value) for r in values],
                 value_noise=known.algorithm.value_noise,
@@ -412,8 +414,7 @@ class LossReader:
                 spent=np.sqrt(squares).tolist(),
                 budget=self.config.mu,
                 comparison=self.comparison(),
-                figure="mean" if getattr(self.config, "scores", None) is None else "score",
-                **places,
+                **more,
             )
 
     # What may be claimed --------------------------------------------------------------------
@@ -530,6 +531,20 @@ def published_of(value: float, role: str, step: int, own: Release | None) -> Pub
     draw = None if own is None or own.value == value else own.value
     found = Published(value, role, step, draw)
     return found if own is None else found._replace(scores=own.scores, lacks=own.lacks)
+
+
+def scores_shown(scores: Sequence[ScoreFacts], values: Sequence[Release]) -> dict[str, Any]:
+    """Returns what a history shows of scores."""
+    if not scores:
+        return {}
+    kept = [max(release.lacks.values(), default=0.0) <= 0.0 for release in values]
+    told = [release.scores for release, own in zip(values, kept, strict=True) if own]
+    best = iter(front(scores[:2], told) if told else ())
+    return {
+        "figure": "score",
+        "scores": {one.name: [release.scores[one.name] for release in values] for one in scores},
+        "front": [next(best) if own else None for own in kept],
+    }
 
 
 def space_changed(old: Space | None, new: Space) -> str:

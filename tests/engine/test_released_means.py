@@ -11,6 +11,7 @@ from privbo_plugins.algorithms.released_means import MeansConfig, ReleasedMeans,
 from privbo_plugins.algorithms.values import value_query
 from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.models import smoothing
+from privbo_plugins.models.kernels import Matern52
 from privbo_plugins.models.smoothing import Smoother
 from privbo_plugins.spaces import Categorical, Float, Space
 
@@ -145,3 +146,34 @@ def test_the_latest_values_count_where_there_are_too_many(monkeypatch):
     X = np.linspace(0, 1, 60)[:, None]
     y = np.where(np.arange(60) < 40, 100.0, (X[:, 0] - 0.8) ** 2)
     assert Smoother(X, y, 0.01).constant < 1.0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_that_differs_is_that_of_a_dense_gaussian_process(seed):
+    rng = np.random.default_rng(seed)
+    X, at, noise = rng.random((25, 2)), rng.random((7, 2)), rng.uniform(0.05, 0.4, 25)
+    noise[3] = 3.0  # of a score that is not defined
+    y = np.sin(4 * X[:, 0]) + noise * rng.standard_normal(25)
+    found = Smoother(X, y, noise)
+    kernel = Matern52(found.lengthscale)
+    inverse = np.linalg.inv(found.amplitude * kernel.k(X, X) + np.diag(noise**2))
+    one, k = np.ones(25), found.amplitude * kernel.k(X, at)
+    c = one @ inverse @ y / (one @ inverse @ one)
+    left = 1.0 - one @ inverse @ k
+    variance = found.amplitude - (k * (inverse @ k)).sum(axis=0) + left**2 / (
+        one @ inverse @ one
+    )  # fmt: skip
+    mean, sd = found.posterior(at)
+    assert mean == pytest.approx(c + k.T @ inverse @ (y - c))
+    assert sd == pytest.approx(np.sqrt(variance))
+    lead, _ = found.difference(at[0], at[1])
+    assert lead == pytest.approx(mean[0] - mean[1])
+
+
+def test_noise_that_is_alike_is_one_number_and_none_counts_alone():
+    X = np.linspace(0, 1, 9)[:, None]
+    y = X[:, 0] ** 2
+    one, alike = Smoother(X, y, 0.1), Smoother(X, y, np.full(9, 0.1))
+    assert one.posterior(X)[0] == pytest.approx(alike.posterior(X)[0])
+    odd = np.where(np.arange(9) == 4, 0.0, 0.1)
+    assert np.isfinite(Smoother(X, y, odd).posterior(X)[0]).all()

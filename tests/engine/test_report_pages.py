@@ -32,7 +32,7 @@ HOSTILE = (
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 """A browser lets such a page load nothing, run nothing and send nothing."""
 
-LIMIT = 400_000
+LIMIT = 460_000
 """Bytes of a page."""
 
 
@@ -55,6 +55,9 @@ def records(n, d, name):
         budget=1.0,
         places=rng.random((n, d)),
         aim=np.full(d, 0.5),
+        scores={f"{name} {own}": rng.random((n, 2)).tolist() for own in "ab"},
+        front=[(True, False, None)[i % 3] for i in range(n)],
+        last={name: (0.5, 0.125)},
     )
     return records_report(name, told, history, dict.fromkeys(names, 1 / 3))
 

@@ -19,6 +19,7 @@ from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.scores.score import (
     Estimate,
     estimates,
+    front,
     joined_means,
     lacking,
     rows_of,
@@ -278,7 +279,7 @@ def test_a_release_of_scores_has_the_noise_of_all_its_statistics(listed, J):
     assert run.tell("1", {"x": 1 / 9}, space, told_of(9)) == published[1]  # replayed
     assert run.history().figure == "score"
     assert run.history().value_noise == pytest.approx(
-        math.sqrt(np.mean([r.scores[listed[0]][1] ** 2 for r in run.releases()]))
+        np.median([r.scores[listed[0]][1] for r in run.releases()])
     )
     assert max(score.place for score in config.scores) == J - 1
     read = MeansConfig.from_dict(config.to_dict())
@@ -345,6 +346,33 @@ def test_an_incumbent_that_is_not_seen_to_keep_them_is_none():
         tell_all(run, (0.5, 0.3, 0.7))
         assert run.recommendation() == {"x": best}
         assert (run.comparison() is None) == (best != 0.3)
+
+
+def test_the_front_is_what_no_other_betters():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        a, b = rng.integers(0, 4, (2, 9)).tolist()
+        told = [{"recall": (x, 0.1), "neg_log_loss": (y, 0.1)} for x, y in zip(a, b, strict=True)]
+        sign = 1 if FACTS[1].greater_is_better else -1
+        pairs = [(x, sign * y) for x, y in zip(a, b, strict=True)]
+        expected = [
+            not any(p >= x and q >= y and (p, q) != (x, y) for p, q in pairs) for x, y in pairs
+        ]
+        assert front(FACTS, told) == expected
+
+
+def test_a_history_shows_scores_their_front_their_noise_and_what_was_released_last():
+    run = constrained(20.0, 0.7, final_share=0.1)
+    tell_all(run, (0.1, 0.3, 0.5))
+    rng = np.random.default_rng(3)
+    y = rng.permutation(np.arange(4000) % 2)
+    last = run.release_score(MADE["recall"], scores.predictions(y, predicted=y))
+    shown = run.history()
+    assert shown.front == [None, True, True]
+    assert [*shown.scores] == ["f1", "precision"]
+    assert shown.noises == [sd for _, sd in shown.scores["f1"]]
+    assert [value for value, _ in shown.scores["f1"]] == [value for *_, value in shown.values]
+    assert shown.last == {"recall": list(last)}
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_the_number_called_best_is_an_estimate_and_not_the_least_draw(chromium, 
     shown = text[text.index("Best Trial") :]
     assert f"number={best.number}" in shown
     assert repr(min(draws)) not in shown
-    assert best.value > min(draws)
+    assert best.value != min(draws)  # by chance it may be smaller
     assert best.value >= 0  # an error rate
 
 

@@ -241,7 +241,7 @@ class ReleasedMeans(CentralAlgorithm):
         """
         key = m, self._enqueued  # which says what incumbent there is
         if key not in self._known:
-            sigma = self.value_noise
+            sigma = np.array(self.state.sds[:m]) if self.state.sds else self.value_noise
             X, sign = np.array(self.state.points[:m]), 1.0 if self.maximize else -1.0
             Z = self.space.embed(X)
             smoother = Smoother(Z, np.array(self.state.values[:m]), sigma)
@@ -253,9 +253,9 @@ class ReleasedMeans(CentralAlgorithm):
 
     @property
     def value_noise(self) -> float:
-        """Noise of a released value; with scores the root mean square of what each has."""
+        """Noise of a released value; with scores the median of what each has."""
         sds = self.state.sds
-        return math.sqrt(np.mean(np.square(sds))) if sds else super().value_noise
+        return float(np.median(sds)) if sds else super().value_noise
 
     def _kept(self, best: Array, smoother: Smoother, sign: float, m: int) -> _Judged:
         """Keeps the incumbent, if there is one and the lead of another point may be noise.

@@ -78,8 +78,8 @@ class MeansConfig(LossSettings):
     )
     constraints: Mapping[str, float] | None = setting(
         "Of ``scores`` by name: the least that a model must reach, or the most where smaller is "
-        "better. Hosts that know constraints are told of each trial what it lacks, and a trial "
-        "that lacks anything is recommended only where all do.",
+        "better. Optuna knows of each trial what it lacks, and a trial that lacks anything is "
+        "recommended only where all do.",
         default=None,
         converter=_plain_values,
     )
