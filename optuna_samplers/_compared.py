@@ -9,7 +9,7 @@ claim is made of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,10 +43,16 @@ def compare_study(url: str, name: str, run: StoredRun) -> list[Found]:
         run: What its values must come from.
 
     Raises:
-        ValueError: If there is no such study, it has several objectives, or the vault keeps no
-            values of this kind of run.
+        ValueError: If there is no such study, it has several objectives and the run no scores, or
+            the vault keeps no values of this kind of run.
     """
-    study, released = _opened(url, name), run.published()
+    study = _opened(url, name)
+    released: dict[str, list[float]] = {key: [value] for key, value in run.published().items()}
+    if run.kind == "records":
+        n = len(study.directions)
+        released = {key: told.values(n) for key, told in run.session.published().items()}
+    else:
+        _study.refuse_multi_objective(study, "A certificate's run")
     claim = _claimed(study, run)
     return [
         _head(study, run),
@@ -72,7 +78,6 @@ def _opened(url: str, name: str) -> Study:
         raise ValueError(
             "--study-name names no study of this storage: give the name that it was created with."
         ) from None
-    _study.refuse_multi_objective(study, "A certificate's run")
     return study
 
 
@@ -103,21 +108,19 @@ def _attributes(study: Study, run: StoredRun) -> list[Found]:
     found = {name: known.get(name) == own}
     found |= {place: told in places for place, told in known.items() if _study.PLACE_ATTR in place}
     if "maximize" in run.settings:
-        found["direction"] = run.settings["maximize"] == (study.direction.name == "MAXIMIZE")
+        found["direction"] = run.settings["maximize"] == (study.directions[0].name == "MAXIMIZE")
     if _study.SPLIT_ATTR in known or run.marks(_study.SPLIT_ATTR):  # of a search for scikit-learn
         split = json.dumps(known.get(_study.SPLIT_ATTR), sort_keys=True)
         found[_study.SPLIT_ATTR] = run.marks(_study.SPLIT_ATTR) == (split,)
     return [(n, fits, f"{'' if fits else 'not '}as the vault has it") for n, fits in found.items()]
 
 
-def _values(study: Study, released: Mapping[str, float]) -> Found:
+def _values(study: Study, released: Mapping[str, Sequence[float]]) -> Found:
     shown = _study.completed(study)
     strange = [
         str(trial.number)
         for trial in shown
-        if trial.value is None
-        or _study.key_of(trial) not in released
-        or not _study.same(trial.value, released[_study.key_of(trial)])
+        if not _alike(trial.values or (), released.get(_study.key_of(trial), ()))
     ]
     hidden = sorted(released.keys() - set(map(_study.key_of, shown)))
     wrong = strange or hidden
@@ -134,6 +137,11 @@ def _values(study: Study, released: Mapping[str, float]) -> Found:
             "a state was changed, or a crash kept them back"
         )
     return "values", not wrong, found
+
+
+def _alike(shown: Sequence[float], released: Sequence[float]) -> bool:
+    """Checks whether a trial shows what was released for it, of all objectives."""
+    return 0 < len(shown) == len(released) and all(map(_study.same, shown, released))
 
 
 def _beside(study: Study, run: StoredRun) -> Found:

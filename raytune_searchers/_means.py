@@ -32,7 +32,7 @@ from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.groups import Unit, whose
 from privbo_plugins.privacy.settings import NoiseSettings, RecordSettings
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.scores.score import check_directions, one_score, rows_of
+from privbo_plugins.scores.score import check_directions, one_score, rows_of, sd_of
 from privbo_plugins.settings import again, called_with, part, setting, settings
 from privbo_plugins.shown import TrialRecord, flat
 from raytune_searchers._arguments import check_target
@@ -104,12 +104,15 @@ def _check_scores(given: _Settings) -> None:
         ValueError: If not.
     """
     check_directions(given.scores, {"max": "MAXIMIZE", "min": "MINIMIZE"}[given.mode])
-    for score in (given.scores or ())[1:]:
-        if score.name in OURS | {given.metric, RELEASE, "config"} or "/" in score.name:
+    names = [score.name for score in given.scores or ()]
+    taken = OURS | {given.metric, RELEASE, "config"}
+    for name in (*names[1:], *map(sd_of, names)):
+        if name in taken or "/" in name:
             raise ValueError(
-                f"A result already holds something else under {score.name!r}: give this score "
-                "another name, or the first one another metric=."
+                f"A result already holds something else under {name!r}: give this score another "
+                "name, or the first one another metric=."
             )
+        taken |= {name}
 
 
 class MeansRun(LossesRun):

@@ -20,6 +20,7 @@ from ray import tune
 from ray.tune.search import SearchAlgorithm, Searcher
 
 from privbo_plugins.errors import ObjectiveFailedError
+from privbo_plugins.scores.score import sd_of
 from privbo_plugins.spaces import Categorical, Dimension, Float
 from raytune_searchers import DPGIBOSearch, private_trainable
 from sklearn_search._found import Found
@@ -165,7 +166,7 @@ def _found(
     trials = [
         (
             config, told[_LOSS], told.get(_RELEASE, math.nan if drawn else told[_LOSS]),
-            {n: (told[_LOSS if n == names[0] else n], math.nan) for n in names},
+            {n: (told[_LOSS if n == names[0] else n], told[sd_of(n)]) for n in names},
         )
         for config, told in shown
     ]  # fmt: skip

@@ -187,8 +187,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
             the negated loss; NaN if nothing was), ``std_test_score`` (standard deviation of its
             noise, not of folds), ``rank_test_score``, and ``loss`` (what the study shows: the
             release, or an estimate of the mean loss from all releases up to it). With several
-            scores these are ``mean_test_f1`` and so on, without ``loss``; on Ray ``std_test_*``
-            of scores are NaN.
+            scores these are ``mean_test_f1`` and so on, without ``loss``.
         final_score_: With ``final_score``, what was released of it: ``value`` and ``sd`` of the
             noise.
         n_valid_: Number of validation records, or persons.

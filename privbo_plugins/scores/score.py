@@ -298,6 +298,11 @@ def lacking(
     }
 
 
+def sd_of(name: str) -> str:
+    """Name under which the standard deviation of a score stands beside it."""
+    return f"{name}_sd"
+
+
 def front(
     scores: Sequence[ScoreFacts], releases: Sequence[Mapping[str, Sequence[float]]]
 ) -> list[bool]:

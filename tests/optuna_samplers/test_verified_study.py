@@ -8,7 +8,8 @@ import numpy as np
 import optuna
 import pytest
 
-from optuna_samplers import DPGIBOSampler, LDPMoMAGPUCBSampler, _publish
+from optuna_samplers import DPGIBOSampler, LDPMoMAGPUCBSampler, _publish, private_objective
+from privbo_plugins import scores
 from privbo_plugins.algorithms.dp_fts_de import FederationConfig
 from privbo_plugins.cli import main
 from privbo_plugins.federation import FederatedServer
@@ -103,6 +104,36 @@ def _overwrite(study, name, value):
         assert done.rowcount == 1
 
 
+SEVERAL = {
+    "UPDATE trial_values SET value = value + 0.125 WHERE objective = 1": "study: values: 3 of 3",
+    "UPDATE trial_system_attributes SET value_json = '-0.125' WHERE key LIKE 'constraints%'":
+        "study: beside values",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", SEVERAL)
+def test_all_values_and_constraints_of_a_study_of_scores_are_compared(change, tmp_path, capsys):
+    url, storage = f"sqlite:///{tmp_path}/v.db", f"sqlite:///{tmp_path}/study.db"
+    y = np.arange(20) % 2
+    private = private_objective(
+        lambda trial: scores.predictions(y, predicted=y * (trial.suggest_float("x", 0, 1) > 0.5)),
+        scores=["precision", "recall"], constraints={"recall": 0.5}, mu=1, n_trials=3, vault=url,
+    )  # fmt: skip
+    both = ["maximize", "maximize"]
+    study = optuna.create_study(study_name="digits", storage=storage, directions=both)
+    study.optimize(private)
+    path = str(tmp_path / "c.json")
+    assert main(["certificate", "--vault", url, "--out", path]) == 0
+    command = ["verify", path, "--vault", url, "--study", storage, "--study-name", "digits"]
+    assert main(command) == 0
+    with study._storage._backend.engine.begin() as connection:
+        assert connection.exec_driver_sql(change).rowcount == 3
+    capsys.readouterr()
+    assert main(command) == 3
+    assert f"DIFFERS  {SEVERAL[change]}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("told", ["rewards"], indirect=True)
 def test_a_study_of_several_objectives_is_refused_in_words(told, capsys):
     study, command = told
     both = ["minimize", "minimize"]

@@ -17,9 +17,11 @@ from ray.tune.search.optuna import OptunaSearch
 from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.cli import main
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, VaultError
+from privbo_plugins.scores import Score
 from privbo_plugins.store.run import NEVER_COMPARED
 from raytune_searchers import PrivateSearch, private_trainable, report_public
 from raytune_searchers._channel import LOSSES, UNWATCHED
+from tests.drivers import TWO_SCORES
 from tests.inside import call_host, channel_of, host_name, published_by
 from tests.raytune_searchers.hosts import Trial, crash, in_session, lose, sent
 from tests.raytune_searchers.means_scenes import Experiment, counted, wrapped
@@ -93,6 +95,13 @@ def test_a_trial_gets_the_function_alone():
 
 
 # The callback, in this process ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["loss", "config", "training_iteration", "a/b", "least_sd"])
+def test_a_score_that_a_result_has_no_name_for_is_refused(name):
+    other = Score(name, TWO_SCORES[1].statistic, TWO_SCORES[1].combine, greater_is_better=False)
+    with pytest.raises(ValueError, match="already holds something else under"):
+        private_of(scores=[TWO_SCORES[0], other])
 
 
 def test_a_value_that_was_released_and_never_compared_unprotects_until_all_rows_are_given(

@@ -156,6 +156,7 @@ def test_constraints_and_a_last_score_of_the_model_that_is_handed_out(backend):
     at = search.best_index_
     assert search.cv_results_["mean_test_recall"][at] > 0.9
     exact = roc_auc_score(Y[200:], search.predict_proba(X[200:])[:, 1])
+    assert 0 < search.cv_results_["std_test_recall"][at] < 0.01
     value, sd = search.final_score_
     assert abs(value - exact) < 6 * sd
     assert search.guarantee_.mu_spent == pytest.approx(100.0)
