@@ -360,7 +360,8 @@ PER_RECORD = set(
 
 PUBLIC = set(
     "Z address agent agents args bound bounds callbacks catch changes checkpoint columns config "
-    "curator cv estimator features finish intermediate_values kernel_matrix labels link loss "
+    "constraints curator cv estimator features final_score finish intermediate_values "
+    "kernel_matrix labels link loss "
     "scoring loss_bound mechanism metrics model noise on_excess outcome_range param_distribution "
     "param_distributions param_space parameters points_to_evaluate prior progress result "
     "records_in_blocks results sampler search_space space spec state storage stored studies study "
