@@ -27,7 +27,7 @@ from optuna_samplers import DPGIBOSampler, private_objective
 from optuna_samplers._losses import CARRIED, RELEASE_ATTR, ROLE_ATTR, SCORES_ATTR
 from optuna_samplers._sampler import StudySampler
 from optuna_samplers._study import SPLIT_ATTR
-from privbo_plugins.errors import ObjectiveFailedError
+from privbo_plugins.errors import ObjectiveFailedError, paid_for
 from privbo_plugins.sessions.run_settings import differing
 from privbo_plugins.spaces import Categorical, Dimension, Float
 from sklearn_search._found import Found
@@ -190,6 +190,7 @@ class _Raised:
             raise self.first
 
 
+@paid_for()
 def _found(given: Any, study: Study, verbs: Any, task: Task) -> Found:
     recommended = verbs.recommend(study)
     if given.refit or task.last:

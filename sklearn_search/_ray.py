@@ -19,7 +19,7 @@ import ray
 from ray import tune
 from ray.tune.search import SearchAlgorithm, Searcher
 
-from privbo_plugins.errors import ObjectiveFailedError
+from privbo_plugins.errors import ObjectiveFailedError, paid_for
 from privbo_plugins.scores.score import sd_of
 from privbo_plugins.spaces import Categorical, Dimension, Float
 from raytune_searchers import DPGIBOSearch, private_trainable
@@ -157,6 +157,7 @@ def _at_once(n_jobs: int | None) -> int:
     return max(1, int(ray.cluster_resources().get("CPU", 1)))
 
 
+@paid_for()
 def _found(
     given: Any, results: Any, verbs: Any, space: Mapping[str, Any], names: Sequence[str],
     task: Task,

@@ -189,7 +189,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
             release, or an estimate of the mean loss from all releases up to it). With several
             scores these are ``mean_test_f1`` and so on, without ``loss``.
         final_score_: With ``final_score``, what was released of it: ``value`` and ``sd`` of the
-            noise.
+            noise. A search that is resumed shows what was released then, of the model of then.
         n_valid_: Number of validation records, or persons.
         study_: Optuna's study (``backend="optuna"``).
         results_: Tune's results (``backend="ray"``).

@@ -137,31 +137,32 @@ class Score(ScoreFacts):
             m: Noisy means, shape (k,).
             s: Their noise, shape (k,).
         """
-        value = _number(self.combine, m, s)
-        if not math.isfinite(value):
-            return Estimate(self.worst, self.high - self.low)
-        sd = spread(lambda at: _number(self.combine, at, np.zeros_like(s)), m, s)
+        none = np.zeros_like(s)
+        with np.errstate(all="ignore"):
+            value = _number(self.combine, m, s)
+            if not math.isfinite(value):
+                return Estimate(self.worst, self.high - self.low)
+            sd = spread(lambda at: _number(self.combine, at, none), m, s)
         sd = sd if math.isfinite(sd) else math.inf
         most = self.high - self.low
         return Estimate(float(min(max(value, self.low), self.high)), float(min(sd, most)))
 
 
 def _number(combine: Combine, m: Array, s: Array) -> float:
-    with np.errstate(all="ignore"):
-        try:
-            return float(combine(m, s))
-        except (ArithmeticError, ValueError):
-            return math.nan
+    try:
+        return float(combine(m, s))
+    except (ArithmeticError, ValueError):
+        return math.nan
 
 
 def spread(of: Callable[[Array], float], m: Array, s: Array) -> float:
     """Standard deviation of a function of noisy means, by its differences over one deviation."""
-    squares = 0.0
-    for j in np.flatnonzero(s):
-        step = np.zeros_like(m)
-        step[j] = s[j]
-        squares += ((of(m + step) - of(m - step)) / 2.0) ** 2
-    return math.sqrt(squares)
+    if not s.any():
+        return 0.0
+    steps = np.diag(s)[s != 0.0]
+    above, below = m + steps, m - steps
+    halves = [(of(high) - of(low)) / 2.0 for high, low in zip(above, below, strict=True)]
+    return math.sqrt(sum(half * half for half in halves))
 
 
 def ratio(

@@ -25,7 +25,9 @@ TARGETS = {
     "comparison": ("comparison", "comparison"),
 }
 STEPS = {("gradient", "0"), ("gradient", "1"), ("comparison", "comparison")}
-N_VALUES = dict.fromkeys(crashes.STEPWISE, (8, 9)) | {crashes.from_outside: (6,)}
+N_VALUES = dict.fromkeys(crashes.STEPWISE, (8, 9)) | dict.fromkeys(
+    (crashes.from_outside, crashes.OfScores), (6,)
+)
 """Of a whole run; the third point that is compared may be one of the other two."""
 UNDONE = ("after draw", "after store", "before commit")
 """Points at which a draw has been made and nothing of it is kept."""
@@ -134,6 +136,11 @@ CASES = (
         pytest.param(point, *TARGETS["gradient, first"], make, id=f"{point}, {make.__name__}")
         for make in (crashes.of_persons, crashes.of_blocks)
         for point in ("after draw", "after commit")
+    ]
+    + [
+        pytest.param(point, "value", key, crashes.OfScores, id=f"{point}, scores, {key}")
+        for point in ("after draw", "before commit", "after commit", "after publish")
+        for key in "05"
     ]
 )
 """Nothing of what keeps a release whole is DP-GIBO's own."""

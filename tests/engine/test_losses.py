@@ -486,3 +486,21 @@ def test_a_loss_that_mixes_or_loses_records_is_refused(loss):
     with pytest.raises(NotLossesError, match="one value a record"):
         losses.per_record(loss, model, Loader())
     assert model.training
+
+
+@given(
+    st.one_of(
+        hnp.arrays(st.sampled_from([np.int64, np.uint8, np.bool_]), st.integers(0, 9)),
+        hnp.arrays(np.dtype("U3"), st.integers(0, 9)),
+    ),
+    st.data(),
+)
+def test_labels_of_a_typed_array_have_the_places_that_entry_by_entry_they_have(y, data):
+    own = st.text(max_size=2).filter(lambda text: "\0" not in text)
+    other = own if y.dtype.kind == "U" else st.integers(-3, 300)
+    known = data.draw(st.lists(st.one_of(st.sampled_from(y.tolist() or [0]), other), max_size=4))
+    if y.dtype.kind == "U":
+        known = [label for label in known if isinstance(label, str)]
+    names = np.array([*known, None], dtype=object)[:-1]
+    slowly = losses._columns(np.array([*y.tolist(), None], dtype=object)[:-1], names)
+    assert losses._columns(y, names).tolist() == slowly.tolist()

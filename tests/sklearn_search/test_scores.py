@@ -1,6 +1,7 @@
 """A search that chooses by scores: what it releases, shows and refuses."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import balanced_accuracy_score, f1_score, r2_score, roc_auc_score
 
 from privbo_plugins import scores
-from privbo_plugins.errors import BudgetExceededError
+from privbo_plugins.errors import BudgetExceededError, UtilityWarning
 from sklearn_search import PrivateSearch
 from tests.sklearn_search.problems import classes
 
@@ -164,6 +165,18 @@ def test_constraints_and_a_last_score_of_the_model_that_is_handed_out(backend):
     assert pickle.loads(pickle.dumps(search)).final_score_ == search.final_score_
     none = clone(search).set_params(final_score=None, final_share=None)
     assert not hasattr(fitted(none), "final_score_")
+
+
+@pytest.mark.parametrize("backend", ["optuna", "ray"])
+def test_a_filter_that_makes_errors_of_warnings_loses_nothing_that_was_paid_for(backend):
+    settings = {"scoring": ["f1", "recall"], "refit": "f1", "constraints": {"recall": 1.0}}
+    search = make_search(n_trials=2, backend=backend, **settings)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.filterwarnings("ignore")
+        warnings.filterwarnings("error", "No trial keeps", UtilityWarning)
+        fitted(search)
+    assert "lack the least" in str([one.message for one in heard])
+    assert search.best_params_
 
 
 def test_the_last_score_is_of_the_very_model_and_paid_for_without_one_too():

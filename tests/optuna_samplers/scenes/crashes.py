@@ -12,9 +12,11 @@ from contextlib import contextmanager
 
 import optuna
 
-from optuna_samplers import PrivateSampler
+from optuna_samplers import PrivateSampler, private_objective
+from privbo_plugins.scores import predictions
 from privbo_plugins.store.transaction import Transaction
 from privbo_plugins.store.vault import Vault
+from tests.drivers import TWO_SCORES
 from tests.inside import fail, watch_draws, watch_releases_of_records
 from tests.optuna_samplers.runs import RECORDS, make_sampler, squares
 from tests.sixth import SixthConfig
@@ -147,6 +149,23 @@ STEPWISE = (stepwise, of_persons, of_blocks)
 def from_outside(vault):
     """An algorithm that the product has never heard of: six values."""
     return PrivateSampler(SixthConfig(1.0, 6), search_space=SPACE, seed=3, vault=vault)
+
+
+class OfScores(optuna.samplers.RandomSampler):
+    """Six trials of a private objective: two scores and a constraint, with a sampler's verbs."""
+
+    def __init__(self, vault):
+        super().__init__(seed=3)
+        self.objective = private_objective(
+            lambda trial: predictions(squares(trial)), scores=TWO_SCORES, mu=1.0, n_trials=6,
+            constraints={"half": 0.4}, vault=vault,
+        )  # fmt: skip
+
+    def private(self, _objective):
+        return self.objective
+
+    def __getattr__(self, name):
+        return getattr(vars(self)["objective"], name)
 
 
 def _open(folder, killer, make=stepwise):
