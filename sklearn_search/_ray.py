@@ -84,20 +84,9 @@ def search(given: Any, task: Task, config: Any, planned: int, begin: Any) -> Fou
     """
     _check(given)
     space = {name: domain(name, dim) for name, dim in task.parameters.dimensions.items()}
-    mode = "max" if task.sign > 0 else "min"
-    kept = {"seed": given.seed, "vault": given.vault, "metric": _LOSS, "mode": mode}
-    kept |= task.whose
     name = f"sklearn-search-{uuid.uuid4().hex}"
     trainable = functools.partial(trial_losses, holder=name)
-    if given.method == "dp-gibo":
-        verbs: Any = DPGIBOSearch(**config, **kept)
-        private, own = verbs.private(trainable), []
-        tuned = {"search_alg": verbs, "num_samples": -1}
-    else:
-        verbs = private = private_trainable(trainable, param_space=space, **config, **kept)
-        own = [verbs.callback]
-        tuned = {"search_alg": copy.deepcopy(given.sampler), "num_samples": planned}
-        tuned |= {"metric": _LOSS, "mode": mode}
+    verbs, private, own, tuned = _private(given, task, config, planned, space, trainable)
     begin(name)
     holder = ray.remote(num_cpus=0)(Holder).options(name=name).remote(task)
     try:
@@ -121,6 +110,20 @@ def search(given: Any, task: Task, config: Any, planned: int, begin: Any) -> Fou
     finally:
         ray.kill(holder)
         verbs.close()
+
+
+def _private(
+    given: Any, task: Task, config: Any, planned: int, space: Mapping[str, Any], trainable: Any
+) -> tuple[Any, Any, list[Any], dict[str, Any]]:
+    """Makes what has the verbs, what Tune runs, its callbacks, and settings of Tune's."""
+    mode = "max" if task.sign > 0 else "min"
+    kept = {"seed": given.seed, "vault": given.vault, "metric": _LOSS, "mode": mode, **task.whose}
+    if given.method == "dp-gibo":
+        verbs = DPGIBOSearch(**config, **kept)
+        return verbs, verbs.private(trainable), [], {"search_alg": verbs, "num_samples": -1}
+    private = private_trainable(trainable, param_space=space, **config, **kept)
+    tuned = {"search_alg": copy.deepcopy(given.sampler), "num_samples": planned}
+    return private, private, [private.callback], tuned | {"metric": _LOSS, "mode": mode}
 
 
 def _run_config(given: Any, callbacks: list[Any]) -> Any:

@@ -61,7 +61,7 @@ class Release:
     """A noisy statistic that is public from now on.
 
     Attributes:
-        kind: "value", "gradient", "norm" or "comparison".
+        kind: "value", "gradient", "norm", "comparison" or :data:`LAST_SCORE`.
         key: Which one of its kind.
         values: The noisy vector.
         meta: Public facts needed to learn from it.
@@ -87,6 +87,9 @@ class Release:
         """Returns what a trial shows: the estimate of its first score, or the number released."""
         return next(iter(self.scores.values()), self.values)[0]
 
+
+LAST_SCORE = "score"
+"""Kind of a release of the model that was chosen, after all trials."""
 
 SCORES, LACKS = "scores", "lacks"
 """Public facts of a release: each score of the run, and what it lacks of each constraint."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import (
     ATTEMPTS,
+    LAST_SCORE,
     CentralAlgorithm,
     CentralConfig,
     CentralPlan,
@@ -130,6 +131,10 @@ class Learnt:
     values: list[float] = field(default_factory=list)
     over: bool = False
     told: int = 0
+
+    def count_plain(self, told: int, most: float) -> None:
+        """Ends a run of plain floats after its number of trials."""
+        self.over = self.mode == PLAIN and told >= most
 
     def observe(self, release: Release) -> None:
         """Learns one release."""
@@ -311,12 +316,7 @@ class LossReader:
             for _, kind, key, payload in tx.releases_after(self._learnt.seq):
                 self._learnt.observe(release_of(kind, key, payload))
             self._learnt.seq = seq
-        self._count_plain(tx)
-
-    def _count_plain(self, tx: Transaction) -> None:
-        """Ends a run of plain floats after its number of trials."""
-        if self.plain:
-            self._known().over = tx.told() >= (self.config.n_trials or math.inf)
+        self._learnt.count_plain(tx.told() if self.plain else 0, self.config.n_trials or math.inf)
 
     def _known(self) -> Learnt:
         if self._learnt is None:
@@ -401,7 +401,7 @@ class LossReader:
             values = [r for r in releases if r.kind == "value" and not self.plain]
             space, path = known.space, known.algorithm.path
             more = scores_shown(getattr(self.config, "scores", None) or (), values)
-            more["last"] = {r.key: r.scores[r.key] for r in releases if r.key in r.scores}
+            more["last"] = {r.key: r.scores[r.key] for r in releases if r.kind == LAST_SCORE}
             if values and all("x" in release.meta for release in values):
                 points = np.array([release.meta["x"] for release in values], dtype=float)
                 aim = space.embed(known.algorithm.recommendation()[None])[0]
@@ -454,21 +454,15 @@ class LossReader:
             reasons = [*tx.marks(UNPROTECTED), *reasons]
             notes, failed = list(tx.marks(NOTE)), max(failed, tx.count(state="failed"))
             frozen, beside = frozen_of(tx), tx.marks(RUNS_BESIDE)
-        unit = self.unit.word
+        unit, dealt = self.unit.word, self.unit.records_in_blocks
         notes += together([self.config.mu] * (1 + int(beside[-1]) if beside else 0), unit)
         if math.isinf(self.config.mu) and not reasons:
             reasons.append(NO_NOISE)
         if failed:
             notes.append(SoFar(_FAILED.format(failed)))
         words = self._kind.words(self.config, self.plan)
-        statistics = of_unit(words.statistics, "block" if self.unit.records_in_blocks else unit)
-        dealt = self.unit.records_in_blocks
-        rows = ", under the same id" if unit != RECORD and dealt else ""
-        if self.unit.per_group is not None:
-            rows = "'s rows, any number of them, under the same id"
-        kinds = ["records_in_blocks" if dealt else "records_validated"]
-        limits = texts_of("records", *kinds, *["records_of_units"] * (unit != RECORD), unit=unit)
-        those = f"{unit}, of training or validation" if dealt else f"validation {unit}"
+        statistics = of_unit(words.statistics, "block" if dealt else unit)
+        neighbours, limits = _whom(self.unit)
         entries = frozen["n_records"] if frozen.get("mode") == PRIVATE else None
         parameters = {**words.parameters, **({"blocks": entries} if dealt and entries else {})}
         return Guarantee(
@@ -477,7 +471,7 @@ class LossReader:
                 "Gaussian noise (OpenDP's cryptographic generator, seeded from the operating "
                 f"system's entropy) on {statistics}; every release is post-processed only"
             ),
-            neighbours=f"replace-one (two data sets that differ in one {those}{rows})",
+            neighbours=neighbours,
             population=f"{plural(unit)}, of training and validation"
             if dealt
             else f"validation {plural(unit)}",
@@ -493,6 +487,19 @@ class LossReader:
             in_blocks=bool(dealt),
             unit=unit,
         )
+
+
+def _whom(unit: Unit) -> tuple[str, Mapping[str, Any]]:
+    """Names the neighbours that a unit has, and the limits and conditions of what is claimed."""
+    word, dealt = unit.word, unit.records_in_blocks
+    rows = ", under the same id" if word != RECORD and dealt else ""
+    if unit.per_group is not None:
+        rows = "'s rows, any number of them, under the same id"
+    kinds = ["records_in_blocks" if dealt else "records_validated"]
+    kinds += ["records_of_units"] * (word != RECORD)
+    those = f"{word}, of training or validation" if dealt else f"validation {word}"
+    neighbours = f"replace-one (two data sets that differ in one {those}{rows})"
+    return neighbours, texts_of("records", *kinds, unit=word)
 
 
 _FAILED = "{} trial(s) failed or were pruned; whether a trial does so is not covered"

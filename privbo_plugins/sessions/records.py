@@ -302,7 +302,7 @@ class Session(LossReader):
                     tx.fail(trial)
                     return
                 _, due = self._record(tx, trial, params, np.array([float(value)]))
-                self._count_plain(tx)
+                self._known().count_plain(tx.told(), self.config.n_trials or math.inf)
             if due:
                 self._settle()
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from privbo_plugins.algorithms.protocols import (
     FINAL,
     LACKS,
+    LAST_SCORE,
     SCORES,
     START,
     START_STEP,
@@ -46,9 +47,6 @@ from privbo_plugins.scores.score import (
 from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
-
-LAST_SCORE = "score"
-"""Kind of the last release."""
 
 LEAVING = 1.64
 """Standard deviations of its lead from which another point than the incumbent is recommended."""
