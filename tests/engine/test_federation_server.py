@@ -583,6 +583,7 @@ def test_no_agents_vector_is_ever_in_the_vault(url, tmp_path, monkeypatch):
 # Crashes --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "how"),
     [("open", "kill"), ("drawn", "kill"), ("stored", "exit"), ("committed", "kill")],

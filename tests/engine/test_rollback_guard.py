@@ -272,6 +272,7 @@ def writes(vault, file, writer, ready, answer):
     answer(writer)
 
 
+@pytest.mark.slow
 def test_processes_that_write_at_the_same_time_lose_nothing(vault, file, tmp_path):
     FileRollbackGuard(file, run_of(vault))
     jobs = [(vault, file, writer) for writer in range(3)]

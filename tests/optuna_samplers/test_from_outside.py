@@ -63,6 +63,7 @@ def go_on(folder, pickled):
     study.optimize(sampler.private(squares), n_trials=3)
 
 
+@pytest.mark.slow
 def test_a_worker_that_was_sent_a_sampler_goes_on_with_its_run(tmp_path, study_tables):
     sampler = sampler_of(vault=f"sqlite:///{tmp_path}/vault.db", search_space=SPACE)
     study = optuna.create_study(

@@ -116,6 +116,7 @@ def check_begun_again(search, results, folder, n_agents):
     assert not search.guarantee(results).protected
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("local_hosts")
 @pytest.mark.parametrize("end", [crash, lose])
 def test_a_server_with_a_database_begins_its_open_round_again(end, tmp_path):

@@ -79,6 +79,7 @@ def shown(search, who):
     return mu * math.sqrt(most)
 
 
+@pytest.mark.slow
 @example(steps=["new", "new"])  # both unnamed in storage
 @example(steps=["resumed", "refused", "resumed"])
 @example(steps=["new", "raises"])

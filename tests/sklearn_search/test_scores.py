@@ -25,6 +25,10 @@ pytestmark = [
 SPACE = {"C": loguniform(1e-3, 1e2)}
 X, Y = classes(400)
 
+each_backend = pytest.mark.parametrize(
+    "backend", ["optuna", pytest.param("ray", marks=pytest.mark.slow)]
+)
+
 
 def make_search(estimator=None, space=None, **settings):
     given = {"mu": 1.0, "n_trials": 5, "seed": 0} | settings
@@ -141,7 +145,7 @@ def test_fits_that_fail_count_as_the_worst_score():
     assert (columns["mean_test_score"][~failed] > 0.5).all()
 
 
-@pytest.mark.parametrize("backend", ["optuna", "ray"])
+@each_backend
 def test_constraints_and_a_last_score_of_the_model_that_is_handed_out(backend):
     settings = {
         "scoring": ["precision", "recall"], "refit": "precision", "constraints": {"recall": 0.9},
@@ -167,7 +171,7 @@ def test_constraints_and_a_last_score_of_the_model_that_is_handed_out(backend):
     assert not hasattr(fitted(none), "final_score_")
 
 
-@pytest.mark.parametrize("backend", ["optuna", "ray"])
+@each_backend
 def test_a_filter_that_makes_errors_of_warnings_loses_nothing_that_was_paid_for(backend):
     settings = {"scoring": ["f1", "recall"], "refit": "f1", "constraints": {"recall": 1.0}}
     search = make_search(n_trials=2, backend=backend, **settings)
