@@ -5,6 +5,7 @@ import math
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +27,15 @@ from privbo_plugins.scores.score import (
     scales_of,
     statistics_of,
 )
-from privbo_plugins.scores.statistics import Bins, Cells, GroupCells, Losses, Moments, Pairs
+from privbo_plugins.scores.statistics import (
+    Bins,
+    Cells,
+    GroupCells,
+    Losses,
+    Moments,
+    Pairs,
+    PerRecord,
+)
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.vault import open_vault
@@ -415,6 +424,25 @@ def test_an_odd_record_changes_its_own_row_alone(name, odd, part):
     same = (before == after) | (np.isnan(before) & np.isnan(after))
     assert after.shape == before.shape
     assert np.delete(same, 4, axis=0).all()
+
+
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("kind", [list, np.array, lambda y: pd.Series(y, index=range(7, -2, -1))])
+def test_an_own_function_that_fails_for_a_record_fails_for_it_alone(k, kind):
+    def own(told):
+        found = np.log([1.0 + float(y) / 3 for y in told.y_true])
+        return found if k == 1 else np.stack([found, 1 - found], axis=1)
+
+    y = [0.25 * i for i in range(9)]
+    usual = PerRecord(own, k).rows(scores.predictions(kind(y)))
+    for odd in ("n/a", -3.5, None):
+        other = kind([*y[:4], odd, *y[5:]] if kind is not np.array else y)
+        rows = PerRecord(own, k).rows(scores.predictions(other))
+        if kind is not np.array:
+            assert not np.isfinite(rows[4]).any()
+        assert np.array_equal(np.delete(rows, 4, 0), np.delete(usual, 4, 0))
+    with pytest.raises(NotLossesError, match="fails for every record"):
+        PerRecord(own, k).rows(scores.predictions(["n/a"] * 9))
 
 
 @pytest.mark.parametrize("name", MADE)

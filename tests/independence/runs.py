@@ -22,15 +22,17 @@ from optuna_samplers import (
     POGPUCBSampler,
     answer_trials,
     ldp_objective,
+    private_objective,
 )
 from privbo_plugins.blocks import in_blocks
 from privbo_plugins.federation import connect
+from privbo_plugins.scores import predictions
 from privbo_plugins.sessions import record_labels
 from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.spaces import Float, Space
 from raytune_searchers import POGPUCBSearch, answering
 from raytune_searchers.hosts.agents import Agents
-from tests.drivers import ANY, begin
+from tests.drivers import ANY, TWO_SCORES, begin
 from tests.independence.sealed import IN_MEMORY, Deaf
 from tests.independence.zoo import ORDINARY
 from tests.raytune_searchers import federated_scenes
@@ -118,6 +120,27 @@ def told(seen, entry):
     seen.add_files()
     seen.add_objects(sampler=sampler, trials=study.trials)
     seen.add_guarantee(sampler.guarantee(study))
+    seen.add_vault()
+
+
+# Means and scores, under a sampler of Optuna's ---------------------------------------------------
+
+
+def _scored(trial):
+    return predictions(_records(trial))
+
+
+def means(seen, entry, *, objective=_records, **settings):
+    """In Optuna: four trials, a last score, and everything that can be asked."""
+    given(entry)
+    private = private_objective(
+        objective, mu=1.0, n_trials=4, final_share=0.36, noise=Deaf(), vault=seen.vault, **settings
+    )
+    sampler = optuna.samplers.TPESampler(seed=0, n_startup_trials=2)
+    study = seen.optimize(sampler, seen.telling(private), 4)
+    last = seen.telling(private.release_score)(study, TWO_SCORES[0], predictions(losses(0.5)))
+    seen.add("texts", "last score", repr(last))
+    seen.add_told(private, study)
     seen.add_vault()
 
 
@@ -484,6 +507,10 @@ RUNS = {
     "records, in a journal": (LIST, journal),
     "records, ask and tell": (LIST, told),
     "records, ray": (LIST, functools.partial(on_ray, system="records", n=9)),
+    "means": (LIST, means),
+    "scores": (LIST, functools.partial(
+        means, objective=_scored, scores=TWO_SCORES, constraints={"half": 1.0}, feasible_with=0.5
+    )),
     "means, ray": (LIST, functools.partial(on_ray, system="any sampler", n=4)),
     "scores, ray": (LIST, functools.partial(on_ray, system="scores", n=4)),
     "blocks": (LIST, functools.partial(blocks, run=records)),

@@ -68,7 +68,8 @@ SHORT = {LIST: ("nan", "text"), REWARD: ("nan", "warns"), FLOATS: ("huge",), CEL
 """What the small version takes, by place."""
 
 SMALL = [
-    "records", "records, ray", "means, ray", "persons", "persons, ray", "persons, means, ray",
+    "records", "records, ray", "means", "scores", "means, ray",
+    "persons", "persons, ray", "persons, means, ray",
     "blocks", "blocks, ray", "blocks, means, ray",
     "rewards, laplace", "rewards, ray",
     "duets", "duets, ray",
