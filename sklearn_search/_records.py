@@ -27,11 +27,12 @@ from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.validation import _check_method_params, _num_samples
 
 from privbo_plugins.algorithms.values import value_range
+from privbo_plugins.convert import as_losses
 from privbo_plugins.errors import NotLossesError, ObjectiveFailedError, warn
 from privbo_plugins.foreign import answer
 from privbo_plugins.groups import Groups
 from privbo_plugins.losses import ZeroOne
-from privbo_plugins.sanitize import call, public_name, sanitized, unheard
+from privbo_plugins.sanitize import call, each_alone, public_name, sanitized, unheard
 from privbo_plugins.scores.score import Estimate
 from sklearn_search._losses import RecordLoss
 from sklearn_search._scores import RecordScores
@@ -393,6 +394,13 @@ class Task:
                 if self.loss.speaks_of_shapes:
                     self.failure = NotLossesError(_OTHER_SHAPES)
                 raise
+            except Exception:  # of a loss of the user's
+                losses = each_alone(
+                    lambda y, told: as_losses(self.loss(model, y, told)),
+                    [self.records.y_valid, prediction], self.records.n_rows,
+                )  # fmt: skip
+                if losses is None:
+                    raise
             if predicted is None:
                 return losses
             return self.loss.known_alone(losses, predicted)

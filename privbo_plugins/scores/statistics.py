@@ -38,7 +38,7 @@ from privbo_plugins.losses import (
     _probabilities,
 )
 from privbo_plugins.privacy.mechanisms import BoundedMean
-from privbo_plugins.sanitize import unheard
+from privbo_plugins.sanitize import each_alone, unheard
 
 Array = NDArray[np.float64]
 
@@ -456,38 +456,24 @@ class PerRecord(Statistic):
         Raises:
             NotLossesError: If it returns another shape, or fails for every record.
         """
-        with unheard:
-            made = self._called(told)
+        made = None
+        with unheard, suppress(Exception):  # what it says may quote a record
+            made = self.function(told)
         if made is not None:
             return self._numbers(made)
-        n = len(told.y_true)
-        rows = np.concatenate(self._one_by_one(told, 0, n)) if n else np.empty((0, self.k))
-        if not np.isfinite(rows).any():
+        names = [n for n, part in told._asdict().items() if part is not None and n != "classes"]
+
+        def of(*parts: Any) -> Array:
+            own = dict(zip(names, parts, strict=True))
+            return self._numbers(self.function(told._replace(**own)))
+
+        rows = each_alone(of, [getattr(told, name) for name in names], len(told.y_true))
+        if rows is None:
             raise NotLossesError(
-                "The function of a PerRecord statistic fails for every record. Try it on records "
+                "The function of a PerRecord statistic fails for every record: try it on records "
                 "that are not secret. Nothing was stored or charged."
             )
-        return rows
-
-    def _called(self, told: Predictions) -> Any:
-        with suppress(Exception):  # what it says may quote a record
-            return self.function(told)
-        return None
-
-    def _one_by_one(self, told: Predictions, start: int, end: int) -> list[Array]:
-        """The rows of some records, halved until the function fails for single ones alone."""
-        parts = {
-            name: part if part is None or name == "classes" else part[start:end]
-            for name, part in told._asdict().items()
-        }
-        with unheard, suppress(NotLossesError):
-            rows = self._numbers(self._called(Predictions(**parts)))
-            if len(rows) == end - start:
-                return [rows]
-        if end - start == 1:
-            return [np.full((1, self.k), math.nan)]
-        half = (start + end) // 2
-        return [*self._one_by_one(told, start, half), *self._one_by_one(told, half, end)]
+        return np.asarray(rows)
 
     def _numbers(self, made: Any) -> Array:
         if self.k == 1:

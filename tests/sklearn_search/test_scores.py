@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import balanced_accuracy_score, f1_score, r2_score, roc_auc_score
 
 from privbo_plugins import scores
-from privbo_plugins.errors import BudgetExceededError, UtilityWarning
+from privbo_plugins.errors import BudgetExceededError, ObjectiveFailedError, UtilityWarning
 from sklearn_search import PrivateSearch
 from tests.sklearn_search.problems import classes
 
@@ -123,6 +123,28 @@ def test_a_record_that_no_model_predicts_is_odd_and_decides_nothing_else():
     right = (odd[200:, 0] > 0) == Y[200:]
     right[100] = False
     assert search.cv_results_["mean_test_score"] == pytest.approx([right.mean()] * 2)
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, "n/a", None])
+def test_a_loss_of_ones_own_that_fails_for_a_record_fails_for_it_alone(odd):
+    def off(y, told):
+        return np.array([min(abs(int(own) - p), 1.0) for own, p in zip(y, told, strict=True)])
+
+    y = np.arange(400.0) % 2
+    other = [*y[200:300].tolist(), odd, *y[301:].tolist()]
+    search = make_search(
+        Ridge(), {"alpha": [1.0, 2.0]}, mu=np.inf, loss=off, loss_bound=1.0, n_trials=2,
+        method="released-means",
+    )  # fmt: skip
+    search.fit(X[:200], y[:200], X_valid=X[200:], y_valid=other)
+    columns = search.cv_results_
+    for params, released in zip(columns["params"], columns["loss"], strict=True):
+        exact = off(y[200:], Ridge(**params).fit(X[:200], y[:200]).predict(X[200:]))
+        exact[100] = 1.0
+        assert released == pytest.approx(exact.mean())
+    hopeless = clone(search).set_params(loss=lambda y, told: 1 / 0)
+    with pytest.raises(ObjectiveFailedError, match="withheld"):
+        hopeless.fit(X[:200], y[:200], X_valid=X[200:], y_valid=other)
 
 
 class Moody(LogisticRegression):
