@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-import warnings
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
+from contextlib import suppress
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.errors import NotARewardError, NotLossesError
+from privbo_plugins.sanitize import unheard
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
@@ -142,8 +143,7 @@ def index_of(returned: Any) -> str | None:
         >>> index_of([0.5, 0.25]) is None
         True
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with unheard:
         try:
             labels = getattr(returned, "index", None)
             known = hasattr(type(labels), "to_numpy")  # a list's index is a method
@@ -196,8 +196,7 @@ def as_labels(given: Any) -> NDArray[Any] | None:
 
 def _silently(convert: Callable[[], T]) -> T | None:
     """Converts without a warning, which would tell that some record is odd; None if it fails."""
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
+    with unheard, np.errstate(all="ignore"):
         try:
             return convert()
         except Exception:  # its text may quote the data
@@ -340,3 +339,36 @@ def _real(entry: Any) -> float:
     if isinstance(entry, complex | np.complexfloating):
         return float(entry.real) if entry.imag == 0 else math.nan
     return math.nan if isinstance(entry, np.datetime64 | np.timedelta64) else float(entry)
+
+
+def each_alone(of: Callable[..., Any], parts: Sequence[Any], n: int) -> Any:
+    """Asks a user's function about n records; NaN for those that it fails for by themselves.
+
+    One odd record decides nothing about the others then. No warning of it is heard.
+
+    Args:
+        of: From parts of records to one row each, as an array (n, ...).
+        parts: Of the records, which can be sliced; or None.
+        n: How many there are.
+
+    Returns:
+        The rows; None if it fails for every record.
+
+    Example:
+        >>> each_alone(lambda x: 1.0 / np.array([float(entry) for entry in x]), [["2", "two"]], 2)
+        array([0.5, nan])
+    """
+    with unheard, suppress(Exception):  # what it says may quote a record
+        found = of(*parts)
+        if len(found) == n:
+            return found
+    if n < 2:
+        return None
+    sizes, cut = (n // 2, n - n // 2), (slice(n // 2), slice(n // 2, None))
+    halves = [[None if part is None else part[own] for part in parts] for own in cut]
+    rows = [each_alone(of, half, size) for half, size in zip(halves, sizes, strict=True)]
+    shape = next((known.shape[1:] for known in rows if known is not None), None)
+    if shape is None:
+        return None
+    made = zip(rows, sizes, strict=True)
+    return np.concatenate([np.full((m, *shape), np.nan) if r is None else r for r, m in made])

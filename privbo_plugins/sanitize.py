@@ -10,11 +10,9 @@ import builtins
 import functools
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from typing import Any, ParamSpec, TypeVar, cast
-
-import numpy as np
+from typing import ParamSpec, TypeVar, cast
 
 from privbo_plugins.errors import (
     BudgetExceededError,
@@ -248,36 +246,3 @@ class _Unheard:
 
 
 unheard = _Unheard()
-
-
-def each_alone(of: Callable[..., Any], parts: Sequence[Any], n: int) -> Any:
-    """Asks a user's function about n records; NaN for those that it fails for by themselves.
-
-    One odd record decides nothing about the others then. No warning of it is heard.
-
-    Args:
-        of: From parts of records to one row each, as an array (n, ...).
-        parts: Of the records, which can be sliced; or None.
-        n: How many there are.
-
-    Returns:
-        The rows; None if it fails for every record.
-
-    Example:
-        >>> each_alone(lambda x: 1.0 / np.array([float(entry) for entry in x]), [["2", "two"]], 2)
-        array([0.5, nan])
-    """
-    with unheard, suppress(Exception):  # what it says may quote a record
-        found = of(*parts)
-        if len(found) == n:
-            return found
-    if n < 2:
-        return None
-    sizes, cut = (n // 2, n - n // 2), (slice(n // 2), slice(n // 2, None))
-    halves = [[None if part is None else part[own] for part in parts] for own in cut]
-    rows = [each_alone(of, half, size) for half, size in zip(halves, sizes, strict=True)]
-    shape = next((known.shape[1:] for known in rows if known is not None), None)
-    if shape is None:
-        return None
-    made = zip(rows, sizes, strict=True)
-    return np.concatenate([np.full((m, *shape), np.nan) if r is None else r for r, m in made])

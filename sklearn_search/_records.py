@@ -27,12 +27,12 @@ from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.validation import _check_method_params, _num_samples
 
 from privbo_plugins.algorithms.values import value_range
-from privbo_plugins.convert import as_losses
+from privbo_plugins.convert import as_losses, each_alone
 from privbo_plugins.errors import NotLossesError, ObjectiveFailedError, warn
 from privbo_plugins.foreign import answer
 from privbo_plugins.groups import Groups
 from privbo_plugins.losses import ZeroOne
-from privbo_plugins.sanitize import call, each_alone, public_name, sanitized, unheard
+from privbo_plugins.sanitize import call, public_name, sanitized, unheard
 from privbo_plugins.scores.score import Estimate
 from sklearn_search._losses import RecordLoss
 from sklearn_search._scores import RecordScores

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.convert import as_floats, as_labels, as_losses, as_rows
+from privbo_plugins.convert import as_floats, as_labels, as_losses, as_rows, each_alone
 from privbo_plugins.errors import NotLossesError
 from privbo_plugins.losses import (
     _check_lengths,
@@ -38,7 +38,7 @@ from privbo_plugins.losses import (
     _probabilities,
 )
 from privbo_plugins.privacy.mechanisms import BoundedMean
-from privbo_plugins.sanitize import each_alone, unheard
+from privbo_plugins.sanitize import unheard
 
 Array = NDArray[np.float64]
 
@@ -461,13 +461,14 @@ class PerRecord(Statistic):
             made = self.function(told)
         if made is not None:
             return self._numbers(made)
-        names = [n for n, part in told._asdict().items() if part is not None and n != "classes"]
+        n = len(_flat("y_true", as_labels(told.y_true)))
+        names = [a for a, part in told._asdict().items() if part is not None and a != "classes"]
 
         def of(*parts: Any) -> Array:
             own = dict(zip(names, parts, strict=True))
             return self._numbers(self.function(told._replace(**own)))
 
-        rows = each_alone(of, [getattr(told, name) for name in names], len(told.y_true))
+        rows = each_alone(of, [getattr(told, name) for name in names], n)
         if rows is None:
             raise NotLossesError(
                 "The function of a PerRecord statistic fails for every record: try it on records "

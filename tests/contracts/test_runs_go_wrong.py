@@ -52,7 +52,7 @@ WRONG = {
     "too short": (lambda y: y[:-1], "another length"),
     "empty": (lambda y: y[:0], "non-empty vector"),
     "a column": (lambda y: y[:, None], r"shape \(n_records,\), got an array of 2"),
-    "nothing": (lambda _: None, "one value per validation record|real numbers"),
+    "nothing": (lambda _: None, "one value (per|a) |real numbers"),
     "a text": (lambda y: str(y.tolist()), "real numbers"),
     "an average in a list": (lambda y: [float(y.mean())], "looks like an average"),
     "a dictionary": (lambda y: {"losses": y}, "real numbers|one value per validation record"),
