@@ -358,7 +358,7 @@ def each_alone(of: Callable[..., Any], parts: Sequence[Any], n: int) -> Any:
         >>> each_alone(lambda x: 1.0 / np.array([float(entry) for entry in x]), [["2", "two"]], 2)
         array([0.5, nan])
     """
-    with unheard, suppress(Exception):  # what it says may quote a record
+    with unheard, suppress(Exception, SystemExit):  # what it says may quote a record
         found = of(*parts)
         if len(found) == n:
             return found

@@ -385,39 +385,60 @@ class Task:
     def _scored(self, model: Any) -> Any:
         """One loss a validation record, and no word about them."""
         with unheard, np.errstate(all="ignore"):
-            prediction, predicted = self._predictions(model)
-            if prediction is None:
-                return self.loss.nothing(self.records.n_rows)
             try:
-                losses = self.loss(model, self.records.y_valid, prediction)
+                self._try(model)
+                return self._told(model)
             except NotLossesError:
                 if self.loss.speaks_of_shapes:
                     self.failure = NotLossesError(_OTHER_SHAPES)
                 raise
-            except Exception:  # of a loss of the user's
-                losses = each_alone(
-                    lambda y, told: as_losses(self.loss(model, y, told)),
-                    [self.records.y_valid, prediction], self.records.n_rows,
-                )  # fmt: skip
-                if losses is None:
-                    raise
-            if predicted is None:
-                return losses
-            return self.loss.known_alone(losses, predicted)
+
+    def _told(self, model: Any) -> Any:
+        """The losses; NaN of a record that the model, or a loss of the user's, fails for."""
+        n, y = self.records.n_rows, self.records.y_valid
+        prediction, predicted = self._predictions(model)
+        if prediction is None:
+            return self.loss.nothing(n)
+        try:
+            losses = self.loss(model, y, prediction)
+        except NotLossesError:
+            raise
+        except (Exception, SystemExit):  # of a loss of the user's
+            losses = each_alone(
+                lambda y, told: as_losses(self.loss(model, y, told)), [y, prediction], n
+            )
+            losses = self.loss.nothing(n) if losses is None else losses
+        return losses if predicted is None else self.loss.known_alone(losses, predicted)
+
+    def _try(self, model: Any) -> None:
+        """Scores eight records that trained, on which a model or loss fails that fails on all.
+
+        A refusal must not depend on a validation record, nor on any where all are protected.
+
+        Raises:
+            Exception: What the model raises, or a loss of the user's.
+        """
+        records, loss = self.records, self.loss
+        if self.withholds or records.y is None:
+            return
+        own = [_safe_indexing(part, slice(8)) for part in (records.X, records.y)]
+
+        def scored(X: Any, y: Any) -> Any:
+            told = loss(model, y, loss.predicted(model, X))
+            return told if isinstance(loss, RecordLoss) else y
+
+        if each_alone(scored, own, _num_samples(own[1])) is None:
+            scored(*own)
 
     def _predictions(self, model: Any) -> tuple[Any, NDArray[np.bool_] | None]:
         """Predictions of all validation records, and which records they are of (None: of all).
 
         A record that the model cannot predict decides nothing about the others': another one is
         predicted in its place. There are none where the model can predict no record.
-
-        Raises:
-            Exception: What the model raises where it cannot predict a record that trained either.
         """
         X = self.records.X_valid
         with suppress(Exception):  # what it says may quote a record
             return self.loss.predicted(model, X), None
-        self.loss.predicted(model, _safe_indexing(self.records.X, [0]))
         places = np.arange(self.records.n_rows)
         predicted = np.isin(places, self._predictable(model, places))
         if not predicted.any():

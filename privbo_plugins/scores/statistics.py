@@ -454,10 +454,10 @@ class PerRecord(Statistic):
         """The numbers that the function returns; NaN of a record by itself where it fails.
 
         Raises:
-            NotLossesError: If it returns another shape, or fails for every record.
+            NotLossesError: If it returns another shape.
         """
         made = None
-        with unheard, suppress(Exception):  # what it says may quote a record
+        with unheard, suppress(Exception, SystemExit):  # what it says may quote a record
             made = self.function(told)
         if made is not None:
             return self._numbers(made)
@@ -469,12 +469,7 @@ class PerRecord(Statistic):
             return self._numbers(self.function(told._replace(**own)))
 
         rows = each_alone(of, [getattr(told, name) for name in names], n)
-        if rows is None:
-            raise NotLossesError(
-                "The function of a PerRecord statistic fails for every record: try it on records "
-                "that are not secret. Nothing was stored or charged."
-            )
-        return np.asarray(rows)
+        return np.full((n, self.k), np.nan) if rows is None else np.asarray(rows)
 
     def _numbers(self, made: Any) -> Array:
         if self.k == 1:

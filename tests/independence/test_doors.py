@@ -28,6 +28,7 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 from optuna_samplers import DPGIBOSampler, private_objective
 from privbo_plugins import convert, losses
 from privbo_plugins.cli.curator import column, read_outcomes, read_table
+from privbo_plugins.scores import PerRecord, predictions
 from privbo_plugins.sessions.reader import Published
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.rows import Curator
@@ -265,6 +266,10 @@ DOORS = {
     "as_rows": Door(
         ("convert.as_rows", "given"), lambda i: [i, 0.5], lambda e: convert.as_rows(e, 2)
     ),
+    "each_alone": Door(
+        ("convert.each_alone", "parts"), _number,
+        lambda e: PerRecord(lambda told: [*map(float, told.y_true)]).rows(predictions(e))[:, 0],
+    ),
     "fingerprint": Door(
         ("convert.fingerprint", "labels"), int, lambda e: convert.fingerprint(e) and None
     ),
@@ -354,14 +359,14 @@ def test_one_line_of_a_curators_file_decides_its_own_entries_alone(reader, cell,
 
 PER_RECORD = set(
     "X X_valid y y_valid params y_true prediction record_ids groups groups_valid ids outcomes "
-    "values returned given losses loader objective objectives trainable make_curator".split()
+    "values returned given parts losses loader objective objectives trainable make_curator".split()
 )
 """Parameters that bring per-record data, or functions that return them."""
 
 PUBLIC = set(
     "Z address agent agents args bound bounds callbacks catch changes checkpoint columns config "
     "constraints curator cv estimator features final_score finish intermediate_values "
-    "kernel_matrix labels link loss "
+    "kernel_matrix labels link loss of "
     "scoring loss_bound mechanism metrics model noise on_excess outcome_range param_distribution "
     "param_distributions param_space parameters points_to_evaluate prior progress result "
     "records_in_blocks results sampler search_space space spec state storage stored studies study "

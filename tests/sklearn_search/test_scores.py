@@ -142,6 +142,8 @@ def test_a_loss_of_ones_own_that_fails_for_a_record_fails_for_it_alone(odd):
         exact = off(y[200:], Ridge(**params).fit(X[:200], y[:200]).predict(X[200:]))
         exact[100] = 1.0
         assert released == pytest.approx(exact.mean())
+    search = clone(search).fit(X[:200], y[:200], X_valid=X[200:], y_valid=[odd] * 200)
+    assert search.cv_results_["loss"].tolist() == [1.0, 1.0]  # that all fail refuses nothing
     hopeless = clone(search).set_params(loss=lambda y, told: 1 / 0)
     with pytest.raises(ObjectiveFailedError, match="withheld"):
         hopeless.fit(X[:200], y[:200], X_valid=X[200:], y_valid=other)

@@ -199,7 +199,7 @@ def losses_of(estimator, X, y, **more):
     )  # fmt: skip
     with warnings.catch_warnings(action="ignore"):
         search.fit(X, y)
-    return np.array(told)
+    return np.array([one for one in told if len(one) != 8])  # as many train, for a try
 
 
 def a_pipeline():
