@@ -97,8 +97,9 @@ def known(name: str, split: int) -> tuple[Parts, Table]:
 
 def gibo(table: Table, mu: float, seed: int, own: Application) -> tuple[Array, int]:
     """DP-GIBO's recommendation, and its number of trials."""
-    bounds = getattr(losses, own.loss).settings()
-    config = GIBOConfig(mu=mu, n_trials=own.n_trials, **bounds)
+    bounds, params = getattr(losses, own.loss).settings(), own.estimator.get_params()
+    used = to_parameters(own.space, params).incumbent("auto", params)
+    config = GIBOConfig(mu=mu, n_trials=own.n_trials, incumbent=used, **bounds)
     plan = make_plan(config, table.space, table.n_records)
     algorithm = DPGIBO(config, table.space, seed=seed, plan=plan)
     return followed(algorithm, table.losses, seed), plan.n_trials

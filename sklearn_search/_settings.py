@@ -173,8 +173,8 @@ class PrivateSearchSettings(GIBOConfig, RunSettings):
     )
     incumbent: str | Mapping[str, Any] | None = setting(  # type: ignore[assignment]
         "Parameters that you use today, evaluated first, and recommended unless the releases say "
-        'that another point is better. "auto" takes those of the unfitted estimator that lie in '
-        "their ranges, and of others the middle or the first choice; None takes these alone. "
+        'that another point is better. "auto" takes those of the unfitted estimator if all lie in '
+        "their ranges, else the middle and first choices, as None does. "
         "Public. A searcher of Tune's evaluates it if its points_to_evaluate names it.",
         default="auto",
     )

@@ -27,8 +27,8 @@ _FIX = (
 )
 
 _OUTSIDE = (
-    "The estimator has {0}={1}, outside of its range, so the search begins at the range's middle "
-    "and compares with that. Widen the range, or say what you use today: incumbent={{{0!r}: ...}}."
+    "The estimator has {0}={1}, outside of its range, so the search begins at the middle of all "
+    "ranges and compares with that. Widen the range, or say what you use: incumbent={{{0!r}: ...}}."
 )
 
 
@@ -59,14 +59,19 @@ class Parameters:
     def incumbent(self, given: Any, own: Mapping[str, Any]) -> dict[str, Any]:
         """Parameters in use today, as a host knows them; of data they hold nothing.
 
+        For "auto" those of the estimator, if all lie in the space: some of them, with the middle
+        of other ranges, are settings that were never in use, and may be worse than the middle.
+
         Args:
             given: "auto", None, or a dictionary by parameter.
             own: The unfitted estimator's parameters, for "auto".
 
         Example:
             >>> found = to_parameters({"C": [1, 10], "depth": range(1, 9)}, ["C", "depth"])
+            >>> found.incumbent("auto", {"C": 10, "depth": 3})
+            {'C': 10, 'depth': 3}
             >>> found.incumbent("auto", {"C": 10, "depth": None})
-            {'C': 10}
+            {}
         """
         if not isinstance(given, str):
             return {name: self._label(name, value) for name, value in (given or {}).items()}
@@ -78,7 +83,7 @@ class Parameters:
                     found[name] = value if dim.numeric else dim.decode(dim.encode(value))
                 elif dim.numeric and isinstance(value, Real) and not isinstance(value, bool):
                     warn(_OUTSIDE.format(name, value), UtilityWarning)
-        return found
+        return found if len(found) == len(self.space) else {}
 
     def _label(self, name: str, value: Any) -> Any:
         """The label of a choice that has one; any other value as it is.

@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from optuna.distributions import (
     BaseDistribution,
@@ -187,9 +187,14 @@ OWN = st.one_of(
 )
 
 
-@given(st.fixed_dictionaries(dict.fromkeys(("C", "depth", "kernel", "step"), OWN)))
-def test_an_estimator_s_own_parameters_count_where_they_lie_in_the_ranges(own):
-    """Each by itself: one that lies elsewhere leaves the others as they are."""
+INSIDE = {"C": 1.0, "depth": 3, "kernel": "rbf", "step": stats.norm}
+
+
+@given(st.fixed_dictionaries({name: st.just(own) | OWN for name, own in INSIDE.items()}))
+@example(INSIDE)
+@example(INSIDE | {"depth": 99})
+def test_an_estimator_s_own_parameters_count_if_all_lie_in_the_ranges(own):
+    """With the middle for one that lies elsewhere they would be settings never in use."""
     space = {
         "C": stats.loguniform(1e-2, 1e2),
         "depth": stats.randint(1, 9),
@@ -208,7 +213,7 @@ def test_an_estimator_s_own_parameters_count_where_they_lie_in_the_ranges(own):
         else False,
         "step": any(own["step"] is choice for choice in OBJECTS),
     }
-    assert found.keys() == {name for name, within in inside.items() if within}
+    assert found.keys() == (inside.keys() if all(inside.values()) else set())
     outside = [name for name in ("C", "depth") if number[name] and not inside[name]]
     assert [str(one.message).split("=")[0] for one in told] == [
         f"The estimator has {name}" for name in outside
