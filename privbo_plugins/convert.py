@@ -365,6 +365,7 @@ def each_alone(of: Callable[..., Any], parts: Sequence[Any], n: int) -> Any:
     if n < 2:
         return None
     sizes, cut = (n // 2, n - n // 2), (slice(n // 2), slice(n // 2, None))
+    parts = [getattr(part, "iloc", part) for part in parts]  # by place; an index has its labels
     halves = [[None if part is None else part[own] for part in parts] for own in cut]
     rows = [each_alone(of, half, size) for half, size in zip(halves, sizes, strict=True)]
     shape = next((known.shape[1:] for known in rows if known is not None), None)

@@ -437,7 +437,7 @@ class Task:
         predicted in its place. There are none where the model can predict no record.
         """
         X = self.records.X_valid
-        with suppress(Exception):  # what it says may quote a record
+        with suppress(Exception, SystemExit):  # what it says may quote a record
             return self.loss.predicted(model, X), None
         places = np.arange(self.records.n_rows)
         predicted = np.isin(places, self._predictable(model, places))
@@ -448,7 +448,7 @@ class Task:
 
     def _predictable(self, model: Any, places: NDArray[np.intp]) -> list[int]:
         """Those places of validation records that the model predicts one by one."""
-        with suppress(Exception):
+        with suppress(Exception, SystemExit):
             self.loss.predicted(model, _safe_indexing(self.records.X_valid, places))
             return list(places)
         if len(places) == 1:

@@ -426,19 +426,30 @@ def test_an_odd_record_changes_its_own_row_alone(name, odd, part):
     assert np.delete(same, 4, axis=0).all()
 
 
+OF_RECORDS = {
+    "list": list,
+    "array": np.array,
+    "by whole numbers": lambda y: pd.Series(y, index=range(7, -2, -1)),
+    "by numbers": lambda y: pd.Series(y, index=np.linspace(8.5, 0.5, len(y))),
+    "by days": lambda y: pd.Series(y, index=pd.date_range("2020-01-01", periods=len(y))),
+    "by names": lambda y: pd.Series(y, index=list("ihgfedcba")),
+}
+"""From the values of nine records to what holds them."""
+
+
 @pytest.mark.parametrize("k", [1, 2])
-@pytest.mark.parametrize("kind", [list, np.array, lambda y: pd.Series(y, index=range(7, -2, -1))])
+@pytest.mark.parametrize("kind", OF_RECORDS)
 def test_an_own_function_that_fails_for_a_record_fails_for_it_alone(k, kind):
     def own(told):
         found = np.log([1.0 + float(y) / 3 for y in told.y_true])
         return found if k == 1 else np.stack([found, 1 - found], axis=1)
 
     y = [0.25 * i for i in range(9)]
-    usual = PerRecord(own, k).rows(scores.predictions(kind(y)))
+    usual = PerRecord(own, k).rows(scores.predictions(OF_RECORDS[kind](y)))
     for odd in ("n/a", -3.5, None):
-        other = kind([*y[:4], odd, *y[5:]] if kind is not np.array else y)
+        other = OF_RECORDS[kind]([*y[:4], odd, *y[5:]] if kind != "array" else y)
         rows = PerRecord(own, k).rows(scores.predictions(other))
-        if kind is not np.array:
+        if kind != "array":
             assert not np.isfinite(rows[4]).any()
         assert np.array_equal(np.delete(rows, 4, 0), np.delete(usual, 4, 0))
     assert np.isnan(PerRecord(own, k).rows(scores.predictions(["n/a"] * 9))).all()

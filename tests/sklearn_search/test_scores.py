@@ -101,8 +101,8 @@ def test_regressors_have_a_public_range():
 class Choosy(ClassifierMixin, BaseEstimator):
     """Predicts no record whose first entry is large."""
 
-    def __init__(self, C=1.0):
-        self.C = C
+    def __init__(self, C=1.0, error=ValueError):
+        self.C, self.error = C, error
 
     def fit(self, X, y):
         self.classes_ = np.unique(y)
@@ -110,14 +110,15 @@ class Choosy(ClassifierMixin, BaseEstimator):
 
     def predict(self, X):
         if (X[:, 0] > 90).any():
-            raise ValueError("a record")
+            raise self.error("a record")
         return (X[:, 0] > 0).astype(int)
 
 
-def test_a_record_that_no_model_predicts_is_odd_and_decides_nothing_else():
+@pytest.mark.parametrize("error", [ValueError, SystemExit])
+def test_a_record_that_no_model_predicts_is_odd_and_decides_nothing_else(error):
     odd = X.copy()
     odd[300, 0] = 99.0
-    search = make_search(Choosy(), mu=np.inf, scoring="accuracy_by_cells", n_trials=2)
+    search = make_search(Choosy(error=error), mu=np.inf, scoring="accuracy_by_cells", n_trials=2)
     search.scoring = {"a": scores.accuracy()}
     search.fit(X[:200], Y[:200], X_valid=odd[200:], y_valid=Y[200:])
     right = (odd[200:, 0] > 0) == Y[200:]
