@@ -28,7 +28,7 @@ _FIX = (
 
 _OUTSIDE = (
     "The estimator has {0}={1}, outside of its range, so the search begins at the middle of all "
-    "ranges and compares with that. Widen the range, or say what you use: incumbent={{{0!r}: ...}}."
+    "ranges and compares with that. Widen it, or say what you use today: incumbent={{{0!r}: ...}}."
 )
 
 
