@@ -248,7 +248,7 @@ OF_OTHERS = {
          "PrivateSearch(SVC(), {'c': space['C']}, **how).fit(X, y)"),
         ("a width below zero", ValueError, "'C' | no finite ends | width > 0",
          "PrivateSearch(SVC(), {'C': scipy.stats.uniform(9, -8)}, **how).fit(X, y)"),
-        ("an incumbent outside", UtilityWarning, "C=20 | range's middle | incumbent=",
+        ("an incumbent outside", UtilityWarning, "C=20 | middle of all ranges | incumbent=",
          "PrivateSearch(SVC(C=20), space, **how).plan(n_records=9000)"),
         ("one choice for two", ValueError, "lists a choice twice",
          "PrivateSearch(SVC(), {'C': [1, 1]}, **how).fit(X, y)"),
