@@ -286,9 +286,11 @@ class Audit:
         is committed to the ledger first.
         """
         trials = study.get_trials(deepcopy=False)
-        while self._first_open in self.seen:
-            self._first_open += 1
-        new = [trial for trial in trials[self._first_open :] if trial.number not in self.seen]
+        first = self._first_open
+        while first in self.seen:
+            first += 1
+        self._first_open = first  # once: threads that count here together would skip a trial
+        new = [_study.still(t) for t in trials[first:] if t.number not in self.seen]
         reasons = list(self._unexplained(new))
         space, constants = self._fixed(study)
         for trial in new:

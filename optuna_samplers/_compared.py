@@ -146,7 +146,7 @@ def _alike(shown: Sequence[float], released: Sequence[float]) -> bool:
 
 def _beside(study: Study, run: StoredRun) -> Found:
     if run.kind == "records":
-        trials = study.get_trials(deepcopy=False)
+        trials = [*map(_study.still, study.get_trials(deepcopy=False))]
         found = list(unexplained(run.session, run.session.published(), {}, trials))
     else:
         stored = read_evaluations(study, stored_mechanism(run.settings))

@@ -99,7 +99,7 @@ def read_evaluations(
         declared: The declared search space, if there is one.
     """
     found = StoredEvaluations()
-    trials = study.get_trials(deepcopy=False)
+    trials = [_study.still(trial) for trial in study.get_trials(deepcopy=False)]
     for trial in trials:
         found.count(trial)
     audit = Audit(unexplained, lambda *_: None, declared)

@@ -118,8 +118,7 @@ class LossRun(OfStudy):
         self._announced = self.enqueued = False
         self._first_trials = FirstTrials()
         self._patience = EarlyStop(FRUITLESS, FRUITLESS)
-        self._distributions: dict[str, BaseDistribution] = {}
-        self._space: Space | None = None
+        self._space: tuple[dict[str, BaseDistribution], Space | None] = ({}, None)
 
     def is_of(self, study: Study) -> bool:
         """Checks whether a study remembers this run; stops if it remembers another one.
@@ -165,10 +164,8 @@ class LossRun(OfStudy):
             raise VaultError("The study of this run no longer exists; nothing can be released.")
         key = key_of(frozen)
         self.entered.add(key)
-        if frozen.distributions != self._distributions:
-            self._distributions = dict(frozen.distributions)
-            self._space = to_space(frozen.distributions)
-        if self._space is None:
+        space = self._space_of(frozen.distributions)
+        if space is None:
             raise ValueError(
                 "The objective suggested no parameter that varies, so there is nothing to tune: "
                 "call trial.suggest_float('x', 0, 1), or another suggest method, in it."
@@ -176,7 +173,7 @@ class LossRun(OfStudy):
         self.audit.check_constants(study, frozen.distributions)
         fixed = constants_of(frozen.distributions) if self._declared is None else self._declared
         own = trial.number if "fixed_params" in frozen.system_attrs else None
-        told = self.session.tell(key, frozen.params, self._space, losses, fixed, enqueued=own)
+        told = self.session.tell(key, frozen.params, space, losses, fixed, enqueued=own)
         self._write(study, frozen, told, trial.set_user_attr)
         self._follow(study, frozen)
         n = len(study.directions)
@@ -184,6 +181,13 @@ class LossRun(OfStudy):
         if told.carried and not alone:  # no release says what other values and constraints are
             raise BudgetExceededError(_SPENT)
         return told.value if n == 1 else told.values(n)
+
+    def _space_of(self, distributions: dict[str, BaseDistribution]) -> Space | None:
+        """The space of a trial's parameters, kept in one assignment: other threads tell too."""
+        kept = self._space
+        if kept[0] != distributions:
+            self._space = kept = dict(distributions), to_space(distributions)
+        return kept[1]
 
     @paid_for()
     def _follow(self, study: Study, trial: FrozenTrial) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import weakref
 from collections.abc import Iterator, Sequence
@@ -63,6 +64,15 @@ def key_of(trial: FrozenTrial) -> str:
 def completed(study: Study) -> list[FrozenTrial]:
     """Returns the trials of any worker that have a value."""
     return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+
+
+def still(trial: FrozenTrial) -> FrozenTrial:
+    """A trial as it is now: its own thread may go on writing into what a storage hands out."""
+    if trial.state.is_finished():
+        return trial
+    copied = copy.copy(trial)
+    vars(copied).update({n: dict(held) for n, held in vars(trial).items() if type(held) is dict})
+    return copied
 
 
 def frozen_of(trial: optuna.Trial) -> FrozenTrial:

@@ -5,8 +5,7 @@ Runs that learn from one number a trial have :mod:`privbo_plugins.sessions.sched
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,29 +31,37 @@ _SAME = 1e-9
 """Encoded points that are so near are the same."""
 
 
-def complete(tx: Transaction, algorithm: CentralAlgorithm) -> bool:
+def of_the_step(tx: Transaction, algorithm: CentralAlgorithm) -> list[TrialRow]:
+    """Trials of the current step, by slot: one reading, for all that asks about its places."""
+    return tx.trials(step=algorithm.phase[1])
+
+
+def complete(algorithm: CentralAlgorithm, rows: Iterable[TrialRow]) -> bool:
     """Checks whether the current step can be released (after a crash, by any worker)."""
-    role, step = algorithm.phase
-    if role == START or algorithm.plan is None:
+    if algorithm.phase[0] == START or algorithm.plan is None:
         return False
-    rows = tx.trials(step=step)
     return algorithm.ready([row.slot for row in rows if row.state == "done"], _given_up(rows))
 
 
 def _given_up(rows: Iterable[TrialRow]) -> set[int]:
     """Slots at which enough trials failed."""
-    failed = Counter(row.slot for row in rows if row.state == "failed")
-    return {slot for slot, times in failed.items() if times >= _ENOUGH_FAILURES}
+    failed = [row.slot for row in rows if row.state == "failed"]
+    return {slot for slot in failed if failed.count(slot) >= _ENOUGH_FAILURES}
 
 
-def open_in(tx: Transaction, algorithm: CentralAlgorithm) -> int:
+def open_in(algorithm: CentralAlgorithm, rows: Iterable[TrialRow]) -> int:
     """Counts places of the current step that no trial has."""
-    taken = (tx.count(step=algorithm.phase[1], state=state) for state in ("out", "done"))
-    return algorithm.batch_capacity - sum(taken)
+    return algorithm.batch_capacity - sum(row.state in ("out", "done") for row in rows)
 
 
 def assign(
-    tx: Transaction, trial: str, algorithm: CentralAlgorithm, *, beyond: bool, again: bool
+    tx: Transaction,
+    trial: str,
+    algorithm: CentralAlgorithm,
+    rows: Sequence[TrialRow],
+    *,
+    beyond: bool,
+    again: bool,
 ) -> Proposal | None:
     """Hands the first open slot of the current step to a trial that has none.
 
@@ -62,16 +69,15 @@ def assign(
         tx: Of the run.
         trial: The trial.
         algorithm: After all releases of the run.
+        rows: Trials of the current step.
         beyond: Whether it gets a point also while every place of the step is taken.
         again: Whether the host runs a trial that failed again, under its name.
     """
-    rows = tx.trials(step=algorithm.phase[1])
-    taken = {row.slot for row in rows if row.state in ("out", "done")}
-    if not beyond and open_in(tx, algorithm) <= 0:
+    if not beyond and open_in(algorithm, rows) <= 0:
         return None
     if again:
         tx.forget(trial)
-    taken |= _given_up(rows)
+    taken = {row.slot for row in rows if row.state in ("out", "done")} | _given_up(rows)
     chosen = [row.x for row in rows if row.slot >= CLEAR and row.state != "failed"]
     if chosen and algorithm.phase[0] == START:
         first = algorithm.propose(0).x  # not proposed again where the host has chosen it

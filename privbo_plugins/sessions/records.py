@@ -171,15 +171,18 @@ class Session(LossReader):
                     algorithm, row = self._known().algorithm, tx.trial(trial)
                     if row is not None and row.state != "failed":
                         return Proposal(row.role, row.step, row.slot, row.x)
-                    if not places.complete(tx, algorithm):
-                        again = row is not None
-                        return places.assign(tx, trial, algorithm, beyond=beyond, again=again)
+                    rows, again = places.of_the_step(tx, algorithm), row is not None
+                    if not places.complete(algorithm, rows):
+                        return places.assign(
+                            tx, trial, algorithm, rows, beyond=beyond, again=again
+                        )
                 self._settle()
 
     def open_places(self) -> int:
         """Counts the places of the current step that no trial has: the host may run so many."""
         with self._transaction() as tx:
-            return places.open_in(tx, self._known().algorithm)
+            algorithm = self._known().algorithm
+            return places.open_in(algorithm, places.of_the_step(tx, algorithm))
 
     def place(self, trial: str, x: Array) -> None:
         """Enters a trial at a point that the host chose, shape (D,), before its losses are known.
@@ -376,7 +379,8 @@ class Session(LossReader):
         tx.finish(trial, x, value)
         own = release if release is not None and release.key == trial else None
         told = published_of(value, role, step, own)._replace(carried=query is None)
-        return told, wanted and places.complete(tx, algorithm)
+        due = wanted and places.complete(algorithm, places.of_the_step(tx, algorithm))
+        return told, due
 
     # Releasing ------------------------------------------------------------------------------
 
@@ -384,16 +388,17 @@ class Session(LossReader):
         """Releases the current step if its batch is complete, and deletes what it used."""
         with self._transaction() as tx:
             known = self._known()
-            role, step = known.algorithm.phase
-            if role == START or known.algorithm.finished or known.n_records is None:
+            waiting = known.algorithm.phase[0] == START
+            if waiting or known.algorithm.finished or known.n_records is None:
                 return  # also where another worker has just settled the last step
-            done = [row for row in tx.trials(step=step) if row.state == "done"]
+            rows = places.of_the_step(tx, known.algorithm)
+            done = [row for row in rows if row.state == "done"]
             held = set(tx.held())
             gone = [row.trial for row in done if row.trial not in held]
             for trial in gone:  # purged under way: their slots are evaluated again
                 tx.reopen(trial)
             trials, X = [row.trial for row in done], [row.x for row in done]
-            ready = not gone and places.complete(tx, known.algorithm)
+            ready = not gone and places.complete(known.algorithm, rows)
             queries = known.algorithm.step_queries(trials, X, held) if ready else []
             for query in queries:
                 self._release(tx, query, tx.blocks(query.trials, known.n_records))

@@ -35,7 +35,7 @@ def _cells():
     ]
 
 
-FIRST, EVERY = "DP-GIBO", ("`optimize`", "`add_trial`", "`RDBStorage`, SQLite")
+FIRST, EVERY = "DP-GIBO", ("`optimize`", "`n_jobs=4`", "`add_trial`", "`RDBStorage`, SQLite")
 """The system of which all rows are in every run, and the rows that are for all systems."""
 
 
