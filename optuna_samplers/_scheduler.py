@@ -117,9 +117,11 @@ class ScheduledSampler(StudySampler[Reading]):
         self, study: Study, space: Space, asking: int | None
     ) -> tuple[Any, list[Evaluation]]:
         """The algorithm after all values that the study shows, and the pending evaluations."""
-        scheduler = self._scheduler(study, space)
+        own, scheduler = self._state(study), self._scheduler(study, space)
+        own.scheduler = None  # what an interruption leaves half learnt is read anew
         unread = scheduler.unread(study.get_trials(deepcopy=False))
         pending = scheduler.read(self._attempts(study, unread), asking)
+        own.scheduler = scheduler
         return scheduler.algorithm, pending
 
 

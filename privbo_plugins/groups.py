@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.convert import as_labels, as_losses, fingerprint
-from privbo_plugins.errors import NotLossesError
+from privbo_plugins.convert import as_labels, as_losses, fingerprint, index_of
+from privbo_plugins.errors import NotLossesError, PrivacyWarning, warn
 from privbo_plugins.privacy.words import RECORD, plural
 from privbo_plugins.settings import POSITIVE, evolve, one_of
 
@@ -35,6 +35,11 @@ Array = NDArray[np.float64]
 
 PERSON = "person"
 """The unit where groups are given and the user names no other."""
+
+_OF_PERSONS = re.compile(
+    "(?i)^(patient|person|subject|participant|customer|client|user|member|household|employee)s?"
+    "([ _.-]?(id|nr|no|num|number|key|code))?$|^(pid|mrn|ssn)$"
+)
 
 _INTEGER = re.compile("0|-?[1-9][0-9]{0,17}")
 """Texts that are the same id as the number: one odd id makes texts of all in a file's column."""
@@ -52,6 +57,13 @@ _ONE_PERSON = (
 _OTHER_ROWS = (
     "groups must have one id for each loss, in their order, and this vector has another length. "
     "Return one loss a row, NaN for a row that cannot be scored. Nothing was stored or charged."
+)
+
+
+_OTHER_INDEX = (
+    "The losses and groups have another pandas index each, and rows are matched by their place: "
+    "return losses in the order of groups, and losses.to_numpy() if places agree. Nothing was "
+    "stored or charged."
 )
 
 
@@ -107,8 +119,9 @@ class Unit(NamedTuple):
         grouped = given.groups is not None or given.records_in_blocks is not None
         if grouped and getattr(config, "scores", None) is not None:
             raise ValueError(
-                "scores= are of records: for persons with several rows, or in blocks, return one "
-                "loss, or a block's score, for each. Leave scores= out, or groups= and blocks."
+                "scores= (in PrivateSearch scoring=) are of records: for persons with several "
+                "rows return one loss each, or tune scores in blocks (protect='all'). Leave "
+                "scores= out, or groups= and blocks."
             )
         if given.records_in_blocks is not None:
             dealt = [int(number) for number in given.records_in_blocks]  # as JSON gives it back
@@ -127,8 +140,8 @@ class Unit(NamedTuple):
             return cls(given.unit or RECORD, records_in_blocks=dealt), config
         if given.groups is None or given.record_ids is not None:
             raise ValueError(
-                "groups=, the person of each row, is what per_group= and group_bound= are about, "
-                "and stands in place of record_ids=: give it alone, or with these two."
+                "groups= stands in place of record_ids=: leave record_ids= out. And per_group= "
+                "and group_bound= say how rows of groups= count: they need it."
             )
         rows = getattr(config, "value_range", (0.0, 1.0))
         unit = cls.of_rows(given.unit or PERSON, rows, given.per_group, given.group_bound)
@@ -199,6 +212,7 @@ class Groups:
         self._sizes = np.bincount(self.of)
         self._names = [f"{kind}:{_text(value)}" for kind, value in known]
         self.labels = fingerprint(self._names)
+        self._index = index_of(ids)
 
     def ranks(self, seed: int) -> NDArray[np.intp]:
         """Shuffles the persons by a hash of their ids alone; the rank of each entry, shape (n,).
@@ -232,7 +246,7 @@ class Groups:
         """The persons of some rows."""
         return Groups([self._names[entry] for entry in self.of[rows]])
 
-    def entries(self, losses: Any, unit: Unit, worst: float) -> Array:
+    def entries(self, losses: Any, unit: Unit, worst: float, index: str | None = None) -> Array:
         """One value a person, shape (n,): of its rows, each clipped before.
 
         Each sum is of one person's rows alone, so no other person's rows move it by a bit.
@@ -241,11 +255,15 @@ class Groups:
             losses: One value a row, shape (m,).
             unit: How rows become an entry.
             worst: What NaN and infinities count as.
+            index: Fingerprint of the losses' own labels, where they have lost them on the way.
 
         Raises:
-            NotLossesError: If there is another number of rows than ids; no text tells either.
+            NotLossesError: If there is another number of rows than ids, or both have labels and
+                these differ; no text tells either.
         """
-        y = as_losses(losses)
+        y, index = as_losses(losses), index or index_of(losses)
+        if None not in (index, self._index) and index != self._index:
+            raise NotLossesError(_OTHER_INDEX)
         if len(y) != len(self.of):
             raise NotLossesError(_OTHER_ROWS)
         low, high = unit.rows or (0.0, 1.0)
@@ -255,6 +273,27 @@ class Groups:
         if unit.per_group == "sum":
             return np.asarray(np.minimum(total, unit.cap or math.inf))
         return np.asarray(np.clip(total / self._sizes, low, high))
+
+
+def warn_of_persons(X: Any, way: str) -> None:
+    """Warns where the names of a table say that its rows belong to persons.
+
+    Names are public, and whether ids repeat is not: the warning looks at names alone.
+
+    Args:
+        X: The table; what has no names says nothing.
+        way: How persons are protected there.
+    """
+    index = getattr(X, "index", None)
+    names = [*getattr(index, "names", ()), *getattr(X, "columns", ())]
+    found = next((name for name in names if _OF_PERSONS.search(str(name))), None)
+    if found is not None:
+        warn(
+            f"The table's {found!r} reads like the id of a person, and each row is protected for "
+            f"itself: k rows of a person at k times mu. {way} protects persons, also where each "
+            "has one row.",
+            PrivacyWarning,
+        )
 
 
 def whose(given: Any) -> tuple[Groups | None, str | None]:

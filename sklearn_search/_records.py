@@ -175,17 +175,17 @@ def groups_of(ids: Any, n_rows: int, X: Any = None) -> Groups:
             are pandas objects with another index.
     """
     groups = Groups(ids)
+    if len(groups.of) != n_rows:
+        raise ValueError(
+            "groups must have one id for each row of X, groups_valid for each of X_valid, and it "
+            "has another length: give a column of the same table, as df['patient']."
+        )
     own, index = getattr(ids, "index", None), getattr(X, "index", None)
     tables = hasattr(own, "equals") and hasattr(index, "equals")  # unlike a list's method
     if own is not None and tables and not own.equals(index):
         raise ValueError(
             "groups and X have another index each, and rows are matched by their place: give a "
             "column of the same table, as df['patient'], or groups.to_numpy() if places agree."
-        )
-    if len(groups.of) != n_rows:
-        raise ValueError(
-            "groups must have one id for each row of X, groups_valid for each of X_valid, and it "
-            "has another length: give a column of the same table, as df['patient']."
         )
     return groups
 

@@ -33,7 +33,7 @@ from privbo_plugins.algorithms.registry import entry, planned
 from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.errors import PrivacyWarning, paid_for, warn
 from privbo_plugins.foreign import no_attribute
-from privbo_plugins.groups import Unit
+from privbo_plugins.groups import Unit, warn_of_persons
 from privbo_plugins.privacy.accountant import compose_mu
 from privbo_plugins.privacy.figures import not_below, together
 from privbo_plugins.privacy.guarantee import Guarantee
@@ -57,7 +57,6 @@ from sklearn_search._records import Records, Task, check_fit_params, given_recor
 from sklearn_search._scores import RecordScores, last_score, scores_in, to_scores
 from sklearn_search._settings import PrivateSearchSettings, Shown
 from sklearn_search._space import check_values, to_parameters
-from sklearn_search._types import warn_of_persons
 
 _NO_LAST = (
     "final_score= is released of validation records that are one row each: leave it out with "
@@ -268,7 +267,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
             params = process_routing(self, "fit", **params).estimator.fit
         check_fit_params(given.estimator, params)
         if groups is None:
-            warn_of_persons(X)
+            warn_of_persons(X, "fit(X, y, groups=ids)")
         task = self._task(given, self._records(given, X, y, groups, apart, params))
         self._keep(*_searched(given, task, self._begin), task)
 

@@ -9,14 +9,12 @@ that does not fit is missing. The index of a pandas table reaches no model.
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.convert import as_floats, as_labels, as_rows
-from privbo_plugins.errors import PrivacyWarning, warn
 
 NUMBERS = "biuf"
 """Kinds of types of numbers."""
@@ -120,26 +118,3 @@ def finite(numbers: NDArray[Any], known: Any) -> NDArray[Any]:
     with np.errstate(all="ignore"):
         numbers = numbers.astype(np.float32 if known == np.float32 else np.float64)
     return np.where(np.isfinite(numbers), numbers, numbers.dtype.type(math.nan))
-
-
-def warn_of_persons(X: Any) -> None:
-    """Warns where the names of a table say that its rows belong to persons.
-
-    Names are public, and whether ids repeat is not: the warning looks at names alone.
-    """
-    index = getattr(X, "index", None)
-    names = [*getattr(index, "names", ()), *getattr(X, "columns", ())]
-    found = next((name for name in names if _OF_PERSONS.search(str(name))), None)
-    if found is not None:
-        warn(
-            f"The table's {found!r} reads like the id of a person, and each row is protected for "
-            "itself: k rows of a person at k times mu. fit(X, y, groups=ids) protects persons, "
-            "also where each has one row.",
-            PrivacyWarning,
-        )
-
-
-_OF_PERSONS = re.compile(
-    "(?i)^(patient|person|subject|participant|customer|client|user|member|household|employee)s?"
-    "([ _.-]?(id|nr|no|num|number|key|code))?$"
-)

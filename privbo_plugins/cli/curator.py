@@ -237,6 +237,8 @@ def release(
     from privbo_plugins.sessions.rows import Curator
 
     _check_target(out, columns, settings["neighbor_distance"])
+    if groups in [one.name for one in columns]:
+        raise ValueError(f"Column {groups!r} holds ids: leave it out of --columns.")
     X = read_table(data, columns)
     curator = Curator(
         X,

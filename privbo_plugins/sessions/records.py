@@ -245,7 +245,7 @@ class Session(LossReader):
             VaultError: If the vault fails; nothing is kept.
         """
         rows, index = self._read(losses, index)
-        y = self._entries(rows)
+        y = self._entries(rows, index)
         with self._lock:
             with self._transaction() as tx:
                 self._admit(tx, space, PRIVATE, len(y), constants)
@@ -264,7 +264,7 @@ class Session(LossReader):
         rows = told if isinstance(told, np.ndarray) else rows_of(scores, told)
         return checked_rows(scores, rows), index or index_of(getattr(told, "y_true", None))
 
-    def _entries(self, rows: Array) -> Array:
+    def _entries(self, rows: Array, index: str | None = None) -> Array:
         """One value a record, or a person, of the rows' values.
 
         Raises:
@@ -275,7 +275,7 @@ class Session(LossReader):
             return rows
         if self.groups is None:
             raise ValueError(_NO_GROUPS)
-        return self.groups.entries(rows, unit, unit.rows[0 if self.maximize else 1])
+        return self.groups.entries(rows, unit, unit.rows[0 if self.maximize else 1], index)
 
     @paid_for()
     def _look_at_ends(self) -> None:

@@ -336,8 +336,8 @@ class Curator:
         if not self._table.knows_groups:
             raise PrivacyError(
                 f"At most {self._table.rows_per_group} rows of one {self._table.unit} count, and "
-                "this curator does not know whose each row is: give it groups=, the same ids as "
-                "before. Nothing was released or charged."
+                "this curator does not know whose each row is: give it groups= (--groups), the "
+                "id of each row. Nothing was released or charged."
             )
 
     def _manifest(

@@ -19,6 +19,7 @@ PostgreSQL keeps them in its files and logs until it vacuums.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import random
@@ -204,6 +205,8 @@ class Vault:
             VaultError: If this thread is inside a transaction already.
         """
         with self._lock:
+            if self._busy:
+                gc.collect()  # an interruption leaves transactions behind that no frame holds
             if self._busy:
                 raise VaultError(
                     "The vault is in the middle of a transaction of this very thread, which a "

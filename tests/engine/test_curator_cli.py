@@ -111,6 +111,9 @@ def test_people_with_several_rows_are_protected_by_the_column_that_names_them(fo
     visits = [f"{line},{i % 10 or ''}" for i, line in enumerate(lines)]
     path.write_text("\n".join([f"{head},patient", *visits]) + "\n")
     persons = ["--groups", "patient"]
+    with_ids = ["--columns", "bmi:0:100", "patient:0:10"]
+    assert release(folder, *persons, columns=with_ids) == 2
+    assert "leave it out of --columns" in capsys.readouterr().err
     named = [*persons, "--rows-per-group", "2", "--unit", "patient", *RANDOMISED]
     assert release(folder, *named) == 0
     assert "in the rows of one patient (at most 2 count)" in capsys.readouterr().out

@@ -151,8 +151,8 @@ def test_settings_that_do_not_go_together_are_refused(given, words):
 
 
 @pytest.mark.parametrize(("given", "words"), [
-    ({"per_group": "sum"}, "groups=, the person of each row"),
-    ({"group_bound": 2.0}, "groups=, the person of each row"),
+    ({"per_group": "sum"}, "groups= stands in place of record_ids="),
+    ({"group_bound": 2.0}, "groups= stands in place of record_ids="),
     ({"groups": ["a", "b"], "record_ids": ["a", "b"]}, "in place of record_ids="),
     ({"unit": "1 patient"}, "unit must be a noun in the singular"),
     ({"unit": "{mu}"}, "unit must be a noun"),
@@ -219,6 +219,23 @@ def test_only_the_entries_of_persons_reach_the_vault():
     told = claim.details() + claim.to_markdown() + claim.lasting + claim.to_json()
     assert "patient" in told
     assert "record" not in re.sub(r"n_records|-records|docs/\S+", "", told)
+
+
+def test_losses_and_groups_with_another_index_each_are_not_matched_by_their_place():
+    pandas = pytest.importorskip("pandas")
+    ids = pandas.Series(["ann", "bob", "ann"], index=[7, 8, 9])
+    told = pandas.Series([1.0, 0.0, 0.5], index=[7, 8, 9])
+    assert losses.by_group(told, ids).tolist() == [0.75, 0.0]
+    assert losses.by_group(told.to_numpy(), ids).tolist() == [0.75, 0.0]
+    assert losses.by_group(told[::-1], ["ann", "bob", "ann"]).tolist() == [0.75, 0.0]
+    with pytest.raises(NotLossesError, match="another pandas index each"):
+        losses.by_group(told[::-1], ids)
+    run = session(MEAN, Groups(ids))
+    with pytest.raises(NotLossesError, match="another pandas index each"):
+        run.tell("0", {"x": 0.5}, LINE, told[::-1])
+    assert run.ledger() == run.releases() == []
+    run.tell("0", {"x": 0.5}, LINE, told)
+    assert len(run.ledger()) == 1
 
 
 @pytest.mark.parametrize("rows", [[0.5] * 5, [0.5] * 7, [0.5] * 3])

@@ -880,3 +880,15 @@ def test_a_sqlite_vault_needs_a_plain_path(url, tmp_path):
     """Anything else could be created readable for others, or forget its ledger at once."""
     with pytest.raises(ValueError, match="plain path"):
         open_vault(url)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it is closed late
+def test_a_transaction_that_an_interruption_left_behind_bars_nobody(tmp_path):
+    """Its traceback and its frames hold each other, as after Ctrl-C between two lines."""
+    vault = open_vault(f"sqlite:///{tmp_path}/private.db")
+    left = [vault.transaction("")]
+    left[0].__enter__()
+    left.append(left)
+    del left
+    with vault.transaction("") as tx:
+        assert tx is not None

@@ -267,5 +267,5 @@ class Unfitted(LogisticRegression):
 def test_scores_are_of_records():
     with pytest.raises(ValueError, match="one row each"):
         make_search(scoring="f1", final_score="f1").fit(X, Y, groups=np.arange(400) // 2)
-    with pytest.raises(ValueError, match="scores= are of records"):
+    with pytest.raises(ValueError, match="are of records: for persons"):
         make_search(scoring="f1").fit(X, Y, groups=np.arange(400) // 2)
