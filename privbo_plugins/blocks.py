@@ -181,6 +181,7 @@ class Blocks:
         self._function, self._failed = fit_and_score, float(failed)
         self._n_jobs, self._progress = n_jobs, progress
         self._labels = None if persons is None else persons.labels
+        self._whole = () if persons is None else (1,)
         self._places = self._dealt(persons)  # no id is kept
 
     def __getstate__(self) -> dict[str, Any]:
@@ -193,7 +194,7 @@ class Blocks:
         A run refuses another deal than its own, and with ``groups`` other persons: a
         fingerprint of all of them is the label of each block.
         """
-        deal = {"records_in_blocks": (self.n_records, self.n_blocks, self.seed)}
+        deal = {"records_in_blocks": (self.n_records, self.n_blocks, self.seed, *self._whole)}
         same = {} if self._labels is None else {"record_ids": [self._labels] * self.n_blocks}
         return {**deal, "unit": self._unit, **same}
 

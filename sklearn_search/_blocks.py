@@ -266,11 +266,10 @@ class BlockTask(Task):
         # A cache that is hit saves draws, and so moves those of later steps.
         model = self._fit(params, block, caches=False)
         if self.best is not None:
-            scorer: Any = self.loss.of
+            scorer: Any = copy.deepcopy(self.loss.of)  # what it keeps, other blocks do not see
             return self.best - float(scorer(model, block.X_valid, block.y_valid))
-        found = as_losses(
-            self.loss(model, block.y_valid, self.loss.predicted(model, block.X_valid))
-        )
+        loss = copy.deepcopy(self.loss)
+        found = as_losses(loss(model, block.y_valid, loss.predicted(model, block.X_valid)))
         return float(np.where(np.isnan(found), self._worst, found).mean())
 
     @property

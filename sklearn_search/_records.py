@@ -201,7 +201,8 @@ def _persons_apart(
     in which persons first appear would not do: a person with an earlier row would move others. A
     hash that decided for each person alone would not either: the numbers would follow from ids.
     Where a person of another id takes the place of one that was held out, and its hash is not
-    among the first ones, it trains and one other person is held out instead.
+    among the first ones, it trains and one other person is held out instead; more may be where
+    one odd id makes a file's numbers texts that spell them in another way (007, 7.0).
     """
     ((_, valid),) = ShuffleSplit(1, test_size=valid_size, random_state=0).split(range(groups.n))
     held = (groups.ranks(random_state) < len(valid))[groups.of]  # as many as valid_size says

@@ -38,7 +38,7 @@ from privbo_plugins.privacy.accountant import compose_mu
 from privbo_plugins.privacy.figures import not_below, together
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.settings import RecordSettings
-from privbo_plugins.privacy.words import of_unit
+from privbo_plugins.privacy.words import of_unit, plural
 from privbo_plugins.reports import records_report
 from privbo_plugins.scores import Score
 from privbo_plugins.sessions.reader import most_trainings
@@ -70,6 +70,11 @@ _BACKENDS: Mapping[str, str] = {
     "optuna": "sklearn_search._optuna",
     "ray": "sklearn_search._ray",
 }
+
+_MIXED = (
+    "this object has made {} runs, of {}: one that protects rows bounds nothing for persons, and "
+    "one of validation records nothing for those that trained, so no figure holds for all of them"
+)
 
 _LASTING = "storage=, study_name=, vault= and load_if_exists=True"
 
@@ -271,14 +276,14 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         task = self._task(given, self._records(given, X, y, groups, apart, params))
         self._keep(*_searched(given, task, self._begin), task)
 
-    def _begin(self, run: str, mu: float, training: float, unit: str) -> None:
+    def _begin(self, run: str, mu: float, training: float, unit: str, whom: str) -> None:
         """Counts a run before it spends anything, and says what all runs amount to.
 
         A run that goes on is counted once, by its most; no later fit lowers that.
         """
-        before: dict[str, tuple[float, float]] = vars(self).get("_fits", {})
+        before: dict[str, tuple[float, float, str]] = vars(self).get("_fits", {})
         known = before.get(run, (0.0, 0.0))
-        fits = before | {run: (max(known[0], mu), max(known[1], training))}
+        fits = before | {run: (max(known[0], mu), max(known[1], training), whom)}
         if run not in before and math.isfinite(mu):
             for note in _together(fits, unit):
                 warn(f"fit spends anew: {note}.", PrivacyWarning)
@@ -316,7 +321,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
 
     def _interrupted(self) -> str:
         """Says what an interrupted fit has spent, and how to go on."""
-        spent = not_below(compose_mu(mu for mu, _ in vars(self).get("_fits", {}).values()), 4)
+        spent = not_below(compose_mu(mu for mu, *_ in vars(self).get("_fits", {}).values()), 4)
         way = "goes on" if self._lasts else f"spends anew; with {_LASTING} it would go on"
         return f"All fits of this object have spent mu = {spent} at most; calling fit again {way}."
 
@@ -578,9 +583,14 @@ class _ToldError(Exception):
         self.error = error
 
 
-def _together(fits: Mapping[str, tuple[float, float]], unit: str) -> tuple[str, ...]:
-    """Composes runs, for validation records and, where any run says it, for training records."""
-    mus, trainings = zip(*fits.values(), strict=True)
+def _together(fits: Mapping[str, tuple[float, float, str]], unit: str) -> tuple[str, ...]:
+    """Composes runs, for validation records and, where any run says it, for training records.
+
+    A run that protects rows bounds nothing for persons, nor one of validation records for all.
+    """
+    mus, trainings, whom = zip(*fits.values(), strict=True)
+    if len(set(whom)) > 1:
+        return (_MIXED.format(len(fits), " and ".join(sorted(set(whom)))),)
     declared = any(map(math.isfinite, trainings))
     return together(mus, unit) + (together(trainings, f"training {unit}") if declared else ())
 
@@ -607,7 +617,8 @@ def _searched(given: Any, task: Task, begin: Callable[..., None]) -> tuple[Found
     backend = import_module(_BACKENDS[given.backend])
     if given.protect == "all" and given.backend == "optuna":
         given = evolve(given, n_jobs=None)  # blocks at once, and trials one after another
-    begun = partial(begin, mu=made.mu, training=training, unit=unit)
+    whom = f"{given.protect} {plural(unit)}" + " by groups=" * (task.records.groups is not None)
+    begun = partial(begin, mu=made.mu, training=training, unit=unit, whom=whom)
     try:
         found: Found = backend.search(given, task, config, plan.n_trials, begun)
     except Exception:

@@ -45,13 +45,13 @@ _TOTAL = Rule(f"{_MU.words} or math.inf", lambda mu: mu == math.inf or _MU.holds
 Mu = Annotated[float, _MU]
 _TotalMu = Annotated[float, _TOTAL]
 _Deal = Annotated[
-    tuple[int, int, int],
+    tuple[int, ...],
     Rule(
         "(n, K, seed) of in_blocks(...).settings(): integers, K from 2 to n / 2, seed from 0 on",
         lambda deal: (
             isinstance(deal, tuple | list)
-            and len(deal) == 3
-            and all(integer(least).holds(x) for least, x in zip((4, 2, 0), deal, strict=True))
+            and len(deal) in (3, 4)
+            and all(integer(least).holds(x) for least, x in zip((4, 2, 0, 1), deal))  # noqa: B905
             and deal[1] <= deal[0] // 2
         ),
     ),
@@ -102,9 +102,9 @@ class RecordSettings:
         default=None,
     )
     records_in_blocks: _Deal | None = setting(
-        "How ``in_blocks`` deals all records (or persons) into blocks: (n, K, seed), which its "
-        "``settings()`` give. Each entry is then the score of one of K blocks, and all records "
-        "are protected, those that train too. None where each entry is a record.",
+        "How ``in_blocks`` deals all records into blocks: (n, K, seed), and 1 for whole persons, "
+        "which its ``settings()`` give. Each entry is then the score of one of K blocks, and all "
+        "records are protected, those that train too. None where each entry is a record.",
         default=None,
     )
 

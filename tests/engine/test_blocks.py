@@ -339,6 +339,8 @@ def test_a_run_that_goes_on_refuses_blocks_of_other_persons():
     run_of(in_blocks(len, None, 3, groups=np.append(ids, 0)), vault)  # rows decide nothing
     with pytest.raises(ValueError, match="others than the run's"):
         run_of(in_blocks(len, None, 3, groups=ids + 1), vault)
+    with pytest.raises(ValueError, match=r"other settings \(records_in_blocks="):
+        run_of(in_blocks(len, 12, 3, unit="person"), vault)  # dealt by places instead
 
 
 def test_a_claim_of_blocks_counts_records_and_names_both_populations():

@@ -316,6 +316,29 @@ def test_an_odd_record_moves_the_score_of_its_own_block_alone(odd):
         assert np.delete(found[0], 4).tolist() == np.delete(found[1], 4).tolist()
 
 
+class Adding:
+    """A scorer, or a loss, that keeps what it has seen."""
+
+    def __init__(self):
+        self.seen = 0.0
+
+    def __call__(self, *told):
+        self.seen += float(np.sum(told[-1] if len(told) == 3 else told[0]))
+        score = float(np.sin(self.seen) ** 2)
+        return score if len(told) == 3 else np.full(len(told[0]), score)
+
+
+@pytest.mark.parametrize("given", [{"scoring": Adding()}, {"loss": Adding(), "loss_bound": 1.0}])
+def test_what_a_scorer_or_a_loss_keeps_reaches_no_other_block(given):
+    X, y = classes(N)
+    own, found = in_blocks(len, N, K).places()[0], []
+    for label in (y[own], 1 - y[own]):
+        y[own] = label
+        found.append(vectors(make_search(refit=False, mu=1e-6, **given), X, y)[0])
+    assert found[0][0] != found[1][0]
+    assert found[0][1:].tolist() == found[1][1:].tolist()
+
+
 class Centroids(ClassifierMixin, BaseEstimator):
     """Predicts the class of the nearest mean, and asks the system for no entropy.
 

@@ -681,6 +681,18 @@ def test_a_second_fit_says_before_it_spends_what_both_amount_to():
     assert {warning.filename for warning in told} == {__file__}
 
 
+@pytest.mark.parametrize(
+    ("more", "given"), [({"groups": np.arange(N) // 3}, {}), ({}, {"protect": "all"})], ids=str
+)
+@pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
+def test_fits_that_protect_different_units_have_no_figure_together(more, given):
+    search = make_search(loss="zero_one").fit(X, y)
+    search.set_params(**given)
+    with pytest.warns(PrivacyWarning, match="so no figure holds for all of them"):
+        search.fit(X, y, **more)
+    assert "at most together" not in str(search.guarantee_)
+
+
 def rare(n=N):
     return np.where(np.arange(n) % 20 == 0, "ill", "well")
 
