@@ -179,7 +179,7 @@ class RecordScores:
     def known_alone(self, told: Predictions, known: NDArray[np.bool_]) -> Predictions:
         """The same without the targets of records that the model cannot predict."""
         labels = as_labels(told.y_true)
-        listed = [None] * len(known) if labels is None else labels.tolist()
+        listed = [None] * len(known) if labels is None else labels.reshape(len(known)).tolist()
         kept = [one if own else None for one, own in zip(listed, known, strict=True)]
         return told._replace(y_true=kept)
 

@@ -254,7 +254,7 @@ class Losses(Statistic):
     def rows(self, told: Predictions) -> Array:
         """The losses of each record."""
         named = self.labels if told.classes is None else told.classes
-        more = {} if self.labels is None else {"labels": list(named or ())}
+        more = {} if self.labels is None else {"labels": [] if named is None else list(named)}
         own = [self.loss(told.y_true, told.part(self.takes), **more)]
         if self.baseline is not None:
             own.append(self.loss(told.y_true, np.full(len(own[0]), self.baseline)))

@@ -269,3 +269,24 @@ def test_scores_are_of_records():
         make_search(scoring="f1", final_score="f1").fit(X, Y, groups=np.arange(400) // 2)
     with pytest.raises(ValueError, match="are of records: for persons"):
         make_search(scoring="f1").fit(X, Y, groups=np.arange(400) // 2)
+
+
+@pytest.mark.parametrize("error", [TypeError, KeyError, UserWarning, ZeroDivisionError])
+def test_a_combination_that_raises_after_the_draw_is_the_worst_and_takes_no_charge_back(error):
+    def combine(_m, _s):
+        raise error
+
+    score = scores.Score("own", scores.PerRecord(lambda told: told.predicted), combine)
+    assert score.estimate(np.array([0.5]), np.array([0.1])).value == score.worst
+
+
+def test_a_column_of_targets_counts_as_the_vector_that_it_is():
+    odd = X.copy()
+    odd[np.arange(0, 400, 40)] = np.nan
+    means = []
+    for y in (Y, Y[:, None]):
+        search = make_search(scoring=["f1", "accuracy"], refit="accuracy", mu=1e6)
+        found = search.fit(X, Y, X_valid=odd, y_valid=y)
+        means.append(max(found.cv_results_["mean_test_accuracy"]))
+    assert means[0] == pytest.approx(means[1], abs=0.02)
+    assert means[1] > 0.6
