@@ -286,6 +286,13 @@ def block_task(given: Any, estimator: Any, records: Records, parameters: Any) ->
         ValueError: If they make no sense.
     """
     loss, best = score_of(given, estimator)
+    try:
+        copy.deepcopy(loss)
+    except Exception:
+        raise ValueError(
+            "A scorer or loss is copied for each block, and this one cannot be: give a function, "
+            "or an object that copy.deepcopy takes. Nothing was charged."
+        ) from None
     inside = {"splits": given.cv, "valid_size": given.valid_size, "seed": given.random_state}
     here = given.backend == "optuna"  # elsewhere trials run at once, in processes of their own
     inside |= {"n_jobs": given.n_jobs if here else None, "bar": here and given.verbose == 1}

@@ -179,8 +179,11 @@ class RecordScores:
     def known_alone(self, told: Predictions, known: NDArray[np.bool_]) -> Predictions:
         """The same without the targets of records that the model cannot predict."""
         labels = as_labels(told.y_true)
-        listed = [None] * len(known) if labels is None else labels.reshape(len(known)).tolist()
-        kept = [one if own else None for one, own in zip(listed, known, strict=True)]
+        kept = np.full(
+            len(known), None, dtype=object
+        )  # an array, as targets are: == goes by entry
+        if labels is not None and labels.size == len(known):
+            kept[known] = labels.ravel()[known]
         return told._replace(y_true=kept)
 
     def nothing(self, n: int) -> Predictions:

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import pickle
 import sys
+import threading
 import warnings
 from unittest import mock
 
@@ -337,6 +338,13 @@ def test_what_a_scorer_or_a_loss_keeps_reaches_no_other_block(given):
         found.append(vectors(make_search(refit=False, mu=1e-6, **given), X, y)[0])
     assert found[0][0] != found[1][0]
     assert found[0][1:].tolist() == found[1][1:].tolist()
+
+
+def test_a_scorer_that_cannot_be_copied_is_refused_before_anything_is_fitted():
+    scorer = Adding()
+    scorer.lock = threading.Lock()
+    with pytest.raises(ValueError, match="copied for each block"):
+        make_search(scoring=scorer).fit(*classes(N))
 
 
 class Centroids(ClassifierMixin, BaseEstimator):

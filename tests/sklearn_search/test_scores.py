@@ -290,3 +290,22 @@ def test_a_column_of_targets_counts_as_the_vector_that_it_is():
         means.append(max(found.cv_results_["mean_test_accuracy"]))
     assert means[0] == pytest.approx(means[1], abs=0.02)
     assert means[1] > 0.6
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        lambda told: (told.y_true == 1) & (told.predicted == 1),
+        lambda told: told.y_true.astype(int) == told.predicted,
+        lambda told: np.equal(told.y_true, told.predicted),
+    ],
+)
+def test_a_record_that_cannot_be_predicted_leaves_a_function_of_ones_own_the_others(of):
+    odd, means = X.copy(), []
+    odd[5] = np.nan
+    for table in (X.copy(), odd):
+        own = scores.Score("own", scores.PerRecord(of), lambda m, _s: m[0])
+        search = make_search(scoring=own, mu=1e6).fit(X, Y, X_valid=table, y_valid=Y)
+        means.append(max(search.cv_results_["mean_test_score"]))
+    assert means[0] == pytest.approx(means[1], abs=0.01)
+    assert means[1] > 0.2
