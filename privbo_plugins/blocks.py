@@ -45,7 +45,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins import sanitize
-from privbo_plugins.convert import as_reward
+from privbo_plugins.convert import BlockScores, as_reward
 from privbo_plugins.groups import PERSON, Groups
 from privbo_plugins.privacy.words import RECORD
 from privbo_plugins.settings import integer
@@ -181,7 +181,8 @@ class Blocks:
         self._function, self._failed = fit_and_score, float(failed)
         self._n_jobs, self._progress = n_jobs, progress
         self._labels = None if persons is None else persons.labels
-        self._whole = () if persons is None else (1,)
+        whole = () if persons is None else (1,)
+        self._deal = (self.n_records, self.n_blocks, self.seed, *whole)
         self._places = self._dealt(persons)  # no id is kept
 
     def __getstate__(self) -> dict[str, Any]:
@@ -194,7 +195,7 @@ class Blocks:
         A run refuses another deal than its own, and with ``groups`` other persons: a
         fingerprint of all of them is the label of each block.
         """
-        deal = {"records_in_blocks": (self.n_records, self.n_blocks, self.seed, *self._whole)}
+        deal = {"records_in_blocks": self._deal}
         same = {} if self._labels is None else {"record_ids": [self._labels] * self.n_blocks}
         return {**deal, "unit": self._unit, **same}
 
@@ -209,15 +210,17 @@ class Blocks:
         dealt = np.random.default_rng(self.seed).permutation(self.n_records)
         return [np.sort(own) for own in np.array_split(dealt, self.n_blocks)]
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Array:
-        """One score a block, shape (K,); see :class:`Blocks`."""
+    def __call__(self, *args: Any, **kwargs: Any) -> BlockScores:
+        """One score a block, shape (K,); a run without :meth:`settings` refuses it."""
         one = partial(_scores, self._function, args, kwargs, self.seed)
         blocks = list(enumerate(self.places()))
         if self._n_jobs in (None, 1):
             scores = one(blocks, self._progress)
         else:
             scores = self._at_once(one, blocks)
-        return np.where(np.isfinite(scores), scores, self._failed)
+        told = np.where(np.isfinite(scores), scores, self._failed).view(BlockScores)
+        told.dealt = self._deal
+        return told
 
     def _at_once(self, one: Any, blocks: Sequence[Any]) -> Array:
         """The same in several processes; no file holds what they are sent."""

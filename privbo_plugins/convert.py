@@ -133,8 +133,35 @@ def _rows(
     return found
 
 
+class BlockScores(np.ndarray):
+    """A vector with the score of each block, shape (K,), that knows how records were dealt.
+
+    Attributes:
+        dealt: Number of records, of blocks, seed, and 1 where whole persons are dealt.
+    """
+
+    dealt: tuple[int, ...] | None = None
+
+    def __array_finalize__(self, of: Any) -> None:
+        """Keeps the deal in what arithmetic makes of it."""
+        self.dealt = getattr(of, "dealt", None)
+
+
+def deal_of(index: str | None) -> list[int] | None:
+    """Reads how records were dealt into the blocks of a vector; None of other vectors.
+
+    Args:
+        index: As of :func:`index_of`.
+    """
+    kind, _, dealt = (index or "").partition(_BLOCKS)
+    return [int(number) for number in dealt.split(",")] if kind and dealt else None
+
+
+_BLOCKS = ":blocks:"
+
+
 def index_of(returned: Any) -> str | None:
-    """Fingerprint of the labels that a pandas Series gives its entries, in their order.
+    """Fingerprint of the labels that a pandas Series gives its entries, or blocks, in their order.
 
     Returns:
         As of :func:`fingerprint`; None for what has no index of its own.
@@ -143,6 +170,8 @@ def index_of(returned: Any) -> str | None:
         >>> index_of([0.5, 0.25]) is None
         True
     """
+    if type(returned) is BlockScores and returned.dealt is not None:
+        return f"{len(returned)}{_BLOCKS}{','.join(map(str, returned.dealt))}"
     with unheard:
         try:
             labels = getattr(returned, "index", None)

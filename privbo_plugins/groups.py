@@ -281,11 +281,12 @@ def warn_of_persons(X: Any, way: str) -> None:
     Names are public, and whether ids repeat is not: the warning looks at names alone.
 
     Args:
-        X: The table; what has no names says nothing.
+        X: The table, or a list of its names; what has none says nothing.
         way: How persons are protected there.
     """
     index = getattr(X, "index", None)
-    names = [*getattr(index, "names", ()), *getattr(X, "columns", ())]
+    of_columns = X if isinstance(X, list) else getattr(X, "columns", ())
+    names = [*getattr(index, "names", ()), *of_columns]
     found = next((name for name in names if _OF_PERSONS.search(str(name))), None)
     if found is not None:
         warn(

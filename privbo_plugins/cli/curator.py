@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 import click
 
@@ -120,9 +120,9 @@ def read_entries(path: Path, names: Sequence[str]) -> list[list[str]]:
     """
     csv.field_size_limit(_LONGEST)
     try:
-        with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
+        with _opened(path) as file:
             lines = csv.reader(file)
-            header = [name.strip() for name in next(lines, [])]
+            header = _names(lines)
             if any(_NOT_READ in name for name in header):
                 raise ValueError(f"{path.name} is no UTF-8 text; save it as CSV in UTF-8.")
             missing = [name for name in names if name not in header]
@@ -133,6 +133,14 @@ def read_entries(path: Path, names: Sequence[str]) -> list[list[str]]:
         raise ValueError(f"{path.name} is no CSV file.") from None
     places = [header.index(name) for name in names]
     return [[row[place] if place < len(row) else "" for row in rows] for place in places]
+
+
+def _opened(path: Path) -> TextIO:
+    return path.open(newline="", encoding="utf-8-sig", errors="replace")
+
+
+def _names(lines: Iterator[list[str]]) -> list[str]:
+    return [name.strip() for name in next(lines, [])]
 
 
 def read_groups(path: Path, name: str | None) -> list[str | None] | None:
@@ -234,12 +242,16 @@ def release(
     """
     from tqdm import tqdm
 
+    from privbo_plugins.groups import warn_of_persons
     from privbo_plugins.sessions.rows import Curator
 
     _check_target(out, columns, settings["neighbor_distance"])
     if groups in [one.name for one in columns]:
         raise ValueError(f"Column {groups!r} holds ids: leave it out of --columns.")
     X = read_table(data, columns)
+    if groups is None:
+        with _opened(data) as file:
+            warn_of_persons(_names(csv.reader(file)), "--groups COLUMN")
     curator = Curator(
         X,
         bounds=[(one.low, one.high) for one in columns for _ in one.names],

@@ -26,7 +26,7 @@ from privbo_plugins.algorithms.protocols import (
     Release,
 )
 from privbo_plugins.algorithms.registry import entry_of
-from privbo_plugins.convert import as_losses, index_of
+from privbo_plugins.convert import as_losses, deal_of, index_of
 from privbo_plugins.errors import ANOTHER_POINT, BudgetExceededError, PrivacyError, paid_for
 from privbo_plugins.groups import Groups, Unit
 from privbo_plugins.privacy.figures import warn_of_delta
@@ -260,7 +260,10 @@ class Session(LossReader):
         """One loss a record, or with scores one row, and the fingerprint of its labels."""
         scores = getattr(self.config, "scores", None)
         if scores is None:
-            return as_losses(told), index or index_of(told)
+            index = index or index_of(told)
+            if deal_of(index) not in (None, self.unit.records_in_blocks):
+                raise ValueError(_OTHER_DEAL)
+            return as_losses(told), index
         rows = told if isinstance(told, np.ndarray) else rows_of(scores, told)
         return checked_rows(scores, rows), index or index_of(getattr(told, "y_true", None))
 
@@ -522,6 +525,12 @@ _AVERAGE = (
     "The first vector has one entry, so there would be one {0}: this looks like an "
     "average. Return one value per {0}, before averaging. Nothing was stored or "
     "charged."
+)
+
+_OTHER_DEAL = (
+    "These are scores of blocks, and the run's settings do not say so, or name another deal than "
+    "theirs: the claim would count blocks as records. Give **score.settings(), of the same "
+    "score = in_blocks(...), to the sampler, search or wrapper. Nothing was stored or charged."
 )
 
 _NOT_BLOCKS = (

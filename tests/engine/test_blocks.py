@@ -10,6 +10,7 @@ import functools
 import pickle
 import random
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -316,6 +317,26 @@ def test_a_vector_that_is_not_of_the_run_s_blocks_is_refused(entries):
     session.tell("0", {"x00": 0.5}, cube(1), np.zeros(5))
     with pytest.raises(ValueError, match="each of the same 5 blocks"):
         session.tell("1", {"x00": 0.5}, cube(1), np.zeros(4))
+
+
+@pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
+@pytest.mark.parametrize(
+    "settings",
+    [None, {}, {"seed": 1}, {"n_records": 11}, {"groups": np.arange(10), "n_records": None}],
+    ids=str,
+)
+def test_scores_of_blocks_are_refused_where_a_run_was_not_told_of_their_deal(settings):
+    """It would claim each block as a record, or name other records than theirs."""
+    score = in_blocks(lambda places: places[0] / 10, 10, 5)
+    deal = {"n_records": 10, "n_blocks": 5}
+    session = run_of(SimpleNamespace(settings=dict) if settings is None
+                     else in_blocks(len, **(deal | settings)))  # fmt: skip
+    if settings == {}:
+        session.tell("0", {"x00": 0.5}, cube(1), 1 - score())
+        return
+    with pytest.raises(ValueError, match=r"scores of blocks, .*\*\*score\.settings\(\)"):
+        session.tell("0", {"x00": 0.5}, cube(1), 1 - score())
+    assert session.ledger() == []
 
 
 @pytest.mark.parametrize(

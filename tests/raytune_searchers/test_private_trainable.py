@@ -15,6 +15,7 @@ from ray.tune.schedulers import PopulationBasedTraining
 from ray.tune.search.optuna import OptunaSearch
 
 from privbo_plugins.algorithms.released_means import MeansConfig
+from privbo_plugins.blocks import in_blocks
 from privbo_plugins.cli import main
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, VaultError
 from privbo_plugins.scores import Score
@@ -102,6 +103,18 @@ def test_a_score_that_a_result_has_no_name_for_is_refused(name):
     other = Score(name, TWO_SCORES[1].statistic, TWO_SCORES[1].combine, greater_is_better=False)
     with pytest.raises(ValueError, match="already holds something else under"):
         private_of(scores=[TWO_SCORES[0], other])
+
+
+@pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
+def test_scores_of_blocks_travel_with_their_deal(local_hosts):
+    score = in_blocks(len, 12, N)
+    private, experiment = started(lambda _config: score())
+    trial = experiment.run(private, "t0")
+    assert "scores of blocks" in str(trial.error)
+    assert ledger(private)[0] == []
+    told, experiment = started(lambda _config: score(), **score.settings())
+    assert experiment.run(told, "t0").error is None
+    assert told.guarantee().n_records == 12
 
 
 def test_a_value_that_was_released_and_never_compared_unprotects_until_all_rows_are_given(
