@@ -635,5 +635,8 @@ class CentralAlgorithm(Algorithm, abc.ABC):
         return False
 
     def remembered_after(self, last: Query) -> Sequence[tuple[str, Any]]:  # noqa: ARG002
-        """(trial, x) of the losses that are still needed after the last release of a step."""
+        """(trial, x) of the losses that are still needed after the last release of a step.
+
+        Of the start, after each trial's own.
+        """
         return ()

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import (
+    FINAL,
     OUTSIDE,
     OUTSIDE_STEP,
     START,
@@ -33,7 +34,25 @@ _SAME = 1e-9
 
 def of_the_step(tx: Transaction, algorithm: CentralAlgorithm) -> list[TrialRow]:
     """Trials of the current step, by slot: one reading, for all that asks about its places."""
-    return tx.trials(step=algorithm.phase[1])
+    role, step = algorithm.phase
+    rows = tx.trials(step=step)
+    if role == FINAL and not (rows or algorithm.finished):
+        rows = _evaluated_before(tx, algorithm, step)
+    return rows
+
+
+def _evaluated_before(tx: Transaction, algorithm: CentralAlgorithm, step: int) -> list[TrialRow]:
+    """Gives places of the last step to earlier trials at its points whose losses are held."""
+    held, moved = set(tx.held()), []
+    done = [row for row in tx.trials(state="done") if row.trial in held] if held else []
+    for slot in range(algorithm.batch_capacity if done else 0):
+        x = algorithm.propose(slot).x
+        found = next((row for row in done if np.allclose(row.x, x, rtol=0.0, atol=_SAME)), None)
+        if found is not None:
+            done.remove(found)
+            tx.move(found.trial, step, slot)
+            moved.append(found._replace(step=step, slot=slot))
+    return moved
 
 
 def complete(algorithm: CentralAlgorithm, rows: Iterable[TrialRow]) -> bool:

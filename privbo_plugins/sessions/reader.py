@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from privbo_plugins.algorithms.protocols import (
     ATTEMPTS,
     LAST_SCORE,
+    START,
     CentralAlgorithm,
     CentralConfig,
     CentralPlan,
@@ -105,7 +106,7 @@ class Published(NamedTuple):
     @property
     def label(self) -> str:
         """Role and step, as hosts show them."""
-        return self.role if self.step < 0 else f"{self.role} {self.step}"
+        return self.role if self.step < 0 or self.role == START else f"{self.role} {self.step}"
 
 
 @dataclass

@@ -378,12 +378,21 @@ class Session(LossReader):
             value = algorithm.shown_value(release, role, step, x)
         wanted = algorithm.wants_losses(role, step)
         if wanted:
-            tx.put_losses(trial, y)
+            self._hold(tx, trial, y, query if role == START else None)
         tx.finish(trial, x, value)
         own = release if release is not None and release.key == trial else None
         told = published_of(value, role, step, own)._replace(carried=query is None)
+        if role == START:  # whose last trial may leave nothing to evaluate
+            return told, wanted and len(known.values) + 1 >= algorithm.batch_capacity
         due = wanted and places.complete(algorithm, places.of_the_step(tx, algorithm))
         return told, due
+
+    def _hold(self, tx: Transaction, trial: str, y: Array, of_start: Query | None) -> None:
+        """Keeps a trial's losses; those of the start that are needed no more go."""
+        tx.put_losses(trial, y)
+        if of_start is not None:
+            keep = {t for t, _ in self._known().algorithm.remembered_after(of_start)}
+            tx.drop_losses(sorted(set(tx.held()) - keep))
 
     # Releasing ------------------------------------------------------------------------------
 

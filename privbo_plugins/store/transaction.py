@@ -111,6 +111,10 @@ class _Board(Rows):
         """Gives a trial's slot back, unless it is done."""
         self._update("board", {"state": "failed"}, trial=trial, state="out")
 
+    def move(self, trial: str, step: int, slot: int) -> None:
+        """Gives a trial a slot of another step as well, where its losses are read once more."""
+        self._update("board", {"step": step, "slot": slot}, trial=trial)
+
     def reopen(self, trial: str) -> None:
         """Gives the slot of a done trial back, because its losses are gone."""
         self._update("board", {"state": "gone"}, trial=trial)

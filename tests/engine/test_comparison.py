@@ -12,8 +12,10 @@ from privbo_plugins.algorithms.dp_gibo import GIBOConfig, make_plan
 from privbo_plugins.algorithms.dp_gibo.finalists import mean_of_clipped_differences
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
 from privbo_plugins.privacy.noise import InsecureNoise
+from privbo_plugins.sessions.records import Session
+from privbo_plugins.store.vault import open_vault
 
-from .helpers import answer, cube, open_session, quadratic, start
+from .helpers import answer, cube, open_session, quadratic, start, tell
 
 pytestmark = pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
 HOSTILE = st.sampled_from([0.0, 1.0, -1e3, 1e308, np.nan, np.inf, -np.inf]) | st.floats()
@@ -204,3 +206,76 @@ def test_the_end_of_a_descent_on_a_plateau_is_left_for_a_point_that_values_name(
     (query,) = algorithm.step_queries(["a", "b", "c"], points)
     algorithm.observe(answer(query, Y, noise))
     assert (algorithm.recommendation() < 0.35).all()
+
+
+# The end of a search by values ------------------------------------------------------------------
+
+
+def searched(losses, workers=1, between=lambda session, told: None):
+    """A run of 16 searched trials to its end, and the number of trials that it took.
+
+    Args:
+        losses: Of a point.
+        workers: Trials at once.
+        between: Called after each trial with the session and the number of those told.
+    """
+    session, out, told = open_session(GIBOConfig(mu=60.0, n_trials=16), cube(2)), [], 0
+    while not session.finished:
+        while len(out) < workers:
+            name = f"t{told}-{len(out)}"
+            out.append((name, session.ask(name).x))
+        trial, x = out.pop(told % len(out))
+        session.tell(trial, cube(2).decode(x), cube(2), losses(x))
+        told += 1
+        between(session, told)
+        assert told < 40
+    return session, told
+
+
+def at_middle(x):
+    return np.full(40, 0.1 + ((x - 0.5) ** 2).sum())
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("losses", [quadratic(40, 2, 0)[0], at_middle])
+def test_a_search_compares_points_that_it_has_evaluated_and_takes_no_trial_more(losses, workers):
+    """Also where the incumbent is the best, and both points are one trial."""
+    held = []
+    session, told = searched(
+        losses, workers, lambda session, _: held.append(len(session.run.held_losses()))
+    )
+    assert (session.plan.n_last, told) == (0, session.plan.n_trials)
+    (last,) = [release for release in session.releases() if release.kind == "comparison"]
+    released = {tuple(r.meta["x"]) for r in session.releases() if r.kind == "value"}
+    assert {tuple(x) for x in last.meta["points"]} <= released
+    assert tuple(last.meta["points"][0]) == (0.5, 0.5)
+    assert 2 <= max(held) <= 10
+    assert held[-1] == 0
+    assert {told.label for told in session.published().values()} == {"start"}
+    assert math.fsum(charge.mu**2 for charge in session.ledger()) == pytest.approx(60.0**2)
+
+
+def test_a_search_whose_losses_were_purged_evaluates_its_last_points_again():
+    def purge(session, told):
+        if told == 15:
+            session.purge()
+
+    session, told = searched(quadratic(40, 2, 0)[0], between=purge)
+    assert 16 < told <= 18
+    assert [release.kind for release in session.releases()].count("comparison") == 1
+    assert session.run.held_losses() == []
+
+
+def test_a_search_that_is_interrupted_before_its_comparison_makes_it_later(monkeypatch):
+    monkeypatch.setattr(Session, "_settle", lambda self: None)
+    losses, vault = quadratic(40, 2, 0)[0], open_vault()
+    config = GIBOConfig(mu=60.0, n_trials=16)
+    session = open_session(config, cube(2), vault=vault)
+    for i in range(16):
+        tell(session, f"t{i}", losses)
+    assert not session.finished
+    monkeypatch.undo()
+    again = open_session(config, cube(2), vault=vault)
+    again.ask("t16")
+    assert again.finished
+    assert again.run.held_losses() == []

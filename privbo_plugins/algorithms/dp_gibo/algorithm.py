@@ -71,6 +71,9 @@ Array = NDArray[np.float64]
 _START_MARGIN = 2.0
 """Lead of another start over the first, in units of the noise's expected best, to be taken."""
 
+_CONTENDERS = 8
+"""Points of a search by values whose losses are kept for the comparison, beside the incumbent."""
+
 _NORM_QUANTILE = 0.8
 """Fraction of records that an adaptive norm aims to leave unclipped."""
 
@@ -182,7 +185,7 @@ class DPGIBO(CentralAlgorithm):
     @property
     def finished(self) -> bool:
         """True once the end of the run has been compared with the incumbent, if it is to be."""
-        compared = bool(self.state.gains) or len(self.state.finalists) < 2
+        compared = bool(self.state.gains) or not self.state.finalists
         return self.phase[0] == FINAL and compared
 
     @property
@@ -236,7 +239,7 @@ class DPGIBO(CentralAlgorithm):
         if role == START:
             planned = len(state.starts) < self._planned_starts
         else:
-            most = len(state.finalists) if role == FINAL else plan.batch_size
+            most = plan.n_last if role == FINAL else plan.batch_size
             planned = step == state.step and len(state.step_values.get(str(step), [])) < most
         if planned:
             return False
@@ -265,7 +268,15 @@ class DPGIBO(CentralAlgorithm):
         """Tells if a trial's losses are still needed once its value is released."""
         if role == FINAL:
             return self.phase == (role, step) and not self.finished
+        if role == START:
+            return self.phase[0] == START and self._compares_starts
         return role == STEP and step == self.state.step and self.space.d > 0
+
+    @property
+    def _compares_starts(self) -> bool:
+        """Tells if the points that are compared in the end are evaluated before: no descent."""
+        plan = self.plan
+        return plan is not None and plan.n_steps == 0 and plan.mu_comparison > 0
 
     def ready(self, done: Collection[int], given_up: Collection[int] = ()) -> bool:
         """Tells if the evaluated slots complete the batch of the current step."""
@@ -277,7 +288,9 @@ class DPGIBO(CentralAlgorithm):
         return self.phase[0] == STEP and len(done) >= len(self.batches.current().X)
 
     def remembered_after(self, last: Query) -> list[tuple[str, list[float]]]:
-        """(trial, x) of the points whose losses are still needed after a gradient release."""
+        """(trial, x) of the points whose losses are still needed after a release."""
+        if last.kind == "value":
+            return [*self.state.remembered, (last.key, last.meta["x"])]
         if last.meta["step"] + 1 >= self._plan.n_steps:
             return []
         return self.batches.trimmed([*self.state.remembered, *last.meta["points"]])
@@ -355,9 +368,22 @@ class DPGIBO(CentralAlgorithm):
             self.state.extras += 1
         elif role == START:
             self.state.starts.append((list(release.meta["x"]), value))
+            if self._compares_starts:
+                self._remember(release.key)
             self._learn_start()
         else:
             self.state.step_values.setdefault(str(release.meta["step"]), []).append(value)
+
+    def _remember(self, trial: str) -> None:
+        """Keeps in mind the incumbent and the best points so far, by values."""
+        starts, first = self.state.starts, self._first
+        kept = sorted(starts, key=lambda start: self._sign * start[1])[:_CONTENDERS]
+        points = [x for x, _ in kept]
+        self.state.remembered = [
+            (name, x)
+            for name, x in [*self.state.remembered, (trial, starts[-1][0])]
+            if x in points or np.allclose(x, first)
+        ]
 
     def _learn_start(self) -> None:
         m = len(self.state.starts)
@@ -376,7 +402,8 @@ class DPGIBO(CentralAlgorithm):
         and the first start is the incumbent.
         """
         if self._searches:
-            return self._search.best(self.state.values)
+            among = [x for _, x in self.state.remembered]
+            return self._search.best(self.state.values, among or None)
         starts = [(self._sign * value, x) for x, value in self.state.starts]
         margin = _START_MARGIN * self._noise * math.sqrt(2.0 * math.log(len(starts)))
         margin += leaving_margin(self.config, self.space.d)

@@ -83,7 +83,8 @@ class GIBOState:
         extras: Value releases drawn from the reserve.
         finalists: Points that are compared in the end: the incumbent, theta, a better one.
         gains: Released means by which each is better than the one before it.
-        remembered: (trial, x) of remembered points, oldest first.
+        remembered: (trial, x) of remembered points, oldest first; in a search by values, of those
+            that may be compared in the end.
         values: (x, value) of all value releases, in order.
     """
 

@@ -92,17 +92,20 @@ class Finalists:
             first: The incumbent, or the middle, shape (D,).
             search: Says which point all released values call best.
         """
-        if self._plan.n_last == 0:
+        if self._plan.mu_comparison == 0:
             return
         points = [first, self._state.centre]
         if self._plan.n_last == LAST:
             better = search.better(self._state.centre.tolist(), self._state.values)
             points.append(np.array(better))
+        if self._plan.n_last == 0 and np.allclose(points[0], points[1]):  # one trial for both
+            del points[0]
         self._state.finalists = [self._space.snap(x).tolist() for x in points]
 
     def query(self, trials: Sequence[str], X: Sequence[Array]) -> Query:
         """Asks what each finalist gains on the one before it, where the host evaluated them."""
-        finalists, left = np.array(self._state.finalists), list(range(len(X)))
+        points = self._state.finalists
+        finalists, left = np.array(points * 2 if len(points) == 1 else points), [*range(len(X))]
         nearest: list[int] = []
         for point in finalists:  # one that was given up is compared as another one
             pool = left or range(len(X))

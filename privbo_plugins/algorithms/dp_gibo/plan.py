@@ -28,8 +28,9 @@ takes for slope; 2 d points instead of d + 1 cost trials but no privacy, so that
 steps and as many trials. With many coordinates the direction is mostly noise, so the way of all
 steps together is bounded.
 
-The last trials are the incumbent, the end and the best by values, whose clipped per-record
-differences are a release of their own (:mod:`privbo_plugins.algorithms.dp_gibo.finalists`).
+The last trials of descent are the incumbent, the end and the best by values, whose clipped
+per-record differences are a release of their own
+(:mod:`privbo_plugins.algorithms.dp_gibo.finalists`).
 Clipped to a tenth of the range, differences of a few hundredths keep their size, and large ones
 their sign, with a tenth of the noise.
 
@@ -123,7 +124,7 @@ _COMPARISON_CLIP = 0.1
 """B_c / C."""
 
 LAST = 3
-"""Trials of the comparison; 2 where theta is the best by values, or these are mostly noise."""
+"""Trials of the comparison after descent; 2 where values are mostly noise."""
 
 _DROWNING = 0.5
 """Noise of a step's gradient, in clipping norms, from which a warning is due."""
@@ -140,7 +141,7 @@ class Plan(LossPlan):
         n_steps: T.
         batch_size: b, the most points a step asks for.
         n_values: M, planned value releases.
-        n_last: Trials that are compared in the end.
+        n_last: Trials at the end, for the comparison; 0 where those before it have all points.
         mu: Total budget.
         mu_gradient: Spent on each gradient.
         mu_value: Spent on each value; 0 if values are not released.
@@ -225,10 +226,14 @@ class Plan(LossPlan):
         return super().to_dict() | {"advice": self.advice}
 
     def _lines(self) -> list[str]:
+        compared = (
+            f"{self.n_last} trials at the end: the incumbent (or the middle) and what may be "
+            if self.n_last
+            else "at the end, without a trial more: the incumbent (or the middle) and what may be "
+        )
         last = [
-            f"  {self.n_last} trials at the end: the incumbent (or the middle) and what may be "
-            f"better, whose differences are released with noise of sd {self.comparison_noise:.3g} "
-            f"(mu={not_below(self.mu_comparison, 3)})",
+            f"  {compared}better, whose differences are released with noise of sd "
+            f"{self.comparison_noise:.3g} (mu={not_below(self.mu_comparison, 3)})",
             f"  {self.n_values} released values with noise of sd {self.value_noise:.3g} each "
             f"(mu={not_below(self.mu_value, 3)})",
         ]
@@ -290,7 +295,7 @@ def _usual_starts(config: GIBOConfig, d: int) -> int:
         return 0
     wanted = _STARTS if d > 0 else 20
     if config.n_trials is not None:
-        share = config.n_trials - (LAST - 1) if d == 0 else config.n_trials // 4
+        share = config.n_trials if d == 0 else config.n_trials // 4
         wanted = max(1, min(wanted, share) if d > 0 else share)
     return wanted
 
@@ -364,7 +369,10 @@ def selects_choices(config: GIBOConfig, space: Space) -> bool:
 
 
 def plan_search(config: GIBOConfig, space: Space, n_records: int, K: int, steps: int) -> int:
-    """S of K + steps + 3 trials; the trials that are left are those of descent."""
+    """S of K + steps + 3 trials; the trials that are left are those of descent.
+
+    Without descent the last trials are searched as well: what is compared was evaluated before.
+    """
     d, trials = space.d, K + steps + LAST
     if not reads_values(config, space):
         return 0
@@ -377,7 +385,7 @@ def plan_search(config: GIBOConfig, space: Space, n_records: int, K: int, steps:
     precise = gaussian_scale(1.0 / n_records, mu) <= (choices.PRECISE if mixed else _PRECISE)
     if not precise:
         return 0
-    return steps + 1 if all_of_it else min(K, steps // 2)
+    return steps + LAST if all_of_it else min(K, steps // 2)
 
 
 def compares(config: GIBOConfig) -> bool:
@@ -447,7 +455,7 @@ def make_plan(config: GIBOConfig, space: Space, n_records: int) -> Plan:
     """
     d, (K, S, T, b, paired) = space.d, _counts(config, space, n_records)
     low, high = config.value_range
-    for last in (LAST, LAST - 1):
+    for last in (LAST, LAST - 1) if T > 0 else (0,):
         M = (K + S + T * b + last + config.extra_values) * compares(config)
         shares = _shares(config, T, M, S)
         value_noise = _noise((high - low) / n_records, shares["mu_value"])

@@ -112,10 +112,13 @@ class ValueSearch:
         hope = self._hope * (1.0 + _MORE_HOPE * len(out))
         return np.asarray(C[np.argmin(f - hope * s)])
 
-    def best(self, told: Sequence[Told]) -> list[float]:
-        """The point to recommend: of told, at least one (point, value)."""
-        f, s = self._posterior(self._model.smoother(told), np.array([x for x, _ in told]))
-        return list(told[int(np.argmin(f + _CAUTION * s))][0])
+    def best(
+        self, told: Sequence[Told], among: Sequence[Sequence[float]] | None = None
+    ) -> list[float]:
+        """The point to recommend: of told, at least one (point, value), or of these points."""
+        points = [x for x, _ in told] if among is None else among
+        f, s = self._posterior(self._model.smoother(told), np.array(points))
+        return list(points[int(np.argmin(f + _CAUTION * s))])
 
     def better(self, end: Sequence[float], told: Sequence[Told]) -> list[float]:
         """The end of descent or an evaluated point, whichever has the least posterior mean."""
