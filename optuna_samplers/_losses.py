@@ -297,8 +297,8 @@ class LossRun(OfStudy):
         except ValueError:
             return f"No plan over these parameters is as short as n_trials={n_trials}."
         return (
-            f"For a new study, n_trials={n_trials} given to the sampler plans {fitting.n_trials} "
-            f"trials, each value with noise of sd {fitting.value_noise:.3g}."
+            f"For a new study, n_trials={n_trials} from the beginning plans {fitting.n_trials} "
+            f"trials, each released mean with noise of sd {fitting.value_noise:.3g}."
         )
 
     # What the guarantee does not survive ------------------------------------------------------

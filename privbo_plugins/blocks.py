@@ -211,16 +211,17 @@ class Blocks:
         return [np.sort(own) for own in np.array_split(dealt, self.n_blocks)]
 
     def __call__(self, *args: Any, **kwargs: Any) -> BlockScores:
-        """One score a block, shape (K,); a run without :meth:`settings` refuses it."""
+        """One score a block, shape (K,), for a run with :meth:`settings`, which takes it as it is.
+
+        What should be made of the scores is made in the function.
+        """
         one = partial(_scores, self._function, args, kwargs, self.seed)
         blocks = list(enumerate(self.places()))
         if self._n_jobs in (None, 1):
             scores = one(blocks, self._progress)
         else:
             scores = self._at_once(one, blocks)
-        told = np.where(np.isfinite(scores), scores, self._failed).view(BlockScores)
-        told.dealt = self._deal
-        return told
+        return BlockScores.of(np.where(np.isfinite(scores), scores, self._failed), self._deal)
 
     def _at_once(self, one: Any, blocks: Sequence[Any]) -> Array:
         """The same in several processes; no file holds what they are sent."""

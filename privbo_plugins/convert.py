@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence, Sized
-from contextlib import suppress
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -23,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.errors import NotARewardError, NotLossesError
-from privbo_plugins.sanitize import unheard
+from privbo_plugins.sanitize import forgiven, unheard
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
@@ -136,15 +135,25 @@ def _rows(
 class BlockScores(np.ndarray):
     """A vector with the score of each block, shape (K,), that knows how records were dealt.
 
+    What is computed of it, sorted or cut out of it knows nothing: there a record may touch several
+    entries, as where vectors of two deals are added.
+
     Attributes:
-        dealt: Number of records, of blocks, seed, and 1 where whole persons are dealt.
+        dealt: Number of records, of blocks, seed, and 1 where whole persons are dealt; empty for
+            what was made of scores.
     """
 
-    dealt: tuple[int, ...] | None = None
+    dealt: tuple[int, ...] = ()
 
-    def __array_finalize__(self, of: Any) -> None:
-        """Keeps the deal in what arithmetic makes of it."""
-        self.dealt = getattr(of, "dealt", None)
+    @classmethod
+    def of(cls, scores: Array, dealt: tuple[int, ...]) -> BlockScores:
+        """Makes one of the scores of all blocks."""
+        made = scores.view(cls)
+        made.dealt, made.flags.writeable = dealt, False
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BlockScores.of, (np.asarray(self), self.dealt)
 
 
 def deal_of(index: str | None) -> list[int] | None:
@@ -153,11 +162,27 @@ def deal_of(index: str | None) -> list[int] | None:
     Args:
         index: As of :func:`index_of`.
     """
-    kind, _, dealt = (index or "").partition(_BLOCKS)
-    return [int(number) for number in dealt.split(",")] if kind and dealt else None
+    n, _, dealt = (index or "").partition(_BLOCKS)
+    return [int(number) for number in dealt.split(",") if number] if n.isdigit() else None
 
 
 _BLOCKS = ":blocks:"
+
+
+def as_records(given: Any) -> list[Any]:
+    """Arrays, or lists, with the entry of one record each; empty for what has no entries.
+
+    An array of numbers or texts has a type, which is public; what is in a list, or an array of
+    objects, has one by itself.
+
+    Example:
+        >>> as_records(np.array([0.5, 1.0]))[0], as_records(["a", 1])[1]
+        (array([0.5]), [1])
+    """
+    array: Any = _silently(lambda: _unwrapped(given))
+    if isinstance(array, np.ndarray) and array.dtype.kind in "biufSU":
+        return [array[place : place + 1] for place in range(len(array))] if array.ndim else []
+    return [[entry] for entry in _entries(array, len(array))] if _is_vector(array) else []
 
 
 def index_of(returned: Any) -> str | None:
@@ -170,7 +195,7 @@ def index_of(returned: Any) -> str | None:
         >>> index_of([0.5, 0.25]) is None
         True
     """
-    if type(returned) is BlockScores and returned.dealt is not None:
+    if type(returned) is BlockScores and returned.ndim:
         return f"{len(returned)}{_BLOCKS}{','.join(map(str, returned.dealt))}"
     with unheard:
         try:
@@ -195,8 +220,7 @@ def fingerprint(labels: Any) -> str:
         True
     """
     given = _unwrapped(labels)
-    vector = given.ndim == 1 if isinstance(given, np.ndarray) else _is_sequence(given)
-    if not (vector and len(given)):
+    if not (_is_vector(given) and len(given)):
         raise ValueError(
             "record_ids must list one label per validation record, in the order of the losses: "
             "strings or numbers, such as the keys of a table."
@@ -309,6 +333,11 @@ def _is_sequence(given: Any) -> bool:
     return isinstance(given, Sized) and hasattr(type(given), "__getitem__") and not texts
 
 
+def _is_vector(given: Any) -> bool:
+    """Checks whether it has entries in an order, on one axis where it is an array."""
+    return given.ndim == 1 if isinstance(given, np.ndarray) else _is_sequence(given)
+
+
 def _entries(given: Any, n: int) -> list[Any]:
     """Its n entries, one by one: of those that cannot be read each is None, and no other one."""
     entries: list[Any] = []
@@ -387,7 +416,7 @@ def each_alone(of: Callable[..., Any], parts: Sequence[Any], n: int) -> Any:
         >>> each_alone(lambda x: 1.0 / np.array([float(entry) for entry in x]), [["2", "two"]], 2)
         array([0.5, nan])
     """
-    with unheard, suppress(Exception, SystemExit):  # what it says may quote a record
+    with unheard, forgiven:  # what it says may quote a record
         found = of(*parts)
         if len(found) == n:
             return found

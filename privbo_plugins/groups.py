@@ -318,7 +318,7 @@ def _key(label: Any) -> tuple[int, Any]:
         return (0, int(label)) if _INTEGER.fullmatch(label) else (1, label)
     if isinstance(label, bytes):
         return 2, label
-    if label is None or (isinstance(label, float) and not math.isfinite(label)):
+    if label is None or label != label or label in (math.inf, -math.inf):
         return 3, ""
     return 0, int(label) if label == int(label) else label
 

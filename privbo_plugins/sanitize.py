@@ -246,3 +246,16 @@ class _Unheard:
 
 
 unheard = _Unheard()
+
+
+class _Forgiven:
+    """Drops what a user's code raises of a record, all but an interruption."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> bool:
+        return kind is not None and not issubclass(kind, KeyboardInterrupt)
+
+
+forgiven = _Forgiven()

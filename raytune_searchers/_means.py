@@ -32,8 +32,8 @@ from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.groups import Unit, whose
 from privbo_plugins.privacy.settings import NoiseSettings, RecordSettings
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.scores.score import check_directions, one_score, rows_of, sd_of
-from privbo_plugins.settings import again, called_with, part, setting, settings
+from privbo_plugins.scores.score import ScoreFacts, check_directions, one_score, rows_of, sd_of
+from privbo_plugins.settings import again, called_with, evolve, part, setting, settings
 from privbo_plugins.shown import TrialRecord, flat
 from raytune_searchers._arguments import check_target
 from raytune_searchers._audit import OURS, REPEATED, Row, given_to
@@ -142,6 +142,12 @@ class MeansRun(LossesRun):
         hosted(self._config, self._space)  # raises where the incumbent lies outside
         self._groups, self._labels = whose(given)
         self._start(given.vault, given.run_name, given.noise)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """As of every run; of scores their facts: functions of the user's may hold records."""
+        scores = getattr(self._config, "scores", None) or ()
+        facts = [ScoreFacts(**score.facts()) for score in scores] or None
+        return super().__getstate__() | {"_config": evolve(self._config, scores=facts)}
 
     def _attach(self, **more: Any) -> None:
         super()._attach(**more)

@@ -29,8 +29,9 @@ from privbo_plugins.blocks import Blocks, check_blocks, needed, plan_blocks
 from privbo_plugins.convert import as_losses, index_of
 from privbo_plugins.foreign import answer, words
 from privbo_plugins.privacy.figures import not_above
-from sklearn_search._losses import RecordLoss, bounds_of, to_loss
-from sklearn_search._records import Records, Task, apart, groups_of, rows_of
+from sklearn_search._losses import RecordLoss, bounds_of, own_copy, to_loss
+from sklearn_search._records import Records, Task, apart, check_entries, groups_of, rows_of
+from sklearn_search._types import of_training
 
 
 def check_all(given: Any, apart: bool, persons: bool) -> None:
@@ -90,9 +91,7 @@ def all_records(X: Any, y: Any, params: Mapping[str, Any], groups: Any = None) -
     X, y = rows_of(X, y, groups is not None)
     n = _num_samples(X)
     persons = None if groups is None else groups_of(groups, n, X)
-    for name, weights in params.items():
-        if name.endswith("sample_weight") and weights is not None and _num_samples(weights) != n:
-            raise ValueError(f"{name} must have one entry for each row of X.")
+    check_entries(params, n, alone=True)
     return Records(X, y, (), None, dict(params), {}, groups=persons)
 
 
@@ -252,6 +251,7 @@ class BlockTask(Task):
             cv = GroupKFold(self.splits)
         else:
             labels = is_classifier(self.estimator)
+            y = of_training(y, labels=labels)  # whose type all records decide, before
             cv = check_cv(copy.deepcopy(self.splits), y, classifier=labels)
         return cv.split(X, y, whose)  # type: ignore[no-any-return]
 
@@ -286,13 +286,7 @@ def block_task(given: Any, estimator: Any, records: Records, parameters: Any) ->
         ValueError: If they make no sense.
     """
     loss, best = score_of(given, estimator)
-    try:
-        copy.deepcopy(loss)
-    except Exception:
-        raise ValueError(
-            "A scorer or loss is copied for each block, and this one cannot be: give a function, "
-            "or an object that copy.deepcopy takes. Nothing was charged."
-        ) from None
+    own_copy(loss)
     inside = {"splits": given.cv, "valid_size": given.valid_size, "seed": given.random_state}
     here = given.backend == "optuna"  # elsewhere trials run at once, in processes of their own
     inside |= {"n_jobs": given.n_jobs if here else None, "bar": here and given.verbose == 1}

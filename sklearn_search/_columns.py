@@ -67,7 +67,13 @@ def _sorted(names: list[Any]) -> list[Any]:
 
 
 def _retyped(column: Any, *, texts: bool) -> Any:
-    """A column in the type of its entries; with texts, those of numbers are read as such."""
+    """A column in the type of its entries; with texts, those of numbers are read as such.
+
+    A type of pandas' own, but sparse numbers, is one that a file with another entry has not.
+    """
+    if not isinstance(column.dtype, np.dtype | pd.SparseDtype):
+        cells = column.to_numpy(dtype=object)
+        column = pd.Series(np.where(pd.isna(cells), None, cells), dtype=object)
     column = column.infer_objects()
     if column.isna().all():  # only records that are scored could say of what type it is
         return pd.Series(np.full(len(column), math.nan))

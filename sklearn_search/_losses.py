@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from privbo_plugins import losses
 from privbo_plugins.convert import as_labels, as_losses
 from privbo_plugins.errors import UtilityWarning, warn
 from privbo_plugins.foreign import answer, words
+from privbo_plugins.scores import SCORES
 
 NAMED: Mapping[str, Any] = {
     "zero_one": losses.zero_one,
@@ -103,6 +105,21 @@ def to_loss(given: Any, estimator: Any, y: Any) -> RecordLoss:
     return RecordLoss(function, response, of_probabilities)
 
 
+def own_copy(scored: Any) -> Any:
+    """Copies what scores records: what it keeps of them, the user's own object does not.
+
+    Raises:
+        ValueError: If it cannot be copied.
+    """
+    try:
+        return copy.deepcopy(scored)
+    except Exception:
+        raise ValueError(
+            "A scorer, score or loss is copied, so that it shows no record, and this one cannot "
+            "be: give a function, or an object that copy.deepcopy takes. Nothing was charged."
+        ) from None
+
+
 def _named_loss(given: Any) -> Any:
     """``loss``, or what ``scoring`` stands for."""
     if given.scoring is None:
@@ -112,6 +129,7 @@ def _named_loss(given: Any) -> Any:
     known = {word: entry["loss"] for word, entry in words("scores").items() if "loss" in entry}
     if given.scoring in known:
         return known[given.scoring]
+    known = dict.fromkeys([*known, *SCORES])
     told = answer("scores", given.scoring, known)
     raise ValueError(f"scoring={given.scoring!r} is none of {', '.join(known)}{told}")
 

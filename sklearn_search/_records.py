@@ -32,7 +32,7 @@ from privbo_plugins.errors import NotLossesError, ObjectiveFailedError, warn
 from privbo_plugins.foreign import answer
 from privbo_plugins.groups import Groups
 from privbo_plugins.losses import ZeroOne
-from privbo_plugins.sanitize import call, public_name, sanitized, unheard
+from privbo_plugins.sanitize import call, forgiven, public_name, sanitized, unheard
 from privbo_plugins.scores.score import Estimate
 from sklearn_search._losses import RecordLoss
 from sklearn_search._scores import RecordScores
@@ -89,6 +89,38 @@ def _of_protected(error: BaseException) -> ObjectiveFailedError:
     )
 
 
+def check_entries(params: Mapping[str, Any], n_rows: int, *, alone: bool = False) -> None:
+    """Checks what ``fit`` gets beside the records; no text tells how many rows persons have.
+
+    Args:
+        params: By name.
+        n_rows: Number of rows.
+        alone: Whether each part of the records is on its own, and no other record may reach it.
+
+    Raises:
+        ValueError: If weights have another length, or, ``alone``, anything holds other records.
+    """
+    for name, value in params.items():
+        listed = hasattr(value, "__len__") and not isinstance(value, str)
+        mine = listed and _num_samples(value) == n_rows
+        if name.endswith("sample_weight") and value is not None and not mine:
+            raise ValueError(f"{name} must have one entry for each row of X.")
+        if alone and not mine and _holds_rows(value):
+            raise ValueError(
+                f"{name}= holds an array, or a list of lists, that has not one entry for each row "
+                "of X: every block would see it, so that a record in it would touch all scores. "
+                'Leave it out with protect="all".'
+            )
+
+
+def _holds_rows(value: Any, inside: bool = False) -> bool:
+    if isinstance(value, Mapping):
+        return any(_holds_rows(part, inside) for part in value.values())
+    if isinstance(value, list | tuple):
+        return inside or any(_holds_rows(part, inside=True) for part in value)
+    return hasattr(value, "tocsr") or (hasattr(value, "__array__") and np.ndim(value) > 0)
+
+
 def check_fit_params(estimator: Any, params: Mapping[str, Any]) -> None:
     """Refuses what the estimator's ``fit`` does not take, before anything is fitted.
 
@@ -127,6 +159,7 @@ def given_records(
     rows_of(X_valid, y_valid, persons)
     _check_columns(X, X_valid)
     n, n_valid = _num_samples(X), _num_samples(X_valid)
+    check_entries(params, n)
     whose = None
     if persons:
         if groups is None or groups_valid is None:
@@ -153,6 +186,12 @@ def rows_of(X: Any, y: Any, persons: bool) -> Any:
     Raises:
         ValueError: If there are more or fewer of one than of the other.
     """
+    for given in (X, y):
+        if hasattr(given, "to_pandas") and not hasattr(given, "iloc"):
+            raise ValueError(
+                f"A table of {type(given).__module__.split('.')[0]} has its types of all records, "
+                "so that one decides them: give X.to_pandas(), whose columns are typed anew."
+            )
     with suppress(ValueError) if persons else nullcontext():
         return indexable(X, y)
     raise ValueError(
@@ -258,6 +297,7 @@ def held_out(
         )
     X, y = rows_of(X, y, groups is not None)
     n, whose = _num_samples(X), None
+    check_entries(params, n)
     if groups is None:
         splitter = ShuffleSplit(1, test_size=valid_size, random_state=int(random_state))
         ((train, valid),) = splitter.split(np.empty(n))
@@ -404,7 +444,9 @@ class Task:
             losses = self.loss(model, y, prediction)
         except NotLossesError:
             raise
-        except (Exception, SystemExit):  # of a loss of the user's
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # of a loss of the user's
             losses = each_alone(
                 lambda y, told: as_losses(self.loss(model, y, told)), [y, prediction], n
             )
@@ -438,7 +480,7 @@ class Task:
         predicted in its place. There are none where the model can predict no record.
         """
         X = self.records.X_valid
-        with suppress(Exception, SystemExit):  # what it says may quote a record
+        with forgiven:  # what it says may quote a record
             return self.loss.predicted(model, X), None
         places = np.arange(self.records.n_rows)
         predicted = np.isin(places, self._predictable(model, places))
@@ -449,7 +491,7 @@ class Task:
 
     def _predictable(self, model: Any, places: NDArray[np.intp]) -> list[int]:
         """Those places of validation records that the model predicts one by one."""
-        with suppress(Exception, SystemExit):
+        with forgiven:
             self.loss.predicted(model, _safe_indexing(self.records.X_valid, places))
             return list(places)
         if len(places) == 1:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
+from sklearn.metrics import get_scorer_names
 
 from privbo_plugins.convert import as_labels
 from privbo_plugins.foreign import words
@@ -25,7 +26,7 @@ def scores_in(given: Any) -> list[str | Score]:
         ValueError: If ``loss`` is given, too, or ``refit`` names none of several.
     """
     found, names = _listed(given.scoring)
-    if isinstance(given.refit, str) and len(found) < 2:
+    if isinstance(given.refit, str) and len(found) < 2 and given.refit not in names:
         raise ValueError(
             f"refit must be True or False where one loss or score is optimised, got "
             f"{given.refit!r}."
@@ -101,16 +102,51 @@ def last_score(given: Any, estimator: Any, y: Any) -> RecordScores | None:
     return found
 
 
+def to_scorer(scoring: Any, refit: Any) -> Any:
+    """Finds what scikit-learn computes as the score that parameters are chosen by.
+
+    Raises:
+        ValueError: If it knows no such score.
+    """
+    if callable(scoring) or scoring is None:
+        return scoring
+    listed = dict(scoring) if isinstance(scoring, Mapping) else scoring
+    if isinstance(listed, list | tuple):
+        listed = {getattr(one, "name", one): one for one in listed}
+    if isinstance(listed, dict):
+        listed = listed.get(refit, next(iter(listed.values())))
+    name = getattr(listed, "name", listed)
+    if name not in get_scorer_names():
+        raise ValueError(
+            f"score(X, y) is computed by scikit-learn, which knows no {name!r}: compute it of "
+            "predict(X)."
+        )
+    return name
+
+
 def _made(name: str, given: Any, estimator: Any, y: Any) -> Score:
-    """A registered score, with the classes or the public range of this search."""
+    """A registered score, with the classes or the public range of this search.
+
+    Raises:
+        ValueError: If nothing says which class is positive.
+    """
     make = SCORES.get(name)
     known = inspect.signature(make).parameters if make is not None else {}
     if make is not None and "labels" in known and is_classifier(estimator):
         classes = () if given.training_mu is not None else _classes(y)
+        if "positive" in known and classes and {*classes} not in ({0, 1}, {-1, 1}):
+            raise ValueError(
+                f"scoring={name!r} of classes that are not 0 and 1, or -1 and 1, leaves open "
+                f"which one is positive: give scores.{name}(labels=(...), positive=...) of "
+                f"privbo_plugins, or {_FOR_SEVERAL.get(name, 'a score')} for several classes."
+            )
         return make(labels=classes) if len(classes) > 1 else registered(name)
     if make is not None and "y_low" in known and given.y_range is not None:
         return make(*given.y_range)
     return registered(name)
+
+
+_FOR_SEVERAL = {name: f"{name}_macro" for name in ("precision", "recall", "f1")}
 
 
 def _classes(y: Any) -> tuple[Any, ...]:
@@ -177,14 +213,8 @@ class RecordScores:
         return predictions(y, **prediction)
 
     def known_alone(self, told: Predictions, known: NDArray[np.bool_]) -> Predictions:
-        """The same without the targets of records that the model cannot predict."""
-        labels = as_labels(told.y_true)
-        kept = np.full(
-            len(known), None, dtype=object
-        )  # an array, as targets are: == goes by entry
-        if labels is not None and labels.size == len(known):
-            kept[known] = labels.ravel()[known]
-        return told._replace(y_true=kept)
+        """The same, where records that the model cannot predict count as the worst."""
+        return told._replace(known=known)
 
     def nothing(self, n: int) -> Predictions:
         """Predictions of which scores are about the worst: no record has a target."""

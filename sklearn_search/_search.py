@@ -49,12 +49,13 @@ from sklearn_search._found import Found, place_of, table_of
 from sklearn_search._losses import (
     RecordLoss,
     bounds_of,
+    own_copy,
     to_loss,
     warn_of_noise,
     warn_of_rare_class,
 )
 from sklearn_search._records import Records, Task, check_fit_params, given_records, held_out
-from sklearn_search._scores import RecordScores, last_score, scores_in, to_scores
+from sklearn_search._scores import RecordScores, last_score, scores_in, to_scorer, to_scores
 from sklearn_search._settings import PrivateSearchSettings, Shown
 from sklearn_search._space import check_values, to_parameters
 
@@ -425,6 +426,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
             check_values(estimator, parameters)  # what fits say later is dropped
             return block_task(given, estimator, records, parameters)
         loss = to_scores(given, estimator, records.y) or to_loss(given, estimator, records.y)
+        last = last_score(given, estimator, records.y)
+        loss, last = own_copy((loss, last))
         if given.error_score == "raise":
             check_values(estimator, parameters)
         withholds = given.training_mu is not None
@@ -432,7 +435,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         whose = named(given, RecordSettings) | {"groups": records.groups}
         return Task(
             estimator, records, loss, bounds, parameters, given.error_score, withholds,
-            whose=whose, last=last_score(given, estimator, records.y),
+            whose=whose, last=last,
         )  # fmt: skip
 
     def _keep(self, found: Found, noise: float, task: Task) -> None:
@@ -477,11 +480,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         _raise_for_params(params, self, "score")
         if _routing_enabled():
             params = process_routing(self, "score", **params).estimator.score
-        names = [self.scoring] if isinstance(self.scoring, str) else [self.refit]
-        scoring = next((name for name in names if isinstance(name, str)), None)
-        if callable(self.scoring):
-            scoring = self.scoring
-        scorer = check_scoring(self.best_estimator_, scoring=scoring)
+        scorer = check_scoring(self.best_estimator_, scoring=to_scorer(self.scoring, self.refit))
         return scorer(self.best_estimator_, X, y, **params)  # type: ignore[no-any-return]
 
     predict = _of_estimator("predict")

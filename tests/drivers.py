@@ -31,11 +31,12 @@ import optuna_samplers
 from optuna_samplers import ldp_objective
 from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.blocks import in_blocks
+from privbo_plugins.convert import BlockScores
 from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.scores import PerRecord, Score, predictions
 from privbo_plugins.sessions.rows import Curator
 from tests.leaks.secrets import N_RECORDS, Secrets
-from tests.optuna_samplers.runs import RECORDS
+from tests.optuna_samplers.runs import RECORDS, of_blocks
 from tests.sixth import SixthConfig
 
 HOSTS = ("optuna", "ray")
@@ -230,7 +231,9 @@ def hosted(key, **more):
     if key != "any sampler":
         kind = getattr(optuna_samplers, f"{system.name}Sampler")
         sampler = kind(**own)
-        return Hosted(sampler, sampler.private, system.size)
+        deal = own.get("records_in_blocks")
+        private = sampler.private if deal is None else of_blocks(sampler.private, deal)
+        return Hosted(sampler, private, system.size)
     # As private_objective does it, for several objectives of one run.
     config = MeansConfig(mu=own.pop("mu"), n_trials=own.pop("n_trials"))
     run, sampler = optuna_samplers.PrivateSampler(config, **own), RandomSampler(seed=0)
@@ -295,7 +298,9 @@ class Run(ABC):
 
     def outcome(self, config):
         """The same as an objective returns it."""
-        found = self.returned(config)
+        found, deal = self.returned(config), self.system.settings.get("records_in_blocks")
+        if deal and isinstance(found, np.ndarray) and found.shape == (deal[1],):
+            return BlockScores.of(found.astype(float), deal)
         return predictions(found) if self.key == "scores" else found
 
     def _wrapped(self, by, function):

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins import losses
+from privbo_plugins.foreign import answer
 from privbo_plugins.scores.score import Score, ratio
 from privbo_plugins.scores.statistics import Bins, Cells, GroupCells, Losses, Moments, Pairs
 
@@ -416,7 +417,8 @@ def named(name: str) -> Score:
             f"bound. Near to it is {NEAR[name]}."
         )
     if name not in SCORES:
-        raise ValueError(f"There is no score {name!r}; known are {', '.join(SCORES)}.")
+        told = answer("scores", name.lower(), SCORES)
+        raise ValueError(f"There is no score {name!r} among {', '.join(SCORES)}{told}")
     try:
         return SCORES[name]()
     except TypeError:

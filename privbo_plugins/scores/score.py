@@ -151,7 +151,7 @@ class Score(ScoreFacts):
 def _number(combine: Combine, m: Array, s: Array) -> float:
     try:
         return float(combine(m, s))
-    except Exception:  # after the draw: what rose from here would take back its charge
+    except BaseException:  # after the draw: what rose from here would take back its charge
         return math.nan
 
 
@@ -217,7 +217,10 @@ def rows_of(scores: Sequence[ScoreFacts], returned: Any) -> Array:
     rows = [statistic.rows(returned) for statistic in statistics_of(scores)]
     if len({len(own) for own in rows}) != 1:
         raise NotLossesError("Predictions must be of the same records; lengths differ.")
-    return np.hstack(rows)
+    found = np.hstack(rows)
+    if returned.known is not None:
+        found[~returned.known] = math.nan  # what stands in their place is another record's
+    return found
 
 
 def checked_rows(scores: Sequence[ScoreFacts], rows: Array) -> Array:
@@ -330,7 +333,10 @@ def check_constraints(
     for name, wanted in (constraints or {}).items():
         if name not in known:
             listed = ", ".join(map(repr, known)) or "none, as this run has no scores"
-            raise ValueError(f"constraints= are of scores by name, got {name!r}; known: {listed}.")
+            raise ValueError(
+                f"constraints= are of scores by name, got {name!r}; known: {listed}. "
+                "Add it to the scores."
+            )
         between(known[name].low, known[name].high).check(f"constraints[{name!r}]", wanted)
 
 

@@ -21,14 +21,13 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.convert import as_floats, as_labels, as_losses, as_rows, each_alone
+from privbo_plugins.convert import as_floats, as_labels, as_records
 from privbo_plugins.errors import NotLossesError
 from privbo_plugins.losses import (
     _check_lengths,
@@ -38,7 +37,8 @@ from privbo_plugins.losses import (
     _probabilities,
 )
 from privbo_plugins.privacy.mechanisms import BoundedMean
-from privbo_plugins.sanitize import unheard
+from privbo_plugins.sanitize import forgiven, unheard
+from privbo_plugins.settings import integer
 
 Array = NDArray[np.float64]
 
@@ -46,7 +46,8 @@ Array = NDArray[np.float64]
 class Predictions(NamedTuple):
     """What a model says of the validation records, one entry a record in the same order.
 
-    Made by :func:`predictions`.
+    Made by :func:`predictions`. ``known`` tells which records a model could predict (n,); the
+    others count as the worst in every score: what stands there is another's. None for all.
     """
 
     y_true: Any
@@ -55,6 +56,7 @@ class Predictions(NamedTuple):
     classes: Any = None
     decision: Any = None
     group: Any = None
+    known: Any = None
 
     def part(self, name: str) -> Any:
         """Returns what was given under a name.
@@ -171,6 +173,7 @@ class Cells(Statistic):
 
     def rows(self, told: Predictions) -> Array:
         """Places of the true and of the predicted label."""
+        _check_classes(told, self.labels)
         y = _indices("y_true", told.y_true, self.labels)
         p = _indices("predicted", told.part("predicted"), self.labels)
         _check_lengths(y, p)
@@ -394,12 +397,17 @@ class Pairs(Statistic):
         return _labels_and(_flat("decision", as_floats(given)), told, self.labels)
 
     def mean(self, blocks: Iterable[Array]) -> Array:
-        """Counts pairs of all records by sorting; a row that is none is a negative one at 0."""
+        """Counts pairs of all records by sorting.
+
+        A positive without a number ranks below all, a negative one above; one without a label is
+        a negative one without a number.
+        """
         rows = np.concatenate([*blocks])
         with np.errstate(all="ignore"):
             label, s = _class_of(rows[:, 0], 2, -1), rows[:, 1]
+            positive = label == 1
             odd = (label < 0) | ~np.isfinite(s)
-            positive, s = np.where(odd, 0, label) == 1, np.where(odd, 0.0, s)
+            s = np.where(odd, np.where(positive, -np.inf, np.inf), s)
         below = np.sort(s[~positive])
         twice = sum(
             int(np.searchsorted(below, s[positive], side=side).sum(dtype=np.int64))
@@ -415,13 +423,27 @@ def _positive(told: Predictions, labels: Sequence[Any]) -> Array:
     known = _flat("labels", as_labels(list(labels if told.classes is None else told.classes)))
     P = _probabilities(told.part("probabilities"), known)
     (column,) = _columns(_flat("labels", as_labels([labels[1]])), known)
-    if column < 0:
-        raise NotLossesError("classes= must name the positive class, the second of labels=.")
     fine = (P >= 0.0).all(axis=1) & (P <= 1.0).all(axis=1)
     return np.where(fine, P[:, column], np.nan)
 
 
+def _check_classes(told: Predictions, labels: Sequence[Any]) -> None:
+    """Checks that classes that a model has are those of a score; both are public.
+
+    Raises:
+        NotLossesError: If they are others.
+    """
+    known = None if told.classes is None else _flat("classes", as_labels(list(told.classes)))
+    if known is not None and {*known.tolist()} != {*labels}:
+        raise NotLossesError(
+            f"classes= of the predictions are other ones than labels={tuple(labels)!r} of a "
+            "score, where the last is the positive one unless positive= says another: give both "
+            'the same, as scores.f1(labels=("well", "ill")). Nothing was stored or charged.'
+        )
+
+
 def _labels_and(numbers: Array, told: Predictions, labels: Sequence[Any]) -> Array:
+    _check_classes(told, labels)
     y = _indices("y_true", told.y_true, labels)
     _check_lengths(y, numbers)
     return np.stack([y, numbers], axis=1)
@@ -431,14 +453,21 @@ def _labels_and(numbers: Array, told: Predictions, labels: Sequence[Any]) -> Arr
 class PerRecord(Statistic):
     """Means of numbers in [0, 1] that a function of one's own makes; D = sqrt(k).
 
+    It is called once for each record and sees no other one, so that none decides another's
+    numbers, nor whether the function fails: some microseconds a record.
+
     Attributes:
-        function: From :class:`Predictions` to numbers, shape (n, k) or (n,). The number of one
-            record must not depend on another record.
+        function: From :class:`Predictions` of one record, arrays with one entry, to its k
+            numbers. It must keep nothing from one call to the next.
         k: Numbers a record.
     """
 
     function: Callable[[Predictions], Any]
     k: int = 1
+
+    def __post_init__(self) -> None:
+        integer(1).check("k", self.k)
+        object.__setattr__(self, "k", int(self.k))
 
     @property
     def n_columns(self) -> int:  # type: ignore[override]
@@ -451,35 +480,29 @@ class PerRecord(Statistic):
         return math.sqrt(self.k)
 
     def rows(self, told: Predictions) -> Array:
-        """The numbers that the function returns; NaN of a record by itself where it fails.
+        """The numbers that the function returns; NaN of a record that it fails for.
 
         Raises:
-            NotLossesError: If it returns another shape.
+            NotLossesError: If a part of the predictions has not one entry a record.
         """
-        made = None
-        with unheard, suppress(Exception, SystemExit):  # what it says may quote a record
-            made = self.function(told)
-        if made is not None:
-            return self._numbers(made)
-        n = len(_flat("y_true", as_labels(told.y_true)))
-        names = [a for a, part in told._asdict().items() if part is not None and a != "classes"]
-
-        def of(*parts: Any) -> Array:
-            own = dict(zip(names, parts, strict=True))
-            return self._numbers(self.function(told._replace(**own)))
-
-        rows = each_alone(of, [getattr(told, name) for name in names], n)
-        return np.full((n, self.k), np.nan) if rows is None else np.asarray(rows)
-
-    def _numbers(self, made: Any) -> Array:
-        if self.k == 1:
-            return as_losses(made)[:, None]
-        found = as_rows(made, self.k)
-        if found is None or found.ndim != 2 or found.shape[1] != self.k or not found.size:
+        names = [
+            name for name, part in told._asdict().items()
+            if part is not None and name not in ("classes", "known")
+        ]  # fmt: skip
+        parts = [as_records(getattr(told, name)) for name in names]
+        if len({*map(len, parts)}) != 1 or not parts[0]:
             raise NotLossesError(
-                f"The function of a PerRecord statistic must return {self.k} numbers for each "
-                f"record, shape (n_records, {self.k}). Nothing was stored or charged."
+                "A function of your own scores records one by one: each part of predictions(...) "
+                "must have one entry for each record. Nothing was stored or charged."
             )
+        found = np.full((len(parts[0]), self.k), np.nan)
+        with unheard, np.errstate(all="ignore"):
+            for place, own in enumerate(zip(*parts, strict=True)):
+                with forgiven:  # what it says may quote a record
+                    one = dict(zip(names, map(np.asarray, own), strict=True))
+                    made = as_floats(self.function(told._replace(known=None, **one)))
+                    if made is not None and made.size == self.k:
+                        found[place] = made.ravel()
         return found
 
     def vectors(self, rows: Array) -> Array:

@@ -7,9 +7,10 @@ point, and nothing can be learnt of values. What is looked at are releases, so i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from privbo_plugins.errors import UtilityWarning, warn
+from privbo_plugins.scores.score import ScoreFacts
 
 _FEWEST = 8
 """Values of which a mean is worth a look."""
@@ -17,8 +18,24 @@ _FEWEST = 8
 _TOLD = 0.025
 """Standard error of that mean, in widths of the range, above which noise hides everything."""
 
+_DROWNING = 0.1
+"""Widths of its range, from which noise of a score hides most of what settings change."""
+
 _CLOSE = 4.0
 """Standard errors from the end: where losses lie beyond it, one run in 10^4 is not told."""
+
+
+_OF_LOSSES = (
+    "Either losses lie beyond it, or they are no numbers (NaN and what fails count as the worst). "
+    "Give the range that losses have, from public knowledge, as loss_bound=(low, high), check "
+    'that none is NaN, and that the direction is "minimize" for losses and "maximize" for scores.'
+)
+
+_OF_SCORES = (
+    "Check that labels= and the range of the target are those of the records, that predicted= "
+    "holds labels and probabilities= probabilities, and that none is NaN: what is no label or "
+    "number, and what a function of your own fails for, counts as the worst."
+)
 
 
 def end_of(
@@ -55,6 +72,29 @@ def end_of(
     return next((end for end in ends if abs(mean - end) <= _CLOSE * error), None)
 
 
+def warn_of_noise(told: Mapping[str, Sequence[float]], scores: Sequence[ScoreFacts]) -> bool:
+    """Warns where the noise of a released score is a tenth of its range or more.
+
+    Args:
+        told: Estimate and standard deviation of each score by name.
+        scores: Of the run.
+
+    Returns:
+        Whether it has warned.
+    """
+    most = {score.name: _DROWNING * (score.high - score.low) for score in scores}
+    found = [f"{name} {told[name][1]:.2g}" for name in most if told[name][1] >= most[name]]
+    if found:
+        warn(
+            f"The noise of a released score has a standard deviation of {', '.join(found)}: "
+            "settings can hardly be told apart by it. Few positives, or a wide range of the "
+            "target, are what makes it large. More records, a larger mu, fewer trials or fewer "
+            "scores help, or a loss: docs/scores.md.",
+            UtilityWarning,
+        )
+    return bool(found)
+
+
 def warn_at_an_end(values: Sequence[float], noise: float, config: object, maximize: bool) -> bool:
     """Warns if released values cannot be told from an end of their range.
 
@@ -71,14 +111,12 @@ def warn_at_an_end(values: Sequence[float], noise: float, config: object, maximi
     if value_range is None:
         return False
     end = end_of(values, noise, value_range, maximize=maximize)
+    advice = _OF_SCORES if getattr(config, "scores", None) else _OF_LOSSES
     if end is not None:
         warn(
             f"The mean of all {len(values)} released values lies within four standard errors of "
-            f"{end:g}, an end of the range [{value_range[0]:g}, {value_range[1]:g}] to which "
-            "losses are clipped. Either losses lie beyond it, or they are no numbers (NaN and "
-            "what fails count as the worst), and points can hardly be told apart. Give the range "
-            "that losses have, from public knowledge, as loss_bound=(low, high), check that none "
-            'is NaN, and that the direction is "minimize" for losses and "maximize" for scores.',
+            f"{end:g}, an end of the range [{value_range[0]:g}, {value_range[1]:g}]: points can "
+            f"hardly be told apart. {advice}",
             UtilityWarning,
         )
     return end is not None

@@ -402,7 +402,8 @@ class LossReader:
             values = [r for r in releases if r.kind == "value" and not self.plain]
             space, path = known.space, known.algorithm.path
             more = scores_shown(getattr(self.config, "scores", None) or (), values)
-            more["last"] = {r.key: r.scores[r.key] for r in releases if r.kind == LAST_SCORE}
+            last = [r.scores for r in releases if r.kind == LAST_SCORE]
+            more["last"] = last[0] if last else {}
             if values and all("x" in release.meta for release in values):
                 points = np.array([release.meta["x"] for release in values], dtype=float)
                 aim = space.embed(known.algorithm.recommendation()[None])[0]

@@ -36,7 +36,7 @@ from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.privacy.words import plural
 from privbo_plugins.scores.score import Score, checked_rows, rows_of
 from privbo_plugins.sessions import places
-from privbo_plugins.sessions.clipping_warning import warn_at_an_end
+from privbo_plugins.sessions.clipping_warning import warn_at_an_end, warn_of_noise
 from privbo_plugins.sessions.reader import (
     ENQUEUED,
     NO_NOISE,
@@ -94,7 +94,7 @@ class Session(LossReader):
         super().__init__(run, config, seed=seed, maximize=maximize)
         self._outlet = Outlet(run, noise)
         self.labels = RecordLabels(run)
-        self._end_shown = False
+        self._end_shown = self._noise_shown = False
 
     @classmethod
     def open(
@@ -253,17 +253,17 @@ class Session(LossReader):
                 told, due = self._record(tx, trial, params, y, enqueued)
             if due:
                 self._settle()
-            self._look_at_ends()
+            self._look_at_ends(told)
             return told
 
     def _read(self, told: Any, index: str | None) -> tuple[Array, str | None]:
         """One loss a record, or with scores one row, and the fingerprint of its labels."""
         scores = getattr(self.config, "scores", None)
         if scores is None:
-            index = index or index_of(told)
-            if deal_of(index) not in (None, self.unit.records_in_blocks):
+            y, index = as_losses(told), index or index_of(told)
+            if deal_of(index) != self.unit.records_in_blocks:
                 raise ValueError(_OTHER_DEAL)
-            return as_losses(told), index
+            return y, index
         rows = told if isinstance(told, np.ndarray) else rows_of(scores, told)
         return checked_rows(scores, rows), index or index_of(getattr(told, "y_true", None))
 
@@ -281,8 +281,13 @@ class Session(LossReader):
         return self.groups.entries(rows, unit, unit.rows[0 if self.maximize else 1], index)
 
     @paid_for()
-    def _look_at_ends(self) -> None:
-        """Warns once where losses seem to lie at an end of their range: in a long run seldom."""
+    def _look_at_ends(self, told: Published) -> None:
+        """Warns once where losses seem to lie at an end of their range: in a long run seldom.
+
+        Likewise where a score has so much noise that settings can hardly be told apart.
+        """
+        if told.scores and not self._noise_shown:
+            self._noise_shown = warn_of_noise(told.scores, getattr(self.config, "scores", ()))
         plan, known = self.plan, self._learnt
         values = () if known is None else known.values
         looks = len(values) % (1 << max(len(values).bit_length() - 4, 0)) == 0
@@ -328,14 +333,11 @@ class Session(LossReader):
         if self._known().mode is None:
             if mode == PRIVATE and n_records == 1:
                 raise ValueError(_AVERAGE.format(self.unit.entry))
-            dealt = self.unit.records_in_blocks
-            if mode == PRIVATE and dealt is not None and n_records != dealt[1]:
-                raise ValueError(_NOT_BLOCKS.format(dealt[1], n_records))
             self._begin(space, mode, n_records)  # raises before anything is written
             if self.plan is not None:  # likewise: a filter may make errors of warnings
                 warn_of_delta(
                     getattr(self.config, "asked", {}).get("delta"),
-                    dealt[0] if dealt else n_records,
+                    (self.unit.records_in_blocks or [n_records])[0],
                     plural(self.unit.word),
                 )
                 self.plan.warn_if_noise_dominates()
@@ -382,10 +384,14 @@ class Session(LossReader):
         tx.finish(trial, x, value)
         own = release if release is not None and release.key == trial else None
         told = published_of(value, role, step, own)._replace(carried=query is None)
+        return told, wanted and self._due(tx, role)
+
+    def _due(self, tx: Transaction, role: str) -> bool:
+        """Checks if the step may be complete with a trial whose release is not observed yet."""
+        known = self._known()
         if role == START:  # whose last trial may leave nothing to evaluate
-            return told, wanted and len(known.values) + 1 >= algorithm.batch_capacity
-        due = wanted and places.complete(algorithm, places.of_the_step(tx, algorithm))
-        return told, due
+            return len(known.values) + 1 >= known.algorithm.batch_capacity
+        return places.complete(known.algorithm, places.of_the_step(tx, known.algorithm))
 
     def _hold(self, tx: Transaction, trial: str, y: Array, of_start: Query | None) -> None:
         """Keeps a trial's losses; those of the start that are needed no more go."""
@@ -485,7 +491,7 @@ class Session(LossReader):
         """Releases one score of the chosen model, out of what trials have left for it; or replays.
 
         Args:
-            score: Any; its name is charged once.
+            score: Any; one is charged in a run, once.
             told: Predictions of the validation records, in the order of the trials', or rows.
             index: Fingerprint of their labels, where they have lost them on the way.
 
@@ -509,7 +515,10 @@ class Session(LossReader):
                 raise ValueError(_OTHER_LENGTH.format(known.n_records, plural(self.unit.entry)))
             self.labels.check(tx, len(rows), index, len(rows))
             blocks = [rows[start : start + BLOCK] for start in range(0, len(rows), BLOCK)]
-            value, sd = self._release(tx, query, blocks).scores[score.name]
+            found = self._release(tx, query, blocks).scores
+            if score.name not in found:
+                raise BudgetExceededError(_OTHER_LAST.format(*found))
+            value, sd = found[score.name]
             return value, sd
 
     def purge(self) -> None:
@@ -517,6 +526,11 @@ class Session(LossReader):
         with self.run.transaction() as tx:
             tx.drop_losses()
 
+
+_OTHER_LAST = (
+    "{!r} was released as the last score of this run, which keeps a share for one: ask for it "
+    "again, or begin a run for another score. Nothing was charged."
+)
 
 _NO_GROUPS = (
     "This process does not know whose each row is: groups= is neither pickled nor stored. Give it "
@@ -537,15 +551,10 @@ _AVERAGE = (
 )
 
 _OTHER_DEAL = (
-    "These are scores of blocks, and the run's settings do not say so, or name another deal than "
-    "theirs: the claim would count blocks as records. Give **score.settings(), of the same "
-    "score = in_blocks(...), to the sampler, search or wrapper. Nothing was stored or charged."
-)
-
-_NOT_BLOCKS = (
-    "With records_in_blocks= a trial must return the scores of its {0} blocks, and this vector "
-    "has {1} entries. Return what in_blocks(...) returns when it is called; or leave its "
-    "settings() out, and validation alone is protected. Nothing was stored or charged."
+    "A run of blocks takes the scores that its own score = in_blocks(...) returned, as they are, "
+    "and no other run takes any: else a record might touch several entries, or a block count as a "
+    "record. Give **score.settings() to the sampler, search or wrapper, and return score(...); "
+    "what is computed of scores belongs into the function. Nothing was stored or charged."
 )
 
 _OTHER_LENGTH = (

@@ -37,7 +37,7 @@ def test_it_is_charged_once_and_replayed_by_another_process(system, host, start)
     assert all(map(math.isfinite, first))
     assert release(run, TWO_SCORES[0], np.zeros(len(secret))) == first
     assert run.ask("guarantee").mu_spent == pytest.approx(1.0)
-    with pytest.raises(BudgetExceededError, match="budget"):
+    with pytest.raises(BudgetExceededError, match="keeps a share for one"):
         release(run, TWO_SCORES[1], secret)
     assert run.ask("guarantee").mu_spent == pytest.approx(1.0)
     run.page()

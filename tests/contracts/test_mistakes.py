@@ -108,7 +108,7 @@ OF_LOSSES = [
               "records - t.suggest_float('x', 0, 2) - one(t)"),
     returning("a conditional space", SpaceChangedError, "fixed | 'z' | used where",
               "records - t.suggest_float('xz'[t.number], 0, 1)", released=1),
-    case("values out of bounds", UtilityWarning, "clipped | end of the | loss_bound=", LOSSES,
+    case("values out of bounds", UtilityWarning, "end of the | told apart | loss_bound=", LOSSES,
          "study.optimize(sampler.private(lambda t: 9 + losses(t)), n_trials=10)", released=10),
     case("no wrapper", PrivacyWarning, "Nothing is protected | plain floats | sampler.private",
          LOSSES, "study.optimize(lambda t: losses(t).mean(), n_trials=2)"),

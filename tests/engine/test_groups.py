@@ -107,6 +107,7 @@ def test_missing_ids_are_one_person_and_no_refusal():
         assert losses.by_group([1.0, 0.0, 0.5], ["a", missing, None]).tolist() == [1.0, 0.25]
     of_floats = losses.by_group([1.0, 0.0, 0.5], np.array([3.0, math.nan, math.nan]))
     assert of_floats.tolist() == [1.0, 0.25]
+    assert Groups(np.array([1, 2, np.nan, np.nan], dtype=np.longdouble)).n == 3
 
 
 def test_a_number_is_the_same_person_in_any_type():

@@ -36,12 +36,23 @@ from privbo_plugins.scores.statistics import (
     Pairs,
     PerRecord,
 )
+from privbo_plugins.sessions.clipping_warning import warn_of_noise
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.vault import open_vault
 
 N = 60
 RANGE = (-2.0, 3.0)
+
+
+class Odd:
+    """A record's entry whose own code raises what is no Exception."""
+
+    def __float__(self):
+        raise GeneratorExit
+
+    __eq__ = __array__ = __float__
+    __hash__ = None
 
 
 def told_of(seed, n=N, K=2):
@@ -417,7 +428,7 @@ def test_an_odd_record_changes_its_own_row_alone(name, odd, part):
     told, score = of(name, 2, 9), MADE[name]
     if getattr(told, part) is None:
         return
-    listed = {f: None if v is None else list(v) for f, v in told._asdict().items()}
+    listed = {f: list(v) for f, v in told._asdict().items() if v is not None}
     before = rows_of([score], scores.predictions(**listed))
     listed[part][4] = odd
     after = rows_of([score], scores.predictions(**listed))
@@ -512,3 +523,95 @@ def test_what_noise_divides_is_the_worst_value():
 def test_what_makes_no_score_is_refused(make, why):
     with pytest.raises(ValueError, match=why):
         make()
+
+
+# Rules of single scores -------------------------------------------------------------------------
+
+
+def test_a_record_without_a_number_ranks_on_the_wrong_side_of_all_others():
+    """It may not raise the area: once it counted as a negative one at 0."""
+    y, s = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
+    pairs = scores.roc_auc().statistic
+    n2 = len(y) ** 2
+
+    def of_rows(y, s):
+        return pairs.mean([np.stack([y, s], axis=1).astype(float)])[0] * n2
+
+    assert of_rows(y, s) == 3
+    assert of_rows(y, np.where([0, 0, 0, 1], np.nan, s)) == 1
+    assert of_rows(y, np.where([1, 0, 0, 0], np.nan, s)) == 1
+    assert of_rows(np.array([0, 0, 1, np.nan]), s) == 1
+    for place, odd in itertools.product(range(4), (np.nan, np.inf, -np.inf)):
+        assert of_rows(y, np.where(np.arange(4) == place, odd, s)) <= 3
+
+
+@pytest.mark.parametrize("odd", ["x", b"x", None, [1], math.nan, 10**400, Odd()], ids=type)
+@pytest.mark.parametrize("part", ["y_true", "predicted"])
+@pytest.mark.parametrize(
+    "of",
+    [lambda told: told.y_true == told.predicted,
+     lambda told: np.equal(told.y_true, told.predicted),
+     lambda told: 1 - np.abs(np.asarray(told.y_true, float) - told.predicted),
+     lambda told: np.log1p(told.y_true)],
+    ids=["==", "equal", "distance", "log1p"],
+)  # fmt: skip
+def test_an_odd_entry_of_a_list_decides_no_other_record_s_number(of, part, odd):
+    """NumPy would make all of a list texts; a function gets each record alone."""
+    told = {"y_true": [0, 1] * 8, "predicted": np.array([0, 1, 1, 0] * 4)}
+    first = PerRecord(of).rows(scores.predictions(**told))
+    told[part] = list(told[part])
+    told[part][5] = odd
+    other = PerRecord(of).rows(scores.predictions(**told))
+    assert np.array_equal(np.delete(first, 5, 0), np.delete(other, 5, 0))
+    assert np.isfinite(np.delete(first, 5, 0)).all()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"predicted": (np.zeros(9), np.ones(9))}, {"predicted": 0.5}, {"predicted": np.float64(0.5)},
+     {"predicted": {"m": [0] * 9}}, {"probabilities": [np.zeros((9, 2))] * 2}],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("odd", [0, "x"])
+def test_parts_that_are_not_of_each_record_are_refused_whatever_records_hold(given, odd):
+    with pytest.raises(NotLossesError, match="one entry for each record"):
+        PerRecord(len).rows(scores.predictions([odd, *[0] * 8], **given))
+
+
+@pytest.mark.parametrize("odd", ["2", None, -1, 0, 2.5, math.nan, math.inf, True])
+def test_a_number_of_numbers_is_a_positive_integer(odd):
+    with pytest.raises(ValueError, match="k must be an integer >= 1"):
+        PerRecord(len, odd)
+    assert PerRecord(len, np.int64(2)).k == 2
+
+
+@pytest.mark.parametrize("kind", [ValueError, SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_a_score_that_raises_after_the_draw_is_the_worst_value(kind):
+    def combine(m, s):
+        raise kind
+
+    score = scores.Score("own", PerRecord(len), combine)
+    assert score.estimate(np.array([0.5]), np.array([0.1])) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("name", ["f1", "roc_auc", "expected_calibration_error"])
+@pytest.mark.parametrize("known", [[-1, 1], ["ill", "well"], [0, 1, 2]])
+def test_other_classes_than_a_score_s_labels_are_refused(name, known):
+    """They made AUC 1 and F1 0, and nothing was said."""
+    told = scores.predictions(
+        np.resize(known, 9), predicted=np.resize(known, 9), classes=known,
+        probabilities=np.full((9, len(known)), 1 / len(known)),
+    )  # fmt: skip
+    with pytest.raises(NotLossesError, match=r"classes= .* other ones than labels=\(0, 1\)"):
+        rows_of([scores.named(name)], told)
+    if len(known) == 2:
+        own = scores.SCORES[name](labels=known)
+        assert rows_of([own], told).shape == (9, 2)
+
+
+def test_much_noise_of_a_score_is_said_once():
+    noisy = {"f1": (0.5, 0.04), "roc_auc": (0.7, 0.2)}
+    listed = [scores.named("f1"), scores.named("roc_auc")]
+    with pytest.warns(UtilityWarning, match=r"standard deviation of roc_auc 0\.2:"):
+        assert warn_of_noise(noisy, listed)
+    assert not warn_of_noise({"f1": (0.5, 0.04)}, listed[:1])

@@ -1,5 +1,6 @@
 """Small studies that several test modules run."""
 
+import functools
 import json
 import sqlite3
 
@@ -7,6 +8,7 @@ import numpy as np
 import optuna
 
 from optuna_samplers import DPGIBOSampler
+from privbo_plugins.convert import BlockScores
 from tests.inside import LEDGER, RELEASES
 
 RECORDS = np.random.default_rng(11).uniform(0.4, 0.9, size=120)
@@ -37,6 +39,26 @@ def begun_study(n_trials=0, **settings):
 def squares(trial):
     """One parameter; a loss a record."""
     return (trial.suggest_float("x", 0.0, 1.0) - RECORDS) ** 2
+
+
+def of_blocks(private, deal):
+    """Makes objectives private whose losses a record are the scores of blocks.
+
+    Args:
+        private: Of a sampler.
+        deal: Its ``records_in_blocks``.
+    """
+
+    def scored(objective, **named):
+        @functools.wraps(objective)
+        def one(trial):
+            found = objective(trial)
+            whole = isinstance(found, np.ndarray) and found.shape == (deal[1],)
+            return BlockScores.of(found.astype(float), deal) if whole else found
+
+        return private(one, **named)
+
+    return scored
 
 
 def plane(trial):

@@ -154,7 +154,7 @@ def test_fewer_trials_than_planned_are_told_at_the_start(logged):
     assert f"study.optimize(n_trials=12) ends before the plan of {planned} trials" in text
     assert f"{planned - 12} will be left" in text
     assert text.index("ends before") < text.index("Trial 1 finished")
-    assert "n_trials=12 given to the sampler plans " in text
+    assert "n_trials=12 from the beginning plans " in text
 
 
 def test_a_vault_in_memory_under_a_stored_study_is_told(tmp_path, logged):

@@ -18,7 +18,7 @@ from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.blocks import in_blocks
 from privbo_plugins.cli import main
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, VaultError
-from privbo_plugins.scores import Score
+from privbo_plugins.scores import PerRecord, Score
 from privbo_plugins.store.run import NEVER_COMPARED
 from raytune_searchers import PrivateSearch, private_trainable, report_public
 from raytune_searchers._channel import LOSSES, UNWATCHED
@@ -95,6 +95,17 @@ def test_a_trial_gets_the_function_alone():
     assert travelled.__name__ == private.__name__ == "squares"
 
 
+def test_what_a_score_s_function_holds_is_in_no_pickle_of_the_experiment():
+    """Tune writes the callback into tuner.pkl."""
+    records = np.full(50, 0.123456789)
+    own = Score("own", PerRecord(lambda told: records[0] - told.y_true), TWO_SCORES[0].combine)
+    private = private_of(scores=[own], mode="max")
+    assert records.tobytes()[:64] in cloudpickle.dumps(own.statistic.function)
+    for part in (private.callback, private, private.callback.get_state()):
+        assert records.tobytes()[:8] not in cloudpickle.dumps(part)
+    assert sent(private.callback)._run is private.callback._run
+
+
 # The callback, in this process ------------------------------------------------------------------
 
 
@@ -110,7 +121,7 @@ def test_scores_of_blocks_travel_with_their_deal(local_hosts):
     score = in_blocks(len, 12, N)
     private, experiment = started(lambda _config: score())
     trial = experiment.run(private, "t0")
-    assert "scores of blocks" in str(trial.error)
+    assert "A run of blocks takes" in str(trial.error)
     assert ledger(private)[0] == []
     told, experiment = started(lambda _config: score(), **score.settings())
     assert experiment.run(told, "t0").error is None

@@ -343,7 +343,7 @@ def test_what_a_scorer_or_a_loss_keeps_reaches_no_other_block(given):
 def test_a_scorer_that_cannot_be_copied_is_refused_before_anything_is_fitted():
     scorer = Adding()
     scorer.lock = threading.Lock()
-    with pytest.raises(ValueError, match="copied for each block"):
+    with pytest.raises(ValueError, match="cannot be: give a function"):
         make_search(scoring=scorer).fit(*classes(N))
 
 
@@ -536,3 +536,37 @@ def test_blocks_at_once_find_the_same():
     X, y = classes(N)
     alone, at_once = (vectors(make_search(mu=1e-6, n_jobs=n), X, y)[0] for n in (1, 2))
     assert np.array_equal(alone, at_once)
+
+
+ODD_LABELS = ["n/a", None, float("nan"), 0.5, 7]
+
+
+@pytest.mark.parametrize("cv", [3, StratifiedKFold(3)], ids=["3", "stratified"])
+@pytest.mark.parametrize("hold", [list, pd.Series, lambda y: np.array(y, dtype=object)])
+@pytest.mark.parametrize("odd", ODD_LABELS, ids=str)
+def test_one_odd_label_decides_the_folds_of_its_own_block_alone(cv, hold, odd):
+    """Typed over all records, it made all labels objects, and a classifier's folds others."""
+    X, y = classes(N)
+    first = vectors(make_search(cv=cv, scoring="accuracy"), X, hold(y.tolist()))
+    other = vectors(make_search(cv=cv, scoring="accuracy"), X, hold([odd, *y.tolist()[1:]]))
+    (own,) = (b for b, places in enumerate(in_blocks(len, N, K).places()) if 0 in places)
+    assert np.delete(first[0], own).tolist() == np.delete(other[0], own).tolist()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"eval_set": [(np.zeros((1, 2)), np.zeros(1))]}, {"prior": np.zeros(3)},
+     {"eval_set": [[[0.0, 1.0]]]}, {"more": {"X": pd.DataFrame({"a": [1.0]})}},
+     {"sample_weight": np.ones(N - 1)}],
+    ids=["pairs", "an array", "lists", "a dictionary", "weights"],
+)  # fmt: skip
+def test_what_would_bring_a_record_into_every_block_is_refused(given):
+    class Taking(LogisticRegression):
+        def fit(self, X, y, **_more):
+            return super().fit(X, y)
+
+    with pytest.raises(ValueError, match="one entry for each row"):
+        make_search(Taking()).fit(*classes(N), **given)
+    make_search(Taking()).fit(
+        *classes(N), names=["a", "b"], verbose=False, sample_weight=[1.0] * N
+    )

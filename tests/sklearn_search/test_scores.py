@@ -309,3 +309,90 @@ def test_a_record_that_cannot_be_predicted_leaves_a_function_of_ones_own_the_oth
         means.append(max(search.cv_results_["mean_test_score"]))
     assert means[0] == pytest.approx(means[1], abs=0.01)
     assert means[1] > 0.2
+
+
+# Records that cannot be predicted, and functions of one's own -----------------------------------
+
+
+OWN = {
+    "of predictions alone": lambda told: told.predicted > 0,
+    "logarithms": lambda told: np.exp(-np.abs(np.log1p(np.abs(told.y_true)))),
+    "roots": lambda told: 1 - np.sqrt(np.clip((told.y_true - told.predicted) ** 2, 0, 1)),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("unknown", [[17], list(range(30, 100))], ids=["one", "many"])
+def test_a_record_that_cannot_be_predicted_counts_as_the_worst_in_every_score(name, unknown):
+    """Neither its own nor another record's prediction moves what is known of the others."""
+    rng = np.random.default_rng(0)
+    X, X_valid = rng.normal(size=(60, 2)), rng.normal(size=(100, 2))
+    y, y_valid = X[:, 0], X_valid[:, 0]
+    own = scores.Score("own", scores.PerRecord(OWN[name]), lambda m, s: m[0])
+    found = []
+    for first in (X_valid[0], np.array([5.0, 5.0]), np.array([-5.0, 5.0])):
+        odd = X_valid.copy()
+        odd[0] = first
+        odd[unknown] = np.nan
+        search = make_search(Ridge(), {"alpha": loguniform(0.1, 1)}, mu=np.inf, scoring=own)
+        search.fit(X, y, X_valid=odd, y_valid=y_valid)
+        found.append(search.cv_results_["mean_test_score"][0])
+    known = np.delete(np.arange(100), unknown)
+    assert np.ptp(found) <= 1 / 100 + 1e-9
+    assert found[0] <= len(known) / 100
+
+
+class Seeing:
+    """A function of one's own that keeps what it has seen."""
+
+    def __init__(self):
+        self.seen = []
+
+    def __call__(self, told):
+        self.seen.append(told.y_true)
+        return 0.5
+
+
+def test_what_a_function_has_seen_of_records_is_in_no_search():
+    seeing = Seeing()
+    own = scores.Score("own", scores.PerRecord(seeing), _first)
+    again = pickle.loads(pickle.dumps(fitted(make_search(scoring=own))))
+    assert (seeing.seen, again.scoring.statistic.function.seen) == ([], [])
+
+
+# What scikit-learn's users write ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["f1", "precision", "recall"])
+def test_a_score_of_one_class_is_refused_where_nothing_says_which(name):
+    y = np.where(Y == 1, "ill", "well")
+    with pytest.raises(ValueError, match=rf"which one is positive: give scores\.{name}\(labels="):
+        make_search(scoring=name).fit(X, y)
+    three = np.where(X[:, 0] > 1, 2, Y)
+    with pytest.raises(ValueError, match=f"{name}_macro for several classes"):
+        make_search(scoring=name).fit(X, three)
+    own = scores.SCORES[name](labels=("ill", "well"), positive="ill")
+    make_search(scoring=own).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("scoring", "refit"),
+    [({"F1": "f1"}, "F1"), (["f1"], "f1"), ("f1", "f1"), ({"F1": "f1", "AUC": "roc_auc"}, "F1"),
+     ([scores.f1(), "roc_auc"], "f1")],
+    ids=str,
+)  # fmt: skip
+def test_one_score_may_be_named_and_score_computes_the_one_that_is_refitted(scoring, refit):
+    search = fitted(make_search(scoring=scoring, refit=refit))
+    assert search.score(X, Y) == f1_score(Y, search.predict(X))
+
+
+def _first(m, s):
+    return m[0]
+
+
+def test_a_score_of_one_s_own_is_none_that_scikit_learn_computes():
+    own = scores.Score(
+        "hits", scores.PerRecord(lambda told: told.predicted == told.y_true), _first
+    )
+    with pytest.raises(ValueError, match="knows no 'hits': compute it of predict"):
+        fitted(make_search(scoring=own)).score(X, Y)

@@ -79,6 +79,15 @@ def inferred(entries):
     return of_cells(entries).infer_objects()
 
 
+def nullable(entries):
+    return inferred(entries).convert_dtypes()
+
+
+def arrow(entries):
+    """As a file is read with pyarrow's types; those that have none are objects."""
+    return inferred(entries).convert_dtypes(dtype_backend="pyarrow")
+
+
 def category(entries):
     return inferred(entries).astype("category")
 
@@ -109,11 +118,12 @@ def array(entries):
 
 TABLES = {
     "frame": table(of_cells), "frame, inferred": table(inferred), "categories": table(category),
+    "frame, nullable": table(nullable), "frame, arrow": table(arrow),
     "index": indexed, "list": rows, "array": array,
 }  # fmt: skip
 COLUMNS = {
     "list": list, "array": of_objects, "series": of_cells, "series, inferred": inferred,
-    "category": category,
+    "category": category, "series, nullable": nullable, "series, arrow": arrow,
 }  # fmt: skip
 ORDINARY = {
     "numbers": lambda i: i / 8, "whole numbers": lambda i: i % 3,
@@ -187,6 +197,9 @@ class Told(list[np.ndarray]):
     def __call__(self, y, prediction):
         self.append(losses.squared(y, prediction))
         return self[-1]
+
+    def __deepcopy__(self, memo):
+        return self  # a search asks a copy
 
 
 def losses_of(estimator, X, y, **more):
@@ -354,3 +367,23 @@ def test_a_date_that_no_training_record_has_warns_of_nothing():
     )
     with warnings.catch_warnings(action="error"):
         given_records(Ridge(), X, np.arange(2.0), V, np.arange(2.0), {})
+
+
+@pytest.mark.parametrize("part", ["X", "y"])
+def test_a_table_of_a_package_that_types_all_records_at_once_is_refused(part):
+    arrow = pytest.importorskip("pyarrow")
+    given = {"X": np.arange(24.0).reshape(12, 2), "y": np.arange(12.0)}
+    given[part] = arrow.table({"a": given["y"]}) if part == "X" else arrow.array(given["y"])
+    with pytest.raises(ValueError, match=r"A table of pyarrow .* X\.to_pandas\(\)"):
+        held_out(Ridge(), *given.values(), {}, valid_size=0.5, random_state=0)
+
+
+@pytest.mark.parametrize("groups", [None, [i // 2 for i in range(12)]])
+def test_weights_of_another_length_are_refused_before_a_fit_says_how_many_rows_there_are(groups):
+    X, y = np.arange(24.0).reshape(12, 2), np.arange(12.0)
+    with pytest.raises(ValueError, match="one entry for each row of X") as raised:
+        held_out(
+            Ridge(), X, y, {"sample_weight": np.ones(11)}, valid_size=0.5, random_state=0,
+            groups=groups,
+        )  # fmt: skip
+    assert not any(sign.isdigit() for sign in str(raised.value))

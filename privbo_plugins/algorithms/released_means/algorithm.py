@@ -161,7 +161,7 @@ class ReleasedMeans(CentralAlgorithm):
                 "Nothing is kept for a last release: begin the run with final_share=0.1, say. "
                 "Nothing was stored or charged."
             )
-        return self._query(LAST_SCORE, score.name, (score,), self.config.mu_final, {})
+        return self._query(LAST_SCORE, LAST_SCORE, (score,), self.config.mu_final, {})
 
     def _query(
         self, kind: str, key: str, listed: Sequence[ScoreFacts], mu: float, meta: dict[str, Any]

@@ -18,6 +18,7 @@ from privbo_plugins.store.transaction import Transaction
 from privbo_plugins.store.vault import Vault
 from tests.drivers import TWO_SCORES
 from tests.inside import fail, watch_draws, watch_releases_of_records
+from tests.optuna_samplers import runs
 from tests.optuna_samplers.runs import RECORDS, make_sampler, squares
 from tests.sixth import SixthConfig
 from tests.worker import append
@@ -140,7 +141,10 @@ def of_persons(vault):
 
 def of_blocks(vault):
     """The same of scores of blocks."""
-    return stepwise(vault, records_in_blocks=(4 * len(RECORDS), len(RECORDS), 0))
+    deal = (4 * len(RECORDS), len(RECORDS), 0)
+    sampler = stepwise(vault, records_in_blocks=deal)
+    sampler.private = runs.of_blocks(sampler.private, deal)
+    return sampler
 
 
 STEPWISE = (stepwise, of_persons, of_blocks)
