@@ -155,6 +155,11 @@ class BlockScores(np.ndarray):
     def __reduce__(self) -> tuple[Any, ...]:
         return BlockScores.of, (np.asarray(self), self.dealt)
 
+    def __array_function__(self, *call: Any) -> Any:
+        """Lets what NumPy's functions make of scores be such that no run takes."""
+        made = super().__array_function__(*call)
+        return made.view(BlockScores) if type(made) is np.ndarray else made
+
 
 def deal_of(index: str | None) -> list[int] | None:
     """Reads how records were dealt into the blocks of a vector; None of other vectors.
@@ -182,6 +187,8 @@ def as_records(given: Any) -> list[Any]:
     array: Any = _silently(lambda: _unwrapped(given))
     if isinstance(array, np.ndarray) and array.dtype.kind in "biufSU":
         return [array[place : place + 1] for place in range(len(array))] if array.ndim else []
+    if isinstance(array, np.ndarray) and array.ndim:
+        return [[entry] for entry in array.tolist()]
     return [[entry] for entry in _entries(array, len(array))] if _is_vector(array) else []
 
 

@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from privbo_plugins.convert import as_floats, as_labels
+from privbo_plugins.sanitize import forgiven
 from sklearn_search._types import NUMBERS, are_numbers, are_whole, finite
 
 
@@ -69,12 +70,13 @@ def _sorted(names: list[Any]) -> list[Any]:
 def _retyped(column: Any, *, texts: bool) -> Any:
     """A column in the type of its entries; with texts, those of numbers are read as such.
 
-    A type of pandas' own, but sparse numbers, is one that a file with another entry has not.
+    A type of pandas' own is one that a file with another entry has not, and so are whole numbers
+    that are large, truths, and how fine times are.
     """
-    if not isinstance(column.dtype, np.dtype | pd.SparseDtype):
-        cells = column.to_numpy(dtype=object)
-        column = pd.Series(np.where(pd.isna(cells), None, cells), dtype=object)
-    column = column.infer_objects()
+    if isinstance(column.dtype, pd.SparseDtype) and column.dtype.subtype.kind in NUMBERS:
+        return column.astype(pd.SparseDtype(np.float64, 0.0))
+    column = _plain(column)
+    column = _in_one_unit((_truths(column) if texts else column).infer_objects())
     if column.isna().all():  # only records that are scored could say of what type it is
         return pd.Series(np.full(len(column), math.nan))
     if column.dtype.kind == "c" and not np.nan_to_num(np.imag(column)).any():
@@ -84,14 +86,59 @@ def _retyped(column: Any, *, texts: bool) -> Any:
     if column.dtype.kind in "Oc" and read and are_numbers(cells):
         column = pd.Series(_read(column))
     own = isinstance(column.dtype, np.dtype) and column.dtype != np.float32
-    whole = own and column.dtype.kind in "iuf" and are_whole(column.to_numpy())
-    return column.astype(np.int64) if whole else column
+    if not own or column.dtype.kind not in "iuf":
+        return column
+    whole = are_whole(column.to_numpy())
+    return column.astype(np.int64 if whole else np.float64) if whole or texts else column
+
+
+_TRUTHS = {text: text.lower() == "true" for text in "True TRUE true False FALSE false".split()}
+"""As pandas reads a file's column in which there is nothing else."""
+
+
+def _truths(column: Any, *, alone: bool = True) -> Any:
+    """Truths in place of their texts; ``alone`` where all cells are such, or missing."""
+    if column.dtype.kind not in "OT":
+        return column
+    cells = np.asarray(column, dtype=object)
+    plain = np.asarray(as_labels(cells)).tolist()
+    known = [type(cell) is str and cell in _TRUTHS for cell in plain]
+    if alone and not all(yes or cell is None for cell, yes in zip(plain, known, strict=True)):
+        return column
+    cells = cells.copy()
+    cells[known] = [_TRUTHS[cell] for cell, yes in zip(plain, known, strict=True) if yes]
+    return pd.Series(cells, dtype=object)
+
+
+def _plain(column: Any) -> Any:
+    """A column without types of pandas' own but categories; intervals are texts."""
+    if not isinstance(column.dtype, np.dtype):
+        cells = column.to_numpy(dtype=object)
+        column = pd.Series(np.where(pd.isna(cells), None, cells), dtype=object)
+    if column.dtype.kind == "O":
+        cells = [_worded(c) if type(c) is pd.Interval else c for c in np.asarray(column)]
+        column = pd.Series(cells, dtype=object)
+    return _in_one_unit(column)
+
+
+def _worded(interval: Any) -> str:
+    """An interval as text, its ends as floats: whether they are whole, all of them decide."""
+    ends = interval.left, interval.right
+    if all(isinstance(end, Real) for end in ends):
+        interval = pd.Interval(*map(float, ends), closed=interval.closed)
+    return str(interval)
+
+
+def _in_one_unit(column: Any) -> Any:
+    """Times in microseconds: how fine they are, the finest of all decides."""
+    return column.dt.as_unit("us") if column.dtype.kind in "Mm" else column
 
 
 def _fitting(known: Any, column: Any) -> Any:
     """A column of validation records in the type of the one that trains."""
+    column = _plain(column)
     if known.dtype.kind in NUMBERS:
-        return finite(_read(column), known.dtype)
+        return finite(_read(_truths(column, alone=False)), known.dtype)
     names = known.cat.categories.to_series() if hasattr(known, "cat") else known.dropna()
     place_of = {key: place for place, key in reversed(list(enumerate(_keys(names))))}
     if known.dtype.kind == "O" and None not in place_of:
@@ -110,10 +157,9 @@ def _text(key: Any, known: Any) -> Any:
 
 
 def _cell(cell: Any, dtype: Any) -> Any:
-    try:
+    with forgiven:  # what it says may quote a record
         return pd.Series([cell], dtype=dtype)
-    except Exception:  # what it says may quote a record
-        return pd.Series([None], dtype=dtype)
+    return pd.Series([None], dtype=dtype)
 
 
 def _read(column: Any) -> NDArray[np.float64]:

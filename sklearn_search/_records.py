@@ -327,8 +327,12 @@ def apart(
     own = {name: of_training(value) for name, value in params.items()}
     names = getattr(X_valid, "index", None)
     with unheard:
-        X_valid = as_in_training(X, X_valid, "")
-        y_valid = as_in_training(y, y_valid, labels=labels)
+        typed, failed = call(
+            lambda: (as_in_training(X, X_valid, ""), as_in_training(y, y_valid, labels=labels))
+        )
+    if typed is None or failed is not None:
+        raise ValueError("Validation records could not be given the types of those that train.")
+    X_valid, y_valid = typed
     names = names if hasattr(type(names), "to_numpy") and groups is None else None
     split = {**split, "index": names is not None}  # a study that compares one needs it again
     split |= {} if groups is None else {"persons": True}

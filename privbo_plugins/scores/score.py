@@ -21,7 +21,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.errors import NotLossesError, PrivacyError
-from privbo_plugins.scores.statistics import Predictions, Statistic
+from privbo_plugins.scores.statistics import PerRecord, Predictions, Statistic
 from privbo_plugins.settings import between
 
 Array = NDArray[np.float64]
@@ -117,6 +117,8 @@ class Score(ScoreFacts):
                 "statistic must be one of privbo_plugins.scores.statistics, such as Cells() or "
                 f"PerRecord(function), got a {type(statistic).__name__}."
             )
+        if isinstance(statistic, PerRecord) and not greater_is_better:
+            statistic = replace(statistic, worst=1.0)
         told = f"{type(statistic).__name__.lower()}: {statistic.k} means"
         super().__init__(
             name, float(low), float(high), greater_is_better, told, statistic.diameter, statistic.k

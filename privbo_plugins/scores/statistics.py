@@ -460,10 +460,13 @@ class PerRecord(Statistic):
         function: From :class:`Predictions` of one record, arrays with one entry, to its k
             numbers. It must keep nothing from one call to the next.
         k: Numbers a record.
+        worst: What each of them is for a record without numbers; a :class:`Score` whose small
+            values are good takes 1.
     """
 
     function: Callable[[Predictions], Any]
     k: int = 1
+    worst: float = 0.0
 
     def __post_init__(self) -> None:
         integer(1).check("k", self.k)
@@ -506,5 +509,5 @@ class PerRecord(Statistic):
         return found
 
     def vectors(self, rows: Array) -> Array:
-        """Numbers clipped to [0, 1]; what is none is 0."""
-        return np.where(np.isfinite(rows), np.clip(rows, 0.0, 1.0), 0.0)
+        """Numbers clipped to [0, 1]; what is none is the worst one."""
+        return np.where(np.isfinite(rows), np.clip(rows, 0.0, 1.0), self.worst)

@@ -20,6 +20,7 @@ from privbo_plugins.algorithms.protocols import (
     ATTEMPTS,
     LAST_SCORE,
     START,
+    START_STEP,
     CentralAlgorithm,
     CentralConfig,
     CentralPlan,
@@ -106,7 +107,7 @@ class Published(NamedTuple):
     @property
     def label(self) -> str:
         """Role and step, as hosts show them."""
-        return self.role if self.step < 0 or self.role == START else f"{self.role} {self.step}"
+        return self.role if self.step < 0 else f"{self.role} {self.step}"
 
 
 @dataclass
@@ -539,6 +540,7 @@ def shown(row: TrialRow, own: Release | None) -> Published:
 def published_of(value: float, role: str, step: int, own: Release | None) -> Published:
     """Returns what a trial may show of its value and its own release."""
     draw = None if own is None or own.value == value else own.value
+    step = START_STEP if role == START else step  # its row may have moved to the end
     found = Published(value, role, step, draw)
     return found if own is None else found._replace(scores=own.scores, lacks=own.lacks)
 

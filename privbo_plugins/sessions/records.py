@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import (
     ATTEMPTS,
+    FINAL,
     START,
     CentralConfig,
     Proposal,
@@ -261,7 +262,8 @@ class Session(LossReader):
         scores = getattr(self.config, "scores", None)
         if scores is None:
             y, index = as_losses(told), index or index_of(told)
-            if deal_of(index) != self.unit.records_in_blocks:
+            dealt = self.unit.records_in_blocks
+            if deal_of(index) != dealt or (dealt and len(y) != dealt[1]):
                 raise ValueError(_OTHER_DEAL)
             return y, index
         rows = told if isinstance(told, np.ndarray) else rows_of(scores, told)
@@ -360,9 +362,10 @@ class Session(LossReader):
         row = tx.trial(trial)
         if row is not None and not known.at(row, params):
             raise PrivacyError(ANOTHER_POINT)
-        if row is not None and row.state == "done":
-            return shown(row, own_release(tx, row)), False
         algorithm, x = known.algorithm, known.space.encode(params)
+        if row is not None and row.state == "done":  # also after a crash before the comparison
+            ends = algorithm.phase[0] == FINAL and not algorithm.finished
+            return shown(row, own_release(tx, row)), ends
         if row is None:
             role, step = places.enter(tx, trial, algorithm, x)
         else:
@@ -375,16 +378,17 @@ class Session(LossReader):
         blocks = [rows[start : start + BLOCK] for start in range(0, len(y), BLOCK)]
         release = None if query is None else self._release(tx, query, blocks)
         if row is not None and row.value is not None:  # told, and its losses purged under way
-            value = row.value
+            value, release = row.value, release or own_release(tx, row)
         else:
             value = algorithm.shown_value(release, role, step, x)
-        wanted = algorithm.wants_losses(role, step)
+        now = FINAL if role == START and step >= 0 else role  # it may have moved to the end
+        wanted = algorithm.wants_losses(now, step)
         if wanted:
-            self._hold(tx, trial, y, query if role == START else None)
+            self._hold(tx, trial, y, query if now == START else None)
         tx.finish(trial, x, value)
         own = release if release is not None and release.key == trial else None
-        told = published_of(value, role, step, own)._replace(carried=query is None)
-        return told, wanted and self._due(tx, role)
+        told = published_of(value, role, step, own)._replace(carried=release is None)
+        return told, wanted and self._due(tx, now)
 
     def _due(self, tx: Transaction, role: str) -> bool:
         """Checks if the step may be complete with a trial whose release is not observed yet."""
@@ -551,10 +555,11 @@ _AVERAGE = (
 )
 
 _OTHER_DEAL = (
-    "A run of blocks takes the scores that its own score = in_blocks(...) returned, as they are, "
-    "and no other run takes any: else a record might touch several entries, or a block count as a "
-    "record. Give **score.settings() to the sampler, search or wrapper, and return score(...); "
-    "what is computed of scores belongs into the function. Nothing was stored or charged."
+    "A run of blocks takes the scores that its own score = in_blocks(...) returned, as they are; "
+    "of others, or of what is made of them, a record might touch several entries. In another run "
+    "a block would count as a record. Give **score.settings() to the sampler, search or wrapper, "
+    "and return score(...); what is computed of scores belongs into the function. Nothing was "
+    "stored or charged."
 )
 
 _OTHER_LENGTH = (

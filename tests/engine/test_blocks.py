@@ -339,6 +339,7 @@ def test_scores_of_blocks_are_refused_where_a_run_was_not_told_of_their_deal(set
 MADE_OF = {
     "of two deals": lambda one, two: np.maximum(one, two),
     "a mean of two": lambda one, two: np.mean([one, two], axis=0),
+    "side by side": lambda one, two: np.concatenate([one, two]),
     "in another order": lambda one, _: one[::-1],
     "sorted": lambda one, _: np.sort(one),
     "scaled": lambda one, _: (one - one.mean()) / one.std(),
@@ -417,3 +418,11 @@ def test_settings_that_do_not_go_with_blocks_are_refused(more, said):
 
     with pytest.raises(ValueError, match=said):
         DPGIBOSampler(mu=1.0, **({"records_in_blocks": (100, 20, 0)} | more))
+
+
+@pytest.mark.parametrize("made", ["of two deals", "side by side", "in another order", "sorted"])
+def test_a_run_of_records_refuses_what_is_made_of_scores(made):
+    one, two = (in_blocks(lambda places: places[0] / 10, 10, 5, seed=i) for i in (0, 1))
+    session = run_of(SimpleNamespace(settings=dict))
+    with pytest.raises(ValueError, match="A run of blocks takes"):
+        session.tell("0", {"x00": 0.5}, cube(1), MADE_OF[made](one(), two()))

@@ -256,17 +256,22 @@ def test_a_search_compares_points_that_it_has_evaluated_and_takes_no_trial_more(
 
 
 def test_a_search_whose_losses_were_purged_evaluates_its_last_points_again():
+    shown = {}
+
     def purge(session, told):
+        shown.update({name: one for name, one in session.published().items() if name not in shown})
         if told == 15:
             session.purge()
 
     session, told = searched(quadratic(40, 2, 0)[0], between=purge)
     assert 16 < told <= 18
+    assert session.published() == shown
     assert [release.kind for release in session.releases()].count("comparison") == 1
     assert session.run.held_losses() == []
 
 
-def test_a_search_that_is_interrupted_before_its_comparison_makes_it_later(monkeypatch):
+@pytest.mark.parametrize("retold", [False, True])
+def test_a_search_that_is_interrupted_before_its_comparison_makes_it_later(monkeypatch, retold):
     monkeypatch.setattr(Session, "_settle", lambda self: None)
     losses, vault = quadratic(40, 2, 0)[0], open_vault()
     config = GIBOConfig(mu=60.0, n_trials=16)
@@ -276,6 +281,13 @@ def test_a_search_that_is_interrupted_before_its_comparison_makes_it_later(monke
     assert not session.finished
     monkeypatch.undo()
     again = open_session(config, cube(2), vault=vault)
-    again.ask("t16")
+    shown = again.published()["t15"]
+    if retold:
+        assert (
+            again.tell("t15", cube(2).decode(again.enter("t15")[1]), cube(2), np.ones(40)) == shown
+        )
+    else:
+        again.ask("t16")
     assert again.finished
     assert again.run.held_losses() == []
+    assert again.published()["t15"] == shown

@@ -615,3 +615,20 @@ def test_much_noise_of_a_score_is_said_once():
     with pytest.warns(UtilityWarning, match=r"standard deviation of roc_auc 0\.2:"):
         assert warn_of_noise(noisy, listed)
     assert not warn_of_noise({"f1": (0.5, 0.04)}, listed[:1])
+
+
+def test_a_record_without_numbers_is_the_worst_also_where_small_values_are_good():
+    rows = np.array([[np.nan], [0.25]])
+    for greater, worst in ((True, 0.0), (False, 1.0)):
+        own = scores.Score("own", PerRecord(len), len, greater_is_better=greater)
+        assert own.statistic.vectors(rows).ravel().tolist() == [worst, 0.25]
+
+
+@pytest.mark.parametrize("odd", [None, "x"])
+def test_a_table_of_objects_has_a_row_for_each_record(odd):
+    P = np.full((9, 2), 0.5, dtype=object)
+    P[4, 0] = odd
+    own = PerRecord(lambda told: told.probabilities[0, 1])
+    for held in (P, pd.DataFrame(P), P.tolist()):
+        rows = own.rows(scores.predictions([0, 1, 0] * 3, probabilities=held))
+        assert np.delete(rows, 4, 0).ravel().tolist() == [0.5] * 8

@@ -268,6 +268,10 @@ DOORS = {
     ),
     "each_alone": Door(
         ("convert.each_alone", "parts"), _number,
+        lambda e: convert.each_alone(lambda y: np.array([*map(float, y)]), [e], len(e)),
+    ),
+    "as_records": Door(
+        ("convert.as_records", "given"), _number,
         lambda e: PerRecord(lambda told: [*map(float, told.y_true)]).rows(predictions(e))[:, 0],
     ),
     "fingerprint": Door(

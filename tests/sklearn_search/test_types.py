@@ -126,6 +126,9 @@ COLUMNS = {
     "category": category, "series, nullable": nullable, "series, arrow": arrow,
 }  # fmt: skip
 ORDINARY = {
+    "texts of truths": lambda i: str(i % 2 == 0),
+    "days": lambda i: pd.Timestamp(2020, 1, 1 + i), "spans": lambda i: pd.Timedelta(i, "D"),
+    "intervals": lambda i: pd.Interval(i, i + 1),
     "numbers": lambda i: i / 8, "whole numbers": lambda i: i % 3,
     "texts": lambda i: ["no", "yes", "maybe"][i % 3], "truths": lambda i: i % 2 == 0,
     "nothing": lambda i: None, "no number": lambda i: math.nan,
@@ -387,3 +390,21 @@ def test_weights_of_another_length_are_refused_before_a_fit_says_how_many_rows_t
             groups=groups,
         )  # fmt: skip
     assert not any(sign.isdigit() for sign in str(raised.value))
+
+
+def test_times_and_truths_of_a_file_are_those_of_the_others_whatever_one_cell_is():
+    truths, days = ["True", "False"] * 6, list(pd.date_range("2020-01-01", periods=N))
+    fine = [pd.Timestamp("2020-01-01 00:00:00.123456789"), *days[1:]]
+    for one, other in (
+        (pd.Series([text == "True" for text in truths]), pd.Series(["unknown", *truths[1:]])),
+        (pd.Series(days), pd.Series(fine)),
+        (pd.Series(range(2**60, 2**60 + N)), pd.Series([None, *range(2**60 + 1, 2**60 + N)])),
+    ):
+        made = [
+            given_records(Ridge(), pd.DataFrame({"a": part[1:]}), [0.0] * (N - 1),
+                          pd.DataFrame({"a": part}), [0.0] * N, {})
+            for part in (one, other)
+        ]  # fmt: skip
+        assert made[0].X["a"].dtype == made[1].X["a"].dtype
+        assert made[0].X["a"].tolist() == made[1].X["a"].tolist()
+        assert made[0].X_valid["a"].tolist()[1:] == made[1].X_valid["a"].tolist()[1:]
