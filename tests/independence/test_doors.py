@@ -257,6 +257,12 @@ def _number(i):
     return i / 8
 
 
+def _alone(entries):
+    """A user's function that fails for a record; none of its rows where it fails for all."""
+    found = convert.each_alone(lambda y: np.array([*map(float, y)]), [entries], len(entries))
+    return np.full(len(entries), np.nan) if found is None else found
+
+
 DOORS = {
     **dict(_doors_of_losses()),
     "as_losses": Door(("convert.as_losses", "values"), _number, convert.as_losses),
@@ -267,8 +273,7 @@ DOORS = {
         ("convert.as_rows", "given"), lambda i: [i, 0.5], lambda e: convert.as_rows(e, 2)
     ),
     "each_alone": Door(
-        ("convert.each_alone", "parts"), _number,
-        lambda e: convert.each_alone(lambda y: np.array([*map(float, y)]), [e], len(e)),
+        ("convert.each_alone", "parts"), _number, _alone
     ),
     "as_records": Door(
         ("convert.as_records", "given"), _number,

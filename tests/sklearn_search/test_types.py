@@ -152,7 +152,7 @@ def both(hold, entry, odd):
 
 @pytest.mark.parametrize("kind", ORDINARY)
 @pytest.mark.parametrize("holder", TABLES)
-@settings(max_examples=20, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
 @given(odd=ODD)
 def test_one_validation_row_decides_no_type(holder, kind, odd):
     first, second = both(TABLES[holder], ORDINARY[kind], odd)
