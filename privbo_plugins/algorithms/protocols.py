@@ -630,8 +630,14 @@ class CentralAlgorithm(Algorithm, abc.ABC):
         """
         return False
 
-    def wants_losses(self, role: str, step: int) -> bool:  # noqa: ARG002
-        """Tells if a trial's losses are still needed once its value is released."""
+    def wants_losses(self, role: str, step: int, release: Release | None = None) -> bool:  # noqa: ARG002
+        """Tells if a trial's losses are still needed once its value is released.
+
+        Args:
+            role: Of the trial.
+            step: Of the trial.
+            release: Its value, not observed yet; None if they may matter at any value.
+        """
         return False
 
     def remembered_after(self, last: Query) -> Sequence[tuple[str, Any]]:  # noqa: ARG002

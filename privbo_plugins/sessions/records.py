@@ -21,6 +21,7 @@ from privbo_plugins.algorithms.protocols import (
     ATTEMPTS,
     FINAL,
     START,
+    START_STEP,
     CentralConfig,
     Proposal,
     Query,
@@ -382,19 +383,20 @@ class Session(LossReader):
         else:
             value = algorithm.shown_value(release, role, step, x)
         now = FINAL if role == START and step >= 0 else role  # it may have moved to the end
-        wanted = algorithm.wants_losses(now, step)
+        wanted = algorithm.wants_losses(now, step, None if enqueued is not None else release)
         if wanted:
             self._hold(tx, trial, y, query if now == START else None)
         tx.finish(trial, x, value)
         own = release if release is not None and release.key == trial else None
         told = published_of(value, role, step, own)._replace(carried=release is None)
-        return told, wanted and self._due(tx, now)
+        return told, (wanted or now == START) and self._due(tx, now)
 
     def _due(self, tx: Transaction, role: str) -> bool:
         """Checks if the step may be complete with a trial whose release is not observed yet."""
         known = self._known()
         if role == START:  # whose last trial may leave nothing to evaluate
-            return len(known.values) + 1 >= known.algorithm.batch_capacity
+            last = len(known.values) + 1 >= known.algorithm.batch_capacity
+            return last and known.algorithm.wants_losses(role, START_STEP)
         return places.complete(known.algorithm, places.of_the_step(tx, known.algorithm))
 
     def _hold(self, tx: Transaction, trial: str, y: Array, of_start: Query | None) -> None:

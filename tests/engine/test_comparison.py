@@ -10,6 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig, make_plan
 from privbo_plugins.algorithms.dp_gibo.finalists import mean_of_clipped_differences
+from privbo_plugins.algorithms.protocols import START, START_STEP, Release
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.sessions.records import Session
@@ -291,3 +292,18 @@ def test_a_search_that_is_interrupted_before_its_comparison_makes_it_later(monke
     assert again.finished
     assert again.run.held_losses() == []
     assert again.published()["t15"] == shown
+
+
+def test_of_a_search_losses_are_kept_of_the_incumbent_and_the_best_alone():
+    algorithm = start(GIBOConfig(mu=60.0, n_trials=16), cube(2), 40)
+
+    def release(i, value, x=None):
+        x = [i / 16, 0.25] if x is None else x
+        return Release("value", f"t{i}", (value,), {"role": START, "reserve": False, "x": x})
+
+    for i in range(8):
+        algorithm.observe(release(i, 0.1 * i))
+    assert algorithm.wants_losses(START, START_STEP, release(9, 0.65))
+    assert not algorithm.wants_losses(START, START_STEP, release(9, 0.75))
+    assert algorithm.wants_losses(START, START_STEP, release(9, 0.75, [0.5, 0.5]))
+    assert algorithm.wants_losses(START, START_STEP)

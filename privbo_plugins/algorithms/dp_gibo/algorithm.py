@@ -264,13 +264,21 @@ class DPGIBO(CentralAlgorithm):
             values = next(released, None) or [v for _, v in self.state.starts][-1:]
         return float(np.mean(values)) if values else 0.0
 
-    def wants_losses(self, role: str, step: int) -> bool:
+    def wants_losses(self, role: str, step: int, release: Release | None = None) -> bool:
         """Tells if a trial's losses are still needed once its value is released."""
         if role == FINAL:
             return self.phase == (role, step) and not self.finished
         if role == START:
-            return self.phase[0] == START and self._compares_starts
+            kept = self.phase[0] == START and self._compares_starts
+            return kept and (release is None or self._contends(release))
         return role == STEP and step == self.state.step and self.space.d > 0
+
+    def _contends(self, release: Release) -> bool:
+        """Tells if a point may be compared in the end: the incumbent, or one of the best."""
+        best = sorted(self._sign * value for _, value in self.state.starts)[:_CONTENDERS]
+        if len(best) < _CONTENDERS or self._sign * release.values[0] <= best[-1]:
+            return True
+        return np.allclose(release.meta["x"], self._first)
 
     @property
     def _compares_starts(self) -> bool:
