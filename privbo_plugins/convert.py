@@ -184,7 +184,7 @@ def as_records(given: Any) -> list[Any]:
         >>> as_records(np.array([0.5, 1.0]))[0], as_records(["a", 1])[1]
         (array([0.5]), [1])
     """
-    array: Any = _silently(lambda: _unwrapped(given))
+    array: Any = _silently(lambda: _unmasked(_unwrapped(given)))
     if isinstance(array, np.ndarray) and array.dtype.kind in "biufSU":
         return [array[place : place + 1] for place in range(len(array))] if array.ndim else []
     if isinstance(array, np.ndarray) and array.ndim:
@@ -264,16 +264,22 @@ def _silently(convert: Callable[[], T]) -> T | None:
 
 
 def _labels(given: Any) -> NDArray[Any] | None:
-    if isinstance(given, np.ma.MaskedArray):
-        labels = np.array(given.data, dtype=object)
-        labels[np.ma.getmaskarray(given)] = None
-        given = labels
+    given = _unmasked(given)
     if isinstance(given, np.ndarray):
         typed = given.dtype.kind in "biufSU"
         return given if typed else np.asarray(np.frompyfunc(_label, 1, 1)(given), dtype=object)
     if not _is_sequence(given):
         return None
     return np.array([_label(entry) for entry in _entries(given, len(given))], dtype=object)
+
+
+def _unmasked(given: Any) -> Any:
+    """A masked array as one of objects, None under the mask; everything else as it is."""
+    if not isinstance(given, np.ma.MaskedArray):
+        return given
+    known = np.array(given.data, dtype=object)
+    known[np.ma.getmaskarray(given)] = None
+    return known
 
 
 def _label(entry: Any) -> Any:

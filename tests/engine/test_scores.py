@@ -466,6 +466,15 @@ def test_an_own_function_that_fails_for_a_record_fails_for_it_alone(k, kind):
     assert np.isnan(PerRecord(own, k).rows(scores.predictions(["n/a"] * 9))).all()
 
 
+@pytest.mark.parametrize("entries", [[0.25, 0.5], [[0.25, 1.0], [0.5, 0.0]]], ids=["n", "n, 2"])
+def test_what_is_masked_is_no_number_to_an_own_function(entries):
+    masked = np.ma.array(entries)
+    masked[1] = np.ma.masked
+    told = scores.predictions([0, 1], predicted=masked)
+    rows = PerRecord(lambda one: one.predicted.ravel()[:1]).rows(told)
+    assert np.array_equal(rows, [[0.25], [math.nan]], equal_nan=True)
+
+
 @pytest.mark.parametrize("name", MADE)
 def test_what_cannot_be_scored_is_refused_by_its_shape_alone(name):
     score = MADE[name]

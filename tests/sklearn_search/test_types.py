@@ -294,6 +294,19 @@ def test_a_sparse_table_keeps_its_type_and_shape():
     assert records.X.dtype == records.X_valid.dtype == float
 
 
+@pytest.mark.parametrize("odd", [math.nan, math.inf, 7, 0.5], ids=str)
+def test_one_cell_of_a_sparse_column_decides_no_type(odd):
+    def hold(cell):
+        entries = [0, 1] * (N // 2)
+        entries[VALID[PLACE]] = cell
+        return pd.DataFrame({"a": pd.arrays.SparseArray(entries), "b": np.arange(N) / 4})
+
+    split = {"valid_size": 0.5, "random_state": 0}
+    one, other = (held_out(Ridge(), hold(x), np.arange(N), {}, **split) for x in (1, odd))
+    assert seen_of(other) == seen_of(one)
+    assert isinstance(one.X["a"].dtype, pd.SparseDtype)
+
+
 def test_a_document_that_is_none_is_empty():
     texts, odd = ["a b", "b c"] * 6, ["a b", None, 7, ["x"]]
     records = given_records(Ridge(), texts, [0.0] * N, odd, [0.0] * 4, {})
