@@ -71,11 +71,6 @@ _PLAIN = "the study holds values that were not released"
 
 _ELSEWHERE = "trials show releases of other parameters than theirs"
 
-_SPENT = (
-    "The budget of this study is spent: as many trials were released as n_trials= says. Nothing "
-    "was released or charged for this one."
-)
-
 _CLAIMED = "claimed"
 """Kind of marks in the vault: that a study remembers the run."""
 
@@ -173,13 +168,14 @@ class LossRun(OfStudy):
         self.audit.check_constants(study, frozen.distributions)
         fixed = constants_of(frozen.distributions) if self._declared is None else self._declared
         own = trial.number if "fixed_params" in frozen.system_attrs else None
-        told = self.session.tell(key, frozen.params, space, losses, fixed, enqueued=own)
+        try:
+            told = self.session.tell(key, frozen.params, space, losses, fixed, enqueued=own)
+        except BudgetExceededError:
+            self._follow(study, frozen)
+            raise
         self._write(study, frozen, told, trial.set_user_attr)
         self._follow(study, frozen)
         n = len(study.directions)
-        alone = n == 1 and not getattr(self._config, "constraints", None)
-        if told.carried and not alone:  # no release says what other values and constraints are
-            raise BudgetExceededError(_SPENT)
         return told.value if n == 1 else told.values(n)
 
     def _space_of(self, distributions: dict[str, BaseDistribution]) -> Space | None:

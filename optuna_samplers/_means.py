@@ -6,9 +6,7 @@ ledger behind it, are those of :class:`optuna_samplers.PrivateSampler`; here it 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import optuna
@@ -22,7 +20,7 @@ from optuna_samplers._losses import Objective
 from optuna_samplers._sampler import StudySampler
 from optuna_samplers._settings import LossRunSettings
 from privbo_plugins.algorithms.released_means import MeansConfig
-from privbo_plugins.sanitize import call, sanitized
+from privbo_plugins.sanitize import retelling
 from privbo_plugins.scores.score import check_directions, one_score
 from privbo_plugins.settings import again, called_with, part, setting, settings
 
@@ -78,6 +76,7 @@ class MeansObjective(Releasing, LossStudies):
             params = space.decode(space.incumbent(given)) | dict(given)
             study.enqueue_trial(params, skip_if_exists=True)
 
+    @retelling
     def release_score(self, study: Study, score: Any, told: Any) -> tuple[float, float]:
         """Releases one score of the model that was chosen, out of ``final_share``; or replays it.
 
@@ -93,14 +92,7 @@ class MeansObjective(Releasing, LossStudies):
             ValueError: If nothing is kept for it, or these are other records.
             BudgetExceededError: If another score was released instead.
         """
-        session = self._current(study).session
-        release = partial(session.release_score, one_score(score), told)
-        found, error = call(release, sanitized)
-        del told, release
-        if error is not None:
-            raise error
-        value, sd = found or (math.nan, math.inf)
-        return value, sd
+        return self._current(study).session.release_score(one_score(score), told)
 
     def _check_objectives(self, study: Study) -> None:
         """Refuses a study with more objectives than the run has scores."""

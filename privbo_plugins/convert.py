@@ -175,21 +175,21 @@ _BLOCKS = ":blocks:"
 
 
 def as_records(given: Any) -> list[Any]:
-    """Arrays, or lists, with the entry of one record each; empty for what has no entries.
+    """The entries of all records; none of what has no entries.
 
     An array of numbers or texts has a type, which is public; what is in a list, or an array of
     objects, has one by itself.
 
     Example:
-        >>> as_records(np.array([0.5, 1.0]))[0], as_records(["a", 1])[1]
-        (array([0.5]), [1])
+        >>> as_records(np.array([0.5, 1.0]))[1].dtype, as_records(["a", 1])[1]
+        (dtype('float64'), 1)
     """
     array: Any = _silently(lambda: _unmasked(_unwrapped(given)))
-    if isinstance(array, np.ndarray) and array.dtype.kind in "biufSU":
-        return [array[place : place + 1] for place in range(len(array))] if array.ndim else []
-    if isinstance(array, np.ndarray) and array.ndim:
-        return [[entry] for entry in array.tolist()]
-    return [[entry] for entry in _entries(array, len(array))] if _is_vector(array) else []
+    if isinstance(array, np.ndarray):
+        return (
+            list(array if array.dtype.kind in "biufSU" else array.tolist()) if array.ndim else []
+        )
+    return _entries(array, len(array)) if _is_vector(array) else []
 
 
 def index_of(returned: Any) -> str | None:

@@ -645,6 +645,7 @@ def _columns(y: NDArray[Any], known: NDArray[Any]) -> NDArray[np.intp]:
     return np.array([column.get(label, -1) for label in _plain(y)], dtype=np.intp)
 
 
+@np.errstate(all="ignore")  # a warning would tell that some record is odd
 def _probabilities(prediction: Any, known: NDArray[Any] | None) -> Array:
     """Shape (n, K), from that, from rows in a list, or from the second class's probabilities.
 

@@ -32,6 +32,7 @@ from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.groups import Unit, whose
 from privbo_plugins.privacy.settings import NoiseSettings, RecordSettings
 from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.sanitize import retelling
 from privbo_plugins.scores.score import ScoreFacts, check_directions, one_score, rows_of, sd_of
 from privbo_plugins.settings import again, called_with, evolve, part, setting, settings
 from privbo_plugins.shown import TrialRecord, flat
@@ -396,6 +397,7 @@ class PrivateTrainable(MeansRun):
         """A trial gets the function alone, and imports nothing of a driver's."""
         return copy.copy, (self._private,)
 
+    @retelling
     def release_score(self, score: Any, told: Any) -> tuple[float, float]:
         """Releases one score of the model that was chosen, out of ``final_share``; or replays it.
 

@@ -34,6 +34,7 @@ from privbo_plugins.groups import Groups
 from privbo_plugins.losses import ZeroOne
 from privbo_plugins.sanitize import call, forgiven, public_name, sanitized, unheard
 from privbo_plugins.scores.score import Estimate
+from privbo_plugins.scores.score import rows_of as rows_of_scores
 from sklearn_search._losses import RecordLoss
 from sklearn_search._scores import RecordScores
 from sklearn_search._space import Parameters
@@ -472,6 +473,8 @@ class Task:
 
         def scored(X: Any, y: Any) -> Any:
             told = loss(model, y, loss.predicted(model, X))
+            if isinstance(loss, RecordScores):
+                return rows_of_scores(loss.scores, told)
             return told if isinstance(loss, RecordLoss) else y
 
         if each_alone(scored, own, _num_samples(own[1])) is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,12 @@ from privbo_plugins.convert import as_labels
 from privbo_plugins.foreign import words
 from privbo_plugins.scores import SCORES, Predictions, Score, predictions
 from privbo_plugins.scores import named as registered
+from privbo_plugins.scores.score import rows_of
 from privbo_plugins.scores.statistics import Bins, Losses, Pairs
 
 
-def scores_in(given: Any) -> list[str | Score]:
-    """Scores that ``scoring`` lists, the one of ``refit`` first; none where it names a loss.
+def scores_in(given: Any) -> list[tuple[str, Any]]:
+    """Names and scores that ``scoring`` lists, ``refit``'s first; none where it names a loss.
 
     Raises:
         ValueError: If ``loss`` is given, too, or ``refit`` names none of several.
@@ -40,15 +42,14 @@ def scores_in(given: Any) -> list[str | Score]:
             f"scoring= lists several scores: say by which one parameters are chosen, refit= one "
             f"of {', '.join(map(repr, names))}; got {given.refit!r}."
         )
-    first = names.index(given.refit) if len(found) > 1 else 0
-    return [found[first], *found[:first], *found[first + 1 :]]
+    pairs = list(zip(names, found, strict=True))
+    return sorted(pairs, key=lambda pair: len(pairs) > 1 and pair[0] != given.refit)
 
 
 def _listed(scoring: Any) -> tuple[list[Any], list[str]]:
     """Scores, and the names that ``refit`` may have for them."""
     if isinstance(scoring, Mapping):
-        own = [_renamed(name, one) for name, one in scoring.items()]
-        return own, [*map(str, scoring)]
+        return [*scoring.values()], [*map(str, scoring)]
     if isinstance(scoring, list | tuple):
         return list(scoring), [str(getattr(one, "name", one)) for one in scoring]
     a_loss = isinstance(scoring, str) and "loss" in words("scores").get(scoring, {})
@@ -57,13 +58,24 @@ def _listed(scoring: Any) -> tuple[list[Any], list[str]]:
     return [], []
 
 
-def _renamed(name: str, one: Any) -> Any:
-    if isinstance(one, str):
-        one = registered(one) if name != one else one
-    if isinstance(one, Score) and one.name != name:
-        more = {"greater_is_better": one.greater_is_better}
-        return Score(name, one.statistic, one.combine, one.low, one.high, **more)
-    return one
+def _called(name: str, one: Any, given: Any, estimator: Any, y: Any) -> Score:
+    """A score under the name that a search has for it.
+
+    Raises:
+        ValueError: If there is none, or if it is of other classes than those that train.
+    """
+    own = one if isinstance(one, Score) else _made(one, given, estimator, y)
+    labels = getattr(own.statistic, "labels", None)
+    classes = () if given.training_mu is not None or not is_classifier(estimator) else _classes(y)
+    if labels is not None and not {*classes} <= {*labels}:
+        raise ValueError(
+            f"The score {name!r} is of labels={labels!r}, and the classes that train are others: "
+            "give scores.f1(labels=(...), positive=...) of privbo_plugins, say."
+        )
+    if own.name == name:
+        return own
+    more = {"greater_is_better": own.greater_is_better}
+    return Score(name, own.statistic, own.combine, own.low, own.high, **more)
 
 
 def to_scores(given: Any, estimator: Any, y: Any) -> RecordScores | None:
@@ -80,8 +92,7 @@ def to_scores(given: Any, estimator: Any, y: Any) -> RecordScores | None:
     listed = scores_in(given)
     if not listed:
         return None
-    made = [one if isinstance(one, Score) else _made(one, given, estimator, y) for one in listed]
-    found = RecordScores(made)
+    found = RecordScores([_called(*one, given, estimator, y) for one in listed])
     found.check(estimator)
     return found
 
@@ -96,17 +107,19 @@ def last_score(given: Any, estimator: Any, y: Any) -> RecordScores | None:
         if given.final_share is not None:
             raise ValueError("final_share= is kept for final_score='roc_auc', say: give both.")
         return None
-    one = given.final_score
-    found = RecordScores([one if isinstance(one, Score) else _made(one, given, estimator, y)])
+    listed = given.scoring if isinstance(given.scoring, Mapping) else {}
+    name = getattr(given.final_score, "name", given.final_score)
+    one = listed[name] if name in listed else given.final_score
+    found = RecordScores([_called(name, one, given, estimator, y)])
     found.check(estimator)
     return found
 
 
 def to_scorer(scoring: Any, refit: Any) -> Any:
-    """Finds what scikit-learn computes as the score that parameters are chosen by.
+    """Finds the score that parameters are chosen by, as scikit-learn takes one.
 
     Raises:
-        ValueError: If it knows no such score.
+        ValueError: If scikit-learn knows no such name.
     """
     if callable(scoring) or scoring is None:
         return scoring
@@ -115,13 +128,14 @@ def to_scorer(scoring: Any, refit: Any) -> Any:
         listed = {getattr(one, "name", one): one for one in listed}
     if isinstance(listed, dict):
         listed = listed.get(refit, next(iter(listed.values())))
-    name = getattr(listed, "name", listed)
-    if name not in get_scorer_names():
+    if isinstance(listed, Score):
+        return RecordScores([listed]).exact
+    if listed not in get_scorer_names():
         raise ValueError(
-            f"score(X, y) is computed by scikit-learn, which knows no {name!r}: compute it of "
+            f"score(X, y) is computed by scikit-learn, which knows no {listed!r}: compute it of "
             "predict(X)."
         )
-    return name
+    return listed
 
 
 def _made(name: str, given: Any, estimator: Any, y: Any) -> Score:
@@ -212,12 +226,20 @@ class RecordScores:
         """Predictions of the validation records."""
         return predictions(y, **prediction)
 
+    def exact(self, model: Any, X: Any, y: Any) -> float:
+        """Computes the first score of given records, without noise. It is not private."""
+        score, told = self.scores[0], self(model, y, self.predicted(model, X))
+        m = score.statistic.mean([rows_of([score], told)])
+        return score.estimate(m, np.zeros_like(m)).value
+
     def known_alone(self, told: Predictions, known: NDArray[np.bool_]) -> Predictions:
         """The same, where records that the model cannot predict count as the worst."""
-        return told._replace(known=known)
+        return replace(told, known=known)
 
     def nothing(self, n: int) -> Predictions:
         """Predictions of which scores are about the worst: no record has a target."""
-        K = max(len(getattr(score.statistic, "labels", None) or (0, 1)) for score in self.scores)
-        empty = np.full((n, K), math.nan)
-        return predictions([None] * n, predicted=empty[:, 0], probabilities=empty)
+        known = (getattr(score.statistic, "labels", None) or (0, 1) for score in self.scores)
+        classes = max(known, key=len)
+        empty = np.full((n, len(classes)), math.nan)
+        told = {"predicted": empty[:, 0], "probabilities": empty, "classes": classes}
+        return predictions([None] * n, **told)

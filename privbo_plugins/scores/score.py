@@ -19,16 +19,20 @@ statistic j have D_j sqrt(J) / (n mu). All that is computed from them costs noth
 from __future__ import annotations
 
 import copy
+import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privbo_plugins.convert import BlockScores
 from privbo_plugins.errors import NotLossesError, PrivacyError
+from privbo_plugins.sanitize import call, of_converting, public_name, unheard
 from privbo_plugins.scores.statistics import PerRecord, Predictions, Statistic
 from privbo_plugins.settings import between
 
@@ -60,6 +64,7 @@ class ScoreFacts:
         diameter: Of its statistic.
         k: Numbers that its statistic releases.
         place: Which of the run's statistics that is.
+        setup: A digest of its settings, the positive class among them; of functions their names.
     """
 
     name: str
@@ -70,6 +75,7 @@ class ScoreFacts:
     diameter: float
     k: int
     place: int = 0
+    setup: str = ""
 
     @property
     def worst(self) -> float:
@@ -88,7 +94,8 @@ class Score(ScoreFacts):
         name: Under which it is shown.
         statistic: What is released.
         combine: From means m and their noise s, shape (k,) each, to a number; NaN where it is not
-            defined. See :func:`ratio`.
+            defined. See :func:`ratio`. It must keep and print nothing: it is called before the
+            release is stored.
         low: Least value of the score; the estimate is clipped to [low, high].
         high: Largest.
         greater_is_better: Whether large values are good.
@@ -120,9 +127,11 @@ class Score(ScoreFacts):
         if isinstance(statistic, PerRecord) and not greater_is_better:
             statistic = replace(statistic, worst=1.0)
         told = f"{type(statistic).__name__.lower()}: {statistic.k} means"
+        setup = hashlib.sha256(repr(_described([statistic, combine])).encode()).hexdigest()[:12]
         super().__init__(
-            name, float(low), float(high), greater_is_better, told, statistic.diameter, statistic.k
-        )
+            name, float(low), float(high), greater_is_better, told, statistic.diameter,
+            statistic.k, setup=setup,
+        )  # fmt: skip
         object.__setattr__(self, "statistic", statistic)
         object.__setattr__(self, "combine", combine)
 
@@ -148,6 +157,21 @@ class Score(ScoreFacts):
         sd = sd if math.isfinite(sd) else math.inf
         most = self.high - self.low
         return Estimate(float(min(max(value, self.low), self.high)), float(min(sd, most)))
+
+
+def _described(part: Any) -> Any:
+    """Describes settings of a score so that another process can compare them."""
+    if isinstance(part, partial):
+        return _described([part.func, part.args, part.keywords])
+    if isinstance(part, Mapping):
+        return sorted((name, _described(one)) for name, one in part.items())
+    if isinstance(part, list | tuple):
+        return [_described(one) for one in part]
+    if is_dataclass(part) and not isinstance(part, type):
+        return type(part).__name__, _described(vars(part))
+    if isinstance(part, np.generic):
+        return _described(part.item())
+    return getattr(part, "__qualname__", type(part).__name__) if callable(part) else repr(part)
 
 
 def _number(combine: Combine, m: Array, s: Array) -> float:
@@ -216,7 +240,10 @@ def rows_of(scores: Sequence[ScoreFacts], returned: Any) -> Array:
             "With scores= an objective must return scores.predictions(y, predicted=..., "
             "probabilities=...), of privbo_plugins; it returned something else."
         )
-    rows = [statistic.rows(returned) for statistic in statistics_of(scores)]
+    if any(isinstance(part, BlockScores) for part in vars(returned).values()):
+        raise NotLossesError(_OF_BLOCKS)
+    with unheard, np.errstate(all="ignore"):
+        rows = [_asked(partial(own.rows, returned)) for own in statistics_of(scores)]
     if len({len(own) for own in rows}) != 1:
         raise NotLossesError("Predictions must be of the same records; lengths differ.")
     found = np.hstack(rows)
@@ -225,12 +252,38 @@ def rows_of(scores: Sequence[ScoreFacts], returned: Any) -> Array:
     return found
 
 
+_OF_BLOCKS = (
+    "Scores of blocks are no predictions of records: a record may count in several of them. "
+    "Return them as they are, without scores=. Nothing was stored or charged."
+)
+
+
+def _asked(statistic: Callable[[], Array]) -> Array:
+    """Asks a statistic of records; its own errors may quote one.
+
+    Raises:
+        NotLossesError: In the engine's own words.
+    """
+    made, error = call(
+        statistic,
+        lambda raised: of_converting(raised) or NotLossesError(
+            f"A statistic of the scores raised {public_name(raised)}, whose text is withheld: it "
+            "may quote a record. Nothing was stored or charged."
+        ),
+    )  # fmt: skip
+    if error is not None:
+        raise error
+    return np.asarray(made)
+
+
 def checked_rows(scores: Sequence[ScoreFacts], rows: Array) -> Array:
     """Rows as :func:`rows_of` makes them, perhaps in another process.
 
     Raises:
         NotLossesError: If they have another shape.
     """
+    if isinstance(rows, BlockScores):
+        raise NotLossesError(_OF_BLOCKS)
     c = sum(statistic.n_columns for statistic in statistics_of(scores))
     if rows.dtype != np.float64 or rows.ndim != 2 or rows.shape[1] != c or not len(rows):
         raise NotLossesError(
@@ -254,7 +307,7 @@ def joined_means(
     ends = np.cumsum([statistic.n_columns for statistic in statistics])
     parts = np.split(rows, ends[:-1], axis=1)
     means = [
-        own.mean([part]) / scale
+        _asked(partial(own.mean, [part])) / scale
         for own, part, scale in zip(statistics, parts, scales, strict=True)
     ]
     return np.concatenate(means)

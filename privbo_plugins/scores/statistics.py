@@ -21,8 +21,8 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,8 @@ from privbo_plugins.settings import integer
 Array = NDArray[np.float64]
 
 
-class Predictions(NamedTuple):
+@dataclass(frozen=True, eq=False, repr=False)
+class Predictions:
     """What a model says of the validation records, one entry a record in the same order.
 
     Made by :func:`predictions`. ``known`` tells which records a model could predict (n,); the
@@ -57,6 +58,9 @@ class Predictions(NamedTuple):
     decision: Any = None
     group: Any = None
     known: Any = None
+
+    def __repr__(self) -> str:
+        return "Predictions(...)"  # a host that was given one logs it
 
     def part(self, name: str) -> Any:
         """Returns what was given under a name.
@@ -457,8 +461,8 @@ class PerRecord(Statistic):
     numbers, nor whether the function fails: some microseconds a record.
 
     Attributes:
-        function: From :class:`Predictions` of one record, arrays with one entry, to its k
-            numbers. It must keep nothing from one call to the next.
+        function: From :class:`Predictions` of one record, its own entries, to its k numbers;
+            of ``probabilities`` that is a row. It must keep nothing from one call to the next.
         k: Numbers a record.
         worst: What each of them is for a record without numbers; a :class:`Score` whose small
             values are good takes 1.
@@ -489,7 +493,7 @@ class PerRecord(Statistic):
             NotLossesError: If a part of the predictions has not one entry a record.
         """
         names = [
-            name for name, part in told._asdict().items()
+            name for name, part in vars(told).items()
             if part is not None and name not in ("classes", "known")
         ]  # fmt: skip
         parts = [as_records(getattr(told, name)) for name in names]
@@ -502,8 +506,8 @@ class PerRecord(Statistic):
         with unheard, np.errstate(all="ignore"):
             for place, own in enumerate(zip(*parts, strict=True)):
                 with forgiven:  # what it says may quote a record
-                    one = dict(zip(names, map(np.asarray, own), strict=True))
-                    made = as_floats(self.function(told._replace(known=None, **one)))
+                    one = dict(zip(names, own, strict=True))
+                    made = as_floats(self.function(replace(told, known=None, **one)))
                     if made is not None and made.size == self.k:
                         found[place] = made.ravel()
         return found

@@ -521,8 +521,9 @@ class Session(LossReader):
                 raise ValueError(_OTHER_LENGTH.format(known.n_records, plural(self.unit.entry)))
             self.labels.check(tx, len(rows), index, len(rows))
             blocks = [rows[start : start + BLOCK] for start in range(0, len(rows), BLOCK)]
-            found = self._release(tx, query, blocks).scores
-            if score.name not in found:
+            release = self._release(tx, query, blocks)
+            found = release.scores
+            if score.name not in found or release.meta["setup"] != score.setup:
                 raise BudgetExceededError(_OTHER_LAST.format(*found))
             value, sd = found[score.name]
             return value, sd
@@ -535,7 +536,7 @@ class Session(LossReader):
 
 _OTHER_LAST = (
     "{!r} was released as the last score of this run, which keeps a share for one: ask for it "
-    "again, or begin a run for another score. Nothing was charged."
+    "again with the same settings, or begin a run for another score. Nothing was charged."
 )
 
 _NO_GROUPS = (

@@ -22,10 +22,17 @@ _CONFIG, _SPACE = "config", "space"
 def differing(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Names the settings that differ, and says how; empty if none do."""
     return ", ".join(
-        f"{name}={then.get(name)!r} then and {now.get(name)!r} now"
+        f"{name}={_shown(then.get(name))} then and {_shown(now.get(name))} now"
         for name in {**then, **now}
         if then.get(name) != now.get(name)
     )
+
+
+def _shown(setting: Any) -> str:
+    """A setting in words; of a score its name, and a digest of its own settings."""
+    if not (isinstance(setting, list) and all(isinstance(one, dict) for one in setting)):
+        return repr(setting)
+    return ", ".join(f"{one.get('name')} ({one.get('setup')})" for one in setting)
 
 
 def asked_with(config: Mapping[str, Any] | None, space: Space | None) -> dict[str, Any]:

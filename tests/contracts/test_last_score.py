@@ -9,6 +9,7 @@ import pytest
 from privbo_plugins import scores
 from privbo_plugins.errors import BudgetExceededError, UtilityWarning
 from tests.drivers import HOSTS, RECORDS, TWO_SCORES
+from tests.leaks import exception_leaks
 
 pytestmark = [
     pytest.mark.usefixtures("local_hosts"),
@@ -54,6 +55,20 @@ def test_other_records_and_what_is_not_kept_are_refused_without_a_charge(host, s
     with pytest.raises(ValueError, match="another length"):
         release(kept, TWO_SCORES[0], [0.5] * (len(RECORDS) + 1))
     assert kept.ask("guarantee").mu_spent == pytest.approx(0.8 / 3**0.5)
+
+
+@each_host
+@pytest.mark.parametrize(
+    "score", ["no_such", "r2", "roc_auc", TWO_SCORES[0]],
+    ids=["unknown", "no range", "no probabilities", "nothing kept"],
+)  # fmt: skip
+def test_what_it_raises_holds_no_prediction(score, host, start):
+    run = start("scores", host, n_trials=3)
+    run.trials(1)
+    with pytest.raises(ValueError, match="score|kept") as raised:
+        release(run, score, run.own.vector())
+    ours = raised.value.__traceback__.tb_next.tb_next  # without the frames of these tests
+    assert exception_leaks(raised.value.with_traceback(ours), run.own.scanner) == []
 
 
 @each_host

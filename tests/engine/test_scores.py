@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import traceback
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -14,11 +16,13 @@ from sklearn import metrics
 
 from privbo_plugins import losses, scores
 from privbo_plugins.algorithms.released_means import MeansConfig, make_plan
-from privbo_plugins.errors import NotLossesError, PrivacyError, UtilityWarning
+from privbo_plugins.blocks import in_blocks
+from privbo_plugins.errors import BudgetExceededError, NotLossesError, PrivacyError, UtilityWarning
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.scores.score import (
     Estimate,
+    checked_rows,
     estimates,
     front,
     joined_means,
@@ -192,7 +196,7 @@ def test_settings_decide_which_label_is_positive_and_what_errors_cost():
     assert exact(ill, texts) == pytest.approx(metrics.f1_score(told.y_true, told.predicted))
     wrong = metrics.confusion_matrix(told.y_true, told.predicted) / N
     assert exact(MADE["cost"], told) == pytest.approx(wrong[0, 1] + 5 * wrong[1, 0])
-    other = told._replace(probabilities=told.probabilities[:, ::-1], classes=[1, 0])
+    other = replace(told, probabilities=told.probabilities[:, ::-1], classes=[1, 0])
     for name in ("roc_auc", "neg_brier_score", "neg_log_loss", "expected_calibration_error"):
         assert exact(MADE[name], other) == pytest.approx(exact(MADE[name], told))
     p = told.y_true.mean()
@@ -291,11 +295,13 @@ def test_a_release_of_scores_has_the_noise_of_all_its_statistics(listed, J):
     config = MeansConfig(mu=1.0, n_trials=4, scores=listed)
     run = Session.open(open_vault(), "s", config, maximize=True, noise=noise)
     space = Space({"x": Float(0.0, 1.0)})
-    published = [run.tell(str(i), {"x": i / 9}, space, told) for i in range(5)]
+    published = [run.tell(str(i), {"x": i / 9}, space, told) for i in range(4)]
+    with pytest.raises(BudgetExceededError, match="budget of this study is spent"):
+        run.tell("4", {"x": 0.5}, space, told)
+    assert set(run.published()) == set("0123")  # a certificate asks the study for each of them
     assert [charge.mu for charge in run.ledger()] == [0.5] * 4
     assert noise.scales == pytest.approx([2 * math.sqrt(J)] * 4, rel=1e-5)
-    assert [one.value for one in published[:4]] == [r.scores[listed[0]][0] for r in run.releases()]
-    assert (published[4].carried, published[4].scores) == (True, {})
+    assert [one.value for one in published] == [r.scores[listed[0]][0] for r in run.releases()]
     assert run.tell("1", {"x": 1 / 9}, space, told_of(9)) == published[1]  # replayed
     assert run.history().figure == "score"
     assert run.history().value_noise == pytest.approx(
@@ -428,7 +434,7 @@ def test_an_odd_record_changes_its_own_row_alone(name, odd, part):
     told, score = of(name, 2, 9), MADE[name]
     if getattr(told, part) is None:
         return
-    listed = {f: list(v) for f, v in told._asdict().items() if v is not None}
+    listed = {f: list(v) for f, v in vars(told).items() if v is not None}
     before = rows_of([score], scores.predictions(**listed))
     listed[part][4] = odd
     after = rows_of([score], scores.predictions(**listed))
@@ -452,8 +458,8 @@ OF_RECORDS = {
 @pytest.mark.parametrize("kind", OF_RECORDS)
 def test_an_own_function_that_fails_for_a_record_fails_for_it_alone(k, kind):
     def own(told):
-        found = np.log([1.0 + float(y) / 3 for y in told.y_true])
-        return found if k == 1 else np.stack([found, 1 - found], axis=1)
+        found = math.log(1.0 + float(told.y_true) / 3)
+        return found if k == 1 else [found, 1 - found]
 
     y = [0.25 * i for i in range(9)]
     usual = PerRecord(own, k).rows(scores.predictions(OF_RECORDS[kind](y)))
@@ -471,8 +477,79 @@ def test_what_is_masked_is_no_number_to_an_own_function(entries):
     masked = np.ma.array(entries)
     masked[1] = np.ma.masked
     told = scores.predictions([0, 1], predicted=masked)
-    rows = PerRecord(lambda one: one.predicted.ravel()[:1]).rows(told)
+    rows = PerRecord(lambda one: np.ravel(one.predicted)[:1]).rows(told)
     assert np.array_equal(rows, [[0.25], [math.nan]], equal_nan=True)
+
+
+class Quoting(Cells):
+    """A statistic of one's own whose errors quote a record."""
+
+    where = "rows"
+
+    def rows(self, told):
+        return super().rows(told) if self.where != "rows" else np.array(float("Jane Doe"))
+
+    def vectors(self, rows):
+        return np.array(float("Jane Doe"))
+
+
+@pytest.mark.parametrize("where", ["rows", "vectors"])
+def test_what_a_statistic_of_one_s_own_raises_is_withheld(where, monkeypatch):
+    monkeypatch.setattr(Quoting, "where", where)
+    own, told = scores.Score("own", Quoting(), lambda m, s: m[0]), told_of(0)
+    with pytest.raises(NotLossesError, match="A statistic of the scores raised ValueError") as it:
+        joined_means([rows_of([own], told)], statistics_of([own]), [1.0])
+    assert "Jane" not in "".join(traceback.format_exception(it.value))
+
+
+@pytest.mark.parametrize("part", ["y_true", "predicted", "sorted"])
+def test_scores_of_blocks_are_no_predictions_of_records(part):
+    """A record counts in one block of each deal: two deals side by side would count it twice."""
+    block = in_blocks(lambda config, own: float(own[0] > 3), 40, 8, seed=0)({})
+    told = dict.fromkeys(["y_true", "predicted"], np.zeros(8))
+    told |= {"y_true": np.sort(block)} if part == "sorted" else {part: block}
+    own = scores.Score("own", PerRecord(lambda one: float(one.y_true)), lambda m, s: m[0])
+    with pytest.raises(NotLossesError, match="Scores of blocks are no predictions"):
+        rows_of([own], scores.predictions(**told))
+
+
+def test_scores_of_blocks_are_no_rows_either():
+    block = in_blocks(lambda config, own: float(own[0] > 3), 40, 8, seed=0)({})
+    own = scores.Score("own", PerRecord(lambda one: float(one.y_true)), lambda m, s: m[0])
+    with pytest.raises(NotLossesError, match="Scores of blocks are no predictions"):
+        checked_rows([own], block.reshape(-1, 1))
+
+
+def test_a_signalling_nan_warns_of_no_record():
+    p = np.full(8, 0.5)
+    p.view(np.uint64)[3] = 0x7FF0000000000001
+    with np.errstate(all="raise"):
+        assert np.isnan(losses.brier([0, 1] * 4, p)[3])
+
+
+def test_predictions_that_a_host_was_given_are_not_quoted():
+    assert "7" not in f"{scores.predictions([7])!r}"
+
+
+@pytest.mark.parametrize(
+    ("then", "now"),
+    [(scores.f1(), scores.f1(positive=0)), (scores.f1(), scores.f1(labels=(1, 0))),
+     (scores.roc_auc(), scores.roc_auc(labels=("a", "b"))), (scores.r2(0, 3), scores.r2(1, 4))],
+    ids=["positive", "order", "labels", "range"],
+)  # fmt: skip
+def test_a_run_goes_on_with_the_same_settings_of_its_scores_alone(then, now):
+    assert then.setup != now.setup
+    name = then.name
+    assert scores.SCORES[name](*((0, 3) if name == "r2" else ())).setup == then.setup
+    vault, space = open_vault(), Space({"x": Float(0.0, 1.0)})
+    more = {"mu": 1.0, "n_trials": 4, "final_share": 0.5}
+    begun = Session.open(vault, "s", MeansConfig(scores=[then], **more), maximize=True)
+    begun.tell("0", {"x": 0.5}, space, told_of(0))
+    with pytest.raises(ValueError, match=rf"other settings \(scores={name} \({then.setup}\) then"):
+        Session.open(vault, "s", MeansConfig(scores=[now], **more), maximize=True)
+    begun.release_score(then, told_of(0))
+    with pytest.raises(BudgetExceededError, match="again with the same settings"):
+        begun.release_score(now, told_of(0))
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -637,7 +714,7 @@ def test_a_record_without_numbers_is_the_worst_also_where_small_values_are_good(
 def test_a_table_of_objects_has_a_row_for_each_record(odd):
     P = np.full((9, 2), 0.5, dtype=object)
     P[4, 0] = odd
-    own = PerRecord(lambda told: told.probabilities[0, 1])
+    own = PerRecord(lambda told: told.probabilities[1])
     for held in (P, pd.DataFrame(P), P.tolist()):
         rows = own.rows(scores.predictions([0, 1, 0] * 3, probabilities=held))
         assert np.delete(rows, 4, 0).ravel().tolist() == [0.5] * 8

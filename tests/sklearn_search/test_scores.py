@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,14 @@ from scipy.stats import loguniform
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import FitFailedWarning
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.metrics import balanced_accuracy_score, f1_score, r2_score, roc_auc_score
+from sklearn.metrics import (
+    accuracy_score,
+    balanced_accuracy_score,
+    f1_score,
+    r2_score,
+    recall_score,
+    roc_auc_score,
+)
 
 from privbo_plugins import scores
 from privbo_plugins.errors import BudgetExceededError, ObjectiveFailedError, UtilityWarning
@@ -73,7 +81,7 @@ def test_the_spread_of_a_score_is_that_of_its_noise_and_one_score_has_scikit_lea
     assert (np.abs(off) < 6 * search.cv_results_["std_test_score"]).all()
     assert search.guarantee_.protected
     assert "f1, from cells: 4 means" in search.guarantee_.details()
-    assert search.score(X, Y) == f1_score(Y, search.predict(X))
+    assert search.score(X, Y) == pytest.approx(f1_score(Y, search.predict(X)))
 
 
 def test_classes_are_those_of_the_training_records_and_may_be_named():
@@ -383,16 +391,43 @@ def test_a_score_of_one_class_is_refused_where_nothing_says_which(name):
 )  # fmt: skip
 def test_one_score_may_be_named_and_score_computes_the_one_that_is_refitted(scoring, refit):
     search = fitted(make_search(scoring=scoring, refit=refit))
-    assert search.score(X, Y) == f1_score(Y, search.predict(X))
+    assert search.score(X, Y) == pytest.approx(f1_score(Y, search.predict(X)))
 
 
 def _first(m, s):
     return m[0]
 
 
-def test_a_score_of_one_s_own_is_none_that_scikit_learn_computes():
-    own = scores.Score(
-        "hits", scores.PerRecord(lambda told: told.predicted == told.y_true), _first
-    )
-    with pytest.raises(ValueError, match="knows no 'hits': compute it of predict"):
-        fitted(make_search(scoring=own)).score(X, Y)
+def _hit(told):
+    return told.predicted == told.y_true
+
+
+@pytest.mark.parametrize(
+    ("own", "exact"),
+    [(scores.Score("hits", scores.PerRecord(_hit), _first), accuracy_score),
+     (scores.f1(positive=0), partial(f1_score, pos_label=0)),
+     (scores.recall(labels=(1, 0)), partial(recall_score, pos_label=0))],
+    ids=["own", "positive", "labels"],
+)  # fmt: skip
+def test_score_computes_a_score_with_the_settings_that_it_has(own, exact):
+    search = fitted(make_search(scoring=own))
+    assert search.score(X, Y) == pytest.approx(exact(Y, search.predict(X)))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"scoring": scores.f1()}, {"scoring": {"F": scores.f1(labels=("Well", "Ill"))}},
+     {"scoring": ["balanced_accuracy", scores.f1()], "refit": "f1"},
+     {"scoring": "accuracy", "final_score": scores.f1()}],
+    ids=["usual", "other texts", "several", "last"],
+)  # fmt: skip
+def test_a_score_of_other_classes_than_those_that_train_is_refused(more):
+    with pytest.raises(ValueError, match="classes that train are others"):
+        make_search(**more).fit(X, np.where(Y == 1, "ill", "well"))
+
+
+def test_a_score_under_a_name_of_one_s_own_has_the_classes_that_train():
+    search = make_search(scoring={"B": "balanced_accuracy"}, refit="B", final_score="B")
+    y = np.where(Y == 1, "ill", "well")
+    assert search.fit(X, y).final_score_.value == pytest.approx(search.best_score_, abs=0.5)
+    assert search.best_score_ > 0.5

@@ -34,6 +34,7 @@ from privbo_plugins.algorithms.protocols import (
 )
 from privbo_plugins.algorithms.released_means.plan import MeansConfig, MeansPlan, make_plan, words
 from privbo_plugins.algorithms.values import value_query
+from privbo_plugins.errors import BudgetExceededError
 from privbo_plugins.models.smoothing import Smoother
 from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.scores.score import (
@@ -161,7 +162,9 @@ class ReleasedMeans(CentralAlgorithm):
                 "Nothing is kept for a last release: begin the run with final_share=0.1, say. "
                 "Nothing was stored or charged."
             )
-        return self._query(LAST_SCORE, LAST_SCORE, (score,), self.config.mu_final, {})
+        return self._query(
+            LAST_SCORE, LAST_SCORE, (score,), self.config.mu_final, {"setup": score.setup}
+        )
 
     def _query(
         self, kind: str, key: str, listed: Sequence[ScoreFacts], mu: float, meta: dict[str, Any]
@@ -190,7 +193,16 @@ class ReleasedMeans(CentralAlgorithm):
         )
 
     def fallback_value(self, role: str, step: int) -> float:  # noqa: ARG002
-        """Value of a trial beyond the budget: the mean of all released values."""
+        """Value of a trial beyond the budget: the mean of all released values.
+
+        Raises:
+            BudgetExceededError: With scores, of which no release says anything.
+        """
+        if self.config.scores is not None:
+            raise BudgetExceededError(
+                "The budget of this study is spent: as many trials were released as n_trials= "
+                "says. Nothing was released or charged for this one."
+            )
         return float(np.mean(self.state.values)) if self.state.values else 0.0
 
     # Learning from releases -----------------------------------------------------------------
