@@ -53,7 +53,7 @@ from privbo_plugins.sessions.tables import (
 )
 from privbo_plugins.settings import takes
 from privbo_plugins.store.log import UNPROTECTED
-from privbo_plugins.store.release import TEST_NOISE, Order, Outlet, Shelf
+from privbo_plugins.store.release import TEST_NOISE, Order, Outlet
 from privbo_plugins.store.run import (
     OtherSettingsError,
     Run,
@@ -134,27 +134,6 @@ def _settings_of(vault: str | Path, run_name: str) -> dict[str, Any]:
             f"The vault holds no release named {run_name!r}. Release the table first."
         )
     return known
-
-
-class _Tables(Shelf[tuple[Array, TableManifest]]):
-    """A table's numbers are too many for a line of text: they stand apart, in blocks."""
-
-    def get(self, tx: Transaction, kind: str, key: str) -> tuple[Array, TableManifest] | None:
-        payload = tx.released(kind, key)
-        if payload is None:
-            return None
-        manifest = TableManifest.from_dict(payload)
-        return tx.table(kind).reshape(manifest.n, manifest.r), manifest
-
-    def put(
-        self, tx: Transaction, kind: str, key: str, payload: tuple[Array, TableManifest]
-    ) -> None:
-        Z, manifest = payload
-        tx.put_table(kind, Z)
-        tx.release(kind, key, manifest.to_dict())
-
-
-_TABLES = _Tables()
 
 
 class Curator:
@@ -312,13 +291,15 @@ class Curator:
         """
         reasons = self._run.marks(UNPROTECTED)
 
-        def draw(noise: NoiseSource) -> tuple[Array, TableManifest]:
+        def draw(noise: NoiseSource) -> dict[str, Any]:
             Z, how = self._table.draw(noise, progress)
-            return Z, self._manifest(Z, reasons, how)
+            tx.put_table(TABLE, Z)  # too many numbers for a line of text
+            return self._manifest(Z, reasons, how).to_dict()
 
         with self._run.transaction() as tx:
-            order = Order(TABLE, "0", self._charge, draw, _TABLES)
-            return ReleasedTable(*self._outlet.release(tx, order))
+            released = self._outlet.release(tx, Order(TABLE, "0", self._charge, draw))
+            manifest = TableManifest.from_dict(released)
+            return ReleasedTable(tx.table(TABLE).reshape(manifest.n, manifest.r), manifest)
 
     def _charge(self, tx: Transaction) -> None:
         if not self._has_rows:
