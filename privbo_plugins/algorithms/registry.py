@@ -23,8 +23,8 @@ KINDS = (CENTRAL, REWARD, ROW, DISTRIBUTED, FEDERATED)
 """Algorithms that tune on per-record losses, on one privatised number a trial, on rows of a
 released table, with many agents that share one objective, and with agents that share nothing but
 noisy sums. Only the first are :class:`~privbo_plugins.algorithms.protocols.CentralAlgorithm`,
-and only the last is no :class:`~privbo_plugins.algorithms.protocols.Algorithm`: each of its
-agents is one side of a federation."""
+and only the last is no :class:`~privbo_plugins.algorithms.protocols.RewardAlgorithm` either: each
+of its agents is one side of a federation."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Who evaluates what, for every host: owners, retries, and what is given up.
 
 An algorithm that learns from one number a trial waits for nobody, or for *draws*: evaluations that
-it needs before it goes on (:class:`DrawAlgorithm`). What becomes of a trial is decided here:
+it needs before it goes on (:class:`privbo_plugins.algorithms.duets.DUETS`). Here is decided what
+becomes of a trial:
 
 * A draw whose trial ended without a number is evaluated again, at the same point. After
   :data:`ATTEMPTS` trials it is given up: once everything else of its epoch is known, it counts as
@@ -37,13 +38,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from privbo_plugins.algorithms.protocols import (
-    ATTEMPTS,
-    DrawAlgorithm,
-    Evaluation,
-    Slot,
-    lasting,
-)
+from privbo_plugins.algorithms.protocols import ATTEMPTS, Evaluation, Slot, lasting
 from privbo_plugins.spaces import Space
 
 HOPELESS = 10
@@ -162,8 +157,8 @@ class Scheduler(Generic[A]):
     """An algorithm, and what it has been told of trials that one process hands out.
 
     Args:
-        algorithm: Knows nothing yet, or what it was restored with; one that waits for draws is a
-            :class:`DrawAlgorithm`.
+        algorithm: Knows nothing yet, or what it was restored with; one that waits for draws has
+            ``slots``, as :class:`privbo_plugins.algorithms.duets.DUETS` has.
         lost: Trials that have ended without a number, as restored.
     """
 
@@ -457,7 +452,7 @@ class SharedScheduler(Scheduler[A]):
         return attempt.number in held.candidates or attempt.held[0] > self.algorithm.epoch
 
 
-def known_of(algorithm: DrawAlgorithm, owners: Iterable[Attempt]) -> list[float]:
+def known_of(algorithm: Any, owners: Iterable[Attempt]) -> list[float]:
     """Numbers that the worst one is taken of: of this epoch's draws, or of those before."""
     now = [owner.value for owner in owners if owner.value is not None]
     told = [(evaluation.epoch, value) for evaluation, value in algorithm.evaluations]

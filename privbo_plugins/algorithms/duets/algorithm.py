@@ -24,7 +24,7 @@ from privbo_plugins.algorithms.duets.messages import Communication
 from privbo_plugins.algorithms.duets.posterior import posterior_of
 from privbo_plugins.algorithms.duets.public_state import PublicState
 from privbo_plugins.algorithms.duets.server import Server
-from privbo_plugins.algorithms.protocols import Evaluation, Slot
+from privbo_plugins.algorithms.protocols import Evaluation, RewardAlgorithm, Slot
 from privbo_plugins.algorithms.search import place
 from privbo_plugins.spaces import Space
 
@@ -96,7 +96,7 @@ def make_agents(
     return Server(whole), agents
 
 
-class DUETS:
+class DUETS(RewardAlgorithm):
     """Ask/tell over N agents and a server; maximises inside, in either direction of the host.
 
     Args:
@@ -118,21 +118,15 @@ class DUETS:
     """
 
     name = "duets"
+    config: DUETSConfig
 
     def __init__(
-        self,
-        config: DUETSConfig,
-        space: Space,
-        *,
-        maximize: bool = True,
-        seed: int = 0,
-        domain: Domain | None = None,
+        self, config: DUETSConfig, space: Space, *, domain: Domain | None = None, **more: Any
     ) -> None:
-        self.config, self.space, self.maximize, self.seed = config, space, maximize, seed
+        super().__init__(config, space, **more)
         self.domain: Domain = SpaceDomain(space) if domain is None else domain
-        self.server, self.agents = make_agents(config, self.domain, seed, together=True)
+        self.server, self.agents = make_agents(config, self.domain, self.seed, together=True)
         self.history: list[Epoch] = []
-        self.evaluations: list[tuple[Evaluation, float]] = []
         self.lost: list[tuple[int, Evaluation, float]] = []
 
     # What hosts see -------------------------------------------------------------------------
@@ -267,7 +261,7 @@ class DUETS:
         return bool(np.allclose(*snapped, rtol=0.0, atol=_SAME))
 
     def _reward(self, value: float) -> float:
-        return bounded(value if self.maximize else -value)
+        return bounded(super()._reward(value))
 
     def _close_if_complete(self) -> None:
         if any(agent.missing() for agent in self.agents):
