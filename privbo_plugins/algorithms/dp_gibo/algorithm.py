@@ -158,6 +158,7 @@ class DPGIBO(CentralAlgorithm):
         self.batches = Batches(config, space, plan, self.seed, self.state)
         self._estimator = Estimator(space, config.value_range, self._noise, maximize=self.maximize)
         self._search = ValueSearch(space, self._estimator, seed=self.seed, maximize=self.maximize)
+        self._contending: dict[str, tuple[list[float], float]] = {}
         self._searches = self._planned_starts > self._K
         """Tells if released values choose points."""
         self._finalists = Finalists(
@@ -270,15 +271,19 @@ class DPGIBO(CentralAlgorithm):
             return self.phase == (role, step) and not self.finished
         if role == START:
             kept = self.phase[0] == START and self._compares_starts
-            return kept and (release is None or self._contends(release))
+            return kept and (release is None or release.key in self._contenders(release))
         return role == STEP and step == self.state.step and self.space.d > 0
 
-    def _contends(self, release: Release) -> bool:
-        """Tells if a point may be compared in the end: the incumbent, or one of the best."""
-        best = sorted(self._sign * value for _, value in self.state.starts)[:_CONTENDERS]
-        if len(best) < _CONTENDERS or self._sign * release.values[0] <= best[-1]:
-            return True
-        return np.allclose(release.meta["x"], self._first)
+    def _contenders(self, release: Release) -> dict[str, tuple[list[float], float]]:
+        """Points that may be compared in the end, by trial: the incumbent, and the best so far."""
+        among = self._contending | {release.key: (list(release.meta["x"]), release.values[0])}
+        best = sorted(among, key=lambda trial: self._sign * among[trial][1])[:_CONTENDERS]
+        first = self._first
+        return {
+            trial: point
+            for trial, point in among.items()
+            if trial in best or np.allclose(point[0], first)
+        }
 
     @property
     def _compares_starts(self) -> bool:
@@ -377,21 +382,11 @@ class DPGIBO(CentralAlgorithm):
         elif role == START:
             self.state.starts.append((list(release.meta["x"]), value))
             if self._compares_starts:
-                self._remember(release.key)
+                self._contending = self._contenders(release)
+                self.state.remembered = [(t, x) for t, (x, _) in self._contending.items()]
             self._learn_start()
         else:
             self.state.step_values.setdefault(str(release.meta["step"]), []).append(value)
-
-    def _remember(self, trial: str) -> None:
-        """Keeps in mind the incumbent and the best points so far, by values."""
-        starts, first = self.state.starts, self._first
-        kept = sorted(starts, key=lambda start: self._sign * start[1])[:_CONTENDERS]
-        points = [x for x, _ in kept]
-        self.state.remembered = [
-            (name, x)
-            for name, x in [*self.state.remembered, (trial, starts[-1][0])]
-            if x in points or np.allclose(x, first)
-        ]
 
     def _learn_start(self) -> None:
         m = len(self.state.starts)
