@@ -611,8 +611,8 @@ class CentralAlgorithm(abc.ABC):
         """
         return False
 
-    def remembered_after(self, last: Query) -> Sequence[tuple[str, Any]]:  # noqa: ARG002
-        """(trial, x) of the losses that are still needed after the last release of a step.
+    def remembered_after(self, last: Query) -> Collection[str]:  # noqa: ARG002
+        """Trials whose losses are still needed after the last release of a step.
 
         Of the start, after each trial's own.
         """

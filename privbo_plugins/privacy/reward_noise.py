@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from privbo_plugins.settings import is_range, setting, settings
+from privbo_plugins.settings import Stored, is_range, setting, settings
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class RewardNoise:
 
 
 @settings(eq=False)
-class RewardScale:
+class RewardScale(Stored):
     """Settings of everything that learns from rewards: their range, and what privatising adds."""
 
     low: float | None = setting(

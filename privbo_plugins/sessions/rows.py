@@ -71,10 +71,6 @@ ANSWER = "answer"
 _SYSTEM = "OpenDP's cryptographic generator, seeded from the operating system's entropy"
 
 
-def _no_progress(_done: int, _of: int) -> None:
-    pass
-
-
 _SAME = (
     "mechanism", "on_excess", "r", "epsilon", "delta", "neighbor_distance", "norm_bound",
     "projection_seed", "unit", "rows_per_group",
@@ -185,7 +181,10 @@ class Curator:
             if self._table.groups is not None:
                 bind(tx, "labels of rows", self._table.groups.of_rows, _OTHER_PERSONS)
         self._outlet = Outlet(self._run, given.noise)
-        self._answers = self._answering(given.noise)
+        self._answers: RewardSession | None = None
+        if self._randomised is not None:
+            key = f"{_ANSWERS}{self._name}"
+            self._answers = RewardSession(self._randomised, self._vault, key, noise=given.noise)
         warn_of_delta(self._total_delta, self.n, plural(self._table.unit))
         if not self._table.is_private:
             warn(f"Nothing is protected: {NOT_PRIVATE}.", PrivacyWarning)
@@ -263,11 +262,6 @@ class Curator:
                 "privacy losses add up for people who are in both."
             ) from None
 
-    def _answering(self, noise: NoiseSource | None) -> RewardSession | None:
-        if self._randomised is None:
-            return None
-        return RewardSession(self._randomised, self._vault, f"{_ANSWERS}{self._name}", noise=noise)
-
     @property
     def runs(self) -> tuple[Run, ...]:
         """The run of the table and, if answers are randomised, theirs.
@@ -278,7 +272,7 @@ class Curator:
 
     # The table --------------------------------------------------------------------------------
 
-    def release(self, progress: Progress = _no_progress) -> ReleasedTable:
+    def release(self, progress: Progress = lambda _done, _of: None) -> ReleasedTable:
         """The released table: charged, drawn and stored in one transaction, then replayed.
 
         Args:

@@ -300,13 +300,14 @@ class DPGIBO(CentralAlgorithm):
             return len(done) > 0 and len({slot % k for slot in (*done, *given_up)}) == k
         return self.phase[0] == STEP and len(done) >= len(self.batches.current().X)
 
-    def remembered_after(self, last: Query) -> list[tuple[str, list[float]]]:
-        """(trial, x) of the points whose losses are still needed after a release."""
+    def remembered_after(self, last: Query) -> Collection[str]:
+        """Trials whose losses are still needed after a release."""
         if last.kind == "value":
-            return [*self.state.remembered, (last.key, last.meta["x"])]
+            return [*self._contending, last.key]
         if last.meta["step"] + 1 >= self._plan.n_steps:
             return []
-        return self.batches.trimmed([*self.state.remembered, *last.meta["points"]])
+        kept = self.batches.trimmed([*self.state.remembered, *last.meta["points"]])
+        return [trial for trial, _ in kept]
 
     def step_queries(
         self, trials: Sequence[str], X: Sequence[Array], held: Collection[str] | None = None

@@ -191,7 +191,7 @@ class Batches:
         d, rng = self._space.d, np.random.default_rng([self._seed, self._state.step])
         if isinstance(self.kernel, Isotropic):
             symmetric = b if b in (d + 1, 2 * d) else d + 1
-            r = design.best_radius(self.kernel, d, symmetric, self._config.noise_ratio)
+            r = design.best_radius(type(self.kernel), d, symmetric, self._config.noise_ratio)
             scales = self._lengthscales
         else:
             r, scales = 0.1, np.ones(d)

@@ -48,7 +48,6 @@ from privbo_plugins.privacy.reward_noise import RewardScale
 from privbo_plugins.settings import (
     Count,
     Positive,
-    as_json,
     fields_of,
     integer,
     one_of,
@@ -245,5 +244,5 @@ class DUETSConfig(RewardScale, DUETSChoices):
         return self.beta_scale * theorem * (1.0 if self.published else WIDTH)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return as_json(self) | {"first_epoch": self.T_1}
+        """JSON-ready; what is not given is what follows."""
+        return super().to_dict() | {"first_epoch": self.T_1}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,7 +15,6 @@ from privbo_plugins.settings import (
     NotNegative,
     Positive,
     Probability,
-    as_json,
     one_of,
     setting,
     settings,
@@ -275,7 +274,3 @@ class UCBConfig(RewardScale, ATAGPUCBSettings, MoMAGPUCBSettings):
         if self.constants == "theorem":
             return math.ceil(24 * math.log(4 * math.e * self.T / self.failure_probability))
         return max(math.ceil(math.log(self.T)), 1)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return as_json(self)

@@ -143,12 +143,8 @@ class ReleasedMeans(CentralAlgorithm):
             return None
         meta = {"role": role, "step": step, "x": np.asarray(x).tolist()}
         if self.config.scores is not None:
-            return self._scores_query(trial, meta)
+            return self._query("value", trial, self.config.scores, self.config.mu_value, meta)
         return value_query(self, trial, meta)
-
-    def _scores_query(self, trial: str, meta: dict[str, Any]) -> Query:
-        """Asks for the means of which all scores of a trial are functions."""
-        return self._query("value", trial, self.config.scores, self.config.mu_value, meta)
 
     def final_query(self, score: ScoreFacts) -> Query:
         """Asks for one score of the model that was chosen, out of what is kept for it.
@@ -166,6 +162,7 @@ class ReleasedMeans(CentralAlgorithm):
     def _query(
         self, kind: str, key: str, listed: Sequence[ScoreFacts], mu: float, meta: dict[str, Any]
     ) -> Query:
+        """Asks for the means of which scores are functions."""
         if self.plan is None:
             raise ValueError("The plan needs the number of records, which the first trial tells.")
         statistics, n = statistics_of(listed), self.plan.n_records
