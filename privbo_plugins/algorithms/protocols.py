@@ -184,6 +184,13 @@ class Evaluation:
     agent: int | None = None
     draw: int | None = None
 
+    @property
+    def slot(self) -> Slot | None:
+        """The draw that it is, if it is one."""
+        if self.epoch is None or self.agent is None or self.draw is None:
+            return None
+        return self.epoch, self.agent, self.draw
+
 
 @dataclass(frozen=True)
 class Words:
@@ -478,6 +485,12 @@ class CentralAlgorithm(abc.ABC):
     def value_noise(self) -> float:
         """Standard deviation of a released value's noise; 0 where there is none or no plan."""
         return 0.0 if self.plan is None else float(self.plan.value_noise)
+
+    @property
+    def _plan(self) -> Any:
+        if self.plan is None:
+            raise ValueError("The plan needs the number of records, which the first trial tells.")
+        return self.plan
 
     def nominate(self, x: Sequence[float], order: int) -> None:
         """Takes a released point as the incumbent if it is the first of those enqueued.

@@ -189,7 +189,7 @@ class Scheduler(Generic[A]):
 
     def tell(self, trial: Hashable, evaluation: Evaluation, value: float) -> None:
         """A trial has ended with a finite number."""
-        slot = slot_of(evaluation)
+        slot = evaluation.slot
         if slot is not None:
             self.lost.take_back(slot, trial)
         self.algorithm.tell(evaluation, value)
@@ -197,7 +197,7 @@ class Scheduler(Generic[A]):
 
     def fail(self, trial: Hashable, evaluation: Evaluation) -> None:
         """A trial has ended without one; its draw is open again, or given up."""
-        slot = slot_of(evaluation)
+        slot = evaluation.slot
         if slot is not None:
             self.lost.add(slot, trial)
             self._go_on()
@@ -458,13 +458,6 @@ def known_of(algorithm: Any, owners: Iterable[Attempt]) -> list[float]:
     told = [(evaluation.epoch, value) for evaluation, value in algorithm.evaluations]
     now += [value for epoch, value in told if epoch == algorithm.epoch]
     return now or [value for epoch, value in told if epoch is not None]
-
-
-def slot_of(evaluation: Evaluation) -> Slot | None:
-    """The draw that an evaluation is, if it is one."""
-    if evaluation.epoch is None or evaluation.agent is None or evaluation.draw is None:
-        return None
-    return evaluation.epoch, evaluation.agent, evaluation.draw
 
 
 def is_at(params: Mapping[str, Any], evaluation: Evaluation, space: Space) -> bool:

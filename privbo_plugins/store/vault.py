@@ -223,7 +223,7 @@ class Vault:
 
     @property
     def _foreign_errors(self) -> tuple[type[Exception], ...]:
-        """Lists what a database raises, and what SQLite's driver does of a damaged schema or text."""
+        """Lists what a database raises, or its driver of damaged text."""
         return *self._sql.driver_errors(self._engine), UnicodeDecodeError
 
     def _connect(self) -> Any:

@@ -144,7 +144,6 @@ class DPGIBO(CentralAlgorithm):
         super().__init__(config, space, **more)
         plan = self.plan
         self.state = GIBOState()
-        self._noise = 0.0 if plan is None else plan.value_noise
         self._sign = -1.0 if self.maximize else 1.0
         self._K = plan_starts(config, space)
         self._planned_starts = self._K + (0 if plan is None else plan.n_searched)
@@ -156,7 +155,9 @@ class DPGIBO(CentralAlgorithm):
             selects=selects_choices(config, space),
         )
         self.batches = Batches(config, space, plan, self.seed, self.state)
-        self._estimator = Estimator(space, config.value_range, self._noise, maximize=self.maximize)
+        self._estimator = Estimator(
+            space, config.value_range, self.value_noise, maximize=self.maximize
+        )
         self._search = ValueSearch(space, self._estimator, seed=self.seed, maximize=self.maximize)
         self._contending: dict[str, tuple[list[float], float]] = {}
         self._searches = self._planned_starts > self._K
@@ -253,7 +254,7 @@ class DPGIBO(CentralAlgorithm):
         algorithm's own steps never read it.
         """
         own = None if release is None else (np.asarray(x).tolist(), release.values[0])
-        if self._noise == 0 or not (self.state.values or own):
+        if self.value_noise == 0 or not (self.state.values or own):
             return self.fallback_value(role, step) if release is None else release.values[0]
         return self._estimator.at(x, self.state.values, own)
 
@@ -409,7 +410,7 @@ class DPGIBO(CentralAlgorithm):
             among = [x for _, x in self.state.remembered]
             return self._search.best(self.state.values, among or None)
         starts = [(self._sign * value, x) for x, value in self.state.starts]
-        margin = _START_MARGIN * self._noise * math.sqrt(2.0 * math.log(len(starts)))
+        margin = _START_MARGIN * self.value_noise * math.sqrt(2.0 * math.log(len(starts)))
         margin += leaving_margin(self.config, self.space.d)
         incumbent = self._first
         first = next((start for start in starts if np.allclose(start[1], incumbent)), starts[0])
@@ -484,9 +485,3 @@ class DPGIBO(CentralAlgorithm):
             return None
         found = self._search.compared(self._found(), self._first, state.values)
         return replace(found, middle=middle)
-
-    @property
-    def _plan(self) -> Plan:
-        if self.plan is None:
-            raise ValueError("The plan needs the number of records, which the first trial tells.")
-        return self.plan

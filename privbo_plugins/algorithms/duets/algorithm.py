@@ -182,7 +182,7 @@ class DUETS(RewardAlgorithm):
             A draw of the open epoch that no trial holds; else a spare evaluation, or None to wait.
             Nothing changes; only :meth:`tell` learns.
         """
-        out = {(evaluation.epoch, evaluation.agent, evaluation.draw) for evaluation in pending}
+        out = {evaluation.slot for evaluation in pending}
         for slot in self.open_slots():
             if slot not in out:
                 return self.evaluation_of(slot)
@@ -232,10 +232,10 @@ class DUETS(RewardAlgorithm):
             self._fill(evaluation, value)
 
     def _fill(self, evaluation: Evaluation, value: float) -> None:
-        if self._is_draw(evaluation):
-            self.agents[int(evaluation.agent or 0)].tell(
-                int(evaluation.draw or 0), self._reward(value)
-            )
+        slot = evaluation.slot
+        if slot is not None and self._is_draw(evaluation):
+            _, agent, draw = slot
+            self.agents[agent].tell(draw, self._reward(value))
             self._close_if_complete()
 
     def worst(self, known: Sequence[float]) -> float | None:
@@ -253,11 +253,10 @@ class DUETS(RewardAlgorithm):
         return (min if self.maximize else max)(known, default=None)
 
     def _is_draw(self, evaluation: Evaluation) -> bool:
-        slot = evaluation.epoch, evaluation.agent, evaluation.draw
-        if slot not in self.slots():
+        slot = evaluation.slot
+        if slot is None or slot not in self.slots():
             return False
-        own = self.agents[int(evaluation.agent or 0)].points[int(evaluation.draw or 0)]
-        snapped = self.space.snap(own), self.space.snap(evaluation.x)
+        snapped = self.space.snap(self.evaluation_of(slot).x), self.space.snap(evaluation.x)
         return bool(np.allclose(*snapped, rtol=0.0, atol=_SAME))
 
     def _reward(self, value: float) -> float:
