@@ -308,7 +308,7 @@ class Curator:
         Raises:
             PrivacyError: If it has none.
         """
-        if not self._table.knows_groups:
+        if self._table.rows_per_group is not None and self._table.counts is None:
             raise PrivacyError(
                 f"At most {self._table.rows_per_group} rows of one {self._table.unit} count, and "
                 "this curator does not know whose each row is: give it groups= (--groups), the "

@@ -85,11 +85,6 @@ def best_radius(kind: type[Isotropic], d: int, b: int, lam: float) -> float:
     return float(np.exp(found.x))
 
 
-def has_closed_form(kernel: Kernel, d: int, b: int) -> bool:
-    """Tells if a symmetric design of b points is known to be best for this kernel."""
-    return isinstance(kernel, Isotropic) and b in (d + 1, 2 * d)
-
-
 def structured_directions(d: int, b: int, rng: np.random.Generator) -> Array:
     """A simplex, pairs, or as many of these unit directions as b allows; shape (b, d)."""
     if b == d + 1:
