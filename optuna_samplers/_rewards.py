@@ -24,13 +24,14 @@ from optuna_samplers._scheduler import EPOCH_ATTR, ScheduledSampler, params_of
 from optuna_samplers._settings import RewardRunSettings
 from optuna_samplers._space import to_space
 from optuna_samplers._study import completed, show_guarantee, stop, whole
-from privbo_plugins.algorithms.protocols import SeededAlgorithm
-from privbo_plugins.algorithms.reward_plan import RewardPlan, RewardScale, make_reward_plan
+from privbo_plugins.algorithms.protocols import RewardAlgorithm
+from privbo_plugins.algorithms.reward_plan import RewardPlan, make_reward_plan
 from privbo_plugins.errors import PrivacyError, UtilityWarning, warn
 from privbo_plugins.plots import Report, RewardHistory
 from privbo_plugins.privacy.figures import warn_of_delta
 from privbo_plugins.privacy.guarantee import LocalGuarantee, PrivacyGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
+from privbo_plugins.privacy.reward_noise import RewardScale
 from privbo_plugins.reports import reward_history, reward_report
 from privbo_plugins.settings import evolve
 from privbo_plugins.spaces import Space
@@ -63,7 +64,7 @@ class RewardSampler(ScheduledSampler):
 
     def __init__(
         self,
-        algorithm: Callable[..., SeededAlgorithm],
+        algorithm: Callable[..., RewardAlgorithm],
         config: RewardScale,
         mechanism: LocalMechanism | None,
         given: RewardRunSettings | None = None,

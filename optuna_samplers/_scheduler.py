@@ -17,8 +17,8 @@ from optuna.trial import FrozenTrial, TrialState
 from optuna_samplers._audit import OF_TRIALS, stored
 from optuna_samplers._sampler import OfStudy, StudySampler
 from optuna_samplers._settings import SpaceSettings
-from privbo_plugins.algorithms.protocols import Evaluation, SeededAlgorithm, Slot
-from privbo_plugins.sessions.scheduler import Attempt, SharedScheduler, finite, is_at, slot_of
+from privbo_plugins.algorithms.protocols import Evaluation, RewardAlgorithm, Slot
+from privbo_plugins.sessions.scheduler import Attempt, SharedScheduler, finite, is_at
 from privbo_plugins.settings import evolve
 from privbo_plugins.spaces import Space
 
@@ -64,7 +64,7 @@ class ScheduledSampler(StudySampler[Reading]):
     """
 
     def __init__(
-        self, algorithm: Callable[..., SeededAlgorithm], config: Any, given: SpaceSettings
+        self, algorithm: Callable[..., RewardAlgorithm], config: Any, given: SpaceSettings
     ) -> None:
         self._algorithm, self._config = algorithm, config
         self._seed = secrets.randbits(32) if given.seed is None else int(given.seed)
@@ -159,7 +159,7 @@ def params_of(
     evaluation: Evaluation, trials: Iterable[FrozenTrial], space: Space
 ) -> dict[str, Any]:
     """Parameters of an evaluation, without any rounding error where an earlier trial was there."""
-    slot = slot_of(evaluation)
+    slot = evaluation.slot
     name = EPOCH_ATTR if slot is None else DRAW_ATTR
     wanted = (evaluation.epoch,) if slot is None else (slot, list(slot))
     for trial in trials:

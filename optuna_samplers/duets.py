@@ -34,7 +34,6 @@ from privbo_plugins.privacy.local import OptionalRewardPrivacy
 from privbo_plugins.sessions.scheduler import (
     Attempt,
     SharedScheduler,
-    slot_of,
 )
 from privbo_plugins.settings import Published, WholeNumber, setting, settings, takes
 from privbo_plugins.spaces import Space
@@ -157,7 +156,7 @@ class DUETSSampler(Published, RewardSampler):
         with self._lock:
             algorithm, evaluation = self._taken(study, trial, space)
             self._show(study, algorithm)
-            slot = slot_of(evaluation)
+            slot = evaluation.slot
             notices = self._notices(study, spare=slot is None)
         for text in notices:
             warn(text, UtilityWarning)
@@ -180,7 +179,7 @@ class DUETSSampler(Published, RewardSampler):
             evaluation = algorithm.ask(trial.number, pending) or Evaluation(
                 algorithm.public_state.ranked[0]
             )
-            slot = slot_of(evaluation)
+            slot = evaluation.slot
             if slot is None:
                 break
             storage.set_trial_system_attr(trial_id, CLAIM_ATTR, list(slot))

@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import Evaluation, RewardAlgorithm, Slot
-from privbo_plugins.algorithms.reward_plan import RewardPlan, RewardScale, make_reward_plan
+from privbo_plugins.algorithms.reward_plan import RewardPlan, make_reward_plan
 from privbo_plugins.errors import PrivacyWarning, warn
 from privbo_plugins.plots import Report, RewardHistory
 from privbo_plugins.privacy.figures import warn_of_delta
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
+from privbo_plugins.privacy.reward_noise import RewardScale
 from privbo_plugins.reports import reward_history, reward_report
 from privbo_plugins.sessions.rewards import check_user_budget
 from privbo_plugins.sessions.scheduler import FailureCounts, Scheduler

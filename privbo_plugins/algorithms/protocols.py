@@ -184,6 +184,13 @@ class Evaluation:
     agent: int | None = None
     draw: int | None = None
 
+    @property
+    def slot(self) -> Slot | None:
+        """The draw that it is, if it is one."""
+        if self.epoch is None or self.agent is None or self.draw is None:
+            return None
+        return self.epoch, self.agent, self.draw
+
 
 @dataclass(frozen=True)
 class Words:
@@ -370,46 +377,23 @@ class CentralConfig(Protocol):
         ...
 
 
-class Algorithm(Protocol):
-    """The base of all algorithms."""
+class RewardAlgorithm(abc.ABC):
+    """Ask/tell over one number a trial: all that it learns from are the evaluations told.
+
+    Args:
+        config: The settings.
+        space: The search space.
+        maximize: Whether larger values are better.
+        seed: Drives candidates and ties; a host may change it.
+
+    Attributes:
+        evaluations: What was told, in order, in the host's direction.
+    """
 
     name: str
 
-    def recommendation(self) -> Array:
-        """The point that the releases so far recommend, shape (D,)."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """JSON-ready public state."""
-        ...
-
-
-class RewardAlgorithm(Algorithm, Protocol):
-    """Ask/tell over rewards; see :mod:`privbo_plugins.algorithms.ldp_gp_ucb`."""
-
-    def ask(
-        self, key: int, pending: Sequence[Evaluation] = (), *, may_wait: bool = False
-    ) -> Evaluation | None:
-        """The next evaluation while others are pending; None to wait for them."""
-        ...
-
-    def tell(self, evaluation: Evaluation, value: float) -> None:
-        """Learns one value."""
-        ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores :meth:`state_dict`."""
-        ...
-
-
-class Transcript:
-    """Evaluations told, in order: all that a reward algorithm learns from.
-
-    Attributes:
-        evaluations: What was told, in order.
-    """
-
-    def __init__(self) -> None:
+    def __init__(self, config: Any, space: Space, *, maximize: bool = True, seed: int = 0) -> None:
+        self.config, self.space, self.maximize, self.seed = config, space, maximize, seed
         self.evaluations: list[tuple[Evaluation, float]] = []
 
     @property
@@ -417,9 +401,36 @@ class Transcript:
         """Number of evaluations told."""
         return len(self.evaluations)
 
+    @abc.abstractmethod
+    def ask(
+        self, key: int, pending: Sequence[Evaluation] = (), *, may_wait: bool = False
+    ) -> Evaluation | None:
+        """The next evaluation.
+
+        Args:
+            key: Distinguishes this ask from others of the same seed.
+            pending: Evaluations that were handed out and have no value yet.
+            may_wait: Whether None may be returned until some of them have a value.
+
+        Returns:
+            The evaluation, or None to wait. Nothing changes; only :meth:`tell` learns.
+        """
+
+    @abc.abstractmethod
     def tell(self, evaluation: Evaluation, value: float) -> None:
-        """Learns one value, in the host's direction; finite."""
-        raise NotImplementedError
+        """Learns one value, in the host's direction.
+
+        Raises:
+            ValueError: If the value is not finite.
+        """
+
+    @abc.abstractmethod
+    def recommendation(self) -> Array:
+        """The point that the values so far recommend, shape (D,)."""
+
+    def _reward(self, value: float) -> float:
+        """A value of the host's as a reward to be maximised, and the other way round."""
+        return float(value if self.maximize else -value)
 
     def state_dict(self) -> dict[str, Any]:
         """The transcript: JSON-ready, and public where the values are."""
@@ -431,46 +442,7 @@ class Transcript:
             self.tell(Evaluation(np.array(x, dtype=float), epoch), value)
 
 
-class SeededAlgorithm(RewardAlgorithm, Protocol):
-    """Over one space, with candidates that a seed drives, which a host may change."""
-
-    space: Space
-    seed: int
-
-
-class DrawAlgorithm(RewardAlgorithm, Protocol):
-    """Goes on once it knows an epoch's draws: :class:`privbo_plugins.algorithms.duets.DUETS`."""
-
-    evaluations: list[tuple[Evaluation, float]]
-    """Evaluations and their values, in order."""
-
-    @property
-    def epoch(self) -> int:
-        """The open epoch."""
-        ...
-
-    def slots(self) -> list[Slot]:
-        """Draws of the open epoch (epoch, agent, draw); none once the last one is over."""
-        ...
-
-    def open_slots(self) -> list[Slot]:
-        """Those of :meth:`slots` that have no number yet, in that order."""
-        ...
-
-    def evaluation_of(self, slot: Slot) -> Evaluation:
-        """Returns the evaluation of a draw of the open epoch."""
-        ...
-
-    def give_up(self, evaluation: Evaluation, value: float) -> None:
-        """Counts a draw of the open epoch as a value without an observation."""
-        ...
-
-    def worst(self, known: Sequence[float]) -> float | None:
-        """Value that a draw without a number counts as, given others; None if there is none."""
-        ...
-
-
-class CentralAlgorithm(Algorithm, abc.ABC):
+class CentralAlgorithm(abc.ABC):
     """Ask/tell over releases; see :class:`privbo_plugins.algorithms.dp_gibo.DPGIBO`.
 
     What is not abstract says that no step of the run reads the losses of several trials. After a
@@ -490,6 +462,8 @@ class CentralAlgorithm(Algorithm, abc.ABC):
     Raises:
         ValueError: If the settings' incumbent is no point of the space.
     """
+
+    name: str
 
     def __init__(
         self,
@@ -511,6 +485,12 @@ class CentralAlgorithm(Algorithm, abc.ABC):
     def value_noise(self) -> float:
         """Standard deviation of a released value's noise; 0 where there is none or no plan."""
         return 0.0 if self.plan is None else float(self.plan.value_noise)
+
+    @property
+    def _plan(self) -> Any:
+        if self.plan is None:
+            raise ValueError("The plan needs the number of records, which the first trial tells.")
+        return self.plan
 
     def nominate(self, x: Sequence[float], order: int) -> None:
         """Takes a released point as the incumbent if it is the first of those enqueued.
@@ -554,6 +534,10 @@ class CentralAlgorithm(Algorithm, abc.ABC):
     def shortfall(self) -> str:
         """Says what the recommendation is not seen to keep, if anything; empty if nothing."""
         return ""
+
+    @abc.abstractmethod
+    def recommendation(self) -> Array:
+        """The point that the releases so far recommend, shape (D,)."""
 
     @property
     @abc.abstractmethod
@@ -640,8 +624,8 @@ class CentralAlgorithm(Algorithm, abc.ABC):
         """
         return False
 
-    def remembered_after(self, last: Query) -> Sequence[tuple[str, Any]]:  # noqa: ARG002
-        """(trial, x) of the losses that are still needed after the last release of a step.
+    def remembered_after(self, last: Query) -> Collection[str]:  # noqa: ARG002
+        """Trials whose losses are still needed after the last release of a step.
 
         Of the start, after each trial's own.
         """

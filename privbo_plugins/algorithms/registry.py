@@ -23,8 +23,8 @@ KINDS = (CENTRAL, REWARD, ROW, DISTRIBUTED, FEDERATED)
 """Algorithms that tune on per-record losses, on one privatised number a trial, on rows of a
 released table, with many agents that share one objective, and with agents that share nothing but
 noisy sums. Only the first are :class:`~privbo_plugins.algorithms.protocols.CentralAlgorithm`,
-and only the last is no :class:`~privbo_plugins.algorithms.protocols.Algorithm`: each of its
-agents is one side of a federation."""
+and only the last is no :class:`~privbo_plugins.algorithms.protocols.RewardAlgorithm` either: each
+of its agents is one side of a federation."""
 
 
 @dataclass(frozen=True)
@@ -201,12 +201,15 @@ def planned(config: CentralConfig, space: Space, n_records: int, unit: Unit) -> 
         ValueError: If there is no such run, or the incumbent is no point of the space.
     """
     check_incumbent(config, space)
-    n, dealt = n_records, unit.records_in_blocks
-    warn_of_delta(
-        getattr(config, "asked", {}).get("delta"), dealt[0] if dealt else n, plural(unit.word)
-    )
-    made: Any = algorithm_of(config).make_plan(config, space, n)
+    warn_of_asked(config, n_records, unit)
+    made: Any = algorithm_of(config).make_plan(config, space, n_records)
     return replace(made, n_asked=config.n_trials, entries=unit.entries)
+
+
+def warn_of_asked(config: CentralConfig, n_records: int, unit: Unit) -> None:
+    """Warns where the delta that settings ask for is large for so many entries of a unit."""
+    n = (unit.records_in_blocks or [n_records])[0]
+    warn_of_delta(getattr(config, "asked", {}).get("delta"), n, plural(unit.word))
 
 
 def entry_of(config: CentralConfig) -> Entry:

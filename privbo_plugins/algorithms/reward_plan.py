@@ -4,32 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from privbo_plugins.algorithms.protocols import NoisyPlan
-from privbo_plugins.privacy.reward_noise import RewardNoise
+from privbo_plugins.privacy.local import LocalMechanism
+from privbo_plugins.privacy.reward_noise import RewardScale
 
 _DROWNED = 0.25
 """Fraction of the range below which settings cannot be told apart: then a run is likely lost."""
-
-
-class RewardScale(Protocol):
-    """Settings that know the rewards' public range, and what privatising adds to a reward."""
-
-    @property
-    def low(self) -> float | None:
-        """Lower end of the range; None if none is known."""
-        ...
-
-    @property
-    def high(self) -> float | None:
-        """Upper end."""
-        ...
-
-    @property
-    def noise(self) -> RewardNoise | None:
-        """Noise that privatising adds; None for raw rewards."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -96,7 +78,7 @@ class RewardPlan(NoisyPlan):
         return "\n".join([said, *self._last_lines()])
 
 
-def make_reward_plan(config: RewardScale, n_evaluations: int) -> RewardPlan:
+def make_reward_plan(config: RewardScale | LocalMechanism, n_evaluations: int) -> RewardPlan:
     """The plan of a run.
 
     Args:

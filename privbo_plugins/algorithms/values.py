@@ -38,6 +38,11 @@ LARGEST = 1e150
 """Bounds beyond it would overflow there, in sums over records or squares, as the data decide."""
 
 
+SURE = 1.64
+"""Standard deviations above zero at which the incumbent is left: once in twenty without a gain,
+and the end of a run is seldom worse."""
+
+
 def value_range(loss_bound: Any) -> tuple[float, float]:
     """(low, high) that values are clipped to before they are released.
 

@@ -19,6 +19,7 @@ Notation, all points in the unit cube with one length-scale a coordinate:
 from __future__ import annotations
 
 import abc
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -207,3 +208,9 @@ class Polynomial2(Kernel):
 
 KERNELS: dict[str, type[Kernel]] = {"rbf": RBF, "matern52": Matern52, "polynomial2": Polynomial2}
 """Kernels by the name a user gives."""
+
+
+def kernel_on_cube(name: str, lengthscale: float | None, D: int) -> Kernel:
+    """The kernel of a name, "rbf" or "matern52"; without a length-scale with 0.2 sqrt(D)."""
+    length = 0.2 * math.sqrt(D) if lengthscale is None else lengthscale
+    return KERNELS[name](length)  # type: ignore[call-arg]

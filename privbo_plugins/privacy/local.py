@@ -41,7 +41,7 @@ from privbo_plugins.privacy.accountant import Cost, gdp_mu
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK, check_share, gaussian_scale
 from privbo_plugins.privacy.reward_noise import RewardNoise, Tail
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.settings import again, setting, settings
+from privbo_plugins.settings import again, named, setting, settings
 
 _ROUNDING_BITS = 53
 """A reward is rounded to the mechanism's inputs by a coin of so many bits, without bias."""
@@ -579,14 +579,8 @@ class RewardPrivacy:
         Raises:
             ValueError: For every setting outside its range.
         """
-        how: dict[str, Any] = {
-            "bound": self.bound,
-            "value_range": self.value_range,
-            "mechanism": self.mechanism,
-            "delta": self.delta,
-        }
         if self.epsilon != math.inf:
-            made = make_mechanism(self.epsilon, **how)
+            made = make_mechanism(self.epsilon, **named(self, RewardPrivacy, but=("epsilon",)))
             return made, {"low": made.low, "high": made.high, "noise": made.noise}
         if self.bound is None and self.value_range is None:
             return None, {"low": None, "high": None, "noise": None}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from privbo_plugins.settings import Stored, is_range, setting, settings
+
 
 @dataclass(frozen=True)
 class Tail:
@@ -43,6 +45,24 @@ class RewardNoise:
     variance: float
     total_variance: float
     tail: Tail
+
+
+@settings(eq=False)
+class RewardScale(Stored):
+    """Settings of everything that learns from rewards: their range, and what privatising adds."""
+
+    low: float | None = setting(
+        "Lower end of the rewards' public range; None if none is known.", default=None
+    )
+    high: float | None = setting("Upper end.", default=None)
+    noise: RewardNoise | None = setting(
+        "What privatising adds; None for raw rewards.", default=None
+    )
+
+    def __attrs_post_init__(self) -> None:
+        ends = self.low, self.high
+        if ends != (None, None) and not is_range(ends):
+            raise ValueError(f"The reward range needs finite low < high, or neither, got {ends}.")
 
 
 def sub_weibull_radius(

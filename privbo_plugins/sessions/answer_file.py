@@ -42,7 +42,8 @@ class AnswerFile:
         if manifest is None:
             raise ValueError("The vault holds no released table: release it first.")
         self._path, self._curator, self._table = path, curator, manifest.digest
-        self._heads: dict[str, LogHead] = {}
+        self.shown: dict[str, LogHead] = {}
+        """Heads by run, which are written with the answers that they cover."""
         self._stamp: tuple[int, ...] | None = None
         self._known: dict[str, LogHead] = {}
         told = curator.answers()
@@ -57,10 +58,11 @@ class AnswerFile:
         told = self._curator.answers()
         self._check(self._path, told)
         seen = self.seen()
-        ahead = {name: head for name, head in self._heads.items() if head.n > self.head(name).n}
+        known = {name: seen.get(name, LogHead()) for name in self.shown}
+        ahead = {name: head for name, head in self.shown.items() if head.n > known[name].n}
         if not self._path.exists() or ahead or read_answers(self._path, self._table) != told:
             for name, head in ahead.items():
-                seen[name] = replace(head, places=self.head(name).places)
+                seen[name] = replace(head, places=known[name].places)
             self._store(told, seen)
         return len(told)
 
@@ -86,6 +88,13 @@ class AnswerFile:
                     further = max(known, found, key=lambda seen: seen.n)
                     self._known[name] = replace(further, places=places)
 
+    def show_place(self, name: str, place: str) -> None:
+        """Writes a place at once: another copy must see it before it draws."""
+        seen = self.seen()
+        known = seen.get(name, LogHead())
+        seen[name] = replace(known, places=(*known.places, place))
+        self._store(read_answers(self._path, self._table), seen)
+
     def _store(self, told: Mapping[int, float], seen: Mapping[str, LogHead]) -> None:
         guarantee = self._curator.guarantee().to_dict()
         write_answers(self._path, self._table, told, guarantee, seen)
@@ -101,24 +110,6 @@ class AnswerFile:
                 self._known, self._stamp = read_seen(self._path, self._table), stamp
         return dict(self._known)
 
-    def head(self, name: str) -> LogHead:
-        """Returns what the file remembers of a run."""
-        return self.seen().get(name, LogHead())
-
-    def show(self, name: str, head: LogHead) -> None:
-        """Remembers a head, which is written with the answers that it covers."""
-        self._heads[name] = head
-
-    def furthest(self, name: str) -> LogHead:
-        """The furthest head that the file, or what is about to be written to it, shows."""
-        return max(self.head(name), self._heads.get(name, LogHead()), key=lambda head: head.n)
-
-    def show_place(self, name: str, place: str) -> None:
-        """Writes a place at once: another copy must see it before it draws."""
-        seen, known = self.seen(), self.head(name)
-        seen[name] = replace(known, places=(*known.places, place))
-        self._store(read_answers(self._path, self._table), seen)
-
 
 class _AnswerRollbackGuard:
     """One run's part of an answer file.
@@ -132,17 +123,20 @@ class _AnswerRollbackGuard:
         # Not the whole identity: with it, anybody could try out which values were released.
         self._file, self._name = file, run.run_id[:8]
 
+    def _known(self) -> LogHead:
+        return self._file.seen().get(self._name, LogHead())
+
     def head(self) -> LogHead:
         """The furthest head that was shown."""
-        return self._file.furthest(self._name)
+        return max(self._known(), self._file.shown.get(self._name, LogHead()), key=lambda h: h.n)
 
     def places(self) -> Sequence[str]:
         """Returns where the vault has lain."""
-        return self._file.head(self._name).places
+        return self._known().places
 
     def show(self, head: LogHead) -> None:
         """Remembers a head."""
-        self._file.show(self._name, head)
+        self._file.shown[self._name] = head
 
     def show_place(self, place: str) -> None:
         """Remembers a place."""

@@ -90,7 +90,7 @@ class BroadcastLedger:
         def released(tx: Transaction) -> Mapping[str, Any]:
             return self._outlet.release(tx, self._order(total, draw))
 
-        self._publish(total.t, self._guarded(total.t, released))
+        self.known[total.t] = from_payload(total.t, self._guarded(total.t, released))
 
     def admit(self, measure: Measure) -> str:
         """Charges for a sum that agents open afterwards, and returns the token of the charge.
@@ -104,7 +104,7 @@ class BroadcastLedger:
         order = self._order(measure, _drawn_by_agents)
         known, token = self._guarded(measure.t, lambda tx: admit(self.run, tx, order))
         if known is not None:
-            self._publish(measure.t, known)
+            self.known[measure.t] = from_payload(measure.t, known)
         return token
 
     def accept(self, measure: Measure, token: str, broadcast: Broadcast) -> None:
@@ -115,7 +115,7 @@ class BroadcastLedger:
         """
         order, payload = self._order(measure, _drawn_by_agents), to_payload(broadcast)
         stored = self._guarded(measure.t, lambda tx: accept(self.run, tx, order, token, payload))
-        self._publish(measure.t, stored)
+        self.known[measure.t] = from_payload(measure.t, stored)
 
     def _order(
         self, measure: Measure, draw: Callable[[NoiseSource], Mapping[str, Any]]
@@ -142,9 +142,6 @@ class BroadcastLedger:
             failure = _NO_VAULT if isinstance(error, VaultError) else _NO_RELEASE
             failure = failure.format(t=t, kind=public_name(error))
         raise FederationError(failure)
-
-    def _publish(self, t: int, payload: Mapping[str, Any]) -> None:
-        self.known[t] = from_payload(t, payload)
 
 
 def _drawn_by_agents(_noise: NoiseSource) -> Mapping[str, Any]:

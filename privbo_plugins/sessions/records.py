@@ -27,11 +27,10 @@ from privbo_plugins.algorithms.protocols import (
     Query,
     Release,
 )
-from privbo_plugins.algorithms.registry import entry_of
+from privbo_plugins.algorithms.registry import entry_of, warn_of_asked
 from privbo_plugins.convert import as_losses, deal_of, index_of
 from privbo_plugins.errors import ANOTHER_POINT, BudgetExceededError, PrivacyError, paid_for
 from privbo_plugins.groups import Groups, Unit
-from privbo_plugins.privacy.figures import warn_of_delta
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge, check_budget
 from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.privacy.source import NoiseSource
@@ -338,11 +337,7 @@ class Session(LossReader):
                 raise ValueError(_AVERAGE.format(self.unit.entry))
             self._begin(space, mode, n_records)  # raises before anything is written
             if self.plan is not None:  # likewise: a filter may make errors of warnings
-                warn_of_delta(
-                    getattr(self.config, "asked", {}).get("delta"),
-                    (self.unit.records_in_blocks or [n_records])[0],
-                    plural(self.unit.word),
-                )
+                warn_of_asked(self.config, n_records, self.unit)
                 self.plan.warn_if_noise_dominates()
             tx.freeze({"space": space.to_dict(), "mode": mode, "n_records": n_records})
         if constants is not None and self._constants is None:
@@ -403,8 +398,8 @@ class Session(LossReader):
         """Keeps a trial's losses; those of the start that are needed no more go."""
         tx.put_losses(trial, y)
         if of_start is not None:
-            keep = {t for t, _ in self._known().algorithm.remembered_after(of_start)}
-            tx.drop_losses(sorted(set(tx.held()) - keep))
+            keep = self._known().algorithm.remembered_after(of_start)
+            tx.drop_losses(sorted(set(tx.held()).difference(keep)))
 
     # Releasing ------------------------------------------------------------------------------
 
@@ -427,7 +422,7 @@ class Session(LossReader):
             for query in queries:
                 self._release(tx, query, tx.blocks(query.trials, known.n_records))
             if queries:
-                keep = {t for t, _ in known.algorithm.remembered_after(queries[-1])}
+                keep = set(known.algorithm.remembered_after(queries[-1]))
                 # also those of a point that was evaluated twice and compared once
                 tx.drop_losses(sorted(held - keep) if held & keep else None)
 

@@ -256,7 +256,7 @@ class Rounds:
             return PENDING if sender is None or sender in current.sent else None
 
         with self.lock:
-            self._advance()
+            self.advance()
             return self._awaited(told, ended, patience)
 
     def leave(self, agent: int) -> None:
@@ -287,7 +287,7 @@ class Rounds:
             if ended is not None and ended.is_set():
                 return None
             if self._over():
-                self._close()
+                self.close_round()
             elif (left := until - time.monotonic()) <= 0:
                 return PENDING
             else:
@@ -299,7 +299,7 @@ class Rounds:
 
     def _joined(self, agent: int) -> VisibleRound | Attempt | None:
         """The open round, which an agent that is back opens; None once all are used up."""
-        self._advance()
+        self.advance()
         if self.current is None:
             if self.ledger.n_left == 0:
                 return None
@@ -345,61 +345,54 @@ class Rounds:
 
     def _close_if_complete(self) -> None:
         if self._complete():
-            self._close()
-
-    def _advance(self) -> None:
-        """Closes what the server's clock has closed: a function of time alone."""
-        while self.hold and self._over():
-            self._close()
-
-    def _close(self) -> None:
-        """Releases the open round, once, or goes on to its next phase.
-
-        On the server's clock the next round begins with the deadline of this one.
-        """
-        current = self.current
-        if current is None:
-            return
-        due = min(current.opened + (self.deadline or 0.0), time.monotonic())
-        try:
-            if current.end_phase(self.ledger, time.monotonic()):
-                self.current = None
-        finally:  # agents that wait try again after a failure, and hear the same
-            self.lock.notify_all()
-        if current.why_given_up and not isinstance(current, VisibleRound):
-            self.given_up = current
-        if self.hold and self.ledger.n_left:
-            self.current = self._open()
-            self.current.opened = due
+            self.close_round()
 
     def close_round(self) -> None:
-        """Closes the open round, if any, without those that have not sent."""
+        """Closes the open round, if any, without those that have not sent.
+
+        It is released, once, or goes on to its next phase. On the server's clock the next round
+        begins with the deadline of this one.
+        """
         with self.lock:
-            self._close()
+            current = self.current
+            if current is None:
+                return
+            due = min(current.opened + (self.deadline or 0.0), time.monotonic())
+            try:
+                if current.end_phase(self.ledger, time.monotonic()):
+                    self.current = None
+            finally:  # agents that wait try again after a failure, and hear the same
+                self.lock.notify_all()
+            if current.why_given_up and not isinstance(current, VisibleRound):
+                self.given_up = current
+            if self.hold and self.ledger.n_left:
+                self.current = self._open()
+                self.current.opened = due
 
     def poll(self) -> int:
         """Closes the open round if it is due, and returns how many rounds were released."""
         with self.lock:
-            self._advance()
+            self.advance()
             if not self.hold and self._over():
-                self._close()
+                self.close_round()
             return len(self.ledger.known)
 
     # What was released --------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Closes what the server's clock has closed.
+        """Closes what the server's clock has closed: a function of time alone.
 
         Raises:
             FederationError: If a round that is due cannot be released.
         """
         with self.lock:
-            self._advance()
+            while self.hold and self._over():
+                self.close_round()
 
     def broadcasts(self) -> list[Broadcast]:
         """Lists all broadcasts in order; raises as :meth:`advance`."""
         with self.lock:
-            self._advance()
+            self.advance()
             return [self.ledger.known[t] for t in sorted(self.ledger.known)]
 
     def guarantee(self) -> FederationGuarantee:

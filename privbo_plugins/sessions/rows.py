@@ -53,7 +53,7 @@ from privbo_plugins.sessions.tables import (
 )
 from privbo_plugins.settings import takes
 from privbo_plugins.store.log import UNPROTECTED
-from privbo_plugins.store.release import TEST_NOISE, Order, Outlet, Shelf
+from privbo_plugins.store.release import TEST_NOISE, Order, Outlet
 from privbo_plugins.store.run import (
     OtherSettingsError,
     Run,
@@ -69,10 +69,6 @@ ANSWER = "answer"
 """Kind of an answer's release, where it is given as it is."""
 
 _SYSTEM = "OpenDP's cryptographic generator, seeded from the operating system's entropy"
-
-
-def _no_progress(_done: int, _of: int) -> None:
-    pass
 
 
 _SAME = (
@@ -136,27 +132,6 @@ def _settings_of(vault: str | Path, run_name: str) -> dict[str, Any]:
     return known
 
 
-class _Tables(Shelf[tuple[Array, TableManifest]]):
-    """A table's numbers are too many for a line of text: they stand apart, in blocks."""
-
-    def get(self, tx: Transaction, kind: str, key: str) -> tuple[Array, TableManifest] | None:
-        payload = tx.released(kind, key)
-        if payload is None:
-            return None
-        manifest = TableManifest.from_dict(payload)
-        return tx.table(kind).reshape(manifest.n, manifest.r), manifest
-
-    def put(
-        self, tx: Transaction, kind: str, key: str, payload: tuple[Array, TableManifest]
-    ) -> None:
-        Z, manifest = payload
-        tx.put_table(kind, Z)
-        tx.release(kind, key, manifest.to_dict())
-
-
-_TABLES = _Tables()
-
-
 class Curator:
     """Holds the rows; releases a private table once, and answers what a row's outcome is.
 
@@ -206,7 +181,10 @@ class Curator:
             if self._table.groups is not None:
                 bind(tx, "labels of rows", self._table.groups.of_rows, _OTHER_PERSONS)
         self._outlet = Outlet(self._run, given.noise)
-        self._answers = self._answering(given.noise)
+        self._answers: RewardSession | None = None
+        if self._randomised is not None:
+            key = f"{_ANSWERS}{self._name}"
+            self._answers = RewardSession(self._randomised, self._vault, key, noise=given.noise)
         warn_of_delta(self._total_delta, self.n, plural(self._table.unit))
         if not self._table.is_private:
             warn(f"Nothing is protected: {NOT_PRIVATE}.", PrivacyWarning)
@@ -284,11 +262,6 @@ class Curator:
                 "privacy losses add up for people who are in both."
             ) from None
 
-    def _answering(self, noise: NoiseSource | None) -> RewardSession | None:
-        if self._randomised is None:
-            return None
-        return RewardSession(self._randomised, self._vault, f"{_ANSWERS}{self._name}", noise=noise)
-
     @property
     def runs(self) -> tuple[Run, ...]:
         """The run of the table and, if answers are randomised, theirs.
@@ -299,7 +272,7 @@ class Curator:
 
     # The table --------------------------------------------------------------------------------
 
-    def release(self, progress: Progress = _no_progress) -> ReleasedTable:
+    def release(self, progress: Progress = lambda _done, _of: None) -> ReleasedTable:
         """The released table: charged, drawn and stored in one transaction, then replayed.
 
         Args:
@@ -312,13 +285,15 @@ class Curator:
         """
         reasons = self._run.marks(UNPROTECTED)
 
-        def draw(noise: NoiseSource) -> tuple[Array, TableManifest]:
+        def draw(noise: NoiseSource) -> dict[str, Any]:
             Z, how = self._table.draw(noise, progress)
-            return Z, self._manifest(Z, reasons, how)
+            tx.put_table(TABLE, Z)  # too many numbers for a line of text
+            return self._manifest(Z, reasons, how).to_dict()
 
         with self._run.transaction() as tx:
-            order = Order(TABLE, "0", self._charge, draw, _TABLES)
-            return ReleasedTable(*self._outlet.release(tx, order))
+            released = self._outlet.release(tx, Order(TABLE, "0", self._charge, draw))
+            manifest = TableManifest.from_dict(released)
+            return ReleasedTable(tx.table(TABLE).reshape(manifest.n, manifest.r), manifest)
 
     def _charge(self, tx: Transaction) -> None:
         if not self._has_rows:
@@ -333,7 +308,7 @@ class Curator:
         Raises:
             PrivacyError: If it has none.
         """
-        if not self._table.knows_groups:
+        if self._table.rows_per_group is not None and self._table.counts is None:
             raise PrivacyError(
                 f"At most {self._table.rows_per_group} rows of one {self._table.unit} count, and "
                 "this curator does not know whose each row is: give it groups= (--groups), the "

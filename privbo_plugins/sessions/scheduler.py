@@ -1,7 +1,8 @@
 """Who evaluates what, for every host: owners, retries, and what is given up.
 
 An algorithm that learns from one number a trial waits for nobody, or for *draws*: evaluations that
-it needs before it goes on (:class:`DrawAlgorithm`). What becomes of a trial is decided here:
+it needs before it goes on (:class:`privbo_plugins.algorithms.duets.DUETS`). Here is decided what
+becomes of a trial:
 
 * A draw whose trial ended without a number is evaluated again, at the same point. After
   :data:`ATTEMPTS` trials it is given up: once everything else of its epoch is known, it counts as
@@ -37,13 +38,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from privbo_plugins.algorithms.protocols import (
-    ATTEMPTS,
-    DrawAlgorithm,
-    Evaluation,
-    Slot,
-    lasting,
-)
+from privbo_plugins.algorithms.protocols import ATTEMPTS, Evaluation, Slot, lasting
 from privbo_plugins.spaces import Space
 
 HOPELESS = 10
@@ -162,8 +157,8 @@ class Scheduler(Generic[A]):
     """An algorithm, and what it has been told of trials that one process hands out.
 
     Args:
-        algorithm: Knows nothing yet, or what it was restored with; one that waits for draws is a
-            :class:`DrawAlgorithm`.
+        algorithm: Knows nothing yet, or what it was restored with; one that waits for draws has
+            ``slots``, as :class:`privbo_plugins.algorithms.duets.DUETS` has.
         lost: Trials that have ended without a number, as restored.
     """
 
@@ -194,7 +189,7 @@ class Scheduler(Generic[A]):
 
     def tell(self, trial: Hashable, evaluation: Evaluation, value: float) -> None:
         """A trial has ended with a finite number."""
-        slot = slot_of(evaluation)
+        slot = evaluation.slot
         if slot is not None:
             self.lost.take_back(slot, trial)
         self.algorithm.tell(evaluation, value)
@@ -202,7 +197,7 @@ class Scheduler(Generic[A]):
 
     def fail(self, trial: Hashable, evaluation: Evaluation) -> None:
         """A trial has ended without one; its draw is open again, or given up."""
-        slot = slot_of(evaluation)
+        slot = evaluation.slot
         if slot is not None:
             self.lost.add(slot, trial)
             self._go_on()
@@ -457,19 +452,12 @@ class SharedScheduler(Scheduler[A]):
         return attempt.number in held.candidates or attempt.held[0] > self.algorithm.epoch
 
 
-def known_of(algorithm: DrawAlgorithm, owners: Iterable[Attempt]) -> list[float]:
+def known_of(algorithm: Any, owners: Iterable[Attempt]) -> list[float]:
     """Numbers that the worst one is taken of: of this epoch's draws, or of those before."""
     now = [owner.value for owner in owners if owner.value is not None]
     told = [(evaluation.epoch, value) for evaluation, value in algorithm.evaluations]
     now += [value for epoch, value in told if epoch == algorithm.epoch]
     return now or [value for epoch, value in told if epoch is not None]
-
-
-def slot_of(evaluation: Evaluation) -> Slot | None:
-    """The draw that an evaluation is, if it is one."""
-    if evaluation.epoch is None or evaluation.agent is None or evaluation.draw is None:
-        return None
-    return evaluation.epoch, evaluation.agent, evaluation.draw
 
 
 def is_at(params: Mapping[str, Any], evaluation: Evaluation, space: Space) -> bool:

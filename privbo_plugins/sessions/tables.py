@@ -99,11 +99,6 @@ class TableMechanism:
         """True if the mechanism has a guarantee."""
         return self.name != "projection"
 
-    @property
-    def knows_groups(self) -> bool:
-        """True if no row counts that must not, in this process."""
-        return self.rows_per_group is None or self.counts is not None
-
     def _grouped(self, ids: Any) -> Groups | None:
         """Reads whose each row is, where some of one person may not count.
 

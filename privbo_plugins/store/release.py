@@ -10,9 +10,9 @@ there), the charge hands out a token, and only the token's holder may store what
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,28 +26,11 @@ if TYPE_CHECKING:
     from privbo_plugins.store.run import Run
     from privbo_plugins.store.transaction import Transaction
 
-P = TypeVar("P")
+P = TypeVar("P", bound=Mapping[str, Any] | float)
 IntArray = NDArray[np.int64]
 
 TEST_NOISE = "the noise came from a test source"
 """Why nothing may be claimed for releases that did not come from the system's entropy."""
-
-
-class Shelf(Generic[P]):
-    """Where the releases of one kind stand: JSON-ready fields or one number, in the log itself."""
-
-    def get(self, tx: Transaction, kind: str, key: str) -> P | None:
-        """Returns what was released, if anything."""
-        found: P | None = tx.released(kind, key)
-        return found
-
-    def put(self, tx: Transaction, kind: str, key: str, payload: P) -> None:
-        """Stores a release."""
-        tx.release(kind, key, cast(Any, payload))
-
-
-LOG: Shelf[Any] = Shelf()
-"""The log itself."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +41,13 @@ class Order(Generic[P]):
         kind: Of the release.
         key: Which one of its kind; what was released of both is replayed.
         charge: Checks the budget and writes the charge; if it raises, nothing is drawn.
-        draw: From a source of noise to what may be published.
-        shelf: Where the release stands.
+        draw: From a source of noise to what may be published: JSON-ready fields, or one number.
     """
 
     kind: str
     key: str
     charge: Callable[[Transaction], None]
     draw: Callable[[NoiseSource], P]
-    shelf: Shelf[Any] = LOG
 
 
 class Outlet:
@@ -96,7 +77,7 @@ class Outlet:
             VaultError: If the vault was restored from an older backup or refuses; nothing is
                 published.
         """
-        known: P | None = order.shelf.get(tx, order.kind, order.key)
+        known: P | None = tx.released(order.kind, order.key)
         if known is not None:
             return known
         self._run.check(tx)
@@ -106,7 +87,7 @@ class Outlet:
 
             tx.mark(UNPROTECTED, TEST_NOISE)
         payload = order.draw(self._noise)
-        order.shelf.put(tx, order.kind, order.key, payload)
+        tx.release(order.kind, order.key, payload)
         return payload
 
     def sample(self, n: int, q: float) -> list[bool]:
@@ -125,7 +106,7 @@ def admit(run: Run, tx: Transaction, order: Order[P]) -> tuple[P | None, str]:
 
     An attempt that started earlier loses its token: of all that draw, one may store.
     """
-    known: P | None = order.shelf.get(tx, order.kind, order.key)
+    known: P | None = tx.released(order.kind, order.key)
     if known is not None:
         return known, ""
     run.check(tx)
@@ -139,7 +120,7 @@ def accept(run: Run, tx: Transaction, order: Order[P], token: str, payload: P) -
     Raises:
         PrivacyError: If the token is void.
     """
-    known: P | None = order.shelf.get(tx, order.kind, order.key)
+    known: P | None = tx.released(order.kind, order.key)
     if known is not None:
         return known
     run.check(tx)
@@ -148,7 +129,7 @@ def accept(run: Run, tx: Transaction, order: Order[P], token: str, payload: P) -
             "A release without a valid charge was refused: it was never charged, or another "
             "attempt of this trial has started since. Nothing was published."
         )
-    order.shelf.put(tx, order.kind, order.key, payload)
+    tx.release(order.kind, order.key, payload)
     return payload
 
 

@@ -28,7 +28,7 @@ _FORMAT = "privbo-guard-1"
 _ELSE = "put the file back as it was, or start another run with another file."
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Known:
     """What stands in the file.
 
@@ -40,7 +40,7 @@ class _Known:
 
     run: str
     seen: LogHead = field(default_factory=LogHead)
-    noted: Mapping[str, Any] = field(default_factory=dict)
+    noted: dict[str, Any] = field(default_factory=dict)
 
 
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # Windows has none
@@ -97,17 +97,13 @@ class FileRollbackGuard:
 
     def show(self, head: LogHead) -> None:
         """Remembers a head."""
-        with self._alone():
-            known = self._read()
-            seen = replace(known.seen, n=head.n, digest=head.digest)
-            self._write(replace(known, seen=seen))
+        with self._changed() as known:
+            known.seen = replace(known.seen, n=head.n, digest=head.digest)
 
     def show_place(self, place: str) -> None:
         """Remembers a place."""
-        with self._alone():
-            known = self._read()
-            seen = replace(known.seen, places=(*known.seen.places, place))
-            self._write(replace(known, seen=seen))
+        with self._changed() as known:
+            known.seen = replace(known.seen, places=(*known.seen.places, place))
 
     # What else a host remembers -------------------------------------------------------------
 
@@ -118,13 +114,12 @@ class FileRollbackGuard:
             name: Of the fact; what was noted under it before is replaced.
             fact: JSON-ready, and nothing that was measured: the file is as public as a study.
         """
-        with self._alone():
-            known = self._read()
-            self._write(replace(known, noted={**known.noted, name: fact}))
+        with self._changed() as known:
+            known.noted[name] = fact
 
     def noted(self) -> dict[str, Any]:
         """Facts by name, in the order in which they were noted."""
-        return dict(self._read().noted)
+        return self._read().noted
 
     # The file -------------------------------------------------------------------------------
 
@@ -153,11 +148,19 @@ class FileRollbackGuard:
         return known
 
     def _write(self, known: _Known) -> None:
-        fields = {"run": known.run, **asdict(known.seen), "noted": dict(known.noted)}
+        fields = {"run": known.run, **asdict(known.seen), "noted": known.noted}
         try:
             write_json(self._path, {"format": _FORMAT, **fields}, private=True)
         except OSError as error:
             raise self._unusable("written", error) from None
+
+    @contextmanager
+    def _changed(self) -> Iterator[_Known]:
+        """Yields what stands in the file, and writes it back as it is then."""
+        with self._alone():
+            known = self._read()
+            yield known
+            self._write(known)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

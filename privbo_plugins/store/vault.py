@@ -140,10 +140,8 @@ class Vault:
         try:
             self._sql.check_version(self._engine)
             known = self._sql.identity_seen_by(self._engine)
-        except self._sql.driver_errors(self._engine) as error:
+        except self._foreign_errors as error:
             raise VaultError(self._explain(error)) from None
-        except UnicodeDecodeError:  # SQLite quotes a damaged schema
-            raise VaultError(DAMAGED) from None
         if known is None:
             raise VaultError(_NO_STORE)
 
@@ -189,10 +187,9 @@ class Vault:
                 connection.commit()
             except BaseException as error:
                 self._roll_back(connection)
-                if isinstance(error, self._driver_error):
+                own = self._engine.dialect.loaded_dbapi.Error, UnicodeDecodeError
+                if isinstance(error, own):  # a guard's errors, which SQLAlchemy may raise, are not
                     raise VaultError(self._explain(error)) from None
-                if isinstance(error, UnicodeDecodeError):
-                    raise VaultError(DAMAGED) from None
                 raise
             finally:
                 connection.close()
@@ -225,8 +222,9 @@ class Vault:
             raise VaultError("The vault's transaction was ended by somebody else.")
 
     @property
-    def _driver_error(self) -> type[BaseException]:
-        return self._engine.dialect.loaded_dbapi.Error
+    def _foreign_errors(self) -> tuple[type[Exception], ...]:
+        """Lists what a database raises, or its driver of damaged text."""
+        return *self._sql.driver_errors(self._engine), UnicodeDecodeError
 
     def _connect(self) -> Any:
         for attempt in range(5):
@@ -235,10 +233,8 @@ class Vault:
             except self._sql.WriteAheadError:
                 if attempt == 4:
                     raise
-            except self._sql.driver_errors(self._engine) as error:
+            except self._foreign_errors as error:
                 raise VaultError(self._explain(error)) from None
-            except UnicodeDecodeError:  # SQLite quotes a damaged schema
-                raise VaultError(DAMAGED) from None
             _pause(attempt)  # another worker may be switching the file back
         raise VaultError("The vault cannot be opened.")
 
@@ -250,6 +246,8 @@ class Vault:
             connection.invalidate()
 
     def _explain(self, error: BaseException) -> str:
+        if isinstance(error, UnicodeDecodeError):  # whose text quotes what is damaged
+            return DAMAGED
         if _is_no_database(error):
             return _NO_DATABASE
         # SQLite's own messages, which have a code, never quote values; those of drivers may: that

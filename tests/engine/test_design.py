@@ -63,7 +63,7 @@ def test_closed_form_against_kernel_matrices(kernel, lam, d, pairs):
         method="bounded",
         options={"xatol": 1e-8},
     )
-    r = design.best_radius(kernel, d, b, lam)
+    r = design.best_radius(type(kernel), d, b, lam)
     assert r == pytest.approx(np.exp(found.x), rel=2e-2)
     assert design.closed_form_value(kernel, d, b, r, lam) == pytest.approx(-found.fun, rel=1e-5)
 
@@ -102,7 +102,7 @@ def test_optimiser_finds_the_closed_form_from_random_perturbations(d, pairs):
     """Nothing random beats the closed form, and a perturbed start climbs back to it."""
     rng = np.random.default_rng(4)
     b, scale, theta = (2 * d if pairs else d + 1), 0.3, np.full(d, 0.5)
-    r = design.best_radius(RBF(), d, b, LAM)
+    r = design.best_radius(RBF, d, b, LAM)
     best = design.closed_form_value(RBF(), d, b, r, LAM) / scale**2
     found = []
     for trial in range(8):

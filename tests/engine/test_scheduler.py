@@ -23,7 +23,6 @@ from privbo_plugins.sessions.scheduler import (
     SharedScheduler,
     finite,
     is_at,
-    slot_of,
 )
 from privbo_plugins.spaces import Categorical, Float, Space
 
@@ -49,17 +48,17 @@ def test_a_draw_is_tried_three_times_and_then_counts_as_the_worst_of_its_epoch()
     for trial in range(ATTEMPTS):
         evaluation = scheduler.next(trial)
         assert evaluation is not None
-        assert slot_of(evaluation) == slots[0]
+        assert evaluation.slot == slots[0]
         scheduler.fail(trial, evaluation)
     values = iter([0.5, -0.25, 0.75])
     for slot in slots[1:]:
         evaluation = scheduler.next(99)
         assert evaluation is not None
-        assert slot_of(evaluation) == slot
+        assert evaluation.slot == slot
         assert scheduler.algorithm.epoch == 1
         scheduler.tell(slot, evaluation, next(values))
     assert scheduler.algorithm.epoch == 2
-    assert [(slot_of(e), v) for _, e, v in scheduler.algorithm.lost] == [(slots[0], -0.25)]
+    assert [(e.slot, v) for _, e, v in scheduler.algorithm.lost] == [(slots[0], -0.25)]
     assert len(scheduler.algorithm.evaluations) == 3  # nobody has observed the fourth
 
 
@@ -71,9 +70,9 @@ def test_a_trial_that_is_run_again_takes_its_draw_back():
         scheduler.fail(trial, first)
     second = scheduler.next(5)
     assert second is not None
-    assert slot_of(second) == scheduler.algorithm.slots()[1]
+    assert second.slot == scheduler.algorithm.slots()[1]
     scheduler.tell(0, first, 0.5)
-    assert slot_of(first) not in scheduler.algorithm.open_slots()
+    assert first.slot not in scheduler.algorithm.open_slots()
 
 
 def test_an_epoch_that_nobody_has_a_number_for_waits_for_one():
@@ -153,7 +152,7 @@ class Storage:
         number = len(self.trials)
         evaluation = draws.algorithm.ask(number, pending)
         assert evaluation is not None
-        slot = slot_of(evaluation)
+        slot = evaluation.slot
         self.trials.append(Attempt(number, {}, "running", wanted=slot))
         if slot is not None and not draws.comes_first(
             number, slot, lambda: draws.unread(self.trials)
@@ -166,8 +165,8 @@ class Storage:
 def outcome(draws):
     """What the epochs were told, and what was given up."""
     algorithm = draws.algorithm
-    drawn = [(slot_of(e), v) for e, v in algorithm.evaluations if e.draw is not None]
-    lost = [(slot_of(e), v) for _, e, v in algorithm.lost]
+    drawn = [(e.slot, v) for e, v in algorithm.evaluations if e.draw is not None]
+    lost = [(e.slot, v) for _, e, v in algorithm.lost]
     return algorithm.epoch, drawn, lost, algorithm.public_state.active.share
 
 
@@ -220,10 +219,10 @@ def test_workers_that_take_turns_derive_what_one_process_does():
             alone.tell(number, evaluation, value)
     draws, _ = storage.read(0)
     epoch, drawn, lost, share = outcome(draws)
-    told = [(slot_of(e), v) for e, v in alone.algorithm.evaluations if e.draw is not None]
+    told = [(e.slot, v) for e, v in alone.algorithm.evaluations if e.draw is not None]
     assert sorted(told)[: len(drawn)] == sorted(drawn)
     assert (epoch, share) == (alone.algorithm.epoch, alone.algorithm.public_state.active.share)
-    assert lost == [(slot_of(e), v) for _, e, v in alone.algorithm.lost]
+    assert lost == [(e.slot, v) for _, e, v in alone.algorithm.lost]
     assert lost  # some were
 
 

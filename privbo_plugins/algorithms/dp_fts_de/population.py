@@ -268,11 +268,11 @@ class PopulationModel(SharedModel):
             return maximiser(self.space, score, X, rng)
         return np.asarray(self.grid[argmax(optimistic(self._embedded, self._on_grid), rng)])
 
-    def _posterior(self, Z: Array, y: Array, told: Sequence[Array]) -> Mixture:
+    def _posterior(self, Z: Array, y: Array, told: Sequence[Array]) -> Posterior | Mixture:
         """Fits an agent's own function, with the broadcasts as far as they agree with its data."""
         alone = Posterior(self.belief(0), (), Z, y)
         if not told:
-            return Mixture(alone)
+            return alone
         belief = self.belief(len(told))
         return Mixture(alone, Posterior(belief, told, Z, y), len(y), belief.likeness(told))
 
@@ -312,26 +312,20 @@ class Mixture:
 
     Args:
         alone: Without the broadcasts.
-        heard: With them; None before the first.
+        heard: With them.
         n: Number of the agent's points.
         likeness: What the broadcast itself says of whether agents are alike, log odds.
     """
 
-    def __init__(
-        self, alone: Posterior, heard: Posterior | None = None, n: int = 0, likeness: float = 0.0
-    ) -> None:
+    def __init__(self, alone: Posterior, heard: Posterior, n: int, likeness: float) -> None:
         self._heard, self._alone = heard, alone
-        self.w = 0.0
+        prior = min(_ALIKE, _ALIKE + likeness) - _FADES * max(n - _FEW, 0)
+        self.w = float(scipy.special.expit(prior + heard.evidence - alone.evidence))
         """w, in [0, 1]."""
-        if heard is not None:
-            prior = min(_ALIKE, _ALIKE + likeness) - _FADES * max(n - _FEW, 0)
-            self.w = float(scipy.special.expit(prior + heard.evidence - alone.evidence))
 
     def __call__(self, A: Array, phi: Array) -> tuple[Array, Array]:
         """Means and variances, as of :class:`Posterior`."""
         mean_0, variance_0 = self._alone(A, phi)
-        if self._heard is None:
-            return mean_0, variance_0
         w, (mean, variance) = self.w, self._heard(A, phi)
         apart = mean - mean_0
         return (

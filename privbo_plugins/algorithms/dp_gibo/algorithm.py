@@ -144,7 +144,6 @@ class DPGIBO(CentralAlgorithm):
         super().__init__(config, space, **more)
         plan = self.plan
         self.state = GIBOState()
-        self._noise = 0.0 if plan is None else plan.value_noise
         self._sign = -1.0 if self.maximize else 1.0
         self._K = plan_starts(config, space)
         self._planned_starts = self._K + (0 if plan is None else plan.n_searched)
@@ -156,8 +155,11 @@ class DPGIBO(CentralAlgorithm):
             selects=selects_choices(config, space),
         )
         self.batches = Batches(config, space, plan, self.seed, self.state)
-        self._estimator = Estimator(space, config.value_range, self._noise, maximize=self.maximize)
+        self._estimator = Estimator(
+            space, config.value_range, self.value_noise, maximize=self.maximize
+        )
         self._search = ValueSearch(space, self._estimator, seed=self.seed, maximize=self.maximize)
+        self._contending: dict[str, tuple[list[float], float]] = {}
         self._searches = self._planned_starts > self._K
         """Tells if released values choose points."""
         self._finalists = Finalists(
@@ -252,7 +254,7 @@ class DPGIBO(CentralAlgorithm):
         algorithm's own steps never read it.
         """
         own = None if release is None else (np.asarray(x).tolist(), release.values[0])
-        if self._noise == 0 or not (self.state.values or own):
+        if self.value_noise == 0 or not (self.state.values or own):
             return self.fallback_value(role, step) if release is None else release.values[0]
         return self._estimator.at(x, self.state.values, own)
 
@@ -270,15 +272,19 @@ class DPGIBO(CentralAlgorithm):
             return self.phase == (role, step) and not self.finished
         if role == START:
             kept = self.phase[0] == START and self._compares_starts
-            return kept and (release is None or self._contends(release))
+            return kept and (release is None or release.key in self._contenders(release))
         return role == STEP and step == self.state.step and self.space.d > 0
 
-    def _contends(self, release: Release) -> bool:
-        """Tells if a point may be compared in the end: the incumbent, or one of the best."""
-        best = sorted(self._sign * value for _, value in self.state.starts)[:_CONTENDERS]
-        if len(best) < _CONTENDERS or self._sign * release.values[0] <= best[-1]:
-            return True
-        return np.allclose(release.meta["x"], self._first)
+    def _contenders(self, release: Release) -> dict[str, tuple[list[float], float]]:
+        """Points that may be compared in the end, by trial: the incumbent, and the best so far."""
+        among = self._contending | {release.key: (list(release.meta["x"]), release.values[0])}
+        best = sorted(among, key=lambda trial: self._sign * among[trial][1])[:_CONTENDERS]
+        first = self._first
+        return {
+            trial: point
+            for trial, point in among.items()
+            if trial in best or np.allclose(point[0], first)
+        }
 
     @property
     def _compares_starts(self) -> bool:
@@ -295,13 +301,14 @@ class DPGIBO(CentralAlgorithm):
             return len(done) > 0 and len({slot % k for slot in (*done, *given_up)}) == k
         return self.phase[0] == STEP and len(done) >= len(self.batches.current().X)
 
-    def remembered_after(self, last: Query) -> list[tuple[str, list[float]]]:
-        """(trial, x) of the points whose losses are still needed after a release."""
+    def remembered_after(self, last: Query) -> Collection[str]:
+        """Trials whose losses are still needed after a release."""
         if last.kind == "value":
-            return [*self.state.remembered, (last.key, last.meta["x"])]
+            return [*self._contending, last.key]
         if last.meta["step"] + 1 >= self._plan.n_steps:
             return []
-        return self.batches.trimmed([*self.state.remembered, *last.meta["points"]])
+        kept = self.batches.trimmed([*self.state.remembered, *last.meta["points"]])
+        return [trial for trial, _ in kept]
 
     def step_queries(
         self, trials: Sequence[str], X: Sequence[Array], held: Collection[str] | None = None
@@ -377,21 +384,11 @@ class DPGIBO(CentralAlgorithm):
         elif role == START:
             self.state.starts.append((list(release.meta["x"]), value))
             if self._compares_starts:
-                self._remember(release.key)
+                self._contending = self._contenders(release)
+                self.state.remembered = [(t, x) for t, (x, _) in self._contending.items()]
             self._learn_start()
         else:
             self.state.step_values.setdefault(str(release.meta["step"]), []).append(value)
-
-    def _remember(self, trial: str) -> None:
-        """Keeps in mind the incumbent and the best points so far, by values."""
-        starts, first = self.state.starts, self._first
-        kept = sorted(starts, key=lambda start: self._sign * start[1])[:_CONTENDERS]
-        points = [x for x, _ in kept]
-        self.state.remembered = [
-            (name, x)
-            for name, x in [*self.state.remembered, (trial, starts[-1][0])]
-            if x in points or np.allclose(x, first)
-        ]
 
     def _learn_start(self) -> None:
         m = len(self.state.starts)
@@ -413,7 +410,7 @@ class DPGIBO(CentralAlgorithm):
             among = [x for _, x in self.state.remembered]
             return self._search.best(self.state.values, among or None)
         starts = [(self._sign * value, x) for x, value in self.state.starts]
-        margin = _START_MARGIN * self._noise * math.sqrt(2.0 * math.log(len(starts)))
+        margin = _START_MARGIN * self.value_noise * math.sqrt(2.0 * math.log(len(starts)))
         margin += leaving_margin(self.config, self.space.d)
         incumbent = self._first
         first = next((start for start in starts if np.allclose(start[1], incumbent)), starts[0])
@@ -488,9 +485,3 @@ class DPGIBO(CentralAlgorithm):
             return None
         found = self._search.compared(self._found(), self._first, state.values)
         return replace(found, middle=middle)
-
-    @property
-    def _plan(self) -> Plan:
-        if self.plan is None:
-            raise ValueError("The plan needs the number of records, which the first trial tells.")
-        return self.plan

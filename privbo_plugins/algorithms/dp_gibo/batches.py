@@ -167,7 +167,8 @@ class Batches:
         old = self.remembered(self._state.remembered)
         b = self._size(theta, old)
         offsets = self._offsets(b)
-        closed = design.has_closed_form(self.kernel, space.d, b) and len(old) == 0
+        symmetric = isinstance(self.kernel, Isotropic) and b in (space.d + 1, 2 * space.d)
+        closed = symmetric and len(old) == 0  # where this design is known to be best
         if closed and not self._config.as_published:
             centre = design.inward_centre(theta, offsets)
             return Batch(centre, self._snapped(centre + offsets))
@@ -191,7 +192,7 @@ class Batches:
         d, rng = self._space.d, np.random.default_rng([self._seed, self._state.step])
         if isinstance(self.kernel, Isotropic):
             symmetric = b if b in (d + 1, 2 * d) else d + 1
-            r = design.best_radius(self.kernel, d, symmetric, self._config.noise_ratio)
+            r = design.best_radius(type(self.kernel), d, symmetric, self._config.noise_ratio)
             scales = self._lengthscales
         else:
             r, scales = 0.1, np.ones(d)

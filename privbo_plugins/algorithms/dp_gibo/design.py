@@ -72,7 +72,8 @@ def closed_form_value(kernel: Isotropic, d: int, b: int, r: float, lam: float) -
 
 
 @lru_cache(maxsize=256)
-def _best_radius(kind: type[Isotropic], d: int, b: int, lam: float) -> float:
+def best_radius(kind: type[Isotropic], d: int, b: int, lam: float) -> float:
+    """Radius, in length-scales, that maximises :func:`closed_form_value`; b is d+1 or 2d."""
     kernel = kind()
 
     def negative_value(log_r: float) -> float:
@@ -82,16 +83,6 @@ def _best_radius(kind: type[Isotropic], d: int, b: int, lam: float) -> float:
         negative_value, bounds=(np.log(1e-4), np.log(3.0)), method="bounded"
     )
     return float(np.exp(found.x))
-
-
-def best_radius(kernel: Isotropic, d: int, b: int, lam: float) -> float:
-    """Radius, in length-scales, that maximises :func:`closed_form_value`; b is d+1 or 2d."""
-    return _best_radius(type(kernel), d, b, float(lam))
-
-
-def has_closed_form(kernel: Kernel, d: int, b: int) -> bool:
-    """Tells if a symmetric design of b points is known to be best for this kernel."""
-    return isinstance(kernel, Isotropic) and b in (d + 1, 2 * d)
 
 
 def structured_directions(d: int, b: int, rng: np.random.Generator) -> Array:

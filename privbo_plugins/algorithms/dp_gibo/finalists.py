@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.dp_gibo.batches import GIBOState
 from privbo_plugins.algorithms.dp_gibo.plan import LAST, Plan
-from privbo_plugins.algorithms.dp_gibo.value_search import SURE, ValueSearch
+from privbo_plugins.algorithms.dp_gibo.value_search import ValueSearch
 from privbo_plugins.algorithms.protocols import Comparison, Query, Release
+from privbo_plugins.algorithms.values import SURE
 from privbo_plugins.privacy.mechanisms import clip_values, mean_of_clipped_rows
 from privbo_plugins.spaces import Space
 

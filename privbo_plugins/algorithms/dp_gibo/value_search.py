@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import Comparison
+from privbo_plugins.algorithms.values import SURE
 from privbo_plugins.models.estimates import Estimator, Told
 from privbo_plugins.models.smoothing import Smoother
 from privbo_plugins.spaces import Space
@@ -65,10 +66,6 @@ it, eight points at once lay together, and 24 trials ended three times as far fr
 
 _CAUTION = 0.5
 """Standard deviations that a recommended point pays for: the least mean is a lucky one."""
-
-SURE = 1.64
-"""Standard deviations above zero at which the incumbent is left: once in twenty without a gain,
-and the end of a run is seldom worse."""
 
 
 class ValueSearch:

@@ -24,7 +24,7 @@ from privbo_plugins.algorithms.duets.messages import Communication
 from privbo_plugins.algorithms.duets.posterior import posterior_of
 from privbo_plugins.algorithms.duets.public_state import PublicState
 from privbo_plugins.algorithms.duets.server import Server
-from privbo_plugins.algorithms.protocols import Evaluation, Slot
+from privbo_plugins.algorithms.protocols import Evaluation, RewardAlgorithm, Slot
 from privbo_plugins.algorithms.search import place
 from privbo_plugins.spaces import Space
 
@@ -96,7 +96,7 @@ def make_agents(
     return Server(whole), agents
 
 
-class DUETS:
+class DUETS(RewardAlgorithm):
     """Ask/tell over N agents and a server; maximises inside, in either direction of the host.
 
     Args:
@@ -118,21 +118,15 @@ class DUETS:
     """
 
     name = "duets"
+    config: DUETSConfig
 
     def __init__(
-        self,
-        config: DUETSConfig,
-        space: Space,
-        *,
-        maximize: bool = True,
-        seed: int = 0,
-        domain: Domain | None = None,
+        self, config: DUETSConfig, space: Space, *, domain: Domain | None = None, **more: Any
     ) -> None:
-        self.config, self.space, self.maximize, self.seed = config, space, maximize, seed
+        super().__init__(config, space, **more)
         self.domain: Domain = SpaceDomain(space) if domain is None else domain
-        self.server, self.agents = make_agents(config, self.domain, seed, together=True)
+        self.server, self.agents = make_agents(config, self.domain, self.seed, together=True)
         self.history: list[Epoch] = []
-        self.evaluations: list[tuple[Evaluation, float]] = []
         self.lost: list[tuple[int, Evaluation, float]] = []
 
     # What hosts see -------------------------------------------------------------------------
@@ -188,7 +182,7 @@ class DUETS:
             A draw of the open epoch that no trial holds; else a spare evaluation, or None to wait.
             Nothing changes; only :meth:`tell` learns.
         """
-        out = {(evaluation.epoch, evaluation.agent, evaluation.draw) for evaluation in pending}
+        out = {evaluation.slot for evaluation in pending}
         for slot in self.open_slots():
             if slot not in out:
                 return self.evaluation_of(slot)
@@ -238,10 +232,10 @@ class DUETS:
             self._fill(evaluation, value)
 
     def _fill(self, evaluation: Evaluation, value: float) -> None:
-        if self._is_draw(evaluation):
-            self.agents[int(evaluation.agent or 0)].tell(
-                int(evaluation.draw or 0), self._reward(value)
-            )
+        slot = evaluation.slot
+        if slot is not None and self._is_draw(evaluation):
+            _, agent, draw = slot
+            self.agents[agent].tell(draw, self._reward(value))
             self._close_if_complete()
 
     def worst(self, known: Sequence[float]) -> float | None:
@@ -259,15 +253,14 @@ class DUETS:
         return (min if self.maximize else max)(known, default=None)
 
     def _is_draw(self, evaluation: Evaluation) -> bool:
-        slot = evaluation.epoch, evaluation.agent, evaluation.draw
-        if slot not in self.slots():
+        slot = evaluation.slot
+        if slot is None or slot not in self.slots():
             return False
-        own = self.agents[int(evaluation.agent or 0)].points[int(evaluation.draw or 0)]
-        snapped = self.space.snap(own), self.space.snap(evaluation.x)
+        snapped = self.space.snap(self.evaluation_of(slot).x), self.space.snap(evaluation.x)
         return bool(np.allclose(*snapped, rtol=0.0, atol=_SAME))
 
     def _reward(self, value: float) -> float:
-        return bounded(value if self.maximize else -value)
+        return bounded(super()._reward(value))
 
     def _close_if_complete(self) -> None:
         if any(agent.missing() for agent in self.agents):

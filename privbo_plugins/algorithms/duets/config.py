@@ -44,15 +44,12 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Self
 
-from privbo_plugins.models.kernels import KERNELS, Kernel
-from privbo_plugins.privacy.reward_noise import RewardNoise
+from privbo_plugins.privacy.reward_noise import RewardScale
 from privbo_plugins.settings import (
     Count,
     Positive,
-    as_json,
     fields_of,
     integer,
-    is_range,
     one_of,
     part,
     setting,
@@ -168,7 +165,7 @@ class DUETSSettings(DUETSChoices):
 
 
 @settings
-class DUETSConfig(DUETSChoices):
+class DUETSConfig(RewardScale, DUETSChoices):
     """Public settings of one run.
 
     {settings}
@@ -185,20 +182,9 @@ class DUETSConfig(DUETSChoices):
         "T, evaluations of one agent; None if it is not known, and then no epoch is the last.",
         default=None,
     )
-    low: float | None = setting(
-        "Lower end of the rewards' public range; None if none is known.",
-        default=None,
-    )
-    high: float | None = setting("Upper end.", default=None)
-    noise: RewardNoise | None = setting(
-        "What privatising adds; None for raw rewards.",
-        default=None,
-    )
 
     def __attrs_post_init__(self) -> None:
-        ends = (self.low, self.high)
-        if ends != (None, None) and not is_range(ends):
-            raise ValueError(f"The reward range needs finite low < high, or neither, got {ends}.")
+        super().__attrs_post_init__()
         if self.published and self.horizon is None:
             raise ValueError(
                 'The epochs of variant="paper" have the lengths floor(sqrt(T T_{j-1})): give '
@@ -257,11 +243,6 @@ class DUETSConfig(DUETSChoices):
         theorem = B + math.sqrt(2 * math.log(2 / failure))
         return self.beta_scale * theorem * (1.0 if self.published else WIDTH)
 
-    def make_kernel(self, dimensions: int) -> Kernel:
-        """The kernel with its default length-scale of 0.2 sqrt(D)."""
-        length = 0.2 * math.sqrt(dimensions) if self.lengthscale is None else self.lengthscale
-        return KERNELS[self.kernel](length)  # type: ignore[call-arg]
-
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return as_json(self) | {"first_epoch": self.T_1}
+        """JSON-ready; what is not given is what follows."""
+        return super().to_dict() | {"first_epoch": self.T_1}

@@ -32,6 +32,7 @@ from privbo_plugins.algorithms.duets.posterior import (
     SparsePosterior,
     spanning,
 )
+from privbo_plugins.models.kernels import kernel_on_cube
 from privbo_plugins.models.nystrom import NystromEmbedding
 
 Array = NDArray[np.float64]
@@ -50,7 +51,7 @@ class PublicState:
     def __init__(self, config: DUETSConfig, domain: Domain, coins: Coins) -> None:
         self.config, self.domain, self.coins = config, domain, coins
         self.active = ActiveSet.whole(domain, config.discretisation, coins.public % 2**32)
-        self.kernel = config.make_kernel(self.active.U.shape[1])
+        self.kernel = kernel_on_cube(config.kernel, config.lengthscale, self.active.U.shape[1])
         self.j, self.evaluated = 1, 0
         self.T_j = config.length(0, 0)
         self.posterior: SparsePosterior | None = None

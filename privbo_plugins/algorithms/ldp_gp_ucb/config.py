@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from privbo_plugins.privacy.reward_noise import RewardNoise
+from privbo_plugins.privacy.reward_noise import RewardScale
 from privbo_plugins.settings import (
     Chance,
     Count,
     NotNegative,
     Positive,
     Probability,
-    as_json,
-    is_range,
     one_of,
     setting,
     settings,
@@ -193,7 +191,7 @@ class MoMAGPUCBSettings(NoiseMoment, NystromSettings):
 
 
 @settings(eq=False)
-class UCBConfig(ATAGPUCBSettings, MoMAGPUCBSettings):
+class UCBConfig(RewardScale, ATAGPUCBSettings, MoMAGPUCBSettings):
     """Public settings of one run: the family's, and what is known of the rewards.
 
     {settings}
@@ -202,22 +200,10 @@ class UCBConfig(ATAGPUCBSettings, MoMAGPUCBSettings):
         ValueError: For every setting outside its range.
     """
 
-    low: float | None = setting(
-        "Lower end of the rewards' public range; None if none is known.", default=None
-    )
-    high: float | None = setting("Upper end.", default=None)
-    noise: RewardNoise | None = setting(
-        "What privatising adds; None for raw rewards.", default=None
-    )
-
     def __attrs_post_init__(self) -> None:
         if self.kernel_matrix is not None and self.features is not None:
             raise ValueError("Give kernel_matrix= or features=, not both.")
-        if (self.low, self.high) != (None, None) and not is_range((self.low, self.high)):
-            raise ValueError(
-                "The reward range needs finite low < high, or neither, got "
-                f"({self.low}, {self.high})."
-            )
+        super().__attrs_post_init__()
         if self.low is None and None in (self.B, self.second_moment, self.noise_moment):
             raise ValueError(
                 "Without a reward range the confidence intervals have no unit: give bound= or "
@@ -288,7 +274,3 @@ class UCBConfig(ATAGPUCBSettings, MoMAGPUCBSettings):
         if self.constants == "theorem":
             return math.ceil(24 * math.log(4 * math.e * self.T / self.failure_probability))
         return max(math.ceil(math.log(self.T)), 1)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return as_json(self)

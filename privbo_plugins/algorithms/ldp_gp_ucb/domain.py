@@ -6,7 +6,6 @@ Algorithms see *inputs* ``z``: the number of an arm, shape (1,), or a point's em
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.algorithms.search import Score, argmax, maximiser, place
 from privbo_plugins.errors import SpaceChangedError
-from privbo_plugins.models.kernels import KERNELS, Kernel
+from privbo_plugins.models.kernels import Kernel, kernel_on_cube
 from privbo_plugins.models.reward_posterior import (
     ArmsPosterior,
     FeaturePosterior,
@@ -118,7 +117,8 @@ def make_domain(config: UCBConfig, space: Space) -> Arms | Box:
     features: Any = config.features
     grid = space.grid(_MOST_ARMS if matrix is None and features is None else 10**6)
     if matrix is None and features is not None:
-        matrix = make_kernel(config, features.shape[1]).k(features, features)
+        kernel = kernel_on_cube(config.kernel, config.lengthscale, features.shape[1])
+        matrix = kernel.k(features, features)
     if matrix is not None:
         if grid is None or len(space) != 1 or len(grid) != len(matrix):
             raise SpaceChangedError(
@@ -127,14 +127,8 @@ def make_domain(config: UCBConfig, space: Space) -> Arms | Box:
                 f"with {'infinitely many' if grid is None else len(grid)} points."
             )
         return Arms(grid, matrix)
-    kernel = make_kernel(config, len(space))
+    kernel = kernel_on_cube(config.kernel, config.lengthscale, len(space))
     if grid is not None:
         Z = space.embed(grid)
         return Arms(grid, kernel.k(Z, Z))
     return Box(space, kernel)
-
-
-def make_kernel(config: UCBConfig, dimensions: int) -> Kernel:
-    """The kernel with its default length-scale of 0.2 sqrt(D)."""
-    length = 0.2 * math.sqrt(dimensions) if config.lengthscale is None else config.lengthscale
-    return KERNELS[config.kernel](length)  # type: ignore[call-arg]

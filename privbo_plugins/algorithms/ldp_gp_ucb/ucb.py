@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.algorithms.ldp_gp_ucb.domain import Arms, Box, make_domain
-from privbo_plugins.algorithms.protocols import Evaluation, Transcript
+from privbo_plugins.algorithms.protocols import Evaluation, RewardAlgorithm
 from privbo_plugins.algorithms.search import CANDIDATES, Score
 from privbo_plugins.models.reward_posterior import RewardPosterior
 from privbo_plugins.spaces import Space
@@ -19,7 +20,7 @@ Array = NDArray[np.float64]
 Predictor = Callable[[Array], tuple[Array, Array]]
 
 
-class RewardUCB(Transcript, abc.ABC):
+class RewardUCB(RewardAlgorithm):
     """Ask/tell over noisy rewards; maximises inside, in either direction of the host.
 
     Args:
@@ -29,13 +30,10 @@ class RewardUCB(Transcript, abc.ABC):
         seed: Drives ties, candidates and dictionaries.
     """
 
-    name: str
+    config: UCBConfig
 
-    def __init__(
-        self, config: UCBConfig, space: Space, *, maximize: bool = True, seed: int = 0
-    ) -> None:
-        super().__init__()
-        self.config, self.space, self.maximize, self.seed = config, space, maximize, seed
+    def __init__(self, config: UCBConfig, space: Space, **more: Any) -> None:
+        super().__init__(config, space, **more)
         self.domain: Arms | Box = make_domain(config, space)
         self._points: list[Array] = []
         self._begin()
@@ -43,16 +41,7 @@ class RewardUCB(Transcript, abc.ABC):
     def ask(
         self, key: int, pending: Sequence[Evaluation] = (), *, may_wait: bool = False
     ) -> Evaluation | None:
-        """The next evaluation.
-
-        Args:
-            key: Distinguishes this ask from others of the same seed.
-            pending: Evaluations that were handed out and have no value yet.
-            may_wait: Whether None may be returned until some of them have a value.
-
-        Returns:
-            The evaluation, or None to wait. Nothing changes; only :meth:`tell` learns.
-        """
+        """The next evaluation; it waits for none of the pending ones."""
         return Evaluation(self._maximiser(key, pending))
 
     def _maximiser(self, key: int, pending: Sequence[Evaluation]) -> Array:
@@ -109,9 +98,6 @@ class RewardUCB(Transcript, abc.ABC):
         self._points.append(x)
         self.evaluations.append((evaluation, float(value)))
         self._learn(evaluation, self.domain.inputs(x[None])[0], self._reward(value))
-
-    def _reward(self, value: float) -> float:
-        return float(value if self.maximize else -value)
 
     def recommendation(self) -> Array:
         """The point with the largest posterior mean, shape (D,).

@@ -34,7 +34,7 @@ from numpy.typing import ArrayLike, NDArray
 from privbo_plugins.algorithms.po_gp_ucb.kernel import CORRECTIONS, RowPrior, row_prior
 from privbo_plugins.algorithms.po_gp_ucb.posterior import Hyperparameters, RowPosterior, fit
 from privbo_plugins.algorithms.po_gp_ucb.table import ReleasedTable
-from privbo_plugins.algorithms.protocols import Evaluation, Transcript
+from privbo_plugins.algorithms.protocols import Evaluation, RewardAlgorithm
 from privbo_plugins.errors import SpaceChangedError
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.settings import (
@@ -265,7 +265,7 @@ class GivenRows:
         return replace(self._claimed, n_answers=n_answers)
 
 
-class POGPUCB(Transcript):
+class POGPUCB(RewardAlgorithm):
     """Ask/tell over the rows of a released table.
 
     Args:
@@ -288,18 +288,16 @@ class POGPUCB(Transcript):
     """
 
     name = "po-gp-ucb"
+    config: RowsConfig
 
-    def __init__(
-        self, config: RowsConfig, space: Space, *, maximize: bool = True, seed: int = 0
-    ) -> None:
+    def __init__(self, config: RowsConfig, space: Space, **more: Any) -> None:
         dims = list(space.values())
         if len(dims) != 1 or not isinstance(dims[0], Int) or _values(dims[0]) != config.n:
             raise SpaceChangedError(
                 f"This table has {config.n} rows, so the space must be one integer parameter with "
                 f"{config.n} values; it holds {', '.join(space.names)}."
             )
-        super().__init__()
-        self.config, self.space, self.maximize, self.seed = config, space, maximize, seed
+        super().__init__(config, space, **more)
         self._low = dims[0].low
         self._rows: list[int] = []
         self._hyper: Hyperparameters | None = None

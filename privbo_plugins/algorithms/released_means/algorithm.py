@@ -6,7 +6,7 @@ for points itself, it is random search.
 What is recommended is no trial's luck: of all evaluated points the one with the least posterior
 mean of a Gaussian process over everything released
 (:mod:`privbo_plugins.models.smoothing`). An incumbent is left only for a point whose lead exceeds
-:data:`LEAVING` standard deviations of that lead.
+:data:`SURE` standard deviations of that lead.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from privbo_plugins.algorithms.protocols import (
     Release,
 )
 from privbo_plugins.algorithms.released_means.plan import MeansConfig, MeansPlan, make_plan, words
-from privbo_plugins.algorithms.values import value_query
+from privbo_plugins.algorithms.values import SURE, value_query
 from privbo_plugins.errors import BudgetExceededError
 from privbo_plugins.models.smoothing import Smoother
 from privbo_plugins.privacy.mechanisms import gaussian_scale
@@ -48,9 +48,6 @@ from privbo_plugins.scores.score import (
 from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
-
-LEAVING = 1.64
-"""Standard deviations of its lead from which another point than the incumbent is recommended."""
 
 _SHORTFALL = (
     "No trial keeps all constraints= with probability {}: the best of those that lack the least "
@@ -144,12 +141,8 @@ class ReleasedMeans(CentralAlgorithm):
             return None
         meta = {"role": role, "step": step, "x": np.asarray(x).tolist()}
         if self.config.scores is not None:
-            return self._scores_query(trial, meta)
+            return self._query("value", trial, self.config.scores, self.config.mu_value, meta)
         return value_query(self, trial, meta)
-
-    def _scores_query(self, trial: str, meta: dict[str, Any]) -> Query:
-        """Asks for the means of which all scores of a trial are functions."""
-        return self._query("value", trial, self.config.scores, self.config.mu_value, meta)
 
     def final_query(self, score: ScoreFacts) -> Query:
         """Asks for one score of the model that was chosen, out of what is kept for it.
@@ -169,9 +162,8 @@ class ReleasedMeans(CentralAlgorithm):
     def _query(
         self, kind: str, key: str, listed: Sequence[ScoreFacts], mu: float, meta: dict[str, Any]
     ) -> Query:
-        if self.plan is None:
-            raise ValueError("The plan needs the number of records, which the first trial tells.")
-        statistics, n = statistics_of(listed), self.plan.n_records
+        """Asks for the means of which scores are functions."""
+        statistics, n = statistics_of(listed), self._plan.n_records
         J = math.sqrt(len(statistics))
         noise, feasible_with = gaussian_scale(J, mu), self.config.feasible_with
         wanted = self.config.constraints or {} if kind == "value" else {}
@@ -276,7 +268,7 @@ class ReleasedMeans(CentralAlgorithm):
         if own is None or (self.config.constraints and not self._keeps(own, m)):
             return best.tolist(), None
         difference, sd = smoother.difference(*self.space.embed(np.array([best, own])))
-        left = sign * difference > LEAVING * sd
+        left = sign * difference > SURE * sd
         told = Comparison(own.tolist(), sign * difference, sd, left)
         return (best if left else own).tolist(), told
 
