@@ -22,7 +22,7 @@ from privbo_plugins.store.vault import as_handle
 from raytune_searchers._arguments import checked_handle, private_url
 from raytune_searchers._shell import AGENTS, Agent
 from raytune_searchers.hosts.actors import ActorHandle, actor_of, anchor
-from raytune_searchers.hosts.agents import AGENT_HOST, AgentSettings, Standing
+from raytune_searchers.hosts.agents import AgentHost, AgentSettings, Standing
 from raytune_searchers.hosts.server import Status
 
 PAUSE, _AGAIN = 0.05, 5.0
@@ -161,7 +161,7 @@ class AgentHosts:
         self, roster: Roster, names: Sequence[str], *, may_begin: bool, out: set[int]
     ) -> None:
         self._hosts = [
-            _OneHost(anchor(name, AGENT_HOST, may_begin=may_begin), members)
+            _OneHost(anchor(name, AgentHost, may_begin=may_begin), members)
             for name, members in zip(names, roster.members, strict=True)
         ]
         self.out, self._roster = out, roster

@@ -32,7 +32,7 @@ from raytune_searchers._search import ON_TUNE, TuneSearch, config_at
 from raytune_searchers._settings import SearchSettings
 from raytune_searchers._space import TuneSpace, to_space
 from raytune_searchers._trainable import Trainable, make_private
-from raytune_searchers.hosts.losses import VAULT, RunSettings
+from raytune_searchers.hosts.losses import LossHost, RunSettings
 
 Array = NDArray[np.float64]
 
@@ -68,7 +68,7 @@ class PrivateSearchSettings(PrivateRunSettings):
 class LossesRun(ComparedRun, Reported):
     """A run on per-record losses before a vault's host, and what users read of it."""
 
-    _HOST = VAULT
+    _HOST = LossHost
     _PLAIN = "trials returned plain floats instead of per-record losses"
     _WATCHED: ClassVar[bool] = False
     """Whether trials run only while somebody of ours compares what is shown of them."""
@@ -105,17 +105,14 @@ class LossesRun(ComparedRun, Reported):
 
     def _settings(self) -> RunSettings:
         space = self._ready()
-        return RunSettings(
-            self._run,
-            hosted(self._planned(space), space),
-            self._mode == "max",
-            self._seed,
-            str(self._metric),
-            space.public,
-            cloudpickle.dumps(space),
-            not self._config.trials_given,
-            self._vault_id,
-            self._head,
+        return self._settings_as(
+            RunSettings,
+            config=hosted(self._planned(space), space),
+            seed=self._seed,
+            metric=str(self._metric),
+            space=space.public,
+            choices=cloudpickle.dumps(space),
+            adopt_trials=not self._config.trials_given,
             watched=self._WATCHED,
             unit=self._unit,
         )

@@ -34,13 +34,13 @@ from raytune_searchers._evaluations import UserOf, wrap
 from raytune_searchers._run import ComparedRun
 from raytune_searchers._trainable import Trainable
 from raytune_searchers.hosts.actors import in_worker
-from raytune_searchers.hosts.rewards import LEDGER, LedgerSettings
+from raytune_searchers.hosts.rewards import LedgerHost, LedgerSettings
 
 
 class RewardsRun(ComparedRun):
     """A run on one privatised number a trial, before the host of its users' ledger."""
 
-    _HOST = LEDGER
+    _HOST = LedgerHost
     _PLAIN = PLAIN
 
     mechanism: LocalMechanism | None
@@ -51,15 +51,12 @@ class RewardsRun(ComparedRun):
     def _settings(self) -> LedgerSettings:
         if self.mechanism is None:
             return super()._settings()  # type: ignore[return-value]
-        return LedgerSettings(
-            self._run,
-            self.mechanism,
-            self._user_budget,
-            str(self._metric),
-            self._mode == "max",
-            self._vault_id,
-            self._head,
-            self._user_delta,
+        return self._settings_as(
+            LedgerSettings,
+            mechanism=self.mechanism,
+            user_budget=self._user_budget,
+            user_delta=self._user_delta,
+            metric=str(self._metric),
         )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import ray
 import ray.cloudpickle as cloudpickle
@@ -42,7 +42,9 @@ from raytune_searchers._audit import Row, Stored, read, stored_record
 from raytune_searchers._channel import SHORT_RUN, Channel
 from raytune_searchers._space import TuneSpace
 from raytune_searchers.hosts.actors import anchor, check_alive, check_lives, connect, furthest
-from raytune_searchers.hosts.base import Kind, Settings, actor_name
+from raytune_searchers.hosts.base import Host, Settings, actor_name
+
+T = TypeVar("T")
 
 BY_CLIENT = (
     "This process is connected by Ray Client (ray://...), with which Tune runs in a process of "
@@ -76,7 +78,7 @@ class HostedRun:
         VaultError: If the vault's database cannot be opened.
     """
 
-    _HOST: ClassVar[Kind | None] = None
+    _HOST: ClassVar[type[Host[Any]] | None] = None
     """What the host holds; None where there is nothing that needs one."""
     _STATUS: ClassVar[str] = "status"
     """The host's operation that tells what each save keeps."""
@@ -116,6 +118,11 @@ class HostedRun:
     def _settings(self) -> Settings:
         """Returns the settings of the run that the host needs."""
         raise ValueError("Without privacy there is no ledger.")
+
+    def _settings_as(self, cls: Callable[..., T], **own: Any) -> T:
+        """Makes settings of one kind, with what hosts of all runs must know."""
+        maximize, seen = self._mode == "max", self._head
+        return cls(run=self._run, vault_id=self._vault_id, seen=seen, maximize=maximize, **own)
 
     @property
     def _has_host(self) -> bool:
@@ -404,7 +411,7 @@ class ComparedRun(HostedRun):
     def _see_whole(self, trial_id: str) -> None:
         """Has the vault remember that every row of a trial was compared, if so."""
         if self._ENDS_WITH_HOST and trial_id not in self._passed:
-            self._unless_broken(self._call, "compared", trial_id)
+            self._unless_broken(self._call, "mark_compared", trial_id)
 
     def _expose(self, reason: str, fix: str = "") -> None:
         known = reason in self._exposed

@@ -52,7 +52,7 @@ from raytune_searchers._shell import (
 from raytune_searchers._space import TuneSpace, to_space
 from raytune_searchers._trainable import Trainable
 from raytune_searchers.hosts.agents import AgentSettings
-from raytune_searchers.hosts.server import FEDERATION, ServerSettings, Status
+from raytune_searchers.hosts.server import ServerHost, ServerSettings, Status
 
 _MORE = "results hold more than an agent's name, its round and the number of rounds released"
 
@@ -175,7 +175,7 @@ class DPFTSDESearch(TuneSearch):
         >>> # print(search.guarantee())
     """
 
-    _HOST, _STATUS = FEDERATION, "report"
+    _HOST, _STATUS = ServerHost, "report"
     _OF_THIS_PROCESS = (*TuneSearch._OF_THIS_PROCESS, "_hosts", "_alone")
     _PLAIN = _BESIDE = _MORE
     _WRAP = _OUTSIDE
@@ -329,15 +329,12 @@ class DPFTSDESearch(TuneSearch):
 
     def _settings(self) -> ServerSettings:
         space, names = self._ready(), self._roster.names
-        return ServerSettings(
-            self._run,
-            self._config,
-            tuple(map(str, names)) if isinstance(names[0], str) else None,
-            space.public,
-            self._mode == "max",
-            self._deadline,
-            self._vault_id,
-            self._head,
+        return self._settings_as(
+            ServerSettings,
+            config=self._config,
+            agents=tuple(map(str, names)) if isinstance(names[0], str) else None,
+            space=space.public,
+            deadline=self._deadline,
         )
 
     def _status(self) -> Status | None:
@@ -368,14 +365,14 @@ class DPFTSDESearch(TuneSearch):
 
     def _of_agents(self) -> AgentSettings:
         return AgentSettings(
-            self._run,
-            self._actor_name,
-            self._config,
-            {},
-            cloudpickle.dumps((self._space, self._tuned)),
-            self._mode == "max",
-            int(self._seed or 0),
-            self._trials,
+            run=self._run,
+            server=self._actor_name,
+            config=self._config,
+            members={},
+            space=cloudpickle.dumps((self._space, self._tuned)),
+            maximize=self._mode == "max",
+            seed=int(self._seed or 0),
+            trials=self._trials,
         )
 
     # What the user writes and reads ---------------------------------------------------------

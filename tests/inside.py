@@ -210,10 +210,10 @@ def end_host(search):
 def end_forgotten_hosts():
     """Ends the vaults in memory that no search of this process knows any more."""
     from raytune_searchers.hosts import actors
-    from raytune_searchers.hosts.losses import VAULT
+    from raytune_searchers.hosts.losses import LossHost
 
     for name in actors.forgotten():
-        actors.anchor(name, VAULT).end()
+        actors.anchor(name, LossHost).end()
 
 
 def give_noise(search, noise):

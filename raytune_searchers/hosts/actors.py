@@ -6,7 +6,6 @@ worker.
 
 from __future__ import annotations
 
-import functools
 import threading
 import time
 import weakref
@@ -22,7 +21,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from privbo_plugins.errors import SET_BACK, UtilityWarning, VaultError, warn
 from privbo_plugins.privacy.source import NoiseSource
 from raytune_searchers._channel import KV, NAMESPACE, Channel, HostActor, begun_key
-from raytune_searchers.hosts.base import WARNINGS, Host, Kind, Settings
+from raytune_searchers.hosts.base import WARNINGS, Host, Settings
 
 _TRIES = 5
 
@@ -52,7 +51,9 @@ class ActorHandle:
     folder finds it again, so the process keeps it (:data:`_KEPT`) until it is closed.
     """
 
-    def __init__(self, name: str, kind: Kind, may_begin: bool, noise: NoiseSource | None) -> None:
+    def __init__(
+        self, name: str, kind: type[Host[Any]], may_begin: bool, noise: NoiseSource | None
+    ) -> None:
         self.name, self.kind, self.may_begin, self.noise = name, kind, may_begin, noise
         self.actor: Any = None
         self.probe: Any = None
@@ -150,7 +151,7 @@ def _warn_of_forgotten() -> None:
 
 
 def anchor(
-    name: str, kind: Kind, *, may_begin: bool = False, noise: NoiseSource | None = None
+    name: str, kind: type[Host[Any]], *, may_begin: bool = False, noise: NoiseSource | None = None
 ) -> ActorHandle:
     """This process's anchor of a run, made on first use."""
     found = _ANCHORS.get(name)
@@ -180,7 +181,7 @@ def connect(
         ValueError: If the settings are not those of the run.
     """
     if url is not None and not ray.is_initialized():  # for reading a finished run
-        channel = Channel(own.name, Host(own.kind, settings, url).call)
+        channel = Channel(own.name, own.kind(settings, url).call)
     else:
         channel = Channel(own.name, lambda *args: _send_from_driver(own, settings, url, args))
     try:
@@ -269,7 +270,7 @@ def _begin_actor(own: ActorHandle, url: str | None, settings: Settings, **more: 
     }
     if moves:
         options["memory"] = 1  # Ray places what asks for nothing anywhere at once
-    host = cloudpickle.dumps(functools.partial(Host, own.kind))
+    host = cloudpickle.dumps(own.kind)
     return ray.remote(HostActor).options(**(options | more)).remote(url, host, settings, own.noise)
 
 
