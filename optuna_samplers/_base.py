@@ -6,7 +6,7 @@ Optuna's hooks and the user's verbs stand here; the run of one study is in
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -20,10 +20,10 @@ from optuna_samplers import _logs, _losses, _study
 from optuna_samplers._guard import GuardedTrial, Releasing, check_objective, released
 from optuna_samplers._losses import LossRun, Objective
 from optuna_samplers._publish import EXPOSED
-from optuna_samplers._sampler import ReportedStudies, StudySampler, constants_in
+from optuna_samplers._sampler import ReportedStudies, StudySampler, Values, constants_in
 from optuna_samplers._settings import LossRunSettings
 from optuna_samplers._space import to_space
-from optuna_samplers._study import key_of, whole
+from optuna_samplers._study import key_of
 from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
 from privbo_plugins.algorithms.registry import check_incumbent, entry_of, planned
 from privbo_plugins.errors import PrivacyWarning, warn
@@ -35,6 +35,7 @@ from privbo_plugins.reports import records_report
 from privbo_plugins.sanitize import call, sanitized
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.settings import setting, settings, takes
+from privbo_plugins.spaces import Space
 from privbo_plugins.store.vault import Vault, open_vault
 
 _ESTIMATES = (
@@ -347,62 +348,34 @@ class PrivateSampler(LossStudies, StudySampler[LossRun]):
         own.charge_training(str(trial.number))
         own.prepaid[trial.number] = True
 
-    def infer_relative_search_space(
-        self, study: Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """The declared space, or what all completed trials have in common."""
-        study = self._tunable(study)
+    def _relative(self, study: Study) -> dict[str, BaseDistribution]:
         state = self._state(study)
         if state.relative is None or state.session.plan is None:
             state.relative = self._common(study) or None
         return dict(state.relative or {})
 
-    def _suggest(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
+    def _suggest(self, study: Study, trial: FrozenTrial, space: Space) -> dict[str, Any]:
         """Returns the next point of the plan, restricted to the names that Optuna asks for."""
         session = self._state(study).session
         if session.space is None:
-            full = to_space(self.infer_relative_search_space(study, trial) | search_space)
-            if full is not None:
-                session.set_space(full)
-        space = session.space
-        if space is None or not set(search_space) <= set(space):
+            session.set_space(to_space(self._relative(study)) or space)
+        of_run = session.space
+        if of_run is None or not set(space) <= set(of_run):
             return {}
-        params = space.decode(session.ask(key_of(trial)).x)
-        return {name: params[name] for name in search_space}
+        params = of_run.decode(session.ask(key_of(trial)).x)
+        return {name: params[name] for name in space}
 
-    def sample_independent(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        """The incumbent's value in the first trial, or a random draw, before the space is known.
-
-        Raises:
-            SpaceChangedError: If the parameter was declared with another range.
-            ValueError: If the incumbent lies outside the distribution.
-        """
-        drawn = super().sample_independent(study, trial, param_name, param_distribution)
-        given = getattr(self._config, "incumbent", None)
-        space = to_space({param_name: param_distribution})
+    def _draw(self, study: Study, trial: FrozenTrial, name: str, dist: BaseDistribution) -> Any:
+        """The incumbent's value in the first trial, or a random draw."""
+        drawn = super()._draw(study, trial, name, dist)
+        given, space = getattr(self._config, "incumbent", None), to_space({name: dist})
         if given is None or space is None or trial.number > 0:
             return drawn
-        own = {name: value for name, value in given.items() if name == param_name}
-        return own.get(param_name, space.decode(space.incumbent(own))[param_name])
+        own = {n: value for n, value in given.items() if n == name}
+        return own.get(name, space.decode(space.incumbent(own))[name])
 
-    def after_trial(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        state: TrialState,
-        values: Sequence[float] | None,
-    ) -> None:
+    def _end(self, study: Study, trial: FrozenTrial, state: TrialState, values: Values) -> None:
         """Checks what is about to be stored, and stops the study when the plan is used up."""
-        super().after_trial(study, trial, state, values)
-        study = whole(study)
         own, key = self._state(study), key_of(trial)
         own.prepaid.pop(trial.number, None)
         if state != TrialState.COMPLETE:

@@ -57,6 +57,7 @@ class OfStudy:
 
 
 S = TypeVar("S", bound=OfStudy)
+Values = Sequence[float] | None
 
 
 class Studies(abc.ABC, Generic[S]):
@@ -277,19 +278,20 @@ class StudySampler(ReportedStudies[S], BaseSampler):
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
         """The declared space, or what all completed trials have in common."""
-        return self._common(self._tunable(study))
+        return self._relative(self._tunable(study))
+
+    def _relative(self, study: Study) -> dict[str, BaseDistribution]:
+        return self._common(study)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """The next evaluation; nothing before the space is known."""
-        study = self._tunable(study)
-        return self._suggest(study, trial, search_space) if search_space else {}
+        study, space = self._tunable(study), to_space(search_space)
+        return {} if space is None else self._suggest(study, trial, space)
 
     @abc.abstractmethod
-    def _suggest(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
+    def _suggest(self, study: Study, trial: FrozenTrial, space: Space) -> dict[str, Any]:
         """Returns parameters of the next evaluation; {} for a random draw."""
 
     def sample_independent(
@@ -299,22 +301,23 @@ class StudySampler(ReportedStudies[S], BaseSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """A random draw, before the space is known.
+        """A parameter before the space is known: a random draw, or an incumbent's; or a row.
 
         Raises:
-            SpaceChangedError: If the parameter was declared with another range.
+            SpaceChangedError: If the parameter was declared with another range, or numbers other
+                rows than a released table has.
+            ValueError: If an incumbent lies outside the distribution.
         """
-        study = self._tunable(study)
-        self._check_declared(param_name, param_distribution)
-        return self._independent.sample_independent(study, trial, param_name, param_distribution)
-
-    def _check_declared(self, name: str, distribution: BaseDistribution) -> None:
-        declared = (self._search_space or {}).get(name)
-        if declared is not None and declared != distribution and not declared.single():
+        study, declared = self._tunable(study), (self._search_space or {}).get(param_name)
+        if declared not in (None, param_distribution) and not declared.single():
             raise SpaceChangedError(
-                f"The objective suggests {shown_name(name)} with another range, "
+                f"The objective suggests {shown_name(param_name)} with another range, "
                 "scale or step than search_space= declares."
             )
+        return self._draw(study, trial, param_name, param_distribution)
+
+    def _draw(self, study: Study, trial: FrozenTrial, name: str, dist: BaseDistribution) -> Any:
+        return self._independent.sample_independent(study, trial, name, dist)
 
     def after_trial(
         self,
@@ -323,9 +326,16 @@ class StudySampler(ReportedStudies[S], BaseSampler):
         state: TrialState,
         values: Sequence[float] | None,
     ) -> None:
-        """Keeps what a failed trial returned out of Optuna's log."""
+        """Looks at what is about to be stored; ends the loop where a plan is used up.
+
+        What a failed trial returned is kept out of Optuna's log.
+        """
         if state == TrialState.FAIL:
             _logs.withhold(trial.number)
+        self._end(whole(study), trial, state, values)
+
+    def _end(self, study: Study, trial: FrozenTrial, state: TrialState, values: Values) -> None:
+        """Does what comes after every trial, before its state is stored."""
 
 
 def constants_in(study: Study) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from optuna.distributions import BaseDistribution
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial
 
@@ -131,13 +130,8 @@ class DPFTSDESampler(StudySampler[_Agent]):
                     if own.participant is not None:
                         own.participant.reseed(self._seed)
 
-    def _suggest(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
+    def _suggest(self, study: Study, trial: FrozenTrial, space: Space) -> dict[str, Any]:
         """Returns the next point, once the server has released the round."""
-        space = to_space(search_space)
-        if space is None:
-            return {}
         participant = self._participant(study, space)
         history = _history(study, space)
         x = participant.next_point(*history, trial.number, takes_part=not self.quiet)

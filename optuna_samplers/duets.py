@@ -153,7 +153,7 @@ class DUETSSampler(Published, RewardSampler):
 
     # The next evaluation --------------------------------------------------------------------
 
-    def _next(self, study: Study, trial: FrozenTrial, space: Space) -> dict[str, Any]:
+    def _suggest(self, study: Study, trial: FrozenTrial, space: Space) -> dict[str, Any]:
         with self._lock:
             algorithm, evaluation = self._taken(study, trial, space)
             self._show(study, algorithm)
@@ -238,20 +238,14 @@ class DUETSSampler(Published, RewardSampler):
         own.said |= set(found)
         return new
 
-    def sample_independent(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
+    def _draw(self, study: Study, trial: FrozenTrial, name: str, dist: BaseDistribution) -> Any:
         """A random draw, before the space is known; with ``seed=`` another one in every trial."""
         with self._lock:
             if self._key is not None:
-                text = f"{int(self._key)}/{trial.number}/{param_name}"
+                text = f"{int(self._key)}/{trial.number}/{name}"
                 digest = hashlib.sha256(text.encode()).digest()
                 self._independent = RandomSampler(seed=int.from_bytes(digest[:4], "big"))
-            return super().sample_independent(study, trial, param_name, param_distribution)
+            return super()._draw(study, trial, name, dist)
 
     # What the study shows -------------------------------------------------------------------
 

@@ -44,6 +44,7 @@ from privbo_plugins.privacy.guarantee import OutsourcedGuarantee, PrivacyGuarant
 from privbo_plugins.reports import row_history, rows_report
 from privbo_plugins.sessions.scheduler import Attempt, FailureCounts
 from privbo_plugins.settings import Published, setting, settings, takes
+from privbo_plugins.spaces import Space
 from privbo_plugins.status import status
 
 if TYPE_CHECKING:
@@ -155,41 +156,19 @@ class POGPUCBSampler(Published, ScheduledSampler):
         )
         self._state(study).warn("; ".join(guarantee.reasons), fix)
 
-    def infer_relative_search_space(
-        self, study: Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """Nothing: :meth:`sample_independent` sees the range that the objective really uses."""
-        self._tunable(study)
+    def _relative(self, study: Study) -> dict[str, BaseDistribution]:
+        """Nothing: :meth:`_draw` sees the range that the objective really uses."""
         return {}
 
-    def _suggest(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        """Returns each parameter by :meth:`sample_independent`."""
-        return {
-            name: self.sample_independent(study, trial, name, distribution)
-            for name, distribution in search_space.items()
-        }
+    def _suggest(self, study: Study, trial: FrozenTrial, space: Space) -> dict[str, Any]:
+        """Nothing: so Optuna draws each parameter by itself."""
+        return {}
 
-    def sample_independent(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        """The next row; a random draw for every other parameter.
-
-        Raises:
-            SpaceChangedError: If the parameter does not number this table's rows from 0, or a
-                completed trial did not.
-        """
-        study = self._tunable(study)
-        if param_name != self._parameter:
-            return self._independent.sample_independent(
-                study, trial, param_name, param_distribution
-            )
-        if param_distribution != self._distribution:
+    def _draw(self, study: Study, trial: FrozenTrial, name: str, dist: BaseDistribution) -> Any:
+        """The next row; a random draw for every other parameter."""
+        if name != self._parameter:
+            return super()._draw(study, trial, name, dist)
+        if dist != self._distribution:
             raise SpaceChangedError(f"The objective suggests another range. {self._rule}")
         with self._lock:
             return self._next_row(study, trial)
