@@ -65,8 +65,8 @@ _ENDED = "the vault has ended; this is what it showed at the search's last check
 _MORE_RELEASED = "the vault ended, and more had been released than its last report knew"
 
 
-class HostedRun:
-    """Keeps a ledger in a host: the way there, and what is known of it where it has ended.
+class ComparedRun:
+    """A run whose ledger a host keeps: the way there, and what Tune shows compared with it.
 
     Args:
         vault: None or a database URL, as users give it.
@@ -85,6 +85,13 @@ class HostedRun:
     _ENDS_WITH_HOST: ClassVar[bool] = True
     """Whether trials have releases of their own, so that nothing is left to do where a vault in
     memory is gone."""
+
+    _PLAIN: ClassVar[str]
+    """The reason given for a value that never passed through the host."""
+    _BESIDE: ClassVar[str] = BESIDE
+    """And for a value that stands beside it, undeclared."""
+    _WRAP: ClassVar[str]
+    """What to do about a plain value."""
 
     _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = (
         *"_anchor _channel _broken _kept _pace".split(),
@@ -342,16 +349,7 @@ class HostedRun:
         self._anchor.end()
         self._channel = None
 
-
-class ComparedRun(HostedRun):
-    """Compares with the ledger of a host's run what Tune shows of its trials."""
-
-    _PLAIN: ClassVar[str]
-    """The reason given for a value that never passed through the host."""
-    _BESIDE: ClassVar[str] = BESIDE
-    """And for a value that stands beside it, undeclared."""
-    _WRAP: ClassVar[str]
-    """What to do about a plain value."""
+    # What Tune shows ------------------------------------------------------------------------
 
     def _read(self, trial: str, row: Row) -> Shown:
         """Reads what a row shows that a release or a declaration must account for."""
