@@ -231,9 +231,12 @@ class MeansRun(LossesRun):
         """Several, where a scheduler has changed it on the way."""
         return self._begun.get(trial_id, [])
 
+    def _end_trial(self, trial_id: str, result: Row, error: bool) -> None:
+        self._complete(trial_id, None, result, error)
+
     def end_trial(self, trial_id: str, result: dict[str, Any], *, error: bool = False) -> None:
         """Looks at the end of a trial, whose rows are not compared from now on."""
-        self._look_at_end(self._end, trial_id, result, error)
+        self._look_at_end(trial_id, result, error)
         self._here.discard(trial_id)
         self._unless_broken(self._call, "unwatch", trial_id)
 

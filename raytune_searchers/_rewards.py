@@ -29,7 +29,7 @@ from privbo_plugins.settings import evolve
 from privbo_plugins.shown import as_float
 from privbo_plugins.status import planned_trials, status, used_up
 from privbo_plugins.users import NOT_PRIVATE
-from raytune_searchers._audit import stored_in, value_in
+from raytune_searchers._audit import Row, stored_in, value_in
 from raytune_searchers._evaluations import UserOf, wrap
 from raytune_searchers._local import RewardsRun
 from raytune_searchers._search import ON_TUNE, TuneSearch, config_at
@@ -182,13 +182,7 @@ class RewardSearch(RewardsRun, TuneSearch):
         self._begun = None if evaluation.epoch is None else (evaluation.epoch, x)
         return x
 
-    def _complete(
-        self,
-        trial_id: str,
-        x: Array | None,
-        result: Mapping[str, Any],
-        error: bool,
-    ) -> bool:
+    def _complete(self, trial_id: str, x: Array | None, result: Row, error: bool) -> bool:
         evaluation = self._evaluations.get(trial_id)
         if not error:  # else a restored experiment may run it again: it evaluates the same
             self._evaluations.pop(trial_id, None)
@@ -201,7 +195,7 @@ class RewardSearch(RewardsRun, TuneSearch):
             self._learned(self._ready()).fail(trial_id, evaluation)
         return learnt
 
-    def _see_end(self, trial_id: str, result: Mapping[str, Any], error: bool) -> bool:
+    def _see_end(self, trial_id: str, result: Row, error: bool) -> bool:
         """Tells if a trial has run: one that the ledger refused says nothing of its point."""
         if self.mechanism is None:
             return True

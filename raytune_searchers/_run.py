@@ -19,7 +19,6 @@ import ray.cloudpickle as cloudpickle
 from privbo_plugins.errors import (
     NotLossesError,
     PrivacyWarning,
-    UtilityWarning,
     VaultError,
     paid_for,
     warn,
@@ -239,7 +238,8 @@ class ComparedRun:
     def _warn_at_once(self, reasons: Sequence[str]) -> None:
         """Warns of a run of which nothing can be claimed from the start."""
         if reasons and self._last is None:
-            self._issue("PrivacyWarning", f"Nothing is protected: {'; '.join(reasons)}.")
+            text = f"Nothing is protected: {'; '.join(reasons)}."
+            warn(text, PrivacyWarning)
 
     def _ready(self) -> TuneSpace:
         """The space, once everything is known that a run needs.
@@ -272,11 +272,6 @@ class ComparedRun:
         """Ends the experiment in the driver, once, before its trials fail for it one by one."""
         if self._ENDS_WITH_HOST and self._has_host and self._handle is None:
             check_lives(self._anchor)
-
-    @staticmethod
-    def _issue(kind: str, text: str) -> None:
-        category = PrivacyWarning if kind == "PrivacyWarning" else UtilityWarning
-        warn(text, category)
 
     def _see(self, head: tuple[int, str]) -> None:
         self._head = furthest(self._head, head)
@@ -372,18 +367,15 @@ class ComparedRun:
             self._unless_broken(self._audit, trial_id, row)
         self._compare_config(shown, self._configs(trial_id))
 
+    def _end_trial(self, trial_id: str, result: Row, error: bool) -> object:
+        """Takes the end of a trial, and compares what the host knows of it."""
+
     @paid_for()
-    def _look_at_end(
-        self,
-        end: Callable[[str, dict[str, Any], bool], object],
-        trial_id: str,
-        row: dict[str, Any],
-        error: bool,
-    ) -> None:
-        """Compares the last row of a trial, before and while ``end`` takes it."""
+    def _look_at_end(self, trial_id: str, row: Row, error: bool) -> None:
+        """Compares the last row of a trial, before and while :meth:`_end_trial` takes it."""
         shown, given = self._read(trial_id, row), self._configs(trial_id)
         self._compare_config(shown, given)
-        self._unless_broken(end, trial_id, row, error)
+        self._unless_broken(self._end_trial, trial_id, row, error)
         if error and self._has_host and self._ENDS_WITH_HOST:
             self._unless_broken(self._call, "check_kind")
         if self._has_host and comparable(shown.config, given):

@@ -286,13 +286,7 @@ class DPFTSDESearch(TuneSearch):
         out = {trial: self._live[trial] for trial in self._here & set(self._live)}
         return {t: agent for t, (agent, k) in out.items() if not self._hosts.is_over(agent, k)}
 
-    def _complete(
-        self,
-        trial_id: str,
-        x: Any,
-        result: Mapping[str, Any],
-        error: bool,
-    ) -> bool:
+    def _complete(self, trial_id: str, x: Any, result: Row, error: bool) -> bool:
         if x is not None:
             self._hosts.change(int(x[0]))
         if x is not None and error:

@@ -232,14 +232,6 @@ def model_of(search):
     return search._model.algorithm
 
 
-def converted(returned):
-    """(losses, error) of what a private trainable returned."""
-    from raytune_searchers import _trainable
-
-    private, error = _trainable._converted(returned, _trainable._losses_and_index)
-    return (None if private is None else private[0]), error
-
-
 # Noise and releases -----------------------------------------------------------------------------
 
 

@@ -14,7 +14,9 @@ from typing import Any, cast
 from privbo_plugins.algorithms.protocols import CentralAlgorithm, CentralConfig
 from privbo_plugins.groups import Unit
 from privbo_plugins.privacy.figures import warn_of_delta
+from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.privacy.words import plural
+from privbo_plugins.settings import named
 from privbo_plugins.spaces import Space
 
 CENTRAL, REWARD, ROW = "central", "reward", "row"
@@ -207,6 +209,21 @@ def planned(config: CentralConfig, space: Space, n_records: int, unit: Unit) -> 
     )
     made: Any = algorithm_of(config).make_plan(config, space, n)
     return replace(made, n_asked=config.n_trials, entries=unit.entries)
+
+
+def of_rewards(name: str, given: Any) -> tuple[Any, Any, LocalMechanism | None]:
+    """Finds an algorithm that learns from rewards: (its class, its settings, the mechanism).
+
+    Args:
+        name: Of the algorithm.
+        given: Its settings and those of the privacy, as a user gives them.
+
+    Raises:
+        ValueError: For every setting outside its range.
+    """
+    known = entry(name)
+    cls, (mechanism, scale) = known.load_config(), given.made()
+    return known.load_algorithm(), cls(**named(given, cls, but=scale), **scale), mechanism
 
 
 def entry_of(config: CentralConfig) -> Entry:

@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from contextlib import suppress
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import ray
 import ray.cloudpickle as cloudpickle
@@ -77,7 +77,7 @@ class ActorHandle:
             return
         kv._internal_kv_put(begun_key(self.name), b"", overwrite=True, namespace=KV)
         if self.kind.kept:
-            _KEPT[self.name], self.kept = _Kept(actor, _this_ray()), True
+            _KEPT[self.name], self.kept = (actor, _this_ray()), True
             _warn_of_forgotten()
 
     def end(self) -> None:
@@ -94,20 +94,9 @@ class ActorHandle:
         raise VaultError(self.kind.missing.lost)
 
 
-class _Kept(NamedTuple):
-    """An actor with a vault in memory.
-
-    Attributes:
-        actor: Its handle, which keeps it alive.
-        ray: In which Ray it was begun: it ended with that.
-    """
-
-    actor: Any
-    ray: tuple[str, str]
-
-
-_KEPT: dict[str, _Kept] = {}
-"""Vaults in memory that this process has begun, by name, until they are closed."""
+_KEPT: dict[str, tuple[Any, tuple[str, str]]] = {}
+"""Vaults in memory that this process has begun, by name, until they are closed: the actor, which
+this handle keeps alive, and the Ray in which it was begun, with which it ends."""
 
 _ANCHORS: weakref.WeakValueDictionary[str, ActorHandle] = weakref.WeakValueDictionary()
 """One for all searchers of a run, as long as there are any."""
@@ -124,11 +113,11 @@ def _this_ray() -> tuple[str, str]:
 
 def _kept(name: str) -> Any:
     """The actor that this process keeps under a name, unless its Ray has ended."""
-    kept = _KEPT.get(name)
-    if kept is None:
+    actor, begun_in = _KEPT.get(name, (None, None))
+    if actor is None:
         return None
-    if ray.is_initialized() and kept.ray == _this_ray():
-        return kept.actor
+    if ray.is_initialized() and begun_in == _this_ray():
+        return actor
     del _KEPT[name]
     return None
 
