@@ -52,10 +52,10 @@ class ServerSettings(Settings):
     """
 
     config: FederationConfig
-    agents: tuple[str, ...] | None
+    agents: tuple[str, ...] | None = None
     space: Space
     maximize: bool
-    deadline: float | None
+    deadline: float | None = None
 
 
 class Status(NamedTuple):

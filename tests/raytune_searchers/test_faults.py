@@ -307,14 +307,9 @@ class Hosts:
         search = search_of(search_space=LINE, vault=url, run_name="r", **settings)
         space = space_of(search)
         self.settings = RunSettings(
-            run="r",
-            config=settings_of(search),
-            maximize=False,
-            seed=3,
-            metric="loss",
-            space=space.public,
-            choices=cloudpickle.dumps(space),
-        )
+            run="r", config=settings_of(search), maximize=False, seed=3, metric="loss",
+            space=space.public, choices=cloudpickle.dumps(space),
+        )  # fmt: skip
         self.url = url
         self.die_before = []
         self.die_after = []

@@ -233,12 +233,7 @@ class Federation:
         self.space = to_space(SPACE)
         assert self.space is not None
         self.settings = ServerSettings(
-            run="r",
-            config=self.config,
-            agents=None,
-            space=self.space.public,
-            maximize=True,
-            deadline=None,
+            run="r", config=self.config, space=self.space.public, maximize=True
         )
         self.url = url
         self.restart()
@@ -264,15 +259,9 @@ class Federation:
         members = {i: i for i in range(self.config.n_agents)}
         space = cloudpickle.dumps((self.space, SPACE))
         settings = AgentSettings(
-            run="r",
-            server="s",
-            config=self.config,
-            members=members,
-            space=space,
-            maximize=True,
-            seed=0,
-            trials=3,
-        )
+            run="r", server="s", config=self.config, members=members, space=space, maximize=True,
+            seed=0, trials=3,
+        )  # fmt: skip
         host = AgentHost(settings, url)
         functions = cloudpickle.dumps((lambda agent, config: config["x"], None))
         assert host.call("load", "f", functions) == (None, None)
