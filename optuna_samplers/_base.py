@@ -30,6 +30,7 @@ from privbo_plugins.errors import PrivacyWarning, warn
 from privbo_plugins.groups import Groups, Unit, whose
 from privbo_plugins.plots import History, Report
 from privbo_plugins.privacy.guarantee import Guarantee, PrivacyGuarantee
+from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.privacy.words import of_unit
 from privbo_plugins.reports import records_report
 from privbo_plugins.sanitize import call, sanitized
@@ -74,6 +75,11 @@ class LossStudies(ReportedStudies[LossRun]):
     """Fingerprint of the records' labels; of this process alone."""
     _groups: Groups | None = None
     """The persons that rows belong to; of this process alone."""
+    _vault: Vault | None = None
+    _noise: NoiseSource | None = None
+    _OF_THIS_PROCESS = (
+        *ReportedStudies._OF_THIS_PROCESS, "_vault", "_noise", "_labels", "_groups",
+    )  # fmt: skip
 
     def __init__(self, config: CentralConfig, given: LossRunSettings) -> None:
         entry_of(config)  # raises before a vault is opened
@@ -83,14 +89,8 @@ class LossStudies(ReportedStudies[LossRun]):
         self._seed, self._noise = given.seed, given.noise
         self._groups, self._labels = whose(given)
         self._runs: set[str] = set()
-        self._vault: Vault | None = open_vault(given.vault)
+        self._vault = open_vault(given.vault)
         self._vault_handle = self._vault.handle
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A handle and public settings: no vault contents, no noise source, nothing of records."""
-        return super().__getstate__() | {
-            "_vault": None, "_noise": None, "_labels": None, "_groups": None,
-        }  # fmt: skip
 
     # Runs -----------------------------------------------------------------------------------
 

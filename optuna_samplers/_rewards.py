@@ -74,18 +74,14 @@ class RewardSampler(ScheduledSampler):
         if space is not None:
             algorithm(config, space)  # what does not fit is refused here, not in a trial
 
+    _memory: Vault | None = None
+    _OF_THIS_PROCESS = (*ScheduledSampler._OF_THIS_PROCESS, "_memory")
     _stops = True
     """Whether a loop ends with the trials that ``n_trials=`` plans."""
 
-    def _reset(self) -> None:
-        super()._reset()
-        self._memory: Vault | None = None
-
     def __getstate__(self) -> dict[str, Any]:
         """Public settings; the rest is read from the study again."""
-        state = super().__getstate__()
-        del state["_memory"]
-        return state | {"_given": evolve(self._given, noise=None)}
+        return super().__getstate__() | {"_given": evolve(self._given, noise=None)}
 
     # Optuna's hooks -------------------------------------------------------------------------
 

@@ -80,6 +80,9 @@ class Studies(abc.ABC, Generic[S]):
         self._search_space = None if declared is None else dict(declared)
         self._reset()
 
+    _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = ("_lock", "_states")
+    """What no pickle holds; :meth:`_reset` makes it anew, or the class has another one."""
+
     @abc.abstractmethod
     def _new_state(self, study: Study) -> S:
         """Makes the state to keep of a study that this sampler has not seen yet."""
@@ -94,9 +97,7 @@ class Studies(abc.ABC, Generic[S]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Handles and public settings: nothing of a vault, no noise source."""
-        state = self.__dict__.copy()
-        del state["_lock"], state["_states"]
-        return state
+        return {n: v for n, v in self.__dict__.items() if n not in self._OF_THIS_PROCESS}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

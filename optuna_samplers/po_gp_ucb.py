@@ -117,6 +117,7 @@ class POGPUCBSampler(Published, ScheduledSampler):
     """
 
     _PUBLISHED = PUBLISHED
+    _OF_THIS_PROCESS = (*ScheduledSampler._OF_THIS_PROCESS, "_config")  # the table's file has it
 
     @takes(_Settings)
     def __init__(self, given: _Settings) -> None:
@@ -125,12 +126,6 @@ class POGPUCBSampler(Published, ScheduledSampler):
         self._space = row_space(self._rows.n, self._parameter)
         self._distribution = IntDistribution(0, self._rows.n - 1)
         super().__init__(POGPUCB, self._rows.config, SpaceSettings(seed=given.seed))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Public settings, and the table or the path of its file."""
-        state = super().__getstate__()
-        del state["_config"]
-        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

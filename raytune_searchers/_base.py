@@ -295,14 +295,9 @@ class PrivateSearch(LossesRun, TuneSearch):
 
     # Tune's hooks ---------------------------------------------------------------------------
 
-    def set_search_properties(
-        self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any
-    ) -> bool:
-        """Takes what the Tuner knows; False if it holds another space than the search's own."""
-        taken = super().set_search_properties(metric, mode, config, **spec)
-        if taken:
-            self._num_samples = int(spec.get("num_samples") or -1)
-        return taken
+    def _begin_fit(self, _spec: Mapping[str, Any]) -> None:
+        super()._begin_fit(_spec)
+        self._num_samples = int(_spec.get("num_samples") or -1)
 
     def _begin(self) -> None:
         """As of every search, once there is a run: its plan needs the Tuner's num_samples."""

@@ -124,18 +124,14 @@ class RewardSearch(RewardsRun, TuneSearch):
 
     # Tune's hooks ---------------------------------------------------------------------------
 
-    def set_search_properties(
-        self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any
-    ) -> bool:
-        """Takes what the Tuner knows; False if it holds another space than the search's own."""
+    def _begin_fit(self, _spec: Mapping[str, Any]) -> None:
         self._scheduler, self._model = self._shown_so_far(), None  # the mode may be another
         self._evaluations.clear()
         self._lost.clear()
-        taken = super().set_search_properties(metric, mode, config, **spec)
-        if taken and self._space is not None:
+        super()._begin_fit(_spec)
+        if self._space is not None:
             self._algorithm(self._config, self._space.space)  # what does not fit is refused here
             self._begin()
-        return taken
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """The next configuration, or None while the limit, or all replays of a point, are out.

@@ -232,10 +232,10 @@ class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray 
             self._metric = DEFAULT_METRIC
         self._param_space = {**self._param_space, **config}
         self._space = space or self._space
-        self._begin_fit()
+        self._begin_fit(_spec)
         return True
 
-    def _begin_fit(self) -> None:
+    def _begin_fit(self, _spec: Mapping[str, Any]) -> None:
         """Forgets trials of an earlier fit, which may have dropped them; restore knows better."""
         self._live.clear()
         self._here.clear()

@@ -255,7 +255,7 @@ class DPFTSDESearch(TuneSearch):
                 f"and mode={mode!r}: an agent's values are its secret. Leave both out of "
                 "TuneConfig; mode= of the search says which values are good."
             )
-        self._begin_fit()
+        self._begin_fit(_spec)
         return True
 
     def _next(self, trial_id: str, space: TuneSpace) -> tuple[str, Any]:  # noqa: ARG002
