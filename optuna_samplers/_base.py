@@ -36,7 +36,7 @@ from privbo_plugins.reports import records_report
 from privbo_plugins.sanitize import call, sanitized
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.settings import setting, settings, takes
-from privbo_plugins.spaces import Space
+from privbo_plugins.spaces import Space, varying
 from privbo_plugins.store.vault import Vault, open_vault
 
 _ESTIMATES = (
@@ -222,9 +222,7 @@ class LossStudies(ReportedStudies[LossRun]):
         Warns:
             UtilityWarning: If the noise is likely to drown the signal.
         """
-        space = to_space(search_space)
-        if space is None:
-            raise ValueError("search_space must hold at least one parameter that varies.")
+        space = varying(to_space(search_space), "search_space")
         plan: CentralPlan = planned(self._config, space, n_records, self._unit)
         return plan.presented(seconds_per_trial, n_workers)
 

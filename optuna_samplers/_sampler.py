@@ -36,7 +36,7 @@ from optuna_samplers._study import (
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, UtilityWarning, warn
 from privbo_plugins.plots import Report
 from privbo_plugins.privacy.claim import PrivacyGuarantee
-from privbo_plugins.spaces import Space
+from privbo_plugins.spaces import Space, varying
 
 
 @dataclass(eq=False)
@@ -75,8 +75,8 @@ class Studies(abc.ABC, Generic[S]):
 
     def __init__(self, given: SpaceSettings) -> None:
         declared = given.search_space
-        if declared is not None and to_space(declared) is None:
-            raise ValueError("search_space must hold at least one parameter that varies.")
+        if declared is not None:
+            varying(to_space(declared), "search_space")
         self._search_space = None if declared is None else dict(declared)
         self._reset()
 

@@ -56,28 +56,25 @@ class Roster:
     log_to: str | None
 
     @classmethod
-    def checked(
-        cls,
-        n: int,
-        agents: Sequence[str] | None,
-        hosts: int | str,
-        vaults: Any,
-        log_to: str | None,
-    ) -> Roster:
-        """Makes the roster of n agents.
+    def checked(cls, given: Any) -> Roster:
+        """Makes the roster of a federation.
+
+        Args:
+            given: Keywords of the search.
 
         Raises:
             ValueError: For every argument that fits neither the others nor its own range.
         """
-        names = _checked_agents(agents, n)
-        n_hosts = n if isinstance(hosts, str) else min(hosts, n)
+        n, log_to = given.config.n_agents, given.log_to
+        names = _checked_agents(given.agents, n)
+        n_hosts = n if isinstance(given.hosts, str) else min(given.hosts, n)
         if log_to is not None and ("{agent}" not in log_to or n_hosts < n):
             raise ValueError(
                 "log_to= needs a path with {agent} in it, and hosts='agent': agents that share a "
                 "host share its output, and one would read what another's objective prints. Got "
                 f"log_to={log_to!r} with {n_hosts} hosts for {n} agents."
             )
-        return cls(names, n_hosts, checked_template(vaults), log_to)
+        return cls(names, n_hosts, checked_template(given.agent_vaults), log_to)
 
     @property
     def members(self) -> list[range]:

@@ -23,6 +23,7 @@ from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.settings import RecordSettings
 from privbo_plugins.reports import records_report
 from privbo_plugins.settings import evolve, setting, settings, takes
+from privbo_plugins.spaces import varying
 from privbo_plugins.status import status
 from raytune_searchers._audit import Row, stored_in, value_in
 from raytune_searchers._channel import Channel
@@ -182,9 +183,7 @@ class LossesRun(ComparedRun, Reported):
         Warns:
             UtilityWarning: If the noise is likely to drown the signal.
         """
-        space = to_space(param_space)
-        if space is None:
-            raise ValueError("param_space must hold at least one parameter that varies.")
+        space = varying(to_space(param_space), "param_space")
         made: CentralPlan = planned(
             hosted(self._config, space), space.public, n_records, self._unit
         )

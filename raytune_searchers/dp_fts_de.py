@@ -25,8 +25,9 @@ from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.reports import federation_report
 from privbo_plugins.sessions.scheduler import HOPELESS, FailureCounts
 from privbo_plugins.sessions.settings import RoundSettings
-from privbo_plugins.settings import Count, Rule, again, integer, setting, settings, takes
+from privbo_plugins.settings import Count, Rule, again, integer, part, setting, settings, takes
 from privbo_plugins.shown import Shown, TrialRecord
+from privbo_plugins.spaces import varying
 from privbo_plugins.status import status
 from raytune_searchers._agents import (
     PAUSE,
@@ -190,21 +191,17 @@ class DPFTSDESearch(TuneSearch):
         config, run_name, seed = given.config, given.run_name, given.seed
         check_rounds(config, given.n_trials, given.deadline)
         self._config, self._trials, self._deadline = config, given.n_trials, given.deadline
-        self._roster = Roster.checked(
-            config.n_agents, given.agents, given.hosts, given.agent_vaults, given.log_to
-        )
+        self._roster = Roster.checked(given)
         self._most_failures = max(HOPELESS, ATTEMPTS * config.n_agents)  # every agent's rounds
         self._lost: FailureCounts[tuple[int, int]] = FailureCounts()
         self._out: set[int] = set()
         super().__init__(
-            SearchSettings(
+            part(
+                given,
+                SearchSettings,
                 metric=RELEASED,
-                mode=given.mode,
-                search_space=given.search_space,
                 seed=secrets.randbits(32) if seed is None else int(seed),
-                vault=given.vault,
                 run_name=None if given.vault is None else run_name,
-                noise=given.noise,
             )
         )
         if run_name is not None and self._handle is None:
@@ -488,9 +485,7 @@ def agent_trials(
         >>> # trials = agent_trials("sqlite:////private/{agent}.db", "oslo", space, "r")
         >>> # best = max(trials, key=lambda trial: trial[1])
     """
-    space = to_space(search_space)
-    if space is None:
-        raise ValueError("search_space must hold at least one parameter that varies.")
+    space = varying(to_space(search_space), "search_space")
     url = agent_url(str(checked_template(agent_vaults)), agent)
     history = AgentHistory(str(agent), space.public, vault=url, run_name=run, create=False)
     X, values = history.read()
