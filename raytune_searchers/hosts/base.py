@@ -152,7 +152,9 @@ class Host(abc.ABC, Generic[S]):
     def _reply(self, path: str, args: tuple[Any, ...]) -> Reply:
         try:
             return None, operator.attrgetter(path)(self)(*args)
-        except Exception as error:
+        except (KeyboardInterrupt, SystemExit):  # Ray ends the process
+            raise
+        except BaseException as error:  # a library's panic may quote its input
             told = error if type(error) is AnotherKeyError else self.translate(error)
             return (type(told).__name__, str(told)), None
 

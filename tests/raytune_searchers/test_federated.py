@@ -231,7 +231,6 @@ class Federation:
             n_features=n_features,
         )
         self.space = to_space(SPACE)
-        assert self.space is not None
         self.settings = ServerSettings(
             run="r", config=self.config, space=self.space.public, maximize=True
         )
@@ -256,11 +255,10 @@ class Federation:
         monkeypatch.setattr(
             "raytune_searchers.hosts.agents.channel_of_trial", lambda *_, **__: self.channel
         )
-        members = {i: i for i in range(self.config.n_agents)}
-        space = cloudpickle.dumps((self.space, SPACE))
         settings = AgentSettings(
-            run="r", server="s", config=self.config, members=members, space=space, maximize=True,
-            seed=0, trials=3,
+            run="r", server="s", config=self.config, maximize=True, seed=0, trials=3,
+            members=dict(enumerate(range(self.config.n_agents))),
+            space=cloudpickle.dumps((self.space, SPACE)),
         )  # fmt: skip
         host = AgentHost(settings, url)
         functions = cloudpickle.dumps((lambda agent, config: config["x"], None))

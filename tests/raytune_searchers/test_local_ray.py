@@ -25,8 +25,8 @@ def counting(*, kept=True):
         return host.session[0]
 
     own = {"missing": LOSSES, "operations": Host.operations | by_name("join add"), "kept": kept}
-    own |= {"open": lambda _: [0], "join": lambda *_: ("vault", ()), "add": add}
-    return type("Counting", (Host,), own)
+    does = {"open": lambda _: [0], "join": lambda *_: ("vault", ()), "add": add}
+    return type("Counting", (Host,), own | does)
 
 
 def _kill_process(name):
