@@ -20,7 +20,7 @@ from optuna_samplers import _logs, _losses, _study
 from optuna_samplers._guard import GuardedTrial, Releasing, check_objective, released
 from optuna_samplers._losses import LossRun, Objective
 from optuna_samplers._publish import EXPOSED
-from optuna_samplers._sampler import ReportedStudies, StudySampler, Values, constants_in
+from optuna_samplers._sampler import ReportedStudies, StudySampler, Values, Wanted, constants_in
 from optuna_samplers._settings import LossRunSettings
 from optuna_samplers._space import to_space
 from optuna_samplers._study import key_of
@@ -36,7 +36,7 @@ from privbo_plugins.reports import records_report
 from privbo_plugins.sanitize import call, sanitized
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.settings import setting, settings, takes
-from privbo_plugins.spaces import Space, varying
+from privbo_plugins.spaces import varying
 from privbo_plugins.store.vault import Vault, open_vault
 
 _ESTIMATES = (
@@ -352,16 +352,18 @@ class PrivateSampler(LossStudies, StudySampler[LossRun]):
             state.relative = self._common(study) or None
         return dict(state.relative or {})
 
-    def _suggest(self, study: Study, trial: FrozenTrial, space: Space) -> dict[str, Any]:
+    def _suggest(self, study: Study, trial: FrozenTrial, wanted: Wanted) -> dict[str, Any]:
         """Returns the next point of the plan, restricted to the names that Optuna asks for."""
         session = self._state(study).session
         if session.space is None:
-            session.set_space(to_space(self._relative(study)) or space)
-        of_run = session.space
-        if of_run is None or not set(space) <= set(of_run):
+            full = to_space(self._relative(study) | wanted)
+            if full is not None:
+                session.set_space(full)
+        space = session.space
+        if space is None or not set(wanted) <= set(space):
             return {}
-        params = of_run.decode(session.ask(key_of(trial)).x)
-        return {name: params[name] for name in space}
+        params = space.decode(session.ask(key_of(trial)).x)
+        return {name: params[name] for name in wanted}
 
     def _draw(self, study: Study, trial: FrozenTrial, name: str, dist: BaseDistribution) -> Any:
         """The incumbent's value in the first trial, or a random draw."""

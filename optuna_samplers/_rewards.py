@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 from optuna_samplers._evaluations import shows_release
 from optuna_samplers._local import LocalObjective, UserOf
 from optuna_samplers._publish import EXPOSED
-from optuna_samplers._sampler import Values, constants_in
+from optuna_samplers._sampler import Values, Wanted, constants_in
 from optuna_samplers._scheduler import EPOCH_ATTR, ScheduledSampler, params_of
 from optuna_samplers._settings import RewardRunSettings
 from optuna_samplers._space import to_space
@@ -94,7 +94,12 @@ class RewardSampler(ScheduledSampler):
             own.told_of_end = True
             warn(_OVER.format(n), UtilityWarning)
 
-    def _suggest(self, study: Study, trial: FrozenTrial, space: Space) -> dict[str, Any]:
+    def _suggest(self, study: Study, trial: FrozenTrial, wanted: Wanted) -> dict[str, Any]:
+        space = to_space(wanted)
+        return {} if space is None else self._next(study, trial, space)
+
+    def _next(self, study: Study, trial: FrozenTrial, space: Space) -> dict[str, Any]:
+        """The parameters of the next evaluation; {} for a random draw."""
         with self._lock:
             algorithm, pending = self._synchronised(study, space, trial.number)
             algorithm.seed = self._seed

@@ -58,6 +58,7 @@ class OfStudy:
 
 S = TypeVar("S", bound=OfStudy)
 Values = Sequence[float] | None
+Wanted = dict[str, BaseDistribution]
 
 
 class Studies(abc.ABC, Generic[S]):
@@ -288,11 +289,11 @@ class StudySampler(ReportedStudies[S], BaseSampler):
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """The next evaluation; nothing before the space is known."""
-        study, space = self._tunable(study), to_space(search_space)
-        return {} if space is None else self._suggest(study, trial, space)
+        study = self._tunable(study)
+        return self._suggest(study, trial, search_space) if search_space else {}
 
     @abc.abstractmethod
-    def _suggest(self, study: Study, trial: FrozenTrial, space: Space) -> dict[str, Any]:
+    def _suggest(self, study: Study, trial: FrozenTrial, wanted: Wanted) -> dict[str, Any]:
         """Returns parameters of the next evaluation; {} for a random draw."""
 
     def sample_independent(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial
 
-from optuna_samplers._sampler import OfStudy, StudySampler
+from optuna_samplers._sampler import OfStudy, StudySampler, Wanted
 from optuna_samplers._scheduler import value_of
 from optuna_samplers._settings import SpaceSettings
 from optuna_samplers._space import to_space
@@ -130,8 +130,11 @@ class DPFTSDESampler(StudySampler[_Agent]):
                     if own.participant is not None:
                         own.participant.reseed(self._seed)
 
-    def _suggest(self, study: Study, trial: FrozenTrial, space: Space) -> dict[str, Any]:
+    def _suggest(self, study: Study, trial: FrozenTrial, wanted: Wanted) -> dict[str, Any]:
         """Returns the next point, once the server has released the round."""
+        space = to_space(wanted)
+        if space is None:
+            return {}
         participant = self._participant(study, space)
         history = _history(study, space)
         x = participant.next_point(*history, trial.number, takes_part=not self.quiet)

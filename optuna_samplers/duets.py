@@ -153,7 +153,7 @@ class DUETSSampler(Published, RewardSampler):
 
     # The next evaluation --------------------------------------------------------------------
 
-    def _suggest(self, study: Study, trial: FrozenTrial, space: Space) -> dict[str, Any]:
+    def _next(self, study: Study, trial: FrozenTrial, space: Space) -> dict[str, Any]:
         with self._lock:
             algorithm, evaluation = self._taken(study, trial, space)
             self._show(study, algorithm)

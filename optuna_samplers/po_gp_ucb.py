@@ -21,6 +21,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers import _logs
 from optuna_samplers._audit import attributes_note
+from optuna_samplers._sampler import Wanted
 from optuna_samplers._scheduler import Mark, ScheduledSampler, state_of, value_of
 from optuna_samplers._settings import SpaceSettings
 from optuna_samplers._study import (
@@ -44,7 +45,6 @@ from privbo_plugins.privacy.guarantee import OutsourcedGuarantee, PrivacyGuarant
 from privbo_plugins.reports import row_history, rows_report
 from privbo_plugins.sessions.scheduler import Attempt, FailureCounts
 from privbo_plugins.settings import Published, setting, settings, takes
-from privbo_plugins.spaces import Space
 from privbo_plugins.status import status
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class POGPUCBSampler(Published, ScheduledSampler):
         """Nothing: :meth:`_draw` sees the range that the objective really uses."""
         return {}
 
-    def _suggest(self, study: Study, trial: FrozenTrial, space: Space) -> dict[str, Any]:
+    def _suggest(self, study: Study, trial: FrozenTrial, wanted: Wanted) -> dict[str, Any]:
         """Nothing: so Optuna draws each parameter by itself."""
         return {}
 
