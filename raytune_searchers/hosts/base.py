@@ -15,7 +15,7 @@ import operator
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import ray.experimental.internal_kv as kv
 
@@ -34,11 +34,6 @@ from privbo_plugins.shown import TrialRecord
 from privbo_plugins.store.run import NEVER_COMPARED, Run
 from privbo_plugins.store.vault import Vault, open_vault
 from raytune_searchers._channel import KV, SHORT_RUN, MissingHost, Reply, context_of, operation_of
-
-if TYPE_CHECKING:
-    from privbo_plugins.federation import FederatedServer
-    from privbo_plugins.sessions.records import Session
-    from privbo_plugins.sessions.rewards import RewardSession
 
 WARNINGS: dict[str, type[Warning]] = {
     "PrivacyWarning": PrivacyWarning,
@@ -75,7 +70,6 @@ class Settings:
 
 
 S = TypeVar("S")
-R = TypeVar("R", bound="Session | RewardSession | FederatedServer")
 
 
 def by_name(*paths: str) -> dict[str, str]:
@@ -180,7 +174,7 @@ def actor_name(kind: type[Host[Any]], vault_id: str | None, run_name: str) -> st
     return f"{'memory' if vault_id is None else vault_id[:8]}/{kind.prefix}{run_name}"
 
 
-class RunHost(Host[R]):
+class RunHost(Host[S]):
     """A host whose driver compares what is shown with a ledger."""
 
     operations = by_name(
@@ -192,6 +186,13 @@ class RunHost(Host[R]):
     """Settings that a run keeps."""
     _wrong_kind: str | None = None
     """What a trial of this fit raised whose function returned no losses."""
+
+    @property
+    def run(self) -> Run:
+        """The run of the session, in the vault."""
+        session: Any = self.session
+        run: Run = session.run
+        return run
 
     @abc.abstractmethod
     def claim(self, reasons: list[str]) -> Any:
@@ -219,7 +220,7 @@ class RunHost(Host[R]):
             ValueError: If the driver's settings are not those of the run.
             VaultError: If it has seen more of the run.
         """
-        run, own = self.session.run, self.settings
+        run, own = self.run, self.settings
         self._wrong_kind = None  # another fit, perhaps of another function
         other = [name for name in self.fixed if getattr(settings, name) != getattr(own, name)]
         if other:
@@ -249,7 +250,7 @@ class RunHost(Host[R]):
 
     def head(self) -> tuple[int, str]:
         """The end of the chain of releases, of a vault that holds all that was seen of it."""
-        with self.session.run.transaction() as tx:
+        with self.run.transaction() as tx:
             found = tx.head()
         return found.n, found.digest
 
@@ -269,7 +270,7 @@ class RunHost(Host[R]):
         return {**facts, **({"partial": True} if long else self.details())}
 
     def _all_facts(self, unaudited: bool) -> dict[str, Any]:
-        uncompared = self.session.run.uncompared()
+        uncompared = self.run.uncompared()
         reasons = [*self.unused(), *[UNSEEN] * unaudited, *[NEVER_COMPARED] * bool(uncompared)]
         return {
             "guarantee": self.claim(reasons),
@@ -283,13 +284,13 @@ class RunHost(Host[R]):
         beside: Mapping[str, float] | None = None,
     ) -> TrialRecord:  # fmt: skip
         """Makes the record of a trial, with those of some operations that it declared public."""
-        declared = self.session.run.declared_by(trial, operations)
+        declared = self.run.declared_by(trial, operations)
         shown = {operation_of(name): told for name, told in (beside or {}).items()}
         return TrialRecord(published, entered, declared, self.head(), shown)
 
     def declared(self, trial: str, value: float | None) -> tuple[str, ...]:
         """Returns the declared outputs of a trial that is not evaluated again."""
-        return () if value is None else tuple(sorted(self.session.run.declared_by(trial)))
+        return () if value is None else tuple(sorted(self.run.declared_by(trial)))
 
 
 # What the cluster remembers ---------------------------------------------------------------------
