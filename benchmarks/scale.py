@@ -47,7 +47,6 @@ from privbo_plugins.store.release import draw_reward
 from raytune_searchers import DPGIBOSearch, LDPGPUCBSearch
 from raytune_searchers._channel import Channel
 from raytune_searchers._search import TuneSearch
-from raytune_searchers.hosts.base import Host
 
 RESULTS = Path(__file__).parent / "results" / "scale.json"
 
@@ -98,7 +97,7 @@ class _Near:
         """A channel to a new host over a vault."""
         search: Any = self
         settings = search._settings()
-        host = Host(search._HOST, settings, url)
+        host = search._HOST(settings, url)
         channel: Channel = Channel(host.name, host.call)
         vault_id, _ = channel.call("join", settings)
         search._vault_id, search.host = vault_id, host

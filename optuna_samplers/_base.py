@@ -6,7 +6,7 @@ Optuna's hooks and the user's verbs stand here; the run of one study is in
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -20,21 +20,23 @@ from optuna_samplers import _logs, _losses, _study
 from optuna_samplers._guard import GuardedTrial, Releasing, check_objective, released
 from optuna_samplers._losses import LossRun, Objective
 from optuna_samplers._publish import EXPOSED
-from optuna_samplers._sampler import ReportedStudies, StudySampler, constants_in
+from optuna_samplers._sampler import ReportedStudies, StudySampler, Values, Wanted, constants_in
 from optuna_samplers._settings import LossRunSettings
 from optuna_samplers._space import to_space
-from optuna_samplers._study import key_of, whole
+from optuna_samplers._study import key_of
 from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
 from privbo_plugins.algorithms.registry import check_incumbent, entry_of, planned
 from privbo_plugins.errors import PrivacyWarning, warn
 from privbo_plugins.groups import Groups, Unit, whose
 from privbo_plugins.plots import History, Report
 from privbo_plugins.privacy.guarantee import Guarantee, PrivacyGuarantee
+from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.privacy.words import of_unit
 from privbo_plugins.reports import records_report
 from privbo_plugins.sanitize import call, sanitized
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.settings import setting, settings, takes
+from privbo_plugins.spaces import varying
 from privbo_plugins.store.vault import Vault, open_vault
 
 _ESTIMATES = (
@@ -73,6 +75,11 @@ class LossStudies(ReportedStudies[LossRun]):
     """Fingerprint of the records' labels; of this process alone."""
     _groups: Groups | None = None
     """The persons that rows belong to; of this process alone."""
+    _vault: Vault | None = None
+    _noise: NoiseSource | None = None
+    _OF_THIS_PROCESS = (
+        *ReportedStudies._OF_THIS_PROCESS, "_vault", "_noise", "_labels", "_groups",
+    )  # fmt: skip
 
     def __init__(self, config: CentralConfig, given: LossRunSettings) -> None:
         entry_of(config)  # raises before a vault is opened
@@ -82,14 +89,8 @@ class LossStudies(ReportedStudies[LossRun]):
         self._seed, self._noise = given.seed, given.noise
         self._groups, self._labels = whose(given)
         self._runs: set[str] = set()
-        self._vault: Vault | None = open_vault(given.vault)
+        self._vault = open_vault(given.vault)
         self._vault_handle = self._vault.handle
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A handle and public settings: no vault contents, no noise source, nothing of records."""
-        return super().__getstate__() | {
-            "_vault": None, "_noise": None, "_labels": None, "_groups": None,
-        }  # fmt: skip
 
     # Runs -----------------------------------------------------------------------------------
 
@@ -221,9 +222,7 @@ class LossStudies(ReportedStudies[LossRun]):
         Warns:
             UtilityWarning: If the noise is likely to drown the signal.
         """
-        space = to_space(search_space)
-        if space is None:
-            raise ValueError("search_space must hold at least one parameter that varies.")
+        space = varying(to_space(search_space), "search_space")
         plan: CentralPlan = planned(self._config, space, n_records, self._unit)
         return plan.presented(seconds_per_trial, n_workers)
 
@@ -347,62 +346,36 @@ class PrivateSampler(LossStudies, StudySampler[LossRun]):
         own.charge_training(str(trial.number))
         own.prepaid[trial.number] = True
 
-    def infer_relative_search_space(
-        self, study: Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """The declared space, or what all completed trials have in common."""
-        study = self._tunable(study)
+    def _relative(self, study: Study) -> dict[str, BaseDistribution]:
         state = self._state(study)
         if state.relative is None or state.session.plan is None:
             state.relative = self._common(study) or None
         return dict(state.relative or {})
 
-    def _suggest(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
+    def _suggest(self, study: Study, trial: FrozenTrial, wanted: Wanted) -> dict[str, Any]:
         """Returns the next point of the plan, restricted to the names that Optuna asks for."""
         session = self._state(study).session
         if session.space is None:
-            full = to_space(self.infer_relative_search_space(study, trial) | search_space)
+            full = to_space(self._relative(study) | wanted)
             if full is not None:
                 session.set_space(full)
         space = session.space
-        if space is None or not set(search_space) <= set(space):
+        if space is None or not set(wanted) <= set(space):
             return {}
         params = space.decode(session.ask(key_of(trial)).x)
-        return {name: params[name] for name in search_space}
+        return {name: params[name] for name in wanted}
 
-    def sample_independent(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        """The incumbent's value in the first trial, or a random draw, before the space is known.
-
-        Raises:
-            SpaceChangedError: If the parameter was declared with another range.
-            ValueError: If the incumbent lies outside the distribution.
-        """
-        drawn = super().sample_independent(study, trial, param_name, param_distribution)
-        given = getattr(self._config, "incumbent", None)
-        space = to_space({param_name: param_distribution})
+    def _draw(self, study: Study, trial: FrozenTrial, name: str, dist: BaseDistribution) -> Any:
+        """The incumbent's value in the first trial, or a random draw."""
+        drawn = super()._draw(study, trial, name, dist)
+        given, space = getattr(self._config, "incumbent", None), to_space({name: dist})
         if given is None or space is None or trial.number > 0:
             return drawn
-        own = {name: value for name, value in given.items() if name == param_name}
-        return own.get(param_name, space.decode(space.incumbent(own))[param_name])
+        own = {n: value for n, value in given.items() if n == name}
+        return own.get(name, space.decode(space.incumbent(own))[name])
 
-    def after_trial(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        state: TrialState,
-        values: Sequence[float] | None,
-    ) -> None:
+    def _end(self, study: Study, trial: FrozenTrial, state: TrialState, values: Values) -> None:
         """Checks what is about to be stored, and stops the study when the plan is used up."""
-        super().after_trial(study, trial, state, values)
-        study = whole(study)
         own, key = self._state(study), key_of(trial)
         own.prepaid.pop(trial.number, None)
         if state != TrialState.COMPLETE:

@@ -62,6 +62,10 @@ class StoredEvaluations:
         """The most releases of one trial; more than one if a retry drew again."""
         return max(Counter(key for key, _ in self.releases).values(), default=0)
 
+    def told(self) -> dict[str, Any]:
+        """Returns the words of a claim: whether users were named, reasons and notes."""
+        return {name: getattr(self, name) for name in ("users_named", "reasons", "notes")}
+
     def count(self, trial: FrozenTrial) -> None:
         """Counts what a trial remembers."""
         self.public |= {kind_of(operation) for operation in declared_by(trial)}

@@ -77,6 +77,10 @@ class LocalObjective(Releasing, Studies[_Rewards]):
         mechanism: What happens to each reward.
     """
 
+    _vault: Vault | None = None
+    _noise: NoiseSource | None = None
+    _OF_THIS_PROCESS = (*Studies._OF_THIS_PROCESS, "_vault", "_noise")
+
     def __init__(
         self,
         objective: Callable[[Any], Any],
@@ -90,17 +94,13 @@ class LocalObjective(Releasing, Studies[_Rewards]):
         self.mechanism = mechanism
         self._objective, self._user_id = objective, user_id
         self._limits, self._noise = named(given, UserSettings), given.noise
-        self._vault: Vault | None = open_vault(given.vault)
+        self._vault = open_vault(given.vault)
         self._vault_handle = self._vault.handle
         super().__init__(given)
 
     def _new_state(self, study: Study) -> _Rewards:
         audit = Audit(_evaluations.unexplained, self._claim_nothing, self._search_space)
         return _Rewards(audit=audit)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A handle and public settings: no vault contents and no noise source."""
-        return super().__getstate__() | {"_vault": None, "_noise": None}
 
     def __repr__(self) -> str:
         return f"LocalObjective({self.mechanism.parameters()})"  # the objective's may quote data
@@ -231,10 +231,10 @@ class LocalObjective(Releasing, Studies[_Rewards]):
         found = _evaluations.read_evaluations(study, self.mechanism, self._search_space)
         found.users_named |= self._user_id is not None
         ledger = self._ledger(study, found.users_named)
-        if ledger is not None:
-            guarantee = _of_ledger(ledger, found)
-        else:
+        if ledger is None:
             guarantee = _without_ledger(self.mechanism, found)
+        else:
+            guarantee = _of_ledger(ledger, found)
         said = ledger is None and _study.GUARANTEE_ATTR in study.user_attrs
         # The ledger may know why nothing is claimed.
         return _study.show_guarantee(study, guarantee, write=not (guarantee.protected and said))
@@ -274,27 +274,16 @@ def _of_ledger(ledger: RewardSession, found: StoredEvaluations) -> LocalGuarante
     evaluations = ledger.evaluations()
     if not ledger.vault.in_memory and found.contradicted_by(evaluations):
         found.reasons.append(_evaluations.OTHER_RELEASE)
-    return ledger.guarantee(
-        max(found.n, len(evaluations)),
-        users_named=found.users_named,
-        unknown_evaluations=len(found.releases - set(evaluations.items())),
-        repeats=found.repeats,
-        reasons=found.reasons,
-        notes=found.notes,
-    )
+    unknown = len(found.releases - set(evaluations.items()))
+    n = max(found.n, len(evaluations))
+    return ledger.guarantee(n, unknown_evaluations=unknown, repeats=found.repeats, **found.told())
 
 
 def _without_ledger(mechanism: LocalMechanism, found: StoredEvaluations) -> LocalGuarantee:
     """Returns the claim of a study alone, which does not know how often a user was asked."""
-    named = found.users_named
-    claim = local_guarantee(
-        mechanism,
-        found.n,
-        found.repeats,
-        users_named=named,
-        reasons=found.reasons,
-        notes=[*found.notes, *([_NO_LEDGER] if named else [])],
-    )
+    if found.users_named:
+        found.notes.append(_NO_LEDGER)
+    claim = local_guarantee(mechanism, found.n, found.repeats, **found.told())
     return claim.at_most() if found.n else claim
 
 

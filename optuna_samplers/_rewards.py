@@ -6,20 +6,19 @@ belongs to is kept with the trial.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
 import optuna
 from numpy.typing import NDArray
-from optuna.distributions import BaseDistribution
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers._evaluations import shows_release
 from optuna_samplers._local import LocalObjective, UserOf
 from optuna_samplers._publish import EXPOSED
-from optuna_samplers._sampler import constants_in
+from optuna_samplers._sampler import Values, Wanted, constants_in
 from optuna_samplers._scheduler import EPOCH_ATTR, ScheduledSampler, params_of
 from optuna_samplers._settings import RewardRunSettings
 from optuna_samplers._space import to_space
@@ -76,18 +75,14 @@ class RewardSampler(ScheduledSampler):
         if space is not None:
             algorithm(config, space)  # what does not fit is refused here, not in a trial
 
+    _memory: Vault | None = None
+    _OF_THIS_PROCESS = (*ScheduledSampler._OF_THIS_PROCESS, "_memory")
     _stops = True
     """Whether a loop ends with the trials that ``n_trials=`` plans."""
 
-    def _reset(self) -> None:
-        super()._reset()
-        self._memory: Vault | None = None
-
     def __getstate__(self) -> dict[str, Any]:
         """Public settings; the rest is read from the study again."""
-        state = super().__getstate__()
-        del state["_memory"]
-        return state | {"_given": evolve(self._given, noise=None)}
+        return super().__getstate__() | {"_given": evolve(self._given, noise=None)}
 
     # Optuna's hooks -------------------------------------------------------------------------
 
@@ -100,10 +95,8 @@ class RewardSampler(ScheduledSampler):
             own.told_of_end = True
             warn(_OVER.format(n), UtilityWarning)
 
-    def _suggest(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        space = to_space(search_space)
+    def _suggest(self, study: Study, trial: FrozenTrial, wanted: Wanted) -> dict[str, Any]:
+        space = to_space(wanted)
         return {} if space is None else self._next(study, trial, space)
 
     def _next(self, study: Study, trial: FrozenTrial, space: Space) -> dict[str, Any]:
@@ -119,16 +112,8 @@ class RewardSampler(ScheduledSampler):
         study._storage.set_trial_system_attr(trial._trial_id, EPOCH_ATTR, evaluation.epoch)
         return params_of(evaluation, study.get_trials(deepcopy=False), space)
 
-    def after_trial(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        state: TrialState,
-        values: Sequence[float] | None,
-    ) -> None:
+    def _end(self, study: Study, trial: FrozenTrial, state: TrialState, values: Values) -> None:
         """Warns of a value that is no release; ends the loop after the last planned trial."""
-        super().after_trial(study, trial, state, values)
-        study = whole(study)
         done = len(completed(study)) + (state == TrialState.COMPLETE)  # it is not stored yet
         if self._stops and used_up(done, planned_trials(self._config)):
             stop(study)

@@ -36,7 +36,7 @@ from optuna_samplers._study import (
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, UtilityWarning, warn
 from privbo_plugins.plots import Report
 from privbo_plugins.privacy.claim import PrivacyGuarantee
-from privbo_plugins.spaces import Space
+from privbo_plugins.spaces import Space, varying
 
 
 @dataclass(eq=False)
@@ -57,6 +57,8 @@ class OfStudy:
 
 
 S = TypeVar("S", bound=OfStudy)
+Values = Sequence[float] | None
+Wanted = dict[str, BaseDistribution]
 
 
 class Studies(abc.ABC, Generic[S]):
@@ -74,10 +76,13 @@ class Studies(abc.ABC, Generic[S]):
 
     def __init__(self, given: SpaceSettings) -> None:
         declared = given.search_space
-        if declared is not None and to_space(declared) is None:
-            raise ValueError("search_space must hold at least one parameter that varies.")
+        if declared is not None:
+            varying(to_space(declared), "search_space")
         self._search_space = None if declared is None else dict(declared)
         self._reset()
+
+    _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = ("_lock", "_states")
+    """What no pickle holds; :meth:`_reset` makes it anew, or the class has another one."""
 
     @abc.abstractmethod
     def _new_state(self, study: Study) -> S:
@@ -93,9 +98,7 @@ class Studies(abc.ABC, Generic[S]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Handles and public settings: nothing of a vault, no noise source."""
-        state = self.__dict__.copy()
-        del state["_lock"], state["_states"]
-        return state
+        return {n: v for n, v in self.__dict__.items() if n not in self._OF_THIS_PROCESS}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -277,7 +280,10 @@ class StudySampler(ReportedStudies[S], BaseSampler):
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
         """The declared space, or what all completed trials have in common."""
-        return self._common(self._tunable(study))
+        return self._relative(self._tunable(study))
+
+    def _relative(self, study: Study) -> dict[str, BaseDistribution]:
+        return self._common(study)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -287,9 +293,7 @@ class StudySampler(ReportedStudies[S], BaseSampler):
         return self._suggest(study, trial, search_space) if search_space else {}
 
     @abc.abstractmethod
-    def _suggest(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
+    def _suggest(self, study: Study, trial: FrozenTrial, wanted: Wanted) -> dict[str, Any]:
         """Returns parameters of the next evaluation; {} for a random draw."""
 
     def sample_independent(
@@ -299,22 +303,23 @@ class StudySampler(ReportedStudies[S], BaseSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """A random draw, before the space is known.
+        """A parameter before the space is known: a random draw, or an incumbent's; or a row.
 
         Raises:
-            SpaceChangedError: If the parameter was declared with another range.
+            SpaceChangedError: If the parameter was declared with another range, or numbers other
+                rows than a released table has.
+            ValueError: If an incumbent lies outside the distribution.
         """
-        study = self._tunable(study)
-        self._check_declared(param_name, param_distribution)
-        return self._independent.sample_independent(study, trial, param_name, param_distribution)
-
-    def _check_declared(self, name: str, distribution: BaseDistribution) -> None:
-        declared = (self._search_space or {}).get(name)
-        if declared is not None and declared != distribution and not declared.single():
+        study, declared = self._tunable(study), (self._search_space or {}).get(param_name)
+        if declared not in (None, param_distribution) and not declared.single():
             raise SpaceChangedError(
-                f"The objective suggests {shown_name(name)} with another range, "
+                f"The objective suggests {shown_name(param_name)} with another range, "
                 "scale or step than search_space= declares."
             )
+        return self._draw(study, trial, param_name, param_distribution)
+
+    def _draw(self, study: Study, trial: FrozenTrial, name: str, dist: BaseDistribution) -> Any:
+        return self._independent.sample_independent(study, trial, name, dist)
 
     def after_trial(
         self,
@@ -323,9 +328,16 @@ class StudySampler(ReportedStudies[S], BaseSampler):
         state: TrialState,
         values: Sequence[float] | None,
     ) -> None:
-        """Keeps what a failed trial returned out of Optuna's log."""
+        """Looks at what is about to be stored; ends the loop where a plan is used up.
+
+        What a failed trial returned is kept out of Optuna's log.
+        """
         if state == TrialState.FAIL:
             _logs.withhold(trial.number)
+        self._end(whole(study), trial, state, values)
+
+    def _end(self, study: Study, trial: FrozenTrial, state: TrialState, values: Values) -> None:
+        """Does what comes after every trial, before its state is stored."""
 
 
 def constants_in(study: Study) -> dict[str, Any]:

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from optuna.distributions import BaseDistribution
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial
 
-from optuna_samplers._sampler import OfStudy, StudySampler
+from optuna_samplers._sampler import OfStudy, StudySampler, Wanted
 from optuna_samplers._scheduler import value_of
 from optuna_samplers._settings import SpaceSettings
 from optuna_samplers._space import to_space
@@ -131,11 +130,9 @@ class DPFTSDESampler(StudySampler[_Agent]):
                     if own.participant is not None:
                         own.participant.reseed(self._seed)
 
-    def _suggest(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
+    def _suggest(self, study: Study, trial: FrozenTrial, wanted: Wanted) -> dict[str, Any]:
         """Returns the next point, once the server has released the round."""
-        space = to_space(search_space)
+        space = to_space(wanted)
         if space is None:
             return {}
         participant = self._participant(study, space)

@@ -237,20 +237,14 @@ class DUETSSampler(Published, RewardSampler):
         own.said |= set(found)
         return new
 
-    def sample_independent(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
+    def _draw(self, study: Study, trial: FrozenTrial, name: str, dist: BaseDistribution) -> Any:
         """A random draw, before the space is known; with ``seed=`` another one in every trial."""
         with self._lock:
             if self._key is not None:
-                text = f"{int(self._key)}/{trial.number}/{param_name}"
+                text = f"{int(self._key)}/{trial.number}/{name}"
                 digest = hashlib.sha256(text.encode()).digest()
                 self._independent = RandomSampler(seed=int.from_bytes(digest[:4], "big"))
-            return super().sample_independent(study, trial, param_name, param_distribution)
+            return super()._draw(study, trial, name, dist)
 
     # What the study shows -------------------------------------------------------------------
 

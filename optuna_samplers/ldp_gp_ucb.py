@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from optuna_samplers._rewards import RewardSampler
 from optuna_samplers._settings import RewardRunSettings
 from privbo_plugins.algorithms.ldp_gp_ucb.config import (
@@ -13,21 +11,10 @@ from privbo_plugins.algorithms.ldp_gp_ucb.config import (
     GPUCBSettings,
     MoMAGPUCBSettings,
     TGPUCBSettings,
-    UCBConfig,
 )
-from privbo_plugins.algorithms.registry import entry
+from privbo_plugins.algorithms.registry import of_rewards
 from privbo_plugins.privacy.local import AsPublished, RewardPrivacy
-from privbo_plugins.settings import Published, named, settings, takes
-
-
-class _UCBSampler(RewardSampler):
-    """The base of the family."""
-
-    def _set_up(self, name: str, given: Any) -> None:
-        """Takes settings of the algorithm, of the privacy and of the host."""
-        mechanism, scale = given.made()
-        config = UCBConfig(**named(given, UCBConfig, but=scale), **scale)
-        super().__init__(entry(name).load_algorithm(), config, mechanism, given)
+from privbo_plugins.settings import Published, settings, takes
 
 
 @settings(eq=False)
@@ -35,7 +22,7 @@ class _GPUCBSettings(RewardRunSettings, GPUCBSettings, RewardPrivacy):
     """Keywords of :class:`LDPGPUCBSampler`."""
 
 
-class LDPGPUCBSampler(_UCBSampler):
+class LDPGPUCBSampler(RewardSampler):
     """Learns from one privatised reward per trial; the default of this family.
 
     Each trial is one user's reward, privatised in the process that evaluates it. The sampler
@@ -60,7 +47,7 @@ class LDPGPUCBSampler(_UCBSampler):
 
     @takes(_GPUCBSettings)
     def __init__(self, given: _GPUCBSettings) -> None:
-        self._set_up("gp-ucb", given)
+        super().__init__(*of_rewards("gp-ucb", given), given)
 
 
 @settings(eq=False)
@@ -68,7 +55,7 @@ class _TGPUCBSettings(RewardRunSettings, TGPUCBSettings, AsPublished):
     """Keywords of :class:`LDPTGPUCBSampler`."""
 
 
-class LDPTGPUCBSampler(Published, _UCBSampler):
+class LDPTGPUCBSampler(Published, RewardSampler):
     """Truncates each privatised reward once, at a point that grows with ln t.
 
     The simplest of the three published algorithms, faithful to the paper.
@@ -86,7 +73,7 @@ class LDPTGPUCBSampler(Published, _UCBSampler):
 
     @takes(_TGPUCBSettings)
     def __init__(self, given: _TGPUCBSettings) -> None:
-        self._set_up("tgp-ucb", given)
+        super().__init__(*of_rewards("tgp-ucb", given), given)
 
 
 @settings(eq=False)
@@ -94,7 +81,7 @@ class _ATAGPUCBSettings(RewardRunSettings, ATAGPUCBSettings, AsPublished):
     """Keywords of :class:`LDPATAGPUCBSampler`."""
 
 
-class LDPATAGPUCBSampler(Published, _UCBSampler):
+class LDPATAGPUCBSampler(Published, RewardSampler):
     """Truncates all privatised rewards anew in the space of Nyström features.
 
     Faithful to the paper with ``dictionary="paper"``, and the slowest of the three.
@@ -112,7 +99,7 @@ class LDPATAGPUCBSampler(Published, _UCBSampler):
 
     @takes(_ATAGPUCBSettings)
     def __init__(self, given: _ATAGPUCBSettings) -> None:
-        self._set_up("ata-gp-ucb", given)
+        super().__init__(*of_rewards("ata-gp-ucb", given), given)
 
 
 @settings(eq=False)
@@ -120,7 +107,7 @@ class _MoMAGPUCBSettings(RewardRunSettings, MoMAGPUCBSettings, AsPublished):
     """Keywords of :class:`LDPMoMAGPUCBSampler`."""
 
 
-class LDPMoMAGPUCBSampler(Published, _UCBSampler):
+class LDPMoMAGPUCBSampler(Published, RewardSampler):
     """Evaluates each point k times and takes the median of k estimates.
 
     The replays of a point are k trials of the same parameters, which parallel workers share.
@@ -138,4 +125,4 @@ class LDPMoMAGPUCBSampler(Published, _UCBSampler):
 
     @takes(_MoMAGPUCBSettings)
     def __init__(self, given: _MoMAGPUCBSettings) -> None:
-        self._set_up("moma-gp-ucb", given)
+        super().__init__(*of_rewards("moma-gp-ucb", given), given)

@@ -21,6 +21,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers import _logs
 from optuna_samplers._audit import attributes_note
+from optuna_samplers._sampler import Wanted
 from optuna_samplers._scheduler import Mark, ScheduledSampler, state_of, value_of
 from optuna_samplers._settings import SpaceSettings
 from optuna_samplers._study import (
@@ -116,6 +117,7 @@ class POGPUCBSampler(Published, ScheduledSampler):
     """
 
     _PUBLISHED = PUBLISHED
+    _OF_THIS_PROCESS = (*ScheduledSampler._OF_THIS_PROCESS, "_config")  # the table's file has it
 
     @takes(_Settings)
     def __init__(self, given: _Settings) -> None:
@@ -124,12 +126,6 @@ class POGPUCBSampler(Published, ScheduledSampler):
         self._space = row_space(self._rows.n, self._parameter)
         self._distribution = IntDistribution(0, self._rows.n - 1)
         super().__init__(POGPUCB, self._rows.config, SpaceSettings(seed=given.seed))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Public settings, and the table or the path of its file."""
-        state = super().__getstate__()
-        del state["_config"]
-        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -155,41 +151,19 @@ class POGPUCBSampler(Published, ScheduledSampler):
         )
         self._state(study).warn("; ".join(guarantee.reasons), fix)
 
-    def infer_relative_search_space(
-        self, study: Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """Nothing: :meth:`sample_independent` sees the range that the objective really uses."""
-        self._tunable(study)
+    def _relative(self, study: Study) -> dict[str, BaseDistribution]:
+        """Nothing: :meth:`_draw` sees the range that the objective really uses."""
         return {}
 
-    def _suggest(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        """Returns each parameter by :meth:`sample_independent`."""
-        return {
-            name: self.sample_independent(study, trial, name, distribution)
-            for name, distribution in search_space.items()
-        }
+    def _suggest(self, study: Study, trial: FrozenTrial, wanted: Wanted) -> dict[str, Any]:
+        """Nothing: so Optuna draws each parameter by itself."""
+        return {}
 
-    def sample_independent(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        """The next row; a random draw for every other parameter.
-
-        Raises:
-            SpaceChangedError: If the parameter does not number this table's rows from 0, or a
-                completed trial did not.
-        """
-        study = self._tunable(study)
-        if param_name != self._parameter:
-            return self._independent.sample_independent(
-                study, trial, param_name, param_distribution
-            )
-        if param_distribution != self._distribution:
+    def _draw(self, study: Study, trial: FrozenTrial, name: str, dist: BaseDistribution) -> Any:
+        """The next row; a random draw for every other parameter."""
+        if name != self._parameter:
+            return super()._draw(study, trial, name, dist)
+        if dist != self._distribution:
             raise SpaceChangedError(f"The objective suggests another range. {self._rule}")
         with self._lock:
             return self._next_row(study, trial)

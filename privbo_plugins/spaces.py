@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from privbo_plugins.errors import SpaceChangedError
 
 Array = NDArray[np.float64]
+T = TypeVar("T")
 
 
 def _check_range(kind: str, low: float, high: float, log: bool, step: float | None) -> None:
@@ -486,3 +487,14 @@ def _texts(listed: Any) -> list[str]:
     if not (isinstance(listed, list) and all(isinstance(text, str) for text in listed)):
         raise TypeError
     return listed
+
+
+def varying(space: T | None, name: str) -> T:
+    """A space that was given.
+
+    Raises:
+        ValueError: If nothing in it varies.
+    """
+    if space is None:
+        raise ValueError(f"{name} must hold at least one parameter that varies.")
+    return space

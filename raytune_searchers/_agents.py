@@ -22,7 +22,7 @@ from privbo_plugins.store.vault import as_handle
 from raytune_searchers._arguments import checked_handle, private_url
 from raytune_searchers._shell import AGENTS, Agent
 from raytune_searchers.hosts.actors import ActorHandle, actor_of, anchor
-from raytune_searchers.hosts.agents import AGENT_HOST, AgentSettings, Standing
+from raytune_searchers.hosts.agents import AgentHost, AgentSettings, Standing
 from raytune_searchers.hosts.server import Status
 
 PAUSE, _AGAIN = 0.05, 5.0
@@ -56,28 +56,25 @@ class Roster:
     log_to: str | None
 
     @classmethod
-    def checked(
-        cls,
-        n: int,
-        agents: Sequence[str] | None,
-        hosts: int | str,
-        vaults: Any,
-        log_to: str | None,
-    ) -> Roster:
-        """Makes the roster of n agents.
+    def checked(cls, given: Any) -> Roster:
+        """Makes the roster of a federation.
+
+        Args:
+            given: Keywords of the search.
 
         Raises:
             ValueError: For every argument that fits neither the others nor its own range.
         """
-        names = _checked_agents(agents, n)
-        n_hosts = n if isinstance(hosts, str) else min(hosts, n)
+        n, log_to = given.config.n_agents, given.log_to
+        names = _checked_agents(given.agents, n)
+        n_hosts = n if isinstance(given.hosts, str) else min(given.hosts, n)
         if log_to is not None and ("{agent}" not in log_to or n_hosts < n):
             raise ValueError(
                 "log_to= needs a path with {agent} in it, and hosts='agent': agents that share a "
                 "host share its output, and one would read what another's objective prints. Got "
                 f"log_to={log_to!r} with {n_hosts} hosts for {n} agents."
             )
-        return cls(names, n_hosts, checked_template(vaults), log_to)
+        return cls(names, n_hosts, checked_template(given.agent_vaults), log_to)
 
     @property
     def members(self) -> list[range]:
@@ -161,7 +158,7 @@ class AgentHosts:
         self, roster: Roster, names: Sequence[str], *, may_begin: bool, out: set[int]
     ) -> None:
         self._hosts = [
-            _OneHost(anchor(name, AGENT_HOST, may_begin=may_begin), members)
+            _OneHost(anchor(name, AgentHost, may_begin=may_begin), members)
             for name, members in zip(names, roster.members, strict=True)
         ]
         self.out, self._roster = out, roster

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -24,15 +23,17 @@ from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.settings import RecordSettings
 from privbo_plugins.reports import records_report
 from privbo_plugins.settings import evolve, setting, settings, takes
+from privbo_plugins.spaces import varying
 from privbo_plugins.status import status
-from raytune_searchers._audit import stored_in, value_in
+from raytune_searchers._audit import Row, stored_in, value_in
 from raytune_searchers._channel import Channel
 from raytune_searchers._run import ComparedRun, Reported
 from raytune_searchers._search import ON_TUNE, TuneSearch, config_at
 from raytune_searchers._settings import SearchSettings
 from raytune_searchers._space import TuneSpace, to_space
 from raytune_searchers._trainable import Trainable, make_private
-from raytune_searchers.hosts.losses import VAULT, RunSettings
+from raytune_searchers.hosts.base import WARNINGS
+from raytune_searchers.hosts.losses import LossHost, RunSettings
 
 Array = NDArray[np.float64]
 
@@ -68,7 +69,7 @@ class PrivateSearchSettings(PrivateRunSettings):
 class LossesRun(ComparedRun, Reported):
     """A run on per-record losses before a vault's host, and what users read of it."""
 
-    _HOST = VAULT
+    _HOST = LossHost
     _PLAIN = "trials returned plain floats instead of per-record losses"
     _WATCHED: ClassVar[bool] = False
     """Whether trials run only while somebody of ours compares what is shown of them."""
@@ -105,17 +106,14 @@ class LossesRun(ComparedRun, Reported):
 
     def _settings(self) -> RunSettings:
         space = self._ready()
-        return RunSettings(
-            self._run,
-            hosted(self._planned(space), space),
-            self._mode == "max",
-            self._seed,
-            str(self._metric),
-            space.public,
-            cloudpickle.dumps(space),
-            not self._config.trials_given,
-            self._vault_id,
-            self._head,
+        return self._settings_as(
+            RunSettings,
+            config=hosted(self._planned(space), space),
+            seed=self._seed,
+            metric=str(self._metric),
+            space=space.public,
+            choices=cloudpickle.dumps(space),
+            adopt_trials=not self._config.trials_given,
             watched=self._WATCHED,
             unit=self._unit,
         )
@@ -137,34 +135,25 @@ class LossesRun(ComparedRun, Reported):
             self._tell_whose(self._open())
         return super()._call(operation, *args)
 
-    def _end(
-        self,
-        trial_id: str,
-        result: Mapping[str, Any],
-        error: bool,
-        take_plain: Callable[[float], bool] = lambda _: False,
-    ) -> bool:
-        """Compares the end of a trial; whether it has shown what it was run for.
-
-        Args:
-            trial_id: The trial.
-            result: Its last row, flattened.
-            error: Whether it failed.
-            take_plain: Learns a plain float of a trial that never ran privately, if it can.
-        """
+    def _complete(self, trial_id: str, x: Array | None, result: Row, error: bool) -> bool:
+        """Compares the end of a trial; whether it has shown what it was run for."""
         record = self._audit(trial_id, result)
         value, learnt = value_in(result, self._metric), record.published is not None
         if not learnt and not record.entered and isinstance(value, Real):
-            learnt = take_plain(float(value))
+            learnt = self._take_plain(trial_id, x, result, float(value))
         if not learnt:
             self._call("fail", trial_id)
         if error and record.entered:
             self._call("note", _FAILED_NOTE)
         for kind, text in self._call("told_warnings"):
-            self._issue(kind, text)
+            warn(text, WARNINGS[kind])
         if record.published is not None:
             self._tell_time(result.get(TIME_TOTAL_S))
         return learnt
+
+    def _take_plain(self, trial_id: str, x: Array | None, result: Row, value: float) -> bool:  # noqa: ARG002
+        """Learns a plain float of a trial that never ran privately, if it can."""
+        return False
 
     def _tell_time(self, seconds: Any) -> None:
         """Logs how long the plan will take, once, if that is long."""
@@ -194,9 +183,7 @@ class LossesRun(ComparedRun, Reported):
         Warns:
             UtilityWarning: If the noise is likely to drown the signal.
         """
-        space = to_space(param_space)
-        if space is None:
-            raise ValueError("param_space must hold at least one parameter that varies.")
+        space = varying(to_space(param_space), "param_space")
         made: CentralPlan = planned(
             hosted(self._config, space), space.public, n_records, self._unit
         )
@@ -307,14 +294,9 @@ class PrivateSearch(LossesRun, TuneSearch):
 
     # Tune's hooks ---------------------------------------------------------------------------
 
-    def set_search_properties(
-        self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any
-    ) -> bool:
-        """Takes what the Tuner knows; False if it holds another space than the search's own."""
-        taken = super().set_search_properties(metric, mode, config, **spec)
-        if taken:
-            self._num_samples = int(spec.get("num_samples") or -1)
-        return taken
+    def _begin_fit(self, _spec: Mapping[str, Any]) -> None:
+        super()._begin_fit(_spec)
+        self._num_samples = int(_spec.get("num_samples") or -1)
 
     def _begin(self) -> None:
         """As of every search, once there is a run: its plan needs the Tuner's num_samples."""
@@ -360,15 +342,7 @@ class PrivateSearch(LossesRun, TuneSearch):
             answer, x = self._call("ask", trial_id, True)
         return answer, x
 
-    def _complete(
-        self, trial_id: str, x: Array | None, result: Mapping[str, Any], error: bool
-    ) -> bool:
-        take_plain = partial(self._take_plain, trial_id, x, result)
-        return self._end(trial_id, result, error, take_plain)
-
-    def _take_plain(
-        self, trial_id: str, x: Array | None, result: Mapping[str, Any], value: float
-    ) -> bool:
+    def _take_plain(self, trial_id: str, x: Array | None, result: Row, value: float) -> bool:
         if x is None:
             x = self._told_point(result)
         usable = x is not None and math.isfinite(value)

@@ -10,6 +10,7 @@ the host itself, whose process alone can open what was sealed to it.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -159,63 +160,38 @@ def begun_key(name: str) -> bytes:
     return f"begun/{name}".encode()
 
 
-@dataclass(frozen=True)
-class TrialSender:
-    """A trial's way to the host that the driver started, for a :class:`Channel`.
+def _send_from_trial(name: str, missing: MissingHost, watched: bool, *args: Any) -> Reply:
+    """Sends a call to the host that the driver started, or to another one if that ends.
 
-    Attributes:
+    Args:
         name: Of the host's actor.
         missing: Texts of the errors where it is not.
         watched: Whether a search ends the experiment if it lay in memory and is gone: trials that
             see it first wait for that, so that each of their retries has no error of its own.
+        args: The call.
+
+    Raises:
+        VaultError: If there is no host, or no longer.
+        PrivacyError: If it does not answer.
     """
-
-    name: str
-    missing: MissingHost
-    watched: bool = False
-
-    def __call__(self, *args: Any) -> Reply:
-        """Sends a call, to another host if this one ends, and waits for its reply.
-
-        Raises:
-            VaultError: If there is no host, or no longer.
-            PrivacyError: If it does not answer.
-        """
-        for pause in _pauses():
-            try:
-                return self._answer(_actor_of_trial(self.name, self.missing).call.remote(*args))
-            except ActorUnavailableError:  # out of reach, or being started again: Ray will know
-                pass
-            except RayActorError:
-                self._forget()
-            time.sleep(pause)  # the driver starts another host over the database
-        raise VaultError(
-            "The vault's host ended, and the driver did not begin another one in time. What the "
-            "database holds is safe: let the trial be retried (max_failures)."
-        )
-
-    def _forget(self) -> None:
-        """Looks for the actor anew.
-
-        Raises:
-            VaultError: If it held its vault in memory.
-        """
-        _KNOWN.pop(self.name, None)
-        if self.name.startswith("memory/"):
-            if self.watched and _in_trial():
-                time.sleep(GRACE)
-            raise VaultError(self.missing.lost) from None
-
-    @staticmethod
-    def _answer(reply: Any) -> Reply:
+    for pause in _pauses():
         try:
-            return ray.get(reply)  # type: ignore[no-any-return]
+            return ray.get(_actor_of_trial(name, missing).call.remote(*args))  # type: ignore[no-any-return]
+        except ActorUnavailableError:  # out of reach, or being started again: Ray will know
+            pass
         except RayActorError:
-            raise
+            _KNOWN.pop(name, None)
+            if name.startswith("memory/"):
+                _let_the_search_end(watched)
+                raise VaultError(missing.lost) from None
         except RayError as error:
-            raise PrivacyError(
-                f"The vault's host did not answer ({type(error).__name__})."
-            ) from None
+            told = f"The vault's host did not answer ({type(error).__name__})."
+            raise PrivacyError(told) from None
+        time.sleep(pause)  # the driver starts another host over the database
+    raise VaultError(
+        "The vault's host ended, and the driver did not begin another one in time. What the "
+        "database holds is safe: let the trial be retried (max_failures)."
+    )
 
 
 def _pauses() -> Iterator[float]:
@@ -226,9 +202,10 @@ def _pauses() -> Iterator[float]:
         pause = min(1.5 * pause, _LONGEST_PAUSE)
 
 
-def _in_trial() -> bool:
-    """Checks whether this process is a Ray worker: no other process ends a driver's run."""
-    return bool(ray.get_runtime_context().worker.mode == ray.WORKER_MODE)
+def _let_the_search_end(watched: bool) -> None:
+    """Waits in a Ray worker: no other process ends a driver's run."""
+    if watched and ray.get_runtime_context().worker.mode == ray.WORKER_MODE:
+        time.sleep(GRACE)
 
 
 _SEEN: set[str] = set()
@@ -332,5 +309,5 @@ MEANS = MissingHost(LOSSES.lost, UNWATCHED)
 
 
 def channel_of_trial(name: str, missing: MissingHost = LOSSES, *, watched: bool = True) -> Channel:
-    """A trial's channel to the host that the driver started; see :class:`TrialSender`."""
-    return Channel(name, TrialSender(name, missing, watched))
+    """A trial's channel to the host that the driver started; see :func:`_send_from_trial`."""
+    return Channel(name, functools.partial(_send_from_trial, name, missing, watched))

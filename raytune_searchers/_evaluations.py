@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from privbo_plugins import sanitize
@@ -33,41 +32,34 @@ UserOf = User | Callable[[dict[str, Any]], User]
 _LONGEST_NAME = 1000
 
 
-@dataclass(frozen=True)
-class RewardTrials:
-    """How a trial finds its ledger, and whose reward it is; all that a worker is sent.
+def _begin(
+    name: str, mechanism: LocalMechanism, user_id: UserOf | None, watched: bool,
+    config: dict[str, Any],
+) -> tuple[Publication | None, BaseException | None]:  # fmt: skip
+    """Starts a trial: (how it publishes, None), or (None, an error with nothing private).
 
-    Attributes:
+    Args:
         name: Of the ledger's actor.
         mechanism: What the wrapper promises to do to a reward.
         user_id: Whose reward a trial is.
         watched: Whether a search ends the experiment if the ledger is gone.
+        config: The trial's.
     """
-
-    name: str
-    mechanism: LocalMechanism
-    user_id: UserOf | None
-    watched: bool = False
-
-    def begin(self, config: dict[str, Any]) -> tuple[Publication | None, BaseException | None]:
-        """Starts a trial: (how it publishes, None), or (None, an error with nothing private)."""
-        trial = trial_id()
-        named, failure = sanitize.call(lambda: self._named(config))
-        if failure is not None:
-            return None, failure
-        user = None if self.user_id is None else _checked_name(named)
-        channel = channel_of_trial(self.name, USERS_LEDGER, watched=self.watched)
-        entry: Entry = channel.call_sealed("enter", trial, user)
-        if entry.details[0] != self.mechanism:
-            raise VaultError(
-                "This private trainable was made with another mechanism, epsilon or range than "
-                "the run that it found under its name. Give it another run_name=."
-            )
-        release = functools.partial(_release, channel, entry, trial, user)
-        return Publication(trial, channel, entry, as_reward, release), None
-
-    def _named(self, config: dict[str, Any]) -> Any:
-        return self.user_id(copied(config)) if callable(self.user_id) else self.user_id
+    trial = trial_id()
+    whose = lambda: user_id(copied(config)) if callable(user_id) else user_id  # noqa: E731
+    named, failure = sanitize.call(whose)
+    if failure is not None:
+        return None, failure
+    user = None if user_id is None else _checked_name(named)
+    channel = channel_of_trial(name, USERS_LEDGER, watched=watched)
+    entry: Entry = channel.call_sealed("enter", trial, user)
+    if entry.details[0] != mechanism:
+        raise VaultError(
+            "This private trainable was made with another mechanism, epsilon or range than "
+            "the run that it found under its name. Give it another run_name=."
+        )
+    release = functools.partial(_release, channel, entry, trial, user)
+    return Publication(trial, channel, entry, as_reward, release), None
 
 
 def _release(channel: Channel, entry: Entry, trial: str, user: User | None, reward: float) -> Told:
@@ -125,7 +117,9 @@ def wrap(
             "trial: user_id=lambda config: os.environ['USER_NAME'].",
             PrivacyWarning,
         )
-    private: Any = keep_private(trainable, RewardTrials(name, mechanism, user_id, watched).begin)
+    private: Any = keep_private(
+        trainable, functools.partial(_begin, name, mechanism, user_id, watched)
+    )
     # Pickled as it is: by its name a worker would import its module, and wrap it once more there.
     private.__qualname__ = f"ldp_trainable.<locals>.{private.__name__}"
     private.mechanism = mechanism

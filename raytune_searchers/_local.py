@@ -23,24 +23,25 @@ import ray
 from privbo_plugins.errors import PrivacyError
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism, RewardPrivacy, make_mechanism
-from privbo_plugins.privacy.settings import NoiseSettings, UserSettings
+from privbo_plugins.privacy.settings import UserSettings
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.rewards import check_user_budget, local_guarantee
-from privbo_plugins.settings import again, called_with, named, setting, settings
+from privbo_plugins.settings import called_with, named, setting, settings
 from privbo_plugins.users import PLAIN
 from raytune_searchers._arguments import check_target
 from raytune_searchers._audit import Stored, config_in, stored_in
 from raytune_searchers._evaluations import UserOf, wrap
 from raytune_searchers._run import ComparedRun
+from raytune_searchers._settings import TrainableSettings
 from raytune_searchers._trainable import Trainable
 from raytune_searchers.hosts.actors import in_worker
-from raytune_searchers.hosts.rewards import LEDGER, LedgerSettings
+from raytune_searchers.hosts.rewards import LedgerHost, LedgerSettings
 
 
 class RewardsRun(ComparedRun):
     """A run on one privatised number a trial, before the host of its users' ledger."""
 
-    _HOST = LEDGER
+    _HOST = LedgerHost
     _PLAIN = PLAIN
 
     mechanism: LocalMechanism | None
@@ -51,15 +52,12 @@ class RewardsRun(ComparedRun):
     def _settings(self) -> LedgerSettings:
         if self.mechanism is None:
             return super()._settings()  # type: ignore[return-value]
-        return LedgerSettings(
-            self._run,
-            self.mechanism,
-            self._user_budget,
-            str(self._metric),
-            self._mode == "max",
-            self._vault_id,
-            self._head,
-            self._user_delta,
+        return self._settings_as(
+            LedgerSettings,
+            mechanism=self.mechanism,
+            user_budget=self._user_budget,
+            user_delta=self._user_delta,
+            metric=str(self._metric),
         )
 
 
@@ -150,7 +148,7 @@ class Ledger(RewardsRun):
 
 
 @settings(eq=False)
-class _Settings(RewardPrivacy, UserSettings):
+class _Settings(TrainableSettings, RewardPrivacy, UserSettings):
     """Arguments of :func:`ldp_trainable`."""
 
     trainable: Trainable = setting(
@@ -174,12 +172,6 @@ class _Settings(RewardPrivacy, UserSettings):
         "``env:NAME``.",
         default=None,
     )
-    run_name: str | None = setting(
-        "Name of the run in the database; None makes one. Needed to go on with a ledger "
-        "after ``Tuner.restore``.",
-        default=None,
-    )
-    noise: NoiseSource | None = again(NoiseSettings, "noise", default=None)
 
 
 @called_with(_Settings)

@@ -30,19 +30,19 @@ from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.convert import index_of
 from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.groups import Unit, whose
-from privbo_plugins.privacy.settings import NoiseSettings, RecordSettings
-from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.privacy.settings import RecordSettings
 from privbo_plugins.sanitize import retelling
 from privbo_plugins.scores.score import ScoreFacts, check_directions, one_score, rows_of, sd_of
 from privbo_plugins.settings import again, called_with, evolve, part, setting, settings
 from privbo_plugins.shown import TrialRecord, flat
+from privbo_plugins.spaces import varying
 from raytune_searchers._arguments import check_target
 from raytune_searchers._audit import OURS, REPEATED, Row, given_to
 from raytune_searchers._base import LossesRun, hosted
 from raytune_searchers._channel import MEANS, RELEASE
 from raytune_searchers._run import ComparedRun
 from raytune_searchers._search import who_suggested
-from raytune_searchers._settings import SearchSettings, TuneSettings
+from raytune_searchers._settings import SearchSettings, TrainableSettings, TuneSettings
 from raytune_searchers._space import to_space
 from raytune_searchers._trainable import Trainable, copied, make_private
 from raytune_searchers.hosts.actors import furthest
@@ -64,7 +64,7 @@ _OTHER_LEDGER = (
 
 
 @settings(eq=False)
-class _Settings(RecordSettings, MeansConfig):
+class _Settings(TrainableSettings, RecordSettings, MeansConfig):
     """Arguments of :func:`private_trainable`."""
 
     trainable: Trainable = setting(
@@ -86,12 +86,6 @@ class _Settings(RecordSettings, MeansConfig):
     mode: str = setting('"min" for losses, "max" for scores.', default="min")
     seed: int | None = again(TuneSettings, "seed", default=None)
     vault: str | Path | None = again(SearchSettings, "vault", default=None)
-    run_name: str | None = setting(
-        "Name of the run in the database; None makes one. Needed to go on with a ledger "
-        "after ``Tuner.restore`` in a new process.",
-        default=None,
-    )
-    noise: NoiseSource | None = again(NoiseSettings, "noise", default=None)
 
 
 _SEEN = ("_run", "_vault_id", "_head", "_exposed", "_passed", "_unaudited", "_last")
@@ -136,9 +130,7 @@ class MeansRun(LossesRun):
         _check_scores(given)
         self._metric, self._mode, self._seed = given.metric, given.mode, given.seed
         self._param_space = dict(given.param_space)
-        self._space = to_space(self._param_space)
-        if self._space is None:
-            raise ValueError("param_space must hold at least one parameter that varies.")
+        self._space = varying(to_space(self._param_space), "param_space")
         self._unit, self._config = Unit.of(given, part(given, MeansConfig))
         hosted(self._config, self._space)  # raises where the incumbent lies outside
         self._groups, self._labels = whose(given)
@@ -232,9 +224,12 @@ class MeansRun(LossesRun):
         """Several, where a scheduler has changed it on the way."""
         return self._begun.get(trial_id, [])
 
+    def _end_trial(self, trial_id: str, result: Row, error: bool) -> None:
+        self._complete(trial_id, None, result, error)
+
     def end_trial(self, trial_id: str, result: dict[str, Any], *, error: bool = False) -> None:
         """Looks at the end of a trial, whose rows are not compared from now on."""
-        self._look_at_end(self._end, trial_id, result, error)
+        self._look_at_end(trial_id, result, error)
         self._here.discard(trial_id)
         self._unless_broken(self._call, "unwatch", trial_id)
 

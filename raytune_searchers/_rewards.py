@@ -30,7 +30,7 @@ from privbo_plugins.settings import evolve
 from privbo_plugins.shown import as_float
 from privbo_plugins.status import planned_trials, status, used_up
 from privbo_plugins.users import NOT_PRIVATE
-from raytune_searchers._audit import stored_in, value_in
+from raytune_searchers._audit import Row, stored_in, value_in
 from raytune_searchers._evaluations import UserOf, wrap
 from raytune_searchers._local import RewardsRun
 from raytune_searchers._search import ON_TUNE, TuneSearch, config_at
@@ -125,18 +125,14 @@ class RewardSearch(RewardsRun, TuneSearch):
 
     # Tune's hooks ---------------------------------------------------------------------------
 
-    def set_search_properties(
-        self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any
-    ) -> bool:
-        """Takes what the Tuner knows; False if it holds another space than the search's own."""
+    def _begin_fit(self, _spec: Mapping[str, Any]) -> None:
         self._scheduler, self._model = self._shown_so_far(), None  # the mode may be another
         self._evaluations.clear()
         self._lost.clear()
-        taken = super().set_search_properties(metric, mode, config, **spec)
-        if taken and self._space is not None:
+        super()._begin_fit(_spec)
+        if self._space is not None:
             self._algorithm(self._config, self._space.space)  # what does not fit is refused here
             self._begin()
-        return taken
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """The next configuration, or None while the limit, or all replays of a point, are out.
@@ -183,13 +179,7 @@ class RewardSearch(RewardsRun, TuneSearch):
         self._begun = None if evaluation.epoch is None else (evaluation.epoch, x)
         return x
 
-    def _complete(
-        self,
-        trial_id: str,
-        x: Array | None,
-        result: Mapping[str, Any],
-        error: bool,
-    ) -> bool:
+    def _complete(self, trial_id: str, x: Array | None, result: Row, error: bool) -> bool:
         evaluation = self._evaluations.get(trial_id)
         if not error:  # else a restored experiment may run it again: it evaluates the same
             self._evaluations.pop(trial_id, None)
@@ -202,7 +192,7 @@ class RewardSearch(RewardsRun, TuneSearch):
             self._learned(self._ready()).fail(trial_id, evaluation)
         return learnt
 
-    def _see_end(self, trial_id: str, result: Mapping[str, Any], error: bool) -> bool:
+    def _see_end(self, trial_id: str, result: Row, error: bool) -> bool:
         """Tells if a trial has run: one that the ledger refused says nothing of its point."""
         if self.mechanism is None:
             return True

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import ray
 import ray.cloudpickle as cloudpickle
@@ -19,7 +19,6 @@ import ray.cloudpickle as cloudpickle
 from privbo_plugins.errors import (
     NotLossesError,
     PrivacyWarning,
-    UtilityWarning,
     VaultError,
     paid_for,
     warn,
@@ -42,7 +41,9 @@ from raytune_searchers._audit import Row, Stored, read, stored_record
 from raytune_searchers._channel import SHORT_RUN, Channel
 from raytune_searchers._space import TuneSpace
 from raytune_searchers.hosts.actors import anchor, check_alive, check_lives, connect, furthest
-from raytune_searchers.hosts.base import Kind, Settings, actor_name
+from raytune_searchers.hosts.base import Host, Settings, actor_name
+
+T = TypeVar("T")
 
 BY_CLIENT = (
     "This process is connected by Ray Client (ray://...), with which Tune runs in a process of "
@@ -63,8 +64,8 @@ _ENDED = "the vault has ended; this is what it showed at the search's last check
 _MORE_RELEASED = "the vault ended, and more had been released than its last report knew"
 
 
-class HostedRun:
-    """Keeps a ledger in a host: the way there, and what is known of it where it has ended.
+class ComparedRun:
+    """A run whose ledger a host keeps: the way there, and what Tune shows compared with it.
 
     Args:
         vault: None or a database URL, as users give it.
@@ -76,13 +77,20 @@ class HostedRun:
         VaultError: If the vault's database cannot be opened.
     """
 
-    _HOST: ClassVar[Kind | None] = None
+    _HOST: ClassVar[type[Host[Any]] | None] = None
     """What the host holds; None where there is nothing that needs one."""
     _STATUS: ClassVar[str] = "status"
     """The host's operation that tells what each save keeps."""
     _ENDS_WITH_HOST: ClassVar[bool] = True
     """Whether trials have releases of their own, so that nothing is left to do where a vault in
     memory is gone."""
+
+    _PLAIN: ClassVar[str]
+    """The reason given for a value that never passed through the host."""
+    _BESIDE: ClassVar[str] = BESIDE
+    """And for a value that stands beside it, undeclared."""
+    _WRAP: ClassVar[str]
+    """What to do about a plain value."""
 
     _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = (
         *"_anchor _channel _broken _kept _pace".split(),
@@ -116,6 +124,11 @@ class HostedRun:
     def _settings(self) -> Settings:
         """Returns the settings of the run that the host needs."""
         raise ValueError("Without privacy there is no ledger.")
+
+    def _settings_as(self, cls: Callable[..., T], **own: Any) -> T:
+        """Makes settings of one kind, with what hosts of all runs must know."""
+        maximize, seen = self._mode == "max", self._head
+        return cls(run=self._run, vault_id=self._vault_id, seen=seen, maximize=maximize, **own)
 
     @property
     def _has_host(self) -> bool:
@@ -225,7 +238,8 @@ class HostedRun:
     def _warn_at_once(self, reasons: Sequence[str]) -> None:
         """Warns of a run of which nothing can be claimed from the start."""
         if reasons and self._last is None:
-            self._issue("PrivacyWarning", f"Nothing is protected: {'; '.join(reasons)}.")
+            text = f"Nothing is protected: {'; '.join(reasons)}."
+            warn(text, PrivacyWarning)
 
     def _ready(self) -> TuneSpace:
         """The space, once everything is known that a run needs.
@@ -258,11 +272,6 @@ class HostedRun:
         """Ends the experiment in the driver, once, before its trials fail for it one by one."""
         if self._ENDS_WITH_HOST and self._has_host and self._handle is None:
             check_lives(self._anchor)
-
-    @staticmethod
-    def _issue(kind: str, text: str) -> None:
-        category = PrivacyWarning if kind == "PrivacyWarning" else UtilityWarning
-        warn(text, category)
 
     def _see(self, head: tuple[int, str]) -> None:
         self._head = furthest(self._head, head)
@@ -335,16 +344,7 @@ class HostedRun:
         self._anchor.end()
         self._channel = None
 
-
-class ComparedRun(HostedRun):
-    """Compares with the ledger of a host's run what Tune shows of its trials."""
-
-    _PLAIN: ClassVar[str]
-    """The reason given for a value that never passed through the host."""
-    _BESIDE: ClassVar[str] = BESIDE
-    """And for a value that stands beside it, undeclared."""
-    _WRAP: ClassVar[str]
-    """What to do about a plain value."""
+    # What Tune shows ------------------------------------------------------------------------
 
     def _read(self, trial: str, row: Row) -> Shown:
         """Reads what a row shows that a release or a declaration must account for."""
@@ -367,18 +367,15 @@ class ComparedRun(HostedRun):
             self._unless_broken(self._audit, trial_id, row)
         self._compare_config(shown, self._configs(trial_id))
 
+    def _end_trial(self, trial_id: str, result: Row, error: bool) -> object:
+        """Takes the end of a trial, and compares what the host knows of it."""
+
     @paid_for()
-    def _look_at_end(
-        self,
-        end: Callable[[str, dict[str, Any], bool], object],
-        trial_id: str,
-        row: dict[str, Any],
-        error: bool,
-    ) -> None:
-        """Compares the last row of a trial, before and while ``end`` takes it."""
+    def _look_at_end(self, trial_id: str, row: Row, error: bool) -> None:
+        """Compares the last row of a trial, before and while :meth:`_end_trial` takes it."""
         shown, given = self._read(trial_id, row), self._configs(trial_id)
         self._compare_config(shown, given)
-        self._unless_broken(end, trial_id, row, error)
+        self._unless_broken(self._end_trial, trial_id, row, error)
         if error and self._has_host and self._ENDS_WITH_HOST:
             self._unless_broken(self._call, "check_kind")
         if self._has_host and comparable(shown.config, given):
@@ -404,7 +401,7 @@ class ComparedRun(HostedRun):
     def _see_whole(self, trial_id: str) -> None:
         """Has the vault remember that every row of a trial was compared, if so."""
         if self._ENDS_WITH_HOST and trial_id not in self._passed:
-            self._unless_broken(self._call, "compared", trial_id)
+            self._unless_broken(self._call, "mark_compared", trial_id)
 
     def _expose(self, reason: str, fix: str = "") -> None:
         known = reason in self._exposed

@@ -126,9 +126,7 @@ class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray 
         """("ask", point), ("wait", None) or ("finished", None)."""
 
     @abc.abstractmethod
-    def _complete(
-        self, trial_id: str, x: Array | None, result: Mapping[str, Any], error: bool
-    ) -> bool:
+    def _complete(self, trial_id: str, x: Array | None, result: Row, error: bool) -> bool:
         """Looks at the end of a trial; whether it has shown what it was run for."""
 
     # State ----------------------------------------------------------------------------------
@@ -234,10 +232,10 @@ class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray 
             self._metric = DEFAULT_METRIC
         self._param_space = {**self._param_space, **config}
         self._space = space or self._space
-        self._begin_fit()
+        self._begin_fit(_spec)
         return True
 
-    def _begin_fit(self) -> None:
+    def _begin_fit(self, _spec: Mapping[str, Any]) -> None:
         """Forgets trials of an earlier fit, which may have dropped them; restore knows better."""
         self._live.clear()
         self._here.clear()
@@ -311,9 +309,9 @@ class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray 
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
         """Looks at what is shown of a trial, and gives its slot back if it was never told."""
-        self._look_at_end(self._end_trial, trial_id, dict(result or {}), error)
+        self._look_at_end(trial_id, dict(result or {}), error)
 
-    def _end_trial(self, trial_id: str, result: dict[str, Any], error: bool) -> None:
+    def _end_trial(self, trial_id: str, result: Row, error: bool) -> None:
         x = self._live.pop(trial_id, None)
         self._here.discard(trial_id)
         self._paused.discard(trial_id)

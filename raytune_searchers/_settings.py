@@ -57,6 +57,18 @@ class SearchSettings(TuneSettings):
 
 
 @settings(eq=False)
+class TrainableSettings:
+    """What a private trainable has for any searcher, beside its vault."""
+
+    run_name: str | None = setting(
+        "Name of the run in the database; None makes one. Needed to go on with a ledger "
+        "after ``Tuner.restore`` in a new process.",
+        default=None,
+    )
+    noise: NoiseSource | None = again(NoiseSettings, "noise", default=None)
+
+
+@settings(eq=False)
 class RewardSearchSettings(SearchSettings, UserSettings):
     """What every searcher has that learns from privatised rewards."""
 

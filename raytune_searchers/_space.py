@@ -66,17 +66,13 @@ class TuneSpace:
             ValueError: If a parameter of the space is missing, or a choice is none of the
                 declared ones.
         """
-        known = [None] * len(self.space) if handed is None else handed.tolist()
-        return np.array(
-            [
-                _encoded(name, dim, _found(config, name), u)
-                for (name, dim), u in zip(self.space.items(), known, strict=True)
-            ]
-        )
+        return self.encode_flat({name: _found(config, name) for name in self.space}, handed)
 
-    def encode_flat(self, values: Mapping[str, Any]) -> Array:
+    def encode_flat(self, values: Mapping[str, Any], handed: Array | None = None) -> Array:
         """The same from values by flattened name."""
-        return np.array([_encoded(name, dim, values[name]) for name, dim in self.space.items()])
+        known = [None] * len(self.space) if handed is None else handed.tolist()
+        dims = zip(self.space.items(), known, strict=True)
+        return np.array([_encoded(name, dim, values[name], u) for (name, dim), u in dims])
 
     def checked_point(self, point: Mapping[str, Any]) -> Array:
         """A point the user wants evaluated, flat or nested, as shape (D,).

@@ -257,18 +257,20 @@ def _evaluate(trainable: Trainable, config: dict[str, Any], begin: Begin) -> tup
         return _result(own, (own.entry.value, own.entry.beside), public), None
     running = _Running(own)
     with _closed_reports(running):
-        failure = _left_open()
+        _, failure = sanitize.call(functools.partial(check_closed, ClosedReportError), sanitized)
         if failure is not None:
             return None, failure
         # A copy: Tune writes the config itself, with whatever is put into it, into every result.
         returned, failure = sanitize.call(lambda: trainable(copied(config)), _translated)
         if failure is not None:
             return None, failure
-        private, failure = _converted(returned, own.convert)
+        # Converting runs the user's code too: that of the object returned.
+        private, failure = sanitize.call(functools.partial(own.convert, returned), of_converting)
         if private is None or failure is not None:
             _tell_kind(own.channel, failure)
             return None, failure
-        told, failure = _released(own, private)
+        # A library's panic is no Exception, and may quote its input.
+        told, failure = sanitize.call(functools.partial(own.release, private), sanitized)
     del returned, private
     if told is None or failure is not None:
         return None, failure
@@ -283,15 +285,6 @@ def _tell_kind(channel: Channel, failure: BaseException | None) -> None:
     if isinstance(failure, NotLossesError):
         with suppress(Exception):  # then the trial alone fails
             channel.call("wrong_kind", str(failure))
-
-
-def _left_open() -> PrivacyError | None:
-    """Returns the error if the user's function may not run: a way to report is not closed."""
-    try:
-        check_closed(ClosedReportError)
-    except PrivacyError as error:
-        return error
-    return None
 
 
 def _begun(begin: Begin, config: dict[str, Any]) -> tuple[Publication | None, Any]:
@@ -362,18 +355,6 @@ def _rows_and_index(scores: Any, returned: Any) -> tuple[Any, str | None]:
     if scores is None:
         return as_losses(returned), index_of(returned)
     return rows_of(scores, returned), index_of(getattr(returned, "y_true", None))
-
-
-def _converted(returned: Any, convert: Callable[[Any], Any]) -> tuple[Any, BaseException | None]:
-    """The private value; converting runs the user's code too: that of the object returned."""
-    return sanitize.call(lambda: convert(returned), of_converting)
-
-
-def _released(publication: Publication, private: Any) -> tuple[Told | None, Any]:
-    try:
-        return publication.release(private), None
-    except BaseException as error:  # a library's panic is no Exception, and may quote its input
-        return None, sanitized(error)
 
 
 def _translated(error: BaseException) -> BaseException | None:

@@ -25,8 +25,9 @@ from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.reports import federation_report
 from privbo_plugins.sessions.scheduler import HOPELESS, FailureCounts
 from privbo_plugins.sessions.settings import RoundSettings
-from privbo_plugins.settings import Count, Rule, again, integer, setting, settings, takes
+from privbo_plugins.settings import Count, Rule, again, integer, part, setting, settings, takes
 from privbo_plugins.shown import Shown, TrialRecord
+from privbo_plugins.spaces import varying
 from privbo_plugins.status import status
 from raytune_searchers._agents import (
     PAUSE,
@@ -52,7 +53,7 @@ from raytune_searchers._shell import (
 from raytune_searchers._space import TuneSpace, to_space
 from raytune_searchers._trainable import Trainable
 from raytune_searchers.hosts.agents import AgentSettings
-from raytune_searchers.hosts.server import FEDERATION, ServerSettings, Status
+from raytune_searchers.hosts.server import ServerHost, ServerSettings, Status
 
 _MORE = "results hold more than an agent's name, its round and the number of rounds released"
 
@@ -175,7 +176,7 @@ class DPFTSDESearch(TuneSearch):
         >>> # print(search.guarantee())
     """
 
-    _HOST, _STATUS = FEDERATION, "report"
+    _HOST, _STATUS = ServerHost, "report"
     _OF_THIS_PROCESS = (*TuneSearch._OF_THIS_PROCESS, "_hosts", "_alone")
     _PLAIN = _BESIDE = _MORE
     _WRAP = _OUTSIDE
@@ -190,21 +191,17 @@ class DPFTSDESearch(TuneSearch):
         config, run_name, seed = given.config, given.run_name, given.seed
         check_rounds(config, given.n_trials, given.deadline)
         self._config, self._trials, self._deadline = config, given.n_trials, given.deadline
-        self._roster = Roster.checked(
-            config.n_agents, given.agents, given.hosts, given.agent_vaults, given.log_to
-        )
+        self._roster = Roster.checked(given)
         self._most_failures = max(HOPELESS, ATTEMPTS * config.n_agents)  # every agent's rounds
         self._lost: FailureCounts[tuple[int, int]] = FailureCounts()
         self._out: set[int] = set()
         super().__init__(
-            SearchSettings(
+            part(
+                given,
+                SearchSettings,
                 metric=RELEASED,
-                mode=given.mode,
-                search_space=given.search_space,
                 seed=secrets.randbits(32) if seed is None else int(seed),
-                vault=given.vault,
                 run_name=None if given.vault is None else run_name,
-                noise=given.noise,
             )
         )
         if run_name is not None and self._handle is None:
@@ -255,7 +252,7 @@ class DPFTSDESearch(TuneSearch):
                 f"and mode={mode!r}: an agent's values are its secret. Leave both out of "
                 "TuneConfig; mode= of the search says which values are good."
             )
-        self._begin_fit()
+        self._begin_fit(_spec)
         return True
 
     def _next(self, trial_id: str, space: TuneSpace) -> tuple[str, Any]:  # noqa: ARG002
@@ -286,13 +283,7 @@ class DPFTSDESearch(TuneSearch):
         out = {trial: self._live[trial] for trial in self._here & set(self._live)}
         return {t: agent for t, (agent, k) in out.items() if not self._hosts.is_over(agent, k)}
 
-    def _complete(
-        self,
-        trial_id: str,
-        x: Any,
-        result: Mapping[str, Any],
-        error: bool,
-    ) -> bool:
+    def _complete(self, trial_id: str, x: Any, result: Row, error: bool) -> bool:
         if x is not None:
             self._hosts.change(int(x[0]))
         if x is not None and error:
@@ -329,15 +320,12 @@ class DPFTSDESearch(TuneSearch):
 
     def _settings(self) -> ServerSettings:
         space, names = self._ready(), self._roster.names
-        return ServerSettings(
-            self._run,
-            self._config,
-            tuple(map(str, names)) if isinstance(names[0], str) else None,
-            space.public,
-            self._mode == "max",
-            self._deadline,
-            self._vault_id,
-            self._head,
+        return self._settings_as(
+            ServerSettings,
+            config=self._config,
+            agents=tuple(map(str, names)) if isinstance(names[0], str) else None,
+            space=space.public,
+            deadline=self._deadline,
         )
 
     def _status(self) -> Status | None:
@@ -368,14 +356,14 @@ class DPFTSDESearch(TuneSearch):
 
     def _of_agents(self) -> AgentSettings:
         return AgentSettings(
-            self._run,
-            self._actor_name,
-            self._config,
-            {},
-            cloudpickle.dumps((self._space, self._tuned)),
-            self._mode == "max",
-            int(self._seed or 0),
-            self._trials,
+            run=self._run,
+            server=self._actor_name,
+            config=self._config,
+            members={},
+            space=cloudpickle.dumps((self._space, self._tuned)),
+            maximize=self._mode == "max",
+            seed=int(self._seed or 0),
+            trials=self._trials,
         )
 
     # What the user writes and reads ---------------------------------------------------------
@@ -497,9 +485,7 @@ def agent_trials(
         >>> # trials = agent_trials("sqlite:////private/{agent}.db", "oslo", space, "r")
         >>> # best = max(trials, key=lambda trial: trial[1])
     """
-    space = to_space(search_space)
-    if space is None:
-        raise ValueError("search_space must hold at least one parameter that varies.")
+    space = varying(to_space(search_space), "search_space")
     url = agent_url(str(checked_template(agent_vaults)), agent)
     history = AgentHistory(str(agent), space.public, vault=url, run_name=run, create=False)
     X, values = history.read()

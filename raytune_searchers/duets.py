@@ -14,6 +14,7 @@ from privbo_plugins.algorithms.duets.config import PUBLISHED, DUETSSettings
 from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.privacy.local import OptionalRewardPrivacy
 from privbo_plugins.settings import Published, WholeNumber, setting, settings, takes
+from raytune_searchers._audit import Row
 from raytune_searchers._rewards import RewardSearch
 from raytune_searchers._settings import RewardSearchSettings
 from raytune_searchers._space import TuneSpace
@@ -146,9 +147,7 @@ class DUETSSearch(Published, RewardSearch):
         dropped = draws.next(self._asked, self._out(self._here))
         return evaluation if dropped is None or dropped.draw is None else dropped
 
-    def _complete(
-        self, trial_id: str, x: Array | None, result: Mapping[str, Any], error: bool
-    ) -> bool:
+    def _complete(self, trial_id: str, x: Array | None, result: Row, error: bool) -> bool:
         self._tags.pop(trial_id, None)
         return super()._complete(trial_id, x, result, error)
 

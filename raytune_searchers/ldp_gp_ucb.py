@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from privbo_plugins.algorithms.ldp_gp_ucb.config import (
     PUBLISHED,
     PUBLISHED_NYSTROM,
@@ -11,23 +9,12 @@ from privbo_plugins.algorithms.ldp_gp_ucb.config import (
     GPUCBSettings,
     MoMAGPUCBSettings,
     TGPUCBSettings,
-    UCBConfig,
 )
-from privbo_plugins.algorithms.registry import entry
+from privbo_plugins.algorithms.registry import of_rewards
 from privbo_plugins.privacy.local import AsPublished, RewardPrivacy
-from privbo_plugins.settings import Published, named, settings, takes
+from privbo_plugins.settings import Published, settings, takes
 from raytune_searchers._rewards import RewardSearch
 from raytune_searchers._settings import RewardSearchSettings
-
-
-class _UCBSearch(RewardSearch):
-    """The base of the family."""
-
-    def _set_up(self, name: str, given: Any) -> None:
-        """Takes settings of the algorithm, of the privacy and of the host."""
-        mechanism, scale = given.made()
-        config = UCBConfig(**named(given, UCBConfig, but=scale), **scale)
-        super().__init__(entry(name).load_algorithm(), config, mechanism, given)
 
 
 @settings(eq=False)
@@ -35,7 +22,7 @@ class _GPUCBSettings(RewardSearchSettings, GPUCBSettings, RewardPrivacy):
     """Keywords of :class:`LDPGPUCBSearch`."""
 
 
-class LDPGPUCBSearch(_UCBSearch):
+class LDPGPUCBSearch(RewardSearch):
     """Learns from one privatised reward a trial; the default of this family.
 
     Each trial is one user's reward, privatised in the process that evaluates it. The search
@@ -62,7 +49,7 @@ class LDPGPUCBSearch(_UCBSearch):
 
     @takes(_GPUCBSettings)
     def __init__(self, given: _GPUCBSettings) -> None:
-        self._set_up("gp-ucb", given)
+        super().__init__(*of_rewards("gp-ucb", given), given)
 
 
 @settings(eq=False)
@@ -70,7 +57,7 @@ class _TGPUCBSettings(RewardSearchSettings, TGPUCBSettings, AsPublished):
     """Keywords of :class:`LDPTGPUCBSearch`."""
 
 
-class LDPTGPUCBSearch(Published, _UCBSearch):
+class LDPTGPUCBSearch(Published, RewardSearch):
     """Truncates each privatised reward once, at a point that grows with ln t.
 
     The simplest of the three published algorithms, faithful to the paper.
@@ -89,7 +76,7 @@ class LDPTGPUCBSearch(Published, _UCBSearch):
 
     @takes(_TGPUCBSettings)
     def __init__(self, given: _TGPUCBSettings) -> None:
-        self._set_up("tgp-ucb", given)
+        super().__init__(*of_rewards("tgp-ucb", given), given)
 
 
 @settings(eq=False)
@@ -97,7 +84,7 @@ class _ATAGPUCBSettings(RewardSearchSettings, ATAGPUCBSettings, AsPublished):
     """Keywords of :class:`LDPATAGPUCBSearch`."""
 
 
-class LDPATAGPUCBSearch(Published, _UCBSearch):
+class LDPATAGPUCBSearch(Published, RewardSearch):
     """Truncates all privatised rewards anew in the space of Nyström features.
 
     Faithful to the paper with ``dictionary="paper"``, and the slowest of the three.
@@ -116,7 +103,7 @@ class LDPATAGPUCBSearch(Published, _UCBSearch):
 
     @takes(_ATAGPUCBSettings)
     def __init__(self, given: _ATAGPUCBSettings) -> None:
-        self._set_up("ata-gp-ucb", given)
+        super().__init__(*of_rewards("ata-gp-ucb", given), given)
 
 
 @settings(eq=False)
@@ -124,7 +111,7 @@ class _MoMAGPUCBSettings(RewardSearchSettings, MoMAGPUCBSettings, AsPublished):
     """Keywords of :class:`LDPMoMAGPUCBSearch`."""
 
 
-class LDPMoMAGPUCBSearch(Published, _UCBSearch):
+class LDPMoMAGPUCBSearch(Published, RewardSearch):
     """Evaluates each point k times and takes the median of k estimates.
 
     The replays of a point are k trials of the same parameters, which parallel workers share.
@@ -143,4 +130,4 @@ class LDPMoMAGPUCBSearch(Published, _UCBSearch):
 
     @takes(_MoMAGPUCBSettings)
     def __init__(self, given: _MoMAGPUCBSettings) -> None:
-        self._set_up("moma-gp-ucb", given)
+        super().__init__(*of_rewards("moma-gp-ucb", given), given)

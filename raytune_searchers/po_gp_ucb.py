@@ -296,9 +296,7 @@ class POGPUCBSearch(Published, TuneSearch):
     def _look(self, trial_id: str, row: Row) -> None:
         self._note_beside(trial_id, row, self._configs(trial_id))
 
-    def _complete(
-        self, trial_id: str, x: Array | None, result: Mapping[str, Any], error: bool
-    ) -> bool:
+    def _complete(self, trial_id: str, x: Array | None, result: Row, error: bool) -> bool:
         self._note_beside(trial_id, result)
         row = self._found(result) if x is None else self._rows.row(x)
         value = None if error else finite(as_float(result.get(str(self._metric))))

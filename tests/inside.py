@@ -210,10 +210,10 @@ def end_host(search):
 def end_forgotten_hosts():
     """Ends the vaults in memory that no search of this process knows any more."""
     from raytune_searchers.hosts import actors
-    from raytune_searchers.hosts.losses import VAULT
+    from raytune_searchers.hosts.losses import LossHost
 
     for name in actors.forgotten():
-        actors.anchor(name, VAULT).end()
+        actors.anchor(name, LossHost).end()
 
 
 def give_noise(search, noise):
@@ -230,14 +230,6 @@ def model_of(search):
     """What a search on rewards has learnt so far."""
     assert search._model is not None
     return search._model.algorithm
-
-
-def converted(returned):
-    """(losses, error) of what a private trainable returned."""
-    from raytune_searchers import _trainable
-
-    private, error = _trainable._converted(returned, _trainable._losses_and_index)
-    return (None if private is None else private[0]), error
 
 
 # Noise and releases -----------------------------------------------------------------------------

@@ -14,7 +14,9 @@ from typing import Any, cast
 from privbo_plugins.algorithms.protocols import CentralAlgorithm, CentralConfig
 from privbo_plugins.groups import Unit
 from privbo_plugins.privacy.figures import warn_of_delta
+from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.privacy.words import plural
+from privbo_plugins.settings import named
 from privbo_plugins.spaces import Space
 
 CENTRAL, REWARD, ROW = "central", "reward", "row"
@@ -210,6 +212,21 @@ def warn_of_asked(config: CentralConfig, n_records: int, unit: Unit) -> None:
     """Warns where the delta that settings ask for is large for so many entries of a unit."""
     n = (unit.records_in_blocks or [n_records])[0]
     warn_of_delta(getattr(config, "asked", {}).get("delta"), n, plural(unit.word))
+
+
+def of_rewards(name: str, given: Any) -> tuple[Any, Any, LocalMechanism | None]:
+    """Finds an algorithm that learns from rewards: (its class, its settings, the mechanism).
+
+    Args:
+        name: Of the algorithm.
+        given: Its settings and those of the privacy, as a user gives them.
+
+    Raises:
+        ValueError: For every setting outside its range.
+    """
+    known = entry(name)
+    cls, (mechanism, scale) = known.load_config(), given.made()
+    return known.load_algorithm(), cls(**named(given, cls, but=scale), **scale), mechanism
 
 
 def entry_of(config: CentralConfig) -> Entry:

@@ -6,12 +6,11 @@ worker.
 
 from __future__ import annotations
 
-import functools
 import threading
 import time
 import weakref
 from contextlib import suppress
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import ray
 import ray.cloudpickle as cloudpickle
@@ -22,7 +21,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from privbo_plugins.errors import SET_BACK, UtilityWarning, VaultError, warn
 from privbo_plugins.privacy.source import NoiseSource
 from raytune_searchers._channel import KV, NAMESPACE, Channel, HostActor, begun_key
-from raytune_searchers.hosts.base import WARNINGS, Host, Kind, Settings
+from raytune_searchers.hosts.base import WARNINGS, Host, Settings
 
 _TRIES = 5
 
@@ -52,7 +51,9 @@ class ActorHandle:
     folder finds it again, so the process keeps it (:data:`_KEPT`) until it is closed.
     """
 
-    def __init__(self, name: str, kind: Kind, may_begin: bool, noise: NoiseSource | None) -> None:
+    def __init__(
+        self, name: str, kind: type[Host[Any]], may_begin: bool, noise: NoiseSource | None
+    ) -> None:
         self.name, self.kind, self.may_begin, self.noise = name, kind, may_begin, noise
         self.actor: Any = None
         self.probe: Any = None
@@ -76,7 +77,7 @@ class ActorHandle:
             return
         kv._internal_kv_put(begun_key(self.name), b"", overwrite=True, namespace=KV)
         if self.kind.kept:
-            _KEPT[self.name], self.kept = _Kept(actor, _this_ray()), True
+            _KEPT[self.name], self.kept = (actor, _this_ray()), True
             _warn_of_forgotten()
 
     def end(self) -> None:
@@ -93,20 +94,9 @@ class ActorHandle:
         raise VaultError(self.kind.missing.lost)
 
 
-class _Kept(NamedTuple):
-    """An actor with a vault in memory.
-
-    Attributes:
-        actor: Its handle, which keeps it alive.
-        ray: In which Ray it was begun: it ended with that.
-    """
-
-    actor: Any
-    ray: tuple[str, str]
-
-
-_KEPT: dict[str, _Kept] = {}
-"""Vaults in memory that this process has begun, by name, until they are closed."""
+_KEPT: dict[str, tuple[Any, tuple[str, str]]] = {}
+"""Vaults in memory that this process has begun, by name, until they are closed: the actor, which
+this handle keeps alive, and the Ray in which it was begun, with which it ends."""
 
 _ANCHORS: weakref.WeakValueDictionary[str, ActorHandle] = weakref.WeakValueDictionary()
 """One for all searchers of a run, as long as there are any."""
@@ -123,11 +113,11 @@ def _this_ray() -> tuple[str, str]:
 
 def _kept(name: str) -> Any:
     """The actor that this process keeps under a name, unless its Ray has ended."""
-    kept = _KEPT.get(name)
-    if kept is None:
+    actor, begun_in = _KEPT.get(name, (None, None))
+    if actor is None:
         return None
-    if ray.is_initialized() and kept.ray == _this_ray():
-        return kept.actor
+    if ray.is_initialized() and begun_in == _this_ray():
+        return actor
     del _KEPT[name]
     return None
 
@@ -150,7 +140,7 @@ def _warn_of_forgotten() -> None:
 
 
 def anchor(
-    name: str, kind: Kind, *, may_begin: bool = False, noise: NoiseSource | None = None
+    name: str, kind: type[Host[Any]], *, may_begin: bool = False, noise: NoiseSource | None = None
 ) -> ActorHandle:
     """This process's anchor of a run, made on first use."""
     found = _ANCHORS.get(name)
@@ -180,7 +170,7 @@ def connect(
         ValueError: If the settings are not those of the run.
     """
     if url is not None and not ray.is_initialized():  # for reading a finished run
-        channel = Channel(own.name, Host(own.kind, settings, url).call)
+        channel = Channel(own.name, own.kind(settings, url).call)
     else:
         channel = Channel(own.name, lambda *args: _send_from_driver(own, settings, url, args))
     try:
@@ -269,7 +259,7 @@ def _begin_actor(own: ActorHandle, url: str | None, settings: Settings, **more: 
     }
     if moves:
         options["memory"] = 1  # Ray places what asks for nothing anywhere at once
-    host = cloudpickle.dumps(functools.partial(Host, own.kind))
+    host = cloudpickle.dumps(own.kind)
     return ray.remote(HostActor).options(**(options | more)).remote(url, host, settings, own.noise)
 
 

@@ -50,7 +50,7 @@ from raytune_searchers._shell import (
 )
 from raytune_searchers._space import TuneSpace
 from raytune_searchers.hosts.actors import in_worker
-from raytune_searchers.hosts.base import Host, Kind
+from raytune_searchers.hosts.base import Host, Settings, by_name
 from raytune_searchers.hosts.server import SERVER, Receipt, Status
 
 Array = NDArray[np.float64]
@@ -74,12 +74,11 @@ class _ClosedSession:
         raise ClosedSessionError
 
 
-@dataclass(frozen=True)
-class AgentSettings:
+@dataclass(frozen=True, kw_only=True)
+class AgentSettings(Settings):
     """Everything that a host must know of its agents; all of it public.
 
     Attributes:
-        run: Name of the run.
         server: Name of the server's actor.
         config: The federation's settings.
         members: The host's agents: number on the roster to name.
@@ -90,7 +89,6 @@ class AgentSettings:
         log_to: File for what objectives print and log; None drops it.
     """
 
-    run: str
     server: str
     config: FederationConfig
     members: Mapping[int, Agent]
@@ -99,7 +97,6 @@ class AgentSettings:
     seed: int
     trials: int
     log_to: str | None = None
-    vault_id: str | None = None
 
 
 class Standing(NamedTuple):
@@ -300,7 +297,7 @@ class Agents:
             process's memory.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: AgentHost) -> None:
         self._settings: AgentSettings = host.settings
         self._template: str | None = host.url
         if in_worker():
@@ -394,13 +391,15 @@ class Agents:
         return merged(constants, self._space.suggestion(x))
 
 
-AGENT_HOST = Kind(
-    missing=AGENTS,
-    open=Agents,
-    prefix="agents/",
-    operations={name: name for name in ("tend", "load", "evaluate")},
-)
-"""A host of agents; what is warned of in it stays there, because it may be an objective's."""
+class AgentHost(Host[Agents]):
+    """A host of agents; what is warned of in it stays there, because it may be an objective's."""
+
+    missing, prefix = AGENTS, "agents/"
+    operations = by_name("session.tend session.load session.evaluate")
+
+    def open(self) -> Agents:
+        """Makes the agents."""
+        return Agents(self)
 
 
 def _closed(error: BaseException) -> BaseException | None:

@@ -2,25 +2,25 @@
 
 What a host holds stays in its process. Nothing it raises reaches Ray: a reply carries the name
 and the text of an engine error, or no more than a type. What differs between losses, rewards, a
-federation's rounds, its agents and a curator is a :class:`Kind`: how the session opens, and what
-may be asked of it.
+federation's rounds, its agents and a curator is said by a class of each: how the session opens,
+and what may be asked of it.
 """
 
 from __future__ import annotations
 
+import abc
 import functools
 import json
 import operator
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import Any, ClassVar, Generic, TypeVar
 
 import ray.experimental.internal_kv as kv
 
 from privbo_plugins.errors import (
     NotLossesError,
-    PrivacyError,
     PrivacyWarning,
     UtilityWarning,
     VaultError,
@@ -54,119 +54,102 @@ _HOLDS_RELEASES = (
 UNSEEN = "results passed by unseen while the vault failed: give them to guarantee"
 
 
-class Settings(Protocol):
-    """What every host must know of its run."""
-
-    @property
-    def run(self) -> str:
-        """Name of the run."""
-        ...
-
-    @property
-    def vault_id(self) -> str | None:
-        """Identity of the vault, if it must exist already."""
-        ...
-
-
-Operation = Callable[..., Any] | str
-"""A function of the host, or where its session has it: ``"purge"``; ``"run.note"`` of its run."""
-
-
-def _of_no_run(*_: Any) -> NoReturn:
-    raise PrivacyError("This host holds no run.")
-
-
-def _nothing(_host: Host) -> list[str]:
-    return []
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What a host holds, and what may be asked of it.
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What every host must know of its run; all of it public.
 
     Attributes:
-        missing: What is said where the host is not.
-        open: Opens the session, which holds the secret.
-        operations: By name; nothing else can be asked of the host.
-        prefix: Keeps the actors of one run name in one database apart.
-        fixed: Settings that a run keeps.
-        claim: From further reasons to claim nothing to what may be claimed.
-        unused: Why nothing may be claimed of a run in which no trial was private.
-        facts: The parts of a report that do not grow with the run, "done" among them.
-        details: The parts that do.
-        translate: From what was raised to what may be told of it.
-        kept: Whether what it holds in memory may be come back to after its holder is gone.
+        run: Name of the run.
+        vault_id: Identity of the vault, if it must exist already.
+        seen: How far the driver has seen the chain of releases: the vault must hold it.
     """
 
-    missing: MissingHost
-    open: Callable[[Host], Any]
-    operations: Mapping[str, Operation]
-    prefix: str = ""
-    fixed: tuple[str, ...] = ()
-    claim: Callable[[Host, list[str]], Any] = _of_no_run
-    unused: Callable[[Host], list[str]] = _nothing
-    facts: Callable[[Host], dict[str, Any]] = _of_no_run
-    details: Callable[[Host], dict[str, Any]] = _of_no_run
-    translate: Callable[[BaseException], Exception] = own_error
-    kept: bool = True
+    run: str
+    vault_id: str | None = None
+    seen: tuple[int, str] = (0, "")
 
 
-class Host:
-    """A session behind one method that never raises.
+S = TypeVar("S")
+
+
+def by_name(*paths: str) -> dict[str, str]:
+    """Operations by name, as attributes of a host: ``session.run.note`` carries out "note".
+
+    Example:
+        >>> by_name("join session.run.note")
+        {'join': 'join', 'note': 'session.run.note'}
+    """
+    return {path.rpartition(".")[2]: path for path in " ".join(paths).split()}
+
+
+class Host(abc.ABC, Generic[S]):
+    """A session behind one method that never raises; each kind of secret has a class.
 
     Args:
-        kind: What it holds, and the table of its operations.
         settings: The run.
         url: Database of the vault; None keeps it in this process.
         noise: Test injection.
     """
 
-    def __init__(
-        self, kind: Kind, settings: Any, url: Any = None, noise: NoiseSource | None = None
-    ) -> None:
-        self.kind, self.settings, self.url, self.noise = kind, settings, url, noise
-        self.entered: set[str] = set()
-        """Trials that have begun in this process."""
-        self.sent: dict[str, tuple[int, int]] = {}
-        """Of each agent the last trial that it has sent a vector for, and its round."""
-        self.wrong_kind: str | None = None
-        """What a trial of this fit raised whose function returned no losses."""
+    missing: ClassVar[MissingHost]
+    """What is said where the host is not."""
+    operations: ClassVar[dict[str, str]] = by_name("public_key told_warnings")
+    """The attribute that carries out each; nothing else can be asked of the host."""
+    prefix: ClassVar[str] = ""
+    """Keeps the actors of one run name in one database apart."""
+    kept: ClassVar[bool] = True
+    """Whether what it holds in memory may be come back to after its holder is gone."""
+
+    def __init__(self, settings: Any, url: Any = None, noise: NoiseSource | None = None) -> None:
+        self.settings, self.url, self.noise = settings, url, noise
         self.warnings: list[tuple[str, str]] = []
         vault_id = None if url is None else settings.vault_id
-        self.name = actor_name(kind, vault_id, settings.run)
+        self.name = actor_name(type(self), vault_id, settings.run)
         self._reader = Reader()
 
-    @functools.cached_property
-    def session(self) -> Any:
-        """What holds the secret, opened on first use."""
-        return self.kind.open(self)
+    @abc.abstractmethod
+    def open(self) -> S:
+        """Opens the session, which holds the secret."""
 
-    @property
+    def translate(self, error: BaseException) -> Exception:
+        """Makes of what was raised what may be told of it."""
+        return own_error(error)
+
+    @functools.cached_property
+    def session(self) -> S:
+        """What holds the secret, opened on first use."""
+        return self.open()
+
     def public_key(self) -> bytes:
         """The key to which callers seal what this process alone may read; new in each process."""
         return self._reader.public
 
+    def told_warnings(self) -> list[tuple[str, str]]:
+        """Returns the warnings since the last call, for the driver to issue."""
+        told, self.warnings = self.warnings, []
+        return told
+
     def call(self, operation: str, *args: Any) -> Reply:
         """Carries out one operation: ((error's name, text) or None, result)."""
-        found = self.kind.operations.get(operation) if isinstance(operation, str) else None
-        if found is None:
+        path = self.operations.get(operation) if isinstance(operation, str) else None
+        if path is None:
             return ("ValueError", "The run's host knows no operation of this name."), None
-        if "told_warnings" not in self.kind.operations:
-            return self._reply(found, args)
+        if "told_warnings" not in self.operations:
+            return self._reply(path, args)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            reply = self._reply(found, args)
+            reply = self._reply(path, args)
         told = [(warning.category.__name__, str(warning.message)) for warning in caught]
         self.warnings += [(kind, text) for kind, text in told if kind in WARNINGS]
         return reply
 
-    def _reply(self, found: Operation, args: tuple[Any, ...]) -> Reply:
+    def _reply(self, path: str, args: tuple[Any, ...]) -> Reply:
         try:
-            if isinstance(found, str):
-                return None, operator.attrgetter(found)(self.session)(*args)
-            return None, found(self, *args)
-        except Exception as error:
-            told = error if type(error) is AnotherKeyError else self.kind.translate(error)
+            return None, operator.attrgetter(path)(self)(*args)
+        except (KeyboardInterrupt, SystemExit):  # Ray ends the process
+            raise
+        except BaseException as error:  # a library's panic may quote its input
+            told = error if type(error) is AnotherKeyError else self.translate(error)
             return (type(told).__name__, str(told)), None
 
     def read(self, message: Message, operation: str, owner: str) -> Any:
@@ -182,145 +165,132 @@ class Host:
         known = self.settings.vault_id
         vault = open_vault(self.url, create=known is None)
         if known not in (None, vault.vault_id):
-            raise VaultError(self.kind.missing.lost)
+            raise VaultError(self.missing.lost)
         return vault
 
 
-def actor_name(kind: Kind, vault_id: str | None, run_name: str) -> str:
+def actor_name(kind: type[Host[Any]], vault_id: str | None, run_name: str) -> str:
     """Under which name a run's host is found; "memory/" starts those without a database."""
     return f"{'memory' if vault_id is None else vault_id[:8]}/{kind.prefix}{run_name}"
 
 
-# What every host can be asked -------------------------------------------------------------------
+class RunHost(Host[S]):
+    """A host whose driver compares what is shown with a ledger."""
 
+    operations = by_name(
+        "public_key told_warnings join head report status wrong_kind check_kind",
+        "session.run.mark_compared session.run.mark_unprotected session.run.note",
+        "session.run.declare_public",
+    )
+    fixed: ClassVar[tuple[str, ...]]
+    """Settings that a run keeps."""
+    _wrong_kind: str | None = None
+    """What a trial of this fit raised whose function returned no losses."""
 
-def _told_warnings(host: Host) -> list[tuple[str, str]]:
-    """Returns the warnings since the last call, for the driver to issue."""
-    told, host.warnings = host.warnings, []
-    return told
+    @property
+    def run(self) -> Run:
+        """The run of the session, in the vault."""
+        session: Any = self.session
+        run: Run = session.run
+        return run
 
+    @abc.abstractmethod
+    def claim(self, reasons: list[str]) -> Any:
+        """Claims what holds, with further reasons to claim nothing."""
 
-OWN: Mapping[str, Operation] = {
-    "public_key": lambda host: host.public_key,
-    "told_warnings": _told_warnings,
-}
-"""Of every host that a driver joins."""
+    @abc.abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """Returns the parts of a report that do not grow with the run, "done" among them."""
 
+    @abc.abstractmethod
+    def details(self) -> dict[str, Any]:
+        """Returns the parts that do."""
 
-# And every host of a run ------------------------------------------------------------------------
+    def unused(self) -> list[str]:
+        """Returns why nothing may be claimed of a run in which no trial was private."""
+        return []
 
+    def join(self, settings: Any) -> tuple[str, tuple[str, ...]]:
+        """Compares the driver's settings with those of the run.
 
-def join(host: Host, settings: Any) -> tuple[str, tuple[str, ...]]:
-    """Compares the driver's settings with those of the run.
+        Returns:
+            Identity of the vault, and why nothing may be claimed, if so from the start.
 
-    Returns:
-        Identity of the vault, and why nothing may be claimed, if so from the start.
+        Raises:
+            ValueError: If the driver's settings are not those of the run.
+            VaultError: If it has seen more of the run.
+        """
+        run, own = self.run, self.settings
+        self._wrong_kind = None  # another fit, perhaps of another function
+        other = [name for name in self.fixed if getattr(settings, name) != getattr(own, name)]
+        if other:
+            raise ValueError(
+                f"This run was started with another {' and another '.join(other)}, which cannot "
+                "change under way: use the same settings, or another run_name= "
+                f"({self.missing.adds})."
+            )
+        run.confirm(LogHead(*settings.seen))
+        return run.vault.vault_id, self.claim([]).reasons
 
-    Raises:
-        ValueError: If the driver's settings are not those of the run.
-        VaultError: If it has seen more of the run.
-    """
-    run, own, kind = host.session.run, host.settings, host.kind
-    host.wrong_kind = None  # another fit, perhaps of another function
-    other = [name for name in kind.fixed if getattr(settings, name) != getattr(own, name)]
-    if other:
-        raise ValueError(
-            f"This run was started with another {' and another '.join(other)}, which cannot "
-            "change under way: use the same settings, or another run_name= "
-            f"({kind.missing.adds})."
-        )
-    run.confirm(LogHead(*settings.seen))
-    return run.vault.vault_id, kind.claim(host, []).reasons
+    def wrong_kind(self, text: str) -> None:
+        """Notes that a function returned no losses."""
+        self._wrong_kind = text
 
+    def check_kind(self) -> None:
+        """Ends a fit whose function returns no losses.
 
-def tell_kind(host: Host, text: str) -> None:
-    """Notes that a function returned no losses."""
-    host.wrong_kind = text
+        Only before anything was released: from then on the function is known to return some, and
+        what it makes of one config or record fails a trial and decides nothing else.
 
+        Raises:
+            NotLossesError: If it returned none.
+        """
+        if self._wrong_kind is not None and not self.facts()["done"]:
+            raise NotLossesError(self._wrong_kind)
 
-def check_kind(host: Host) -> None:
-    """Ends a fit whose function returns no losses.
+    def head(self) -> tuple[int, str]:
+        """The end of the chain of releases, of a vault that holds all that was seen of it."""
+        with self.run.transaction() as tx:
+            found = tx.head()
+        return found.n, found.digest
 
-    Only before anything was released: from then on the function is known to return some, and what
-    it makes of one config or record fails a trial and decides nothing else.
+    def report(self, unaudited: bool) -> dict[str, Any]:
+        """Everything public.
 
-    Raises:
-        NotLossesError: If it returned none.
-    """
-    if host.wrong_kind is not None and not host.kind.facts(host)["done"]:
-        raise NotLossesError(host.wrong_kind)
+        Args:
+            unaudited: Whether a result passed by while the vault did not answer.
+        """
+        details = self.details()
+        return {**self._all_facts(unaudited), **details}
 
+    def status(self, unaudited: bool) -> dict[str, Any]:
+        """The report, of a long run without what grows with it."""
+        facts = self._all_facts(unaudited)
+        long = facts["done"] > SHORT_RUN
+        return {**facts, **({"partial": True} if long else self.details())}
 
-def head(host: Host) -> tuple[int, str]:
-    """The end of the chain of releases, of a vault that holds all that was seen of it."""
-    with host.session.run.transaction() as tx:
-        found = tx.head()
-    return found.n, found.digest
+    def _all_facts(self, unaudited: bool) -> dict[str, Any]:
+        uncompared = self.run.uncompared()
+        reasons = [*self.unused(), *[UNSEEN] * unaudited, *[NEVER_COMPARED] * bool(uncompared)]
+        return {
+            "guarantee": self.claim(reasons),
+            "head": self.head(),
+            "uncompared": uncompared,
+            **self.facts(),
+        }
 
+    def record_of(
+        self, trial: str, operations: Collection[str], published: float | None, entered: bool,
+        beside: Mapping[str, float] | None = None,
+    ) -> TrialRecord:  # fmt: skip
+        """Makes the record of a trial, with those of some operations that it declared public."""
+        declared = self.run.declared_by(trial, operations)
+        shown = {operation_of(name): told for name, told in (beside or {}).items()}
+        return TrialRecord(published, entered, declared, self.head(), shown)
 
-def report(host: Host, unaudited: bool) -> dict[str, Any]:
-    """Everything public.
-
-    Args:
-        host: The host.
-        unaudited: Whether a result passed by while the vault did not answer.
-    """
-    details = host.kind.details(host)
-    return {**_facts(host, unaudited), **details}
-
-
-def status(host: Host, unaudited: bool) -> dict[str, Any]:
-    """The report, of a long run without what grows with it."""
-    facts = _facts(host, unaudited)
-    if facts["done"] > SHORT_RUN:
-        return {**facts, "partial": True}
-    return {**facts, **host.kind.details(host)}
-
-
-def _facts(host: Host, unaudited: bool) -> dict[str, Any]:
-    kind, uncompared = host.kind, host.session.run.uncompared()
-    reasons = [*kind.unused(host), *[UNSEEN] * unaudited, *[NEVER_COMPARED] * bool(uncompared)]
-    return {
-        "guarantee": kind.claim(host, reasons),
-        "head": head(host),
-        "uncompared": uncompared,
-        **kind.facts(host),
-    }
-
-
-RUN: Mapping[str, Operation] = {
-    **OWN,
-    "join": join,
-    "head": head,
-    "report": report,
-    "status": status,
-    "wrong_kind": tell_kind,
-    "check_kind": check_kind,
-    "compared": "run.mark_compared",
-    "mark_unprotected": "run.mark_unprotected",
-    "note": "run.note",
-    "declare_public": "run.declare_public",
-}
-"""Of every host whose driver compares what is shown with a ledger."""
-
-
-def record_of(
-    host: Host,
-    trial: str,
-    operations: Collection[str],
-    published: float | None,
-    entered: bool,
-    beside: Mapping[str, float] | None = None,
-) -> TrialRecord:
-    """Makes the record of a trial, with those of some operations that it declared public."""
-    declared = host.session.run.declared_by(trial, operations)
-    shown = {operation_of(name): told for name, told in (beside or {}).items()}
-    return TrialRecord(published, entered, declared, head(host), shown)
-
-
-def declared(host: Host, trial: str, value: float | None) -> tuple[str, ...]:
-    """Returns the declared outputs of a trial that is not evaluated again."""
-    return () if value is None else tuple(sorted(host.session.run.declared_by(trial)))
+    def declared(self, trial: str, value: float | None) -> tuple[str, ...]:
+        """Returns the declared outputs of a trial that is not evaluated again."""
+        return () if value is None else tuple(sorted(self.run.declared_by(trial)))
 
 
 # What the cluster remembers ---------------------------------------------------------------------
@@ -382,42 +352,3 @@ class _Cluster:
     def show_place(self, place: str) -> None:
         """Remembers a place."""
         kv._internal_kv_put(self._place + place.encode(), b"", overwrite=True, namespace=KV)
-
-
-class Watch:
-    """Trials of which a driver compares what they show, in the cluster's own memory.
-
-    A host that takes another's place finds them there; a driver that takes another's place is
-    another job, so what the earlier one has watched counts for nothing.
-
-    Args:
-        name: Of the run.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def _key(self, trial: str) -> bytes:
-        return f"watched/{self._name}/{trial}".encode()
-
-    def begin(self, trial: str, job: str) -> None:
-        """A driver will compare what is shown of a trial."""
-        kv._internal_kv_put(self._key(trial), job.encode(), overwrite=True, namespace=KV)
-
-    def end(self, trial: str) -> None:
-        """Nobody will any more."""
-        kv._internal_kv_del(self._key(trial), namespace=KV)
-
-    def covers(self, trial: str, job: str, attempt: str) -> bool:
-        """Checks whether the driver of a job does; from now on it does so for this attempt alone.
-
-        A driver that ends without a word may leave one behind, and whoever takes the trial up
-        again in its place has to begin it anew.
-        """
-        found = kv._internal_kv_get(self._key(trial), namespace=KV)
-        told = None if found is None else found.decode()
-        if told == job:
-            kv._internal_kv_put(
-                self._key(trial), f"{job}/{attempt}".encode(), overwrite=True, namespace=KV
-            )
-        return told in (job, f"{job}/{attempt}")

@@ -13,8 +13,7 @@ import io
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import ray
 import ray.cloudpickle as cloudpickle
@@ -29,12 +28,13 @@ from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.sanitize import own_words, public_name
 from raytune_searchers._channel import MissingHost, channel_of_trial
 from raytune_searchers.hosts.actors import anchor, connect, in_worker
-from raytune_searchers.hosts.base import OWN, Host, Kind, actor_name, remember
+from raytune_searchers.hosts.base import Host, Settings, actor_name, by_name, remember
 
 if TYPE_CHECKING:
     from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable
     from privbo_plugins.sessions.rows import Curator
 
+T = TypeVar("T")
 MakeCurator: TypeAlias = "Callable[[], Curator]"
 
 _LARGEST = 100_000
@@ -48,19 +48,15 @@ _CAPTURED = (
 _ENDED = "The function that makes the curator, or one of outcomes, tried to end its process."
 
 
-@dataclass(frozen=True)
-class AnswerSettings:
-    """What the curator's actor is started with.
+@dataclass(frozen=True, kw_only=True)
+class AnswerSettings(Settings):
+    """What the curator's actor is started with; the curator opens its vault itself.
 
     Attributes:
-        run: Its name.
         make: The pickled function that makes the curator.
-        vault_id: Always None: the curator opens its vault itself.
     """
 
-    run: str
     make: bytes
-    vault_id: str | None = None
 
 
 CURATOR = MissingHost(
@@ -76,48 +72,47 @@ CURATOR = MissingHost(
 """What is said of a curator's actor."""
 
 
-def _made(host: Host) -> Curator:
-    """Makes the curator, once."""
-    from privbo_plugins.sessions.rows import Curator
+class CuratorHost(Host["Curator"]):
+    """The host of a curator."""
 
-    made = _quietly(lambda: cloudpickle.loads(host.settings.make)(), _of_making)
-    if not isinstance(made, Curator):
-        raise ValueError("The function given to answering must return a Curator.")
-    for run in made.runs:
-        remember(run)
-    return made
+    missing, prefix = CURATOR, "curator/"
+    operations = Host.operations | by_name("join evaluate release guarantee")
+    kept = False  # nobody could come back to it: its name is in no folder
+
+    def open(self) -> Curator:
+        """Makes the curator, once."""
+        from privbo_plugins.sessions.rows import Curator
+
+        made = _quietly(lambda: cloudpickle.loads(self.settings.make)(), _of_making)
+        if not isinstance(made, Curator):
+            raise ValueError("The function given to answering must return a Curator.")
+        for run in made.runs:
+            remember(run)
+        return made
+
+    def join(self, _settings: AnswerSettings) -> tuple[None, tuple[str, ...]]:
+        """Has the curator made; its vault is its own."""
+        _ = self.session
+        return None, ()
+
+    def evaluate(self, row: int) -> float:
+        """Returns a row's outcome; what the curator raises tells nothing of the row."""
+        return _quietly(lambda: self.session.evaluate(row), _of_answering)
+
+    def release(self) -> ReleasedTable:
+        """Returns the released table."""
+        return _quietly(lambda: self.session.release(), _of_answering)
+
+    def guarantee(self) -> OutsourcedGuarantee:
+        """Returns the claim over table and answers."""
+        return _quietly(lambda: self.session.guarantee(), _of_answering)
 
 
-def _join(host: Host, _settings: AnswerSettings) -> tuple[None, tuple[str, ...]]:
-    """Has the curator made; its vault is its own."""
-    _ = host.session
-    return None, ()
-
-
-def _asked(operation: str, host: Host, *args: Any) -> Any:
-    """Asks the curator; what it raises tells nothing of a row."""
-    return _quietly(lambda: getattr(host.session, operation)(*args), _of_answering)
-
-
-ANSWERS = Kind(
-    missing=CURATOR,
-    open=_made,
-    prefix="curator/",
-    operations={
-        **OWN,
-        "join": _join,
-        **{name: partial(_asked, name) for name in ("evaluate", "release", "guarantee")},
-    },
-    kept=False,  # nobody could come back to it: its name is in no folder
-)
-"""The host of a curator."""
-
-
-def _quietly(call: Callable[[], Any], told: Callable[[BaseException], Exception | None]) -> Any:
+def _quietly(call: Callable[[], T], told: Callable[[BaseException], Exception | None]) -> T:
     """A call's result; what it raises is dropped, and what may be told of it is raised."""
     result, failure = sanitize.call(call, told)
     if failure is None:
-        return result
+        return cast("T", result)
     if isinstance(failure, ObjectiveFailedError):
         raise PrivacyError(str(failure))
     raise failure if isinstance(failure, Exception) else PrivacyError(_ENDED)
@@ -147,8 +142,8 @@ class Answers:
     """
 
     def __init__(self, settings: AnswerSettings) -> None:
-        self.name = actor_name(ANSWERS, None, settings.run)
-        self._anchor = anchor(self.name, ANSWERS, may_begin=True)
+        self.name = actor_name(CuratorHost, None, settings.run)
+        self._anchor = anchor(self.name, CuratorHost, may_begin=True)
         try:
             self._channel, _, _ = connect(self._anchor, settings, None)
         except (PrivacyError, ValueError, VaultError):
@@ -246,7 +241,7 @@ def answering(make_curator: MakeCurator) -> Answers:
     made = _pickled(make_curator)
     if not ray.is_initialized():
         raise RuntimeError("answering() starts an actor, so Ray must run: call ray.init() first.")
-    return Answers(AnswerSettings(uuid.uuid4().hex, made))
+    return Answers(AnswerSettings(run=uuid.uuid4().hex, make=made))
 
 
 class _NoTables(cloudpickle.CloudPickler):  # type: ignore[misc]  # Ray has no types

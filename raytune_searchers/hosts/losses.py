@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import ray.cloudpickle as cloudpickle
+import ray.experimental.internal_kv as kv
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import CentralConfig
@@ -26,28 +27,17 @@ from privbo_plugins.shown import TrialRecord
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.run import stored_settings
 from privbo_plugins.store.vault import Vault
-from raytune_searchers._channel import LOSSES, RELEASE, UNWATCHED, Entry
-from raytune_searchers.hosts import base
-from raytune_searchers.hosts.base import (
-    RUN,
-    Host,
-    Kind,
-    Watch,
-    check_kind,
-    declared,
-    record_of,
-    remember,
-)
+from raytune_searchers._channel import KV, LOSSES, RELEASE, UNWATCHED, Entry
+from raytune_searchers.hosts.base import RunHost, Settings, by_name, remember
 
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class RunSettings:
+@dataclass(frozen=True, kw_only=True)
+class RunSettings(Settings):
     """Everything public that a host needs to start or join a run.
 
     Attributes:
-        run: Name of the run.
         config: The algorithm's settings.
         maximize: Whether per-record values are scores.
         seed: Drives designs.
@@ -56,14 +46,11 @@ class RunSettings:
         choices: The pickled space of the driver, for trials only; the host never opens it.
         adopt_trials: Whether a run that exists keeps its own n_trials: nobody gave one, and what
             Tune says of its number of samples differs between a fit and a restore.
-        vault_id: Identity of the vault, if it must exist already.
-        seen: How far the driver has seen the chain of releases: the vault must hold it.
         unit: What one entry of a vector is.
         watched: Whether the searcher is somebody else's: then a trial runs only while somebody of
             ours compares what is shown of it, and only before the plan's end.
     """
 
-    run: str
     config: CentralConfig
     maximize: bool
     seed: int | None
@@ -71,221 +58,203 @@ class RunSettings:
     space: Space
     choices: bytes
     adopt_trials: bool = False
-    vault_id: str | None = None
-    seen: tuple[int, str] = (0, "")
     watched: bool = False
     unit: Unit = field(default_factory=Unit)
 
 
-def _opened(host: Host) -> Session:
-    key, vault = f"ray/{host.settings.run}", host.open_vault()
-    s = host.settings = _adopted(host.settings, vault, key)
-    session = Session.open(
-        vault, key, s.config, maximize=s.maximize, seed=s.seed, noise=host.noise, unit=s.unit
+class LossHost(RunHost[Session]):
+    """The host of a run on per-record losses."""
+
+    missing = LOSSES
+    fixed = ("config", "maximize", "metric", "space", "unit")
+    operations = RunHost.operations | by_name(
+        "finished ask record watch unwatch tell_plain ledger",
+        "enter expect_records tell release_score",
+        "session.place session.fail session.purge session.charge_training session.run.give_back",
     )
-    session.set_space(s.space)
-    remember(session.run, s.seen)
-    return session
 
-
-# The driver's side ------------------------------------------------------------------------------
-
-
-def _join(host: Host, settings: RunSettings) -> tuple[str, tuple[str, ...]]:
-    """As every host of a run; the number of trials may be the run's own.
-
-    Raises:
-        ValueError: If the driver's settings are not those of the run.
-        VaultError: If it has seen more of the run.
-    """
-    _ = host.session  # whose own number of trials may have been adopted
-    own: RunSettings = host.settings
-    if settings.adopt_trials:
-        kept = settings.config.with_trials(own.config.n_trials)
-        settings = replace(settings, config=kept)
-    if settings.watched != own.watched:
-        raise ValueError(
-            "This run is held by a search of its own, which suggests its trials, and "
-            "private_trainable goes on with runs of private_trainable only (or the other way "
-            "round). Close the one before the other goes on, or give another run_name=."
+    def open(self) -> Session:
+        """Begins the run in the vault, or joins it."""
+        key, vault = f"ray/{self.settings.run}", self.open_vault()
+        s = self.settings = _adopted(self.settings, vault, key)
+        session = Session.open(
+            vault, key, s.config, maximize=s.maximize, seed=s.seed, noise=self.noise, unit=s.unit
         )
-    return base.join(host, settings)
+        session.set_space(s.space)
+        remember(session.run, s.seen)
+        return session
 
+    # The driver's side ----------------------------------------------------------------------
 
-def _finished(host: Host) -> bool:
-    """Tells whether the plan is used up."""
-    host.session.refresh()
-    return bool(host.session.finished)
+    def join(self, settings: RunSettings) -> tuple[str, tuple[str, ...]]:
+        """As every host of a run; the number of trials may be the run's own.
 
+        Raises:
+            ValueError: If the driver's settings are not those of the run.
+            VaultError: If it has seen more of the run.
+        """
+        _ = self.session  # whose own number of trials may have been adopted
+        own: RunSettings = self.settings
+        if settings.adopt_trials:
+            kept = settings.config.with_trials(own.config.n_trials)
+            settings = replace(settings, config=kept)
+        if settings.watched != own.watched:
+            raise ValueError(
+                "This run is held by a search of its own, which suggests its trials, and "
+                "private_trainable goes on with runs of private_trainable only (or the other way "
+                "round). Close the one before the other goes on, or give another run_name=."
+            )
+        return super().join(settings)
 
-def _ask(host: Host, trial: str, beyond: bool) -> tuple[str, Array | None]:
-    """("ask", point), ("wait", None) or ("finished", None); beyond the plan none waits."""
-    session: Session = host.session
-    if _finished(host):
-        return "finished", None
-    proposal = session.ask(trial) if beyond else session.ask_planned(trial)
-    if proposal is None:
-        return ("finished" if session.finished else "wait"), None
-    return "ask", proposal.x
+    def finished(self) -> bool:
+        """Tells whether the plan is used up."""
+        self.session.refresh()
+        return self.session.finished
 
+    def ask(self, trial: str, beyond: bool) -> tuple[str, Array | None]:
+        """("ask", point), ("wait", None) or ("finished", None); beyond the plan none waits."""
+        session = self.session
+        if self.finished():
+            return "finished", None
+        proposal = session.ask(trial) if beyond else session.ask_planned(trial)
+        if proposal is None:
+            return ("finished" if session.finished else "wait"), None
+        return "ask", proposal.x
 
-def _record(host: Host, trial: str, operations: Collection[str] = ()) -> TrialRecord:
-    """Returns the record of a trial, and which of some operations it declared public."""
-    value, beside = _shown(host, trial)
-    return record_of(host, trial, operations, value, host.session.run.entered(trial), beside)
+    def record(self, trial: str, operations: Collection[str] = ()) -> TrialRecord:
+        """Returns the record of a trial, and which of some operations it declared public."""
+        value, beside = self._shown(trial)
+        return self.record_of(trial, operations, value, self.session.run.entered(trial), beside)
 
+    def _shown(self, trial: str) -> tuple[float | None, dict[str, float]]:
+        """Returns what was released of a trial, and what else by the name that shows it."""
+        found: Published | None = self.session.published([trial]).get(trial)
+        return (None, {}) if found is None else (found.value, found.beside(RELEASE))
 
-def _shown(host: Host, trial: str) -> tuple[float | None, dict[str, float]]:
-    """Returns what was released of a trial, and what else by the name that shows it."""
-    found: Published | None = host.session.published([trial]).get(trial)
-    return (None, {}) if found is None else (found.value, found.beside(RELEASE))
+    def tell_plain(self, trial: str, x: Array, value: float) -> None:
+        """Takes the plain float of an unprotected trial."""
+        space: Space = self.settings.space
+        self.session.tell_plain(trial, space.decode(x), space, value)
 
+    def claim(self, reasons: list[str]) -> Guarantee:
+        """Claims what the ledger allows."""
+        return self.session.guarantee(reasons)
 
-def _watch(host: Host, trial: str, job: str) -> None:
-    """From now on the driver of a job compares what is shown of a trial."""
-    Watch(host.name).begin(trial, job)
+    def unused(self) -> list[str]:
+        """Returns that no trial was private, if so."""
+        watched = self.settings.watched
+        inside = "of private_trainable has run" if watched else "has run inside search.private"
+        return [] if self.session.run.entered() else [f"no trial {inside}"]
 
+    def facts(self) -> dict[str, Any]:
+        """Returns plan, recommendation, and how many trials have a value."""
+        session = self.session
+        recommendation: Array | None = None
+        shortfall = ""
+        with suppress(ValueError):  # nothing has been released yet
+            recommendation, shortfall = session.recommended_point()
+        return {
+            "done": session.run.n_told(),
+            "recommendation": recommendation,
+            "shortfall": shortfall,
+            "comparison": None if recommendation is None else session.comparison(),
+            "plan": session.plan,
+            "finished": self.finished(),
+        }
 
-def _unwatch(host: Host, trial: str) -> None:
-    """Records that no callback compares a trial's rows any more."""
-    Watch(host.name).end(trial)
+    def details(self) -> dict[str, Any]:
+        """Returns releases, and what was declared public."""
+        session = self.session
+        published = session.published()
+        return {
+            "history": session.history(),
+            "published": {trial: shown.value for trial, shown in published.items()},
+            "beside": {t: known for t, one in published.items() if (known := one.beside(RELEASE))},
+            "vouched": session.run.declared_public(),
+        }
 
+    def ledger(self) -> tuple[list[Any], list[Any], list[str]]:
+        """Charges, releases, and trials whose raw losses are still held."""
+        session = self.session
+        return session.ledger(), session.releases(), session.run.held_losses()
 
-def _tell_plain(host: Host, trial: str, x: Array, value: float) -> None:
-    """Takes the plain float of an unprotected trial."""
-    space: Space = host.settings.space
-    host.session.tell_plain(trial, space.decode(x), space, value)
+    # Trials of which a driver compares what they show, in the cluster's own memory -----------
 
+    # A host that takes another's place finds them there; a driver that takes another's place is
+    # another job, so what the earlier one has watched counts for nothing.
 
-def _claim(host: Host, reasons: list[str]) -> Guarantee:
-    return host.session.guarantee(reasons)  # type: ignore[no-any-return]
+    def watch(self, trial: str, job: str) -> None:
+        """From now on the driver of a job compares what is shown of a trial."""
+        kv._internal_kv_put(self._watched(trial), job.encode(), overwrite=True, namespace=KV)
 
+    def unwatch(self, trial: str) -> None:
+        """Records that no callback compares a trial's rows any more."""
+        kv._internal_kv_del(self._watched(trial), namespace=KV)
 
-def _unused(host: Host) -> list[str]:
-    watched = host.settings.watched
-    inside = "of private_trainable has run" if watched else "has run inside search.private"
-    return [] if host.session.run.entered() else [f"no trial {inside}"]
+    def _watched(self, trial: str) -> bytes:
+        return f"watched/{self.name}/{trial}".encode()
 
+    def _covers(self, trial: str, job: str, attempt: str) -> bool:
+        """Checks whether the driver of a job does; from now on it does so for this attempt alone.
 
-def _facts(host: Host) -> dict[str, Any]:
-    session: Session = host.session
-    recommendation: Array | None = None
-    shortfall = ""
-    with suppress(ValueError):  # nothing has been released yet
-        recommendation, shortfall = session.recommended_point()
-    return {
-        "done": session.run.n_told(),
-        "recommendation": recommendation,
-        "shortfall": shortfall,
-        "comparison": None if recommendation is None else session.comparison(),
-        "plan": session.plan,
-        "finished": _finished(host),
-    }
+        A driver that ends without a word may leave one behind, and whoever takes the trial up
+        again in its place has to begin it anew.
+        """
+        found = kv._internal_kv_get(self._watched(trial), namespace=KV)
+        told, own = None if found is None else found.decode(), f"{job}/{attempt}"
+        if told == job:
+            self.watch(trial, own)
+        return told in (job, own)
 
+    # The trials' side -----------------------------------------------------------------------
 
-def _details(host: Host) -> dict[str, Any]:
-    session: Session = host.session
-    published = session.published()
-    return {
-        "history": session.history(),
-        "published": {trial: shown.value for trial, shown in published.items()},
-        "beside": {t: known for t, one in published.items() if (known := one.beside(RELEASE))},
-        "vouched": session.run.declared_public(),
-    }
+    def enter(self, trial: str, attempt: str, job: str = "") -> Entry:
+        """A trial starts; it is charged for its training unless it has been told before.
 
+        Args:
+            trial: The trial.
+            attempt: Names this attempt of it and no other.
+            job: Of the driver that has begun the trial.
 
-def _ledger(host: Host) -> tuple[list[Any], list[Any], list[str]]:
-    """Charges, releases, and trials whose raw losses are still held."""
-    session: Session = host.session
-    return session.ledger(), session.releases(), session.run.held_losses()
+        Raises:
+            PrivacyError: If nobody compares what will be shown of it.
+            BudgetExceededError: If the plan is used up, and nobody else ends the experiment.
+        """
+        s: RunSettings = self.settings
+        if s.watched and not self._covers(trial, job, attempt):
+            raise PrivacyError(UNWATCHED)
+        self.check_kind()
+        value, x = self.session.enter(trial)
+        if value is None and s.watched and self.finished():
+            raise BudgetExceededError(
+                "The budget of this run is spent: as many trials were released as n_trials= of "
+                "private_trainable says. Give num_samples= of TuneConfig the same number. "
+                "Nothing was evaluated or charged."
+            )
+        if value is None:
+            self.session.charge_training(f"{trial}/{attempt}")
+        details = s.choices, x, getattr(s.config, "scores", None)
+        beside = {} if value is None else self._shown(trial)[1]
+        return Entry(s.metric, value, self.declared(trial, value), details, beside)
 
+    def expect_records(self, run: str, message: Message) -> None:
+        """Says whose losses the driver's trials tell, in which order, and which rows are whose."""
+        labels, groups = self.read(message, "expect_records", run)
+        self.session.labels.expect(labels)
+        self.session.groups = groups
 
-# The trials' side -------------------------------------------------------------------------------
+    def tell(self, trial: str, message: Message, x: Array) -> tuple[float, dict[str, float]]:
+        """Tells the losses of a trial: (what may be published, and what beside it by name)."""
+        losses, index = self.read(message, "tell", trial)
+        space: Space = self.settings.space
+        told = self.session.tell(trial, space.decode(x), space, losses, index=index)
+        return told.value, told.beside(RELEASE)
 
-
-def _enter(host: Host, trial: str, attempt: str, job: str = "") -> Entry:
-    """A trial starts; it is charged for its training unless it has been told before.
-
-    Args:
-        host: The host.
-        trial: The trial.
-        attempt: Names this attempt of it and no other.
-        job: Of the driver that has begun the trial.
-
-    Raises:
-        PrivacyError: If nobody compares what will be shown of it.
-        BudgetExceededError: If the plan is used up, and nobody else ends the experiment.
-    """
-    s: RunSettings = host.settings
-    if s.watched and not Watch(host.name).covers(trial, job, attempt):
-        raise PrivacyError(UNWATCHED)
-    check_kind(host)
-    value, x = host.session.enter(trial)
-    if value is None and s.watched and _finished(host):
-        raise BudgetExceededError(
-            "The budget of this run is spent: as many trials were released as n_trials= of "
-            "private_trainable says. Give num_samples= of TuneConfig the same number. "
-            "Nothing was evaluated or charged."
-        )
-    if value is None:
-        host.session.charge_training(f"{trial}/{attempt}")
-    details = s.choices, x, getattr(s.config, "scores", None)
-    beside = {} if value is None else _shown(host, trial)[1]
-    return Entry(s.metric, value, declared(host, trial, value), details, beside)
-
-
-def _expect_records(host: Host, run: str, message: Message) -> None:
-    """Says whose losses the driver's trials tell, in which order, and which rows are whose."""
-    labels, groups = host.read(message, "expect_records", run)
-    host.session.labels.expect(labels)
-    host.session.groups = groups
-
-
-def _tell(host: Host, trial: str, message: Message, x: Array) -> tuple[float, dict[str, float]]:
-    """Tells the losses of a trial: (what may be published, and what beside it by name)."""
-    losses, index = host.read(message, "tell", trial)
-    space: Space = host.settings.space
-    told: Published = host.session.tell(trial, space.decode(x), space, losses, index=index)
-    return told.value, told.beside(RELEASE)
-
-
-def _release_score(host: Host, run: str, message: Message) -> tuple[float, float]:
-    """Releases a last score of the model that was chosen: (estimate, standard deviation)."""
-    pickled, rows, index = host.read(message, "release_score", run)
-    score = cloudpickle.loads(pickled)
-    return host.session.release_score(score, rows, index)  # type: ignore[no-any-return]
-
-
-VAULT = Kind(
-    missing=LOSSES,
-    open=_opened,
-    fixed=("config", "maximize", "metric", "space", "unit"),
-    claim=_claim,
-    unused=_unused,
-    facts=_facts,
-    details=_details,
-    operations={
-        **RUN,
-        "join": _join,
-        "finished": _finished,
-        "give_back": "run.give_back",
-        "ask": _ask,
-        "place": "place",
-        "record": _record,
-        "watch": _watch,
-        "unwatch": _unwatch,
-        "fail": "fail",
-        "tell_plain": _tell_plain,
-        "ledger": _ledger,
-        "purge": "purge",
-        "release_score": _release_score,
-        "enter": _enter,
-        "charge_training": "charge_training",
-        "expect_records": _expect_records,
-        "tell": _tell,
-    },
-)
-"""The host of a run on per-record losses."""
+    def release_score(self, run: str, message: Message) -> tuple[float, float]:
+        """Releases a last score of the model that was chosen: (estimate, standard deviation)."""
+        pickled, rows, index = self.read(message, "release_score", run)
+        score = cloudpickle.loads(pickled)
+        return self.session.release_score(score, rows, index)
 
 
 def _adopted(settings: RunSettings, vault: Vault, key: str) -> RunSettings:

@@ -13,12 +13,11 @@ from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig
 from privbo_plugins.errors import FederationError, VaultError
 from privbo_plugins.federation import FederatedServer
 from privbo_plugins.privacy.guarantee import FederationGuarantee
-from privbo_plugins.sanitize import own_error
 from privbo_plugins.sealing import Message
 from privbo_plugins.sessions.broadcasts import round_of
 from privbo_plugins.spaces import Space
 from raytune_searchers._channel import LOST, MissingHost
-from raytune_searchers.hosts.base import RUN, Host, Kind, head, remember
+from raytune_searchers.hosts.base import RunHost, Settings, by_name, remember
 
 _NOTES = (
     "Ray Tune's results show which agent ran when, for how long, and whether its trial failed",
@@ -40,29 +39,23 @@ SERVER = MissingHost(
 )
 
 
-@dataclass(frozen=True)
-class ServerSettings:
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings(Settings):
     """Everything public that a server needs to start or join a run.
 
     Attributes:
-        run: Name of the run.
         config: The federation's settings.
         agents: Names of the agents; None for their numbers.
         space: With descriptions instead of choices.
         maximize: Whether large values are good.
         deadline: Seconds after which a round closes without those that have not sent.
-        vault_id: Identity of the vault, if it must exist already.
-        seen: How far the driver has seen the chain of releases: the ledger must hold it.
     """
 
-    run: str
     config: FederationConfig
-    agents: tuple[str, ...] | None
+    agents: tuple[str, ...] | None = None
     space: Space
     maximize: bool
-    deadline: float | None
-    vault_id: str | None = None
-    seen: tuple[int, str] = (0, "")
+    deadline: float | None = None
 
 
 class Status(NamedTuple):
@@ -93,110 +86,93 @@ class Receipt(NamedTuple):
     incarnation: str
 
 
-def _opened(host: Host) -> FederatedServer:
-    s: ServerSettings = host.settings
-    if s.vault_id is not None:
-        host.open_vault().close()  # that it is the one the run started with
-    server = FederatedServer(
-        s.config,
-        space=s.space,
-        agents=s.agents,
-        deadline=s.deadline,
-        vault=host.url,
-        run_name=s.run,
-        noise=host.noise,
-    )
-    remember(server.run, s.seen)
-    return server
+class ServerHost(RunHost[FederatedServer]):
+    """The host of a federation's server."""
 
+    missing, prefix = SERVER, "federation/"
+    fixed = ("config", "agents", "space", "maximize")
+    operations = RunHost.operations | by_name("rounds send broadcasts leave session.ledger")
 
-def _translated(error: BaseException) -> Exception:
-    """As a host's errors travel: a round that the vault refused is an error of the vault."""
-    return VaultError(str(error)) if isinstance(error, FederationError) else own_error(error)
+    def open(self) -> FederatedServer:
+        """Opens the server."""
+        s: ServerSettings = self.settings
+        if s.vault_id is not None:
+            self.open_vault().close()  # that it is the one the run started with
+        server = FederatedServer(
+            s.config,
+            space=s.space,
+            agents=s.agents,
+            deadline=s.deadline,
+            vault=self.url,
+            run_name=s.run,
+            noise=self.noise,
+        )
+        remember(server.run, s.seen)
+        self._sent: dict[str, tuple[int, int]] = {}
+        """Of each agent the last trial that it has sent a vector for, and its round."""
+        return server
 
+    def translate(self, error: BaseException) -> Exception:
+        """As a host's errors travel: a round that the vault refused is an error of the vault."""
+        if isinstance(error, FederationError):
+            return VaultError(str(error))
+        return super().translate(error)
 
-# The driver's side ------------------------------------------------------------------------------
+    # The driver's side ----------------------------------------------------------------------
 
+    def rounds(self) -> Status:
+        """Closes the open round if its deadline is over, and tells where the rounds are."""
+        released = self.session.poll()
+        finished = released >= self.settings.config.n_rounds
+        return Status(released, finished, self._incarnation, self.head())
 
-def _rounds(host: Host) -> Status:
-    """Closes the open round if its deadline is over, and tells where the rounds are."""
-    released = host.session.poll()
-    finished = released >= host.settings.config.n_rounds
-    return Status(released, finished, _incarnation(host), head(host))
+    @property
+    def _incarnation(self) -> str:
+        return self.public_key().hex()  # another one in each process
 
+    def claim(self, reasons: list[str]) -> FederationGuarantee:
+        """Claims what the ledger allows."""
+        claimed = self.session.guarantee()
+        told = tuple(dict.fromkeys((*claimed.reasons, *reasons)))
+        protected, notes = claimed.protected and not reasons, (*_NOTES, *claimed.notes)
+        return replace(claimed, notes=notes, protected=protected, reasons=told)
 
-def _incarnation(host: Host) -> str:
-    return host.public_key.hex()  # another one in each process
+    def facts(self) -> dict[str, Any]:
+        """Returns how many rounds were released."""
+        return {"done": len(self.session.broadcasts())}
 
+    def details(self) -> dict[str, Any]:
+        """Returns what the rounds have broadcast, in two numbers each."""
+        return {"rounds": [round_of(b) for b in self.session.broadcasts()]}
 
-def _claim(host: Host, reasons: list[str]) -> FederationGuarantee:
-    claimed: FederationGuarantee = host.session.guarantee()
-    told = tuple(dict.fromkeys((*claimed.reasons, *reasons)))
-    protected, notes = claimed.protected and not reasons, (*_NOTES, *claimed.notes)
-    return replace(claimed, notes=notes, protected=protected, reasons=told)
+    # The agents' side -----------------------------------------------------------------------
 
+    def send(self, agent: str, message: Message) -> Receipt:
+        """Adds an agent's vector to the open round.
 
-def _facts(host: Host) -> dict[str, Any]:
-    return {"done": len(host.session.broadcasts())}
+        Args:
+            agent: The agent's number on the roster.
+            message: The vector, and the number of the trial that the agent will choose from this
+                round's broadcast: whatever it sends for the same trial again counts as what it
+                sent first, and so does a message that somebody sends again.
 
+        Raises:
+            VaultError: If the round was complete, and could not be released.
+        """
+        vector, number = self.read(message, "send", agent)
+        server = self.session
+        known = self._sent.get(agent)
+        if known is not None and known[0] >= number:
+            return Receipt(known[1], self._incarnation)
+        t = server.connect(int(agent)).submit(vector)
+        if t is not None:
+            self._sent[agent] = number, t
+        return Receipt(t, self._incarnation)
 
-def _details(host: Host) -> dict[str, Any]:
-    """Returns what the rounds have broadcast, in two numbers each."""
-    return {"rounds": [round_of(b) for b in host.session.broadcasts()]}
+    def broadcasts(self, after: int) -> list[Broadcast]:
+        """Returns the broadcasts released after so many rounds."""
+        return self.session.broadcasts()[after:]
 
-
-# The agents' side -------------------------------------------------------------------------------
-
-
-def _send(host: Host, agent: str, message: Message) -> Receipt:
-    """Adds an agent's vector to the open round.
-
-    Args:
-        host: The host.
-        agent: The agent's number on the roster.
-        message: The vector, and the number of the trial that the agent will choose from this
-            round's broadcast: whatever it sends for the same trial again counts as what it sent
-            first, and so does a message that somebody sends again.
-
-    Raises:
-        VaultError: If the round was complete, and could not be released.
-    """
-    vector, number = host.read(message, "send", agent)
-    known = host.sent.get(agent)
-    if known is not None and known[0] >= number:
-        return Receipt(known[1], _incarnation(host))
-    t = host.session.connect(int(agent)).submit(vector)
-    if t is not None:
-        host.sent[agent] = number, t
-    return Receipt(t, _incarnation(host))
-
-
-def _broadcasts(host: Host, after: int) -> list[Broadcast]:
-    """Returns the broadcasts released after so many rounds."""
-    return host.session.broadcasts()[after:]  # type: ignore[no-any-return]
-
-
-def _leave(host: Host, agent: int) -> None:
-    """An agent sends nothing more: rounds need not wait for it."""
-    host.session.connect(agent).leave()
-
-
-FEDERATION = Kind(
-    missing=SERVER,
-    open=_opened,
-    prefix="federation/",
-    fixed=("config", "agents", "space", "maximize"),
-    claim=_claim,
-    facts=_facts,
-    details=_details,
-    translate=_translated,
-    operations={
-        **RUN,
-        "rounds": _rounds,
-        "ledger": "ledger",
-        "send": _send,
-        "broadcasts": _broadcasts,
-        "leave": _leave,
-    },
-)
-"""The host of a federation's server."""
+    def leave(self, agent: int) -> None:
+        """An agent sends nothing more: rounds need not wait for it."""
+        self.session.connect(agent).leave()

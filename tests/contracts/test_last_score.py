@@ -65,7 +65,7 @@ def test_other_records_and_what_is_not_kept_are_refused_without_a_charge(host, s
 def test_what_it_raises_holds_no_prediction(score, host, start):
     run = start("scores", host, n_trials=3)
     run.trials(1)
-    with pytest.raises(ValueError, match="score|kept") as raised:
+    with pytest.raises(ValueError, match=r"score|kept") as raised:
         release(run, score, run.own.vector())
     ours = raised.value.__traceback__.tb_next.tb_next  # without the frames of these tests
     assert exception_leaks(raised.value.with_traceback(ours), run.own.scanner) == []

@@ -31,7 +31,7 @@ from privbo_plugins.shown import flat
 from raytune_searchers import DPFTSDESearch, _channel
 from raytune_searchers._channel import HostActor
 from raytune_searchers._search import FINISHED, merged
-from raytune_searchers.hosts import actors, base
+from raytune_searchers.hosts import actors, base, losses
 
 
 def sent(value):
@@ -215,7 +215,7 @@ class LocalRay:
             for name in ("is_initialized", "get_runtime_context", "get_actor"):
                 patch.setattr(ray, name, getattr(self, name))
             patch.setattr(_channel, "_PATIENCE", 2.0)  # nobody begins a host while this one waits
-            for module in (actors, base, _channel):
+            for module in (actors, base, losses, _channel):
                 patch.setattr(module, "kv", self._remembers())
             for name, original in real.items():
                 patch.setattr(ray, name, _either(getattr(self, name), original))

@@ -15,8 +15,7 @@ from privbo_plugins.shown import DRAW
 from raytune_searchers import DPGIBOSearch
 from raytune_searchers._channel import LOSSES, Channel
 from raytune_searchers._search import FINISHED
-from raytune_searchers.hosts.base import Host
-from raytune_searchers.hosts.losses import VAULT, RunSettings
+from raytune_searchers.hosts.losses import LossHost, RunSettings
 from tests.inside import (
     call_host,
     give_noise,
@@ -308,8 +307,9 @@ class Hosts:
         search = search_of(search_space=LINE, vault=url, run_name="r", **settings)
         space = space_of(search)
         self.settings = RunSettings(
-            "r", settings_of(search), False, 3, "loss", space.public, cloudpickle.dumps(space)
-        )
+            run="r", config=settings_of(search), maximize=False, seed=3, metric="loss",
+            space=space.public, choices=cloudpickle.dumps(space),
+        )  # fmt: skip
         self.url = url
         self.die_before = []
         self.die_after = []
@@ -318,7 +318,7 @@ class Hosts:
         self.channel = Channel(self.host.name, self._send)
 
     def restart(self):
-        self.host = Host(VAULT, self.settings, self.url)
+        self.host = LossHost(self.settings, self.url)
 
     def _send(self, operation, *args):
         """As Ray does: what a restarted host did not answer is asked again."""

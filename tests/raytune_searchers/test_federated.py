@@ -19,9 +19,8 @@ from privbo_plugins.errors import FederationError, PrivacyError, VaultError
 from raytune_searchers import FederationConfig, agent_trials
 from raytune_searchers._channel import Channel
 from raytune_searchers._space import to_space
-from raytune_searchers.hosts.agents import AGENT_HOST, AgentSettings, ServerLink
-from raytune_searchers.hosts.base import Host
-from raytune_searchers.hosts.server import FEDERATION, ServerSettings
+from raytune_searchers.hosts.agents import AgentHost, AgentSettings, ServerLink
+from raytune_searchers.hosts.server import ServerHost, ServerSettings
 from tests.inside import call_host, history_of_agent
 from tests.raytune_searchers.federated_scenes import (
     SPACE,
@@ -232,13 +231,14 @@ class Federation:
             n_features=n_features,
         )
         self.space = to_space(SPACE)
-        assert self.space is not None
-        self.settings = ServerSettings("r", self.config, None, self.space.public, True, None)
+        self.settings = ServerSettings(
+            run="r", config=self.config, space=self.space.public, maximize=True
+        )
         self.url = url
         self.restart()
 
     def restart(self):
-        self.server = Host(FEDERATION, self.settings, self.url)
+        self.server = ServerHost(self.settings, self.url)
 
     def _send(self, operation, *args):
         return self.server.call(operation, *args)
@@ -255,10 +255,12 @@ class Federation:
         monkeypatch.setattr(
             "raytune_searchers.hosts.agents.channel_of_trial", lambda *_, **__: self.channel
         )
-        members = {i: i for i in range(self.config.n_agents)}
-        space = cloudpickle.dumps((self.space, SPACE))
-        settings = AgentSettings("r", "s", self.config, members, space, True, 0, 3)
-        host = Host(AGENT_HOST, settings, url)
+        settings = AgentSettings(
+            run="r", server="s", config=self.config, maximize=True, seed=0, trials=3,
+            members=dict(enumerate(range(self.config.n_agents))),
+            space=cloudpickle.dumps((self.space, SPACE)),
+        )  # fmt: skip
+        host = AgentHost(settings, url)
         functions = cloudpickle.dumps((lambda agent, config: config["x"], None))
         assert host.call("load", "f", functions) == (None, None)
         return host

@@ -13,21 +13,20 @@ import ray
 from privbo_plugins.errors import VaultError
 from raytune_searchers._channel import LOSSES, NAMESPACE, channel_of_trial
 from raytune_searchers.hosts.actors import ActorHandle, anchor, connect, forgotten
-from raytune_searchers.hosts.base import OWN, Kind
+from raytune_searchers.hosts.base import Host, by_name
 from tests.raytune_searchers.hosts import crash as crash_here
 
 
 def counting(*, kept=True):
     """A host that counts in memory; by value, so that its process imports no tests."""
 
-    def join(_host, _settings):
-        return "vault", ()
-
     def add(host):
         host.session[0] += 1
-        return int(host.session[0])
+        return host.session[0]
 
-    return Kind(LOSSES, lambda _: [0], {**OWN, "join": join, "add": add}, kept=kept)
+    own = {"missing": LOSSES, "operations": Host.operations | by_name("join add"), "kept": kept}
+    does = {"open": lambda _: [0], "join": lambda *_: ("vault", ()), "add": add}
+    return type("Counting", (Host,), own | does)
 
 
 def _kill_process(name):

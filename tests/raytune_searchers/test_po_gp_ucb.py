@@ -17,8 +17,7 @@ from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.sessions.scheduler import HOPELESS
 from raytune_searchers import POGPUCBSearch, answering
 from raytune_searchers._search import FINISHED
-from raytune_searchers.hosts.base import Host
-from raytune_searchers.hosts.curator import ANSWERS, AnswerSettings
+from raytune_searchers.hosts.curator import AnswerSettings, CuratorHost
 from raytune_searchers.po_gp_ucb import _SEEN_BESIDE
 from tests.leaks import Scanner
 
@@ -316,8 +315,8 @@ def scanner():
 
 def host_of(make):
     """The actor's object, in this process."""
-    settings = AnswerSettings("run", cloudpickle.dumps(make))
-    host = Host(ANSWERS, settings)
+    settings = AnswerSettings(run="run", make=cloudpickle.dumps(make))
+    host = CuratorHost(settings)
     host.reply = host.call("join", settings)
     return host
 
