@@ -28,7 +28,7 @@ from tests.optuna_samplers.scenes.federations import (
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
-GUARANTEE, PATIENCE = "privbo:guarantee", 120.0
+PATIENCE = 120.0
 
 
 class Federation:

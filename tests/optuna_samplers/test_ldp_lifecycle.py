@@ -393,18 +393,6 @@ def test_conditional_and_growing_spaces(kind):
 # Where nothing is protected -------------------------------------------------------------------
 
 
-def test_test_noise_is_remembered_for_ever(tmp_path):
-    study, vault = optuna.create_study(), f"sqlite:///{tmp_path}/vault.db"
-    fake = wrapped(noise=InsecureNoise(0), vault=vault)
-    study.optimize(fake, n_trials=1)
-    check_exposed(fake.guarantee(study), study)
-    for later in (wrapped(vault=vault), pickle.loads(pickle.dumps(fake)), wrapped()):
-        study.optimize(later, n_trials=1)
-        assert "test source" in later.guarantee(study).details()
-        check_exposed(later.guarantee(study), study)
-    check_exposed(make(mechanism="laplace").guarantee(study), study)
-
-
 def test_a_study_of_two_mechanisms_is_not_claimed():
     study = optuna.create_study()
     first, second = wrapped(), wrapped(epsilon=0.5)

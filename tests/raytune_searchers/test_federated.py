@@ -5,6 +5,7 @@ import math
 import stat
 import time
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -328,17 +329,11 @@ def test_without_a_server_agents_go_on_alone(monkeypatch):
     monkeypatch.setattr(federation.server, "call", gone)
     for k in range(3):
         assert host.call("tend", None, {})[1][0].ready
-        with pytest.warns(UserWarning, match="goes on alone") if k else _nothing():
+        with pytest.warns(UserWarning, match="goes on alone") if k else nullcontext():
             assert host.call("evaluate", 0, k, "f") == (None, ("done", 0))
     assert host.call("tend", None, {})[1][0] == (3, False)
     with pytest.raises(FederationError):
         federation.link(0).submit(np.ones(20))
-
-
-def _nothing():
-    from contextlib import nullcontext
-
-    return nullcontext()
 
 
 def test_a_server_of_other_settings_is_refused(tmp_path):

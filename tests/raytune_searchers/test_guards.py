@@ -172,12 +172,6 @@ def test_a_report_ends_the_trial_says_what_to_do_and_writes_no_result(guarded):
     assert not any(key in failed.path for key in told)
 
 
-def test_the_error_of_a_closed_report_survives_pickling():
-    error = ClosedReportError()
-    assert str(pickle.loads(pickle.dumps(error))) == str(error)
-    assert str(cloudpickle.loads(cloudpickle.dumps(error))) == str(error)
-
-
 def test_public_reports_outside_are_refused():
     with pytest.raises(PrivacyError, match=r"inside a trainable wrapped by search\.private"):
         report_public({"train_loss": 0.5})
