@@ -9,7 +9,7 @@ import pytest
 from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 
-from optuna_samplers import DPGIBOSampler, LDPGPUCBSampler, private_objective
+from optuna_samplers import private_objective
 from privbo_plugins.errors import BudgetExceededError, PrivacyWarning, UtilityWarning, VaultError
 from tests.optuna_samplers.runs import RECORDS, plane, squares, vault_facts
 
@@ -132,15 +132,6 @@ def test_without_privacy_nothing_is_claimed():
     exact = [float(squares(fixed(t)).mean()) for t in study.trials]
     assert [t.value for t in study.trials] == pytest.approx(exact)
     assert not private.guarantee(study).protected
-
-
-@pytest.mark.parametrize(
-    "sampler", [DPGIBOSampler(1), LDPGPUCBSampler(1.0, bound=1.0)], ids=lambda s: type(s).__name__
-)
-def test_samplers_that_release_themselves_are_refused(sampler):
-    study = optuna.create_study(sampler=sampler)
-    with pytest.raises(ValueError, match=f"{type(sampler).__name__} releases values itself"):
-        private_of()(study.ask())
 
 
 def frames_with(error, name):
