@@ -106,6 +106,8 @@ OF_LOSSES = [
               "records - t.suggest_float('x', 0, 1 + t.number)", released=1),
     returning("a name twice", SpaceChangedError, "fixed | 'x' | same ranges",
               "records - t.suggest_float('x', 0, 2) - one(t)"),
+    returning("a parameter less", SpaceChangedError, "fixed | another one over x | used where",
+              "losses(t) + (0 if t.number else t.suggest_float('y', 0, 1))", released=1),
     returning("a conditional space", SpaceChangedError, "fixed | 'z' | used where",
               "records - t.suggest_float('xz'[t.number], 0, 1)", released=1),
     case("values out of bounds", UtilityWarning, "end of the | told apart | loss_bound=", LOSSES,

@@ -107,14 +107,6 @@ def test_the_note_and_the_report_speak_of_scores(tmp_path):
     assert "a score of noisy means" in note
 
 
-def test_losses_returned_in_their_place_fail_the_trial():
-    private, study = begun(0)
-    private._objective = lambda trial: np.full(300, trial.suggest_float("x", 0, 1))
-    with pytest.raises(ValueError, match=r"scores\.predictions"):
-        study.optimize(private)
-    assert private.guarantee(study).mu_spent == 0.0
-
-
 # Constraints ------------------------------------------------------------------------------------
 
 
@@ -179,10 +171,7 @@ def test_a_last_score_is_paid_out_of_its_share_once():
     assert private.guarantee(study).protected
 
 
-def test_nothing_is_kept_unless_it_was_asked_for():
-    private, study = begun(6)
-    with pytest.raises(ValueError, match="begin the run with final_share="):
-        private.release_score(study, "f1", chosen())
+def test_a_plan_says_what_is_kept():
     assert "a score of the model that is chosen" in str(
         private_objective(objective, mu=1.0, n_trials=3, final_share=0.1).plan(
             {"x": optuna.distributions.FloatDistribution(0, 1)}, 1000
