@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+from contextlib import closing, contextmanager
 from unittest import mock
 
 import numpy as np
@@ -31,6 +32,8 @@ from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.sessions import aggregation
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.transaction import Transaction
+
+from .helpers import in_threads
 
 LINE = Space({"x": Float(0.0, 1.0)})
 M = 4
@@ -746,3 +749,34 @@ def test_the_guarantee_names_the_server_and_who_colludes():
     assert "X25519" in text
     assert guarantee.to_dict()["parameters"]["trust"] == "aggregate"
     assert guarantee.epsilon == server_of(trusted(config_of(6, z=1.0))).guarantee().epsilon
+
+
+# Over the link ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def listening(server):
+    pytest.importorskip("grpc", reason="needs the federation extra")
+    with closing(server):
+        server.listen()
+        yield [server.invitation(n) for n in range(server.config.n_agents)]
+
+
+def test_agents_over_the_link_end_with_the_exact_sum():
+    from privbo_plugins.federation import connect
+
+    config, V, found = config_of(6), vectors(6), {}
+    with listening(server_of(config)) as invitations:
+
+        def act(n):
+            link = connect(invitations[n], agreed=config)
+            for _ in range(2):
+                t = link.submit(V[n])
+                assert t is not None
+                got = link.collect(t)
+                found[n, t] = got.weights.tobytes()
+            link.close()
+
+        assert in_threads(6, act) == []
+    exact = sum_of(config, V, range(6)).weights.tobytes()
+    assert found == {(n, t): exact for n in range(6) for t in (1, 2)}

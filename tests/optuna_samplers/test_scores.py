@@ -107,6 +107,14 @@ def test_the_note_and_the_report_speak_of_scores(tmp_path):
     assert "a score of noisy means" in note
 
 
+def test_losses_returned_in_their_place_fail_the_trial():
+    private, study = begun(0)
+    private._objective = lambda trial: np.full(300, trial.suggest_float("x", 0, 1))
+    with pytest.raises(ValueError, match=r"scores\.predictions"):
+        study.optimize(private)
+    assert private.guarantee(study).mu_spent == 0.0
+
+
 # Constraints ------------------------------------------------------------------------------------
 
 

@@ -188,6 +188,8 @@ def test_what_was_given_up_is_tried_again_by_another_fit():
     search = search_of(1, value_range=(-3.0, 1.0))
     for i in range(ATTEMPTS):
         fail(search, f"t{i}")
+    with pytest.raises(ValueError, match="nothing to recommend yet"):
+        search.recommend()
     assert next_draw(search) == (1, 0, 1)
     search.set_search_properties(None, "max", dict(SPACE))
     assert next_draw(search) == (1, 0, 0)

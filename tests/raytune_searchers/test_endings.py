@@ -4,6 +4,7 @@ import sys
 import warnings
 
 import pytest
+from ray import tune
 from ray.tune.search import ConcurrencyLimiter, Repeater, repeater
 
 from privbo_plugins.errors import PrivacyError
@@ -143,3 +144,8 @@ def test_a_point_from_elsewhere_is_refused_in_the_words_that_tune_expects():
         search.add_evaluated_point({"x": 0.5}, 0.25)
     with pytest.raises(PrivacyError):
         search.add_evaluated_point({"x": 0.5}, 0.25)
+
+
+def test_a_space_in_which_nothing_varies_is_refused_when_it_is_given():
+    with pytest.raises(ValueError, match="Nothing in param_space varies"):
+        make_search().set_search_properties(None, None, {"kind": tune.choice(["svm"])})
