@@ -40,14 +40,6 @@ def scene(request, tmp_path, study_tables):
     return Scene(tmp_path, request.param)
 
 
-def test_what_a_study_remembers_is_not_somebody_elses(tmp_path):
-    sampler, study = begun_study(2, vault=f"sqlite:///{tmp_path}/vault.db")
-    assert [name for name in study.user_attrs if name.startswith("privbo:head:")]
-    assert "did not write" not in sampler.guarantee(study).details()
-    study.set_user_attr("mine", 1)
-    assert "did not write and which are not covered: mine" in sampler.guarantee(study).details()
-
-
 def test_a_study_refuses_a_vault_that_was_put_back(scene):
     scene.run(2)
     shutil.copy(scene.vault, scene.backup)

@@ -129,16 +129,3 @@ def test_a_sampler_answers_attributes_of_searches_and_stays_whole():
         sampler.best  # noqa: B018
     for again in (copy.copy(sampler), pickle.loads(pickle.dumps(sampler))):
         assert not hasattr(again, "best_params_")
-
-
-class Silent(DPGIBOSampler):
-    """Has a property that says by itself why it is missing."""
-
-    @property
-    def cv_results_(self):
-        raise AttributeError("not today")
-
-
-def test_a_property_says_by_itself_why_it_is_missing():
-    with pytest.raises(AttributeError, match="not today"):
-        Silent(mu=1).cv_results_  # noqa: B018

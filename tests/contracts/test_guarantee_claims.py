@@ -49,19 +49,6 @@ def rewards():
 # Records ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("before", [0, 1, 3])
-def test_raw_values_of_another_worker_are_never_claimed_to_be_protected(before):
-    sampler, study = begun_study()
-    study.optimize(sampler.private(squares), n_trials=before)
-    another_worker(study).optimize(raw_mean, n_trials=1)
-    with pytest.warns(PrivacyWarning, match="values that were not released"):
-        study.optimize(sampler.private(squares), n_trials=1)
-    assert study.user_attrs[GUARANTEE].startswith("NOT PROTECTED")
-    study.optimize(sampler.private(squares))
-    assert sampler.finished(study)
-    assert study.user_attrs[GUARANTEE].startswith("NOT PROTECTED")
-
-
 @pytest.mark.parametrize("change", [lambda y: y + 1e-9, lambda _: math.inf])
 @EVERY_SYSTEM
 def test_a_value_changed_on_its_way_is_found(make, change):

@@ -71,20 +71,6 @@ def test_a_computed_constant_reaches_the_study_in_the_first_trial_at_most(system
 
 
 @EVERY_SYSTEM
-def test_the_same_constants_in_every_trial_are_no_change(make):
-    hosted = make()
-
-    def objective(trial):
-        trial.suggest_categorical("model", ["tree"])
-        trial.suggest_int("depth", 3, 3)
-        return hosted.objective(trial)
-
-    private, study = hosted.begun(3, objective)
-    assert [t.state for t in study.trials] == [TrialState.COMPLETE] * 3
-    assert hosted.owner(private).guarantee(study).protected
-
-
-@EVERY_SYSTEM
 def test_a_computed_range_is_refused_before_it_is_stored(make):
     hosted = make()
 
@@ -331,11 +317,13 @@ def test_ask_and_tell_with_another_range_is_a_reason():
 
 
 @EVERY_SYSTEM
-def test_trials_that_fail_in_the_same_space_are_no_reason(make):
+def test_the_same_constants_and_trials_that_fail_in_the_same_space_are_no_reason(make):
     hosted = make()
 
     def objective(trial):
         trial.suggest_float("thr", 0.5, 0.5)
+        trial.suggest_categorical("model", ["tree"])
+        trial.suggest_int("depth", 3, 3)
         result = hosted.objective(trial)
         if trial.number in (0, 2):
             raise KeyError

@@ -197,18 +197,6 @@ def test_what_a_user_function_raises_is_withheld(way):
     assert not ran
 
 
-@pytest.mark.parametrize(
-    "returned", [lambda told: told.y, hostile.Shown, lambda told: [told.y, told.y]]
-)
-def test_a_user_that_is_none_is_not_quoted(returned):
-    own = Secrets()
-    private = ldp_objective(
-        objective_of(own, {}), epsilon=1.0, bound=1.0, user_id=lambda t: returned(own.told(t))
-    )
-    error = raised(lambda: private(optuna.create_study().ask()), ValueError)
-    assert own.scanner.hits(str(error).encode()) == []
-
-
 def test_a_user_whose_budget_is_used_up_is_in_no_frame():
     own = Secrets()
     private = ldp_objective(
@@ -227,12 +215,20 @@ class _Name(str):
         raise ValueError(f"no name {self!s}")
 
 
-def test_a_name_that_cannot_be_shown_is_withheld():
+NAMED = {
+    "a number": lambda told: told.y, "an object": hostile.Shown,
+    "a list": lambda told: [told.y, told.y], "not to be shown": lambda told: _Name(told.token),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", NAMED)
+def test_a_user_that_is_none_or_cannot_be_shown_is_not_quoted(how):
     own = Secrets()
     private = ldp_objective(
-        objective_of(own, {}), epsilon=1.0, bound=1.0, user_id=lambda trial: _Name(own.token)
+        objective_of(own, {}), epsilon=1.0, bound=1.0, user_id=lambda t: NAMED[how](own.told(t))
     )
     error = caught(lambda: private(optuna.create_study().ask()))
+    assert how == "not to be shown" or isinstance(error, ValueError)
     assert error is None or own.scanner.hits(str(error).encode()) == []
 
 

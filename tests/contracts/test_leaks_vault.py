@@ -10,7 +10,7 @@ import optuna
 import pytest
 
 from optuna_samplers import ldp_objective
-from privbo_plugins.errors import PrivacyError, SpaceChangedError, VaultError
+from privbo_plugins.errors import PrivacyError, SpaceChangedError
 from privbo_plugins.store.vault import open_vault
 from tests.contracts.test_leaks_exceptions import OTHER, raised
 from tests.inside import session_of
@@ -104,17 +104,6 @@ def test_deleted_losses_of_any_size_leave_no_remnant(seed, evidence):
         tx.drop_losses(alive)
     vault.close()
     assert in_vault(evidence) == []
-
-
-def test_the_vault_file_and_the_study_file_may_not_be_the_same(tmp_path):
-    """Otherwise raw losses would lie in the storage that dashboards read."""
-    own, url = Secrets(size=24), f"sqlite:///{tmp_path}/study.db"
-    sampler = records_sampler(batch_size=3, vault=url)
-    study = optuna.create_study(storage=url, sampler=sampler)
-    private = sampler.private(objective_of(own, {}))
-    with pytest.raises(VaultError, match="same database"):
-        study.optimize(private, n_trials=4)
-    assert own.scanner.hits((tmp_path / "study.db").read_bytes()) == []
 
 
 # Single numbers ---------------------------------------------------------------------------------

@@ -125,14 +125,6 @@ def test_arguments_stand_in_the_order_of_their_use(made):
     assert {n for n in GROUPS[-1] if n in names} <= set(re.findall(r"^    (\w+): ", experts, re.M))
 
 
-@pytest.mark.parametrize("cls", DECLARED, ids=lambda cls: cls.__name__)
-def test_every_setting_is_explained_in_help(cls):
-    text = inspect.getdoc(cls) or ""
-    assert "{settings}" not in text
-    assert [name for name in defaults(cls) if f"    {name}: " not in text] == []
-    assert max(map(len, text.splitlines())) <= 99
-
-
 @pytest.mark.parametrize(
     ("family", "config"), [("DPGIBO", GIBOConfig), ("DUETS", DUETSConfig), ("POGPUCB", RowsConfig)]
 )

@@ -29,6 +29,15 @@ class Counting(InsecureNoise):
         return super().add_gaussian(value, scale)
 
 
+class NoNoise(InsecureNoise):
+    """Adds nothing: shows what a mechanism makes of its input."""
+
+    def add_gaussian(self, value, scale):
+        return value
+
+    add_laplace = add_gaussian
+
+
 class Crash(BaseException):
     """Stands for a crash: not an Exception."""
 

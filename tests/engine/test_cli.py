@@ -181,22 +181,6 @@ def test_an_option_of_one_value_is_not_given_twice(words, name, capsys):
     assert ("label --run A B" in said) == together
 
 
-def test_a_certificate_drops_no_run_that_was_named(folder, capsys):
-    federation("sqlite:///private.db")
-    typed = ["certificate", "--vault", "sqlite:///private.db", "--out", "c.json"]
-    typed += ["--run", "digits"]
-    for more, why in (
-        (["--run", "federation"], "--run was given 2 times"),
-        (["federation"], "1 word(s) after --run ("),
-    ):
-        assert main([*typed, *more]) == 2
-        said = capsys.readouterr().err
-        assert why in said
-        assert "privbo label --run A B --data-label NAME" in said
-        assert "'federation'" not in said
-    assert not (folder / "c.json").exists()
-
-
 COMMANDS = {
     "plan dp-gibo": [*RECORDS[2:], *MIXED],
     "plan rewards": REWARDS[2:],

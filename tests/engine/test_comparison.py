@@ -105,21 +105,6 @@ def test_a_run_ends_with_one_comparison_however_many_work_on_it(workers, mu):
     assert spent <= mu**2 * (1 + 1e-9)
 
 
-def test_trials_of_the_comparison_that_fail_are_tried_again_and_then_others_take_their_place():
-    losses, _ = quadratic(40, 2, 0)
-    session = open_session(GIBOConfig(mu=1.0, n_steps=1, n_starts=1), cube(2))
-    i = 0
-    while not session.finished:
-        proposal = session.ask(f"t{i}")
-        if proposal.role == "final" and i % 2:
-            session.fail(f"t{i}")
-        else:
-            session.tell(f"t{i}", cube(2).decode(proposal.x), cube(2), losses(proposal.x))
-        i += 1
-        assert i < 30
-    assert [release.kind for release in session.releases()].count("comparison") == 1
-
-
 def test_a_worker_that_settles_after_another_one_has_ended_the_run_changes_nothing():
     losses, _ = quadratic(40, 2, 0)
     session, i = open_session(GIBOConfig(mu=1.0, n_steps=1, n_starts=1), cube(2)), 0

@@ -237,15 +237,6 @@ class RealisedSize(RoundSum):
         return replace(true, weights=share * exact + (true.weights - exact))
 
 
-def test_the_audit_flags_the_realised_size_as_normaliser():
-    """The other agent sends the opposite, which the canary dilutes as well as cancels."""
-    q, config = 1.0, config_of(1.0, P=1, N=2)
-    opposite = np.array([-1e3, 0.0, 0.0])
-    claim = pld_epsilon(q, Z, 1, DELTA)
-    assert not flagged(Round(config, others=opposite), claim)
-    assert flagged(Round(config, RealisedSize, others=opposite), claim)
-
-
 def redrawn_coins(noise, config, present):
     """Mutant: draws again until somebody who is there is chosen."""
     while True:
@@ -254,39 +245,32 @@ def redrawn_coins(noise, config, present):
             return coins
 
 
-def test_the_audit_flags_an_empty_subset_that_is_drawn_again():
-    """With two agents the canary is then in every other round, instead of every twentieth."""
-    config = config_of(0.05, P=1, N=2)
-    claim = pld_epsilon(0.05, Z, 1, DELTA)
-    assert not flagged(Round(config), claim)
-    assert flagged(Round(config, coins=redrawn_coins), claim)
-
-
-@pytest.mark.parametrize("q", [1.0, 0.35])
-def test_the_audit_flags_noise_for_one_region_of_four(q):
-    """S / sqrt(P) instead of S: half the noise."""
-    config = config_of(q, P=4, N=4)
-    claim = pld_epsilon(q, Z, 1, DELTA)
-    assert not flagged(Round(config), claim)
-    assert flagged(Round(config, noise_factor=0.5), claim)
-
-
-def test_the_audit_flags_noise_of_a_seed():
-    for q in (1.0, 0.35):
-        mutant = Round(config_of(q), seeded=True)
-        assert flagged(mutant, pld_epsilon(q, Z, 1, DELTA))
-
-
 def everybody(noise, config, present):
     """Mutant: takes everybody, and claims to have sampled."""
     return [True] * config.n_agents
 
 
-def test_the_audit_flags_sampling_that_is_claimed_but_not_done():
-    assert flagged(Round(config_of(0.35), coins=everybody), pld_epsilon(0.35, Z, 1, DELTA))
+OPPOSITE = {"others": np.array([-1e3, 0.0, 0.0])}
+BROKEN = {
+    # The other agent sends the opposite, which the canary dilutes as well as cancels.
+    "the realised size": (1.0, {"P": 1, "N": 2}, {"kind": RealisedSize, **OPPOSITE}, OPPOSITE),
+    # With two agents the canary is then in every other round, instead of every twentieth.
+    "an empty subset drawn again": (0.05, {"P": 1, "N": 2}, {"coins": redrawn_coins}, {}),
+    # S / sqrt(P) instead of S: half the noise.
+    "noise for one region of four": (1.0, {"P": 4, "N": 4}, {"noise_factor": 0.5}, {}),
+    "noise for one of four, sampled": (0.35, {"P": 4, "N": 4}, {"noise_factor": 0.5}, {}),
+    "noise of a seed": (1.0, {}, {"seeded": True}, {}),
+    "noise of a seed, sampled": (0.35, {}, {"seeded": True}, {}),
+    "sampling that is not done": (0.35, {}, {"coins": everybody}, {}),
+    "half the noise": (1.0, {}, {"noise_factor": 0.5}, {}),
+    "half the noise, sampled": (0.35, {}, {"noise_factor": 0.5}, {}),
+}
+"""To each mistake q, further settings, what is broken, and what a correct round has as well."""
 
 
-def test_the_audit_flags_half_the_noise():
-    for q in (1.0, 0.35):
-        claim = pld_epsilon(q, Z, 1, DELTA)
-        assert flagged(Round(config_of(q), noise_factor=0.5), claim)
+@pytest.mark.parametrize("mistake", BROKEN)
+def test_the_audit_flags_a_mistake_and_no_correct_round(mistake):
+    q, settings, broken, own = BROKEN[mistake]
+    config, claim = config_of(q, **settings), pld_epsilon(q, Z, 1, DELTA)
+    assert not settings or not flagged(Round(config, **own), claim)
+    assert flagged(Round(config, **broken), claim)

@@ -28,7 +28,7 @@ from privbo_plugins.store.transaction import Transaction
 from tests.leaks import Scanner
 from tests.worker import children
 
-from .helpers import cube, in_threads
+from .helpers import NoNoise, cube, in_threads
 from .scenes import crash
 
 M = 4
@@ -237,17 +237,10 @@ def budgeted(**changed):
     return config_of(**{**budget, "clipping_norm": BOUND, **changed})
 
 
-class Silence(InsecureNoise):
-    """Adds nothing: shows the sums that noise has to hide, where no claim is looked at."""
-
-    def add_gaussian(self, value, scale):
-        return value
-
-
 def first_sum(clock, *, present, hold):
     """The first broadcast, without its noise, times N; the others act alike in both worlds."""
     server = FederatedServer(
-        budgeted(), space=LINE, deadline=DEADLINE, hold=hold, noise=Silence(0)
+        budgeted(), space=LINE, deadline=DEADLINE, hold=hold, noise=NoNoise(0)
     )
     if present:
         server.connect(0).submit(np.zeros(M))

@@ -181,19 +181,17 @@ def seeded(mechanism):
     return lambda y: mechanism.randomize(y, InsecureNoise(0), mechanism.low)
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0])
-def test_the_audit_flags_noise_of_half_the_scale(epsilon):
-    assert audit(mechanism_of("laplace", epsilon), HalfScale(0)) > epsilon
+NOISES = [
+    *(("laplace", epsilon, HalfScale(0), {}) for epsilon in (0.5, 1.0, 2.0)),
+    # Bounded at .7 of the true 4 or more, within 1e-9.
+    ("laplace", 2.0, HalfScaleSecure(), {"runs": 4000}),
+    *((name, 1.0, Braver(0), {}) for name in ("duchi", "piecewise", "hybrid")),
+]
 
 
-def test_the_audit_flags_secure_noise_of_half_the_scale():
-    """Bounded at .7 of the true 4 or more, within 1e-9."""
-    assert audit(mechanism_of("laplace", 2.0), HalfScaleSecure(), runs=4000) > 2.0
-
-
-@pytest.mark.parametrize("name", ["duchi", "piecewise", "hybrid"])
-def test_the_audit_flags_a_coin_that_lies_too_rarely(name):
-    assert audit(mechanism_of(name, 1.0), Braver(0)) > 1.0
+@pytest.mark.parametrize(("name", "epsilon", "noise", "more"), NOISES)
+def test_the_audit_flags_broken_noise(name, epsilon, noise, more):
+    assert audit(mechanism_of(name, epsilon), noise, **more) > epsilon
 
 
 @pytest.mark.parametrize("name", PURE)
@@ -295,21 +293,19 @@ class HybridThatLooks(Hybrid):
         return chosen._release(u, noise)
 
 
-@pytest.mark.parametrize("pair", [(-3.0, 3.0), (-1e6, 1e6)], ids=str)
-@pytest.mark.parametrize("mutant", [LaplaceWithoutClip, PiecewiseWithoutClip, HybridWithoutClip])
-def test_the_audit_flags_forgotten_clipping(mutant, pair):
-    assert audit(mutant(1.0, -1.0, 1.0), InsecureNoise(0), pair=pair, runs=4000) > 1.0
-
-
-@pytest.mark.parametrize(
-    "mutant",
-    [
+BROKEN = [
+    *((mutant, {"pair": pair, "runs": 4000}) for pair in ((-3.0, 3.0), (-1e6, 1e6))
+      for mutant in (LaplaceWithoutClip, PiecewiseWithoutClip, HybridWithoutClip)),
+    *((mutant, {}) for mutant in (
         LaplaceOfHalfTheRange, DuchiOfTwiceEpsilon, HonestDuchi, PiecewiseTwiceAsLikely,
         PiecewiseOutsideDrawnAnywhere,
-    ],
-)  # fmt: skip
-def test_the_audit_flags_a_broken_mechanism(mutant):
-    assert audit(mutant(1.0, -1.0, 1.0), InsecureNoise(0)) > 1.0
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("mutant", "more"), BROKEN)
+def test_the_audit_flags_a_broken_mechanism(mutant, more):
+    assert audit(mutant(1.0, -1.0, 1.0), InsecureNoise(0), **more) > 1.0
 
 
 @pytest.mark.parametrize("name", PURE)

@@ -30,7 +30,7 @@ from privbo_plugins.store.transaction import Transaction
 from privbo_plugins.store.vault import open_vault
 from tests.inside import answers_of, pseudonym, run_of, vault_of
 
-from .helpers import Counting, Crash
+from .helpers import Counting, Crash, NoNoise
 from .oracles import gaussian_delta, gaussian_epsilon, gaussian_mu
 from .scenes import at_once, release_table
 
@@ -583,13 +583,6 @@ def test_answers_that_crash_are_neither_charged_nor_told(monkeypatch):
             curator.evaluate(3)
     assert curator.answers() == {}
     assert curator.evaluate(3) == curator.answers()[3]
-
-
-class NoNoise(InsecureNoise):
-    """Shows what a value is clipped to."""
-
-    def add_laplace(self, value, scale):
-        return value
 
 
 @pytest.mark.parametrize(("maximize", "worst"), [(True, -2.0), (False, 3.0)])

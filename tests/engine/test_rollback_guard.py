@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import stat
 from pathlib import Path
 from threading import Thread
@@ -45,27 +44,6 @@ def opened(vault, file, key="loop"):
 
 def run_of(vault):
     return begin_or_join(open_vault(f"sqlite:///{vault}"), "run", {})
-
-
-# What a vault forgot ----------------------------------------------------------------------------
-
-
-def test_a_vault_that_was_put_back_is_noticed_by_whoever_opens_it(vault, file, tmp_path):
-    session = opened(vault, file)
-    shutil.copyfile(vault, tmp_path / "backup.db")
-    session.release("0", 0.5, "Jane", -1.0)
-    shutil.copyfile(tmp_path / "backup.db", vault)
-    with pytest.raises(VaultError, match="older backup"):
-        opened(vault, file)
-
-
-def test_of_two_copies_of_a_vault_the_one_that_knows_less_stops(vault, file, tmp_path):
-    session, copy = opened(vault, file), tmp_path / "copy.db"
-    session.release("0", 0.5, "Jane", -1.0)
-    shutil.copy(vault, copy)
-    opened(copy, file).release("1", 0.5, "Joe", -1.0)
-    with pytest.raises(VaultError):
-        session.release("2", 0.5, "Ann", -1.0)
 
 
 # The file ---------------------------------------------------------------------------------------

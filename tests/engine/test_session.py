@@ -74,20 +74,6 @@ def test_a_whole_run_finds_the_minimum_and_spends_exactly_its_budget():
     assert "test source" in session.guarantee().details()
 
 
-def test_an_estimate_is_published_and_the_draw_stands_beside_it():
-    losses, _ = quadratic(N, 2, 0)
-    session = open_session(config(), cube(2))
-    values = run_session(session, losses)
-    released = {r.key: r.values[0] for r in session.releases() if r.kind == "value"}
-    names = [f"t{i:04d}" for i in range(len(values))]
-    assert [session.published()[t].value for t in names] == values
-    drawn = [released[t] for t in names]
-    assert [session.published()[t].draw for t in names] == drawn
-    assert session.published(names) == session.published()
-    assert not set(values) & set(drawn)
-    assert sorted(session.published()) == names
-
-
 def test_released_values_are_the_clipped_mean_plus_the_planned_noise():
     """The exact statistic is known here, so the noise that was added shows: 5 sd, alarm 1e-5."""
     losses, _ = quadratic(N, 2, 0)
@@ -474,6 +460,9 @@ def test_trainings_end_with_three_for_each_planned_trial_as_the_plan_says():
     session.charge_training("t0/first")
     tell(session, "t0", losses)
     plan = session.plan
+    assert plan.training_total == pytest.approx(0.5 * math.sqrt(plan.n_trials))
+    assert f"{plan.n_trials} trainings" in str(plan)
+    assert plan.to_dict()["training_mu"] == 0.5
     most = 3 * plan.n_trials
     for i in range(1, most):
         session.charge_training(f"t1/{i}")

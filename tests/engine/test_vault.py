@@ -20,11 +20,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privbo_plugins.errors import PrivacyWarning, VaultError
-from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge
+from privbo_plugins.privacy.ledger import Charge
 from privbo_plugins.store import transaction, vault_file
 from privbo_plugins.store import vault as vault_module
 from privbo_plugins.store.log import Event
-from privbo_plugins.store.run import Spent
 from privbo_plugins.store.tables import SCHEMA
 from privbo_plugins.store.transaction import Transaction
 from privbo_plugins.store.vault import as_handle, handle_of, open_vault, resolve_url
@@ -150,6 +149,7 @@ FIRST_WRITES = {
     "run": begins,
     "losses": lambda tx, more: tx.put_losses("t", SECRET + more),
     "charge": lambda tx, more: tx.charge(Charge("value", "1", 0.3 + more, 0.1, 0.2)),
+    "release": lambda tx, more: tx.release("value", "7", {"values": [more]}),
 }
 
 
@@ -162,20 +162,16 @@ def test_what_was_written_first_stays(vault, what):
             FIRST_WRITES[what](tx, more)
         with vault.transaction("run") as tx:
             losses = [next(tx.blocks([trial], len(SECRET))).tolist() for trial in tx.held()]
-            found.append((tx.hosts(), tx.run_of_host("host"), losses, tx.charges()))
+            told = tx.charges(), tx.releases_after(0), tx.released("value", "7")
+            found.append((tx.hosts(), tx.run_of_host("host"), losses, *told))
     assert found[0] == found[1]
 
 
-def test_a_release_of_a_kind_and_key_is_stored_once(vault):
+def test_releases_are_counted_and_read_from_any_place_on(vault):
     begin(vault)
     with vault.transaction("run") as tx:
         tx.release("value", "7", {"values": [0.5]})
-    with pytest.raises(VaultError), vault.transaction("run") as tx:
-        tx.release("value", "7", {"values": [0.6]})
-    with vault.transaction("run") as tx:
         tx.release("gradient", "7", {"values": [1.0]})
-        assert tx.released("value", "7") == {"values": [0.5]}
-        assert tx.released("value", "9") is None
         (first, *_), (second, *_) = tx.releases_after(0)
         assert tx.n_released() == 2
         assert [r[:3] for r in tx.releases_after(first)] == [(second, "gradient", "7")]
@@ -205,21 +201,6 @@ def test_what_was_rolled_back_under_way_is_not_committed():
 
     with pytest.raises(VaultError, match="somebody else"):
         write()
-
-
-def test_populations_add_up_apart(vault):
-    begin(vault)
-    with vault.transaction("run") as tx:
-        tx.charge(Charge("value", "1", 0.3, 0.1, 0.2))
-        tx.charge(Charge("value", "2", 0.4, 0.1, 0.2))
-        tx.charge(Charge("training", "1", 5.0, 0.0, 0.0, TRAINING))
-    with vault.transaction("run") as tx:
-        assert Spent().of(tx, VALIDATION).mu2 == pytest.approx(0.25)
-        assert Spent().of(tx, TRAINING).mu2 == pytest.approx(25.0)
-        assert sorted(c.key for c in tx.charges()) == ["1", "1", "2"]
-    with vault.transaction("another") as tx:
-        assert Spent().of(tx, VALIDATION).mu2 == 0.0
-        assert tx.n_released() == 0
 
 
 def test_the_life_of_a_trial(vault):
@@ -412,15 +393,6 @@ def test_a_file_that_goes_away_in_mid_run_does_not_come_back_without_its_ledger(
     with pytest.raises(VaultError, match="unable to open"), vault.transaction("run"):
         pass
     assert list(path.parent.iterdir()) == []
-
-
-def test_paths_are_taken_as_they_are_whatever_signs_they_hold(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    vault = begin(open_vault("sqlite:///a b #1&mode=memory é.db"))
-    monkeypatch.chdir("/")
-    with vault.transaction("run") as tx:
-        assert tx.run() is not None
-    assert [p.name for p in tmp_path.iterdir()] == ["a b #1&mode=memory é.db"]
 
 
 def test_an_empty_file_is_waited_for_and_then_refused(path, monkeypatch):
@@ -712,7 +684,7 @@ def test_a_path_is_the_file_of_its_name(names, absolute):
         assert resolve_url(str(path)) == resolve_url(path)
 
 
-@pytest.mark.parametrize("name", ["100%.db", "a%20b.db", "a?b.db", "a#b.db", "a b.db", "ä:b.db"])
+@pytest.mark.parametrize("name", ["100%.db", "a%20b.db", "a?b.db", "#1&mode=memory.db", "ä:b.db"])
 def test_a_vault_is_the_file_of_its_path_to_the_letter_wherever_the_process_is_later(
     name, tmp_path, monkeypatch
 ):
@@ -809,29 +781,6 @@ def test_a_child_process_of_a_file_vault_opens_its_own_connections(url, monkeypa
 
 
 # Several workers ----------------------------------------------------------------------------
-
-
-def next_release(vault):
-    """Reads, then writes what it read plus one: two at a time would collide."""
-    with vault.transaction("run") as tx:
-        last = tx.n_released()
-        spent = Spent().of(tx, VALIDATION).mu2
-        assert spent == pytest.approx(last * 0.01)
-        tx.charge(Charge("value", str(last), 0.1, 1.0, 1.0))
-        tx.release("value", str(last), {"spent": spent})
-
-
-@pytest.mark.parametrize("shared", [True, False], ids=["one-vault", "a-vault-each"])
-def test_threads_hammering_one_store_are_serialised(url, shared):
-    first = begin(open_vault(url))
-    vaults = [first if shared else open_vault(url) for _ in range(4)]
-    errors = in_threads(4, lambda i: [next_release(vaults[i]) for _ in range(10)] and None)
-    assert errors == []
-    with first.transaction("run") as tx:
-        assert tx.n_released() == 40
-        assert [key for _, _, key, _ in tx.releases_after(0)] == [str(i) for i in range(40)]
-    for vault in {id(v): v for v in (first, *vaults)}.values():
-        vault.close()
 
 
 @pytest.mark.parametrize("write_ahead", [False, True])

@@ -94,18 +94,6 @@ def test_a_space_that_changes_is_refused(change, declared):
     assert sampler.guarantee(study).protected
 
 
-def test_a_parameter_that_goes_missing_is_refused():
-    def both(trial):
-        return squares(trial) + 0.1 * trial.suggest_float("y", 0.0, 1.0)
-
-    sampler, study = begun_study()
-    study.optimize(sampler.private(both), n_trials=3)
-    with pytest.raises(ValueError, match=r"over x, y.*another one over x"):
-        study.optimize(sampler.private(squares), n_trials=1)
-    study.optimize(sampler.private(both))
-    assert sampler.finished(study)
-
-
 def test_errors_while_suggesting_say_what_is_wrong(monkeypatch):
     """They name public facts only: neither Optuna's rule nor the vault's state is withheld."""
     sampler, study = begun_study(2)

@@ -5,7 +5,6 @@ import math
 import pickle
 from collections import Counter
 
-import numpy as np
 import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
@@ -22,7 +21,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning"),
 ]
 
-DRAW, CLAIM, SUMMARY, GUARANTEE = "privbo:draw", "privbo:claim", "privbo:duets", "privbo:guarantee"
+DRAW, CLAIM, SUMMARY = "privbo:draw", "privbo:claim", "privbo:duets"
 SPACE = {
     "x": FloatDistribution(0, 1),
     "rate": FloatDistribution(1e-5, 1.0, log=True),
@@ -112,25 +111,6 @@ def test_trials_carry_epoch_agent_and_draw():
     assert shown == [slot[:2] for slot in slots]
 
 
-@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 1, 0, 2)])
-def test_an_epoch_closes_exactly_when_its_last_draw_is_done(order):
-    sampler = make()
-    study = make_study(sampler)
-    trials = [study.ask() for _ in range(4)]
-    rewards = [peak(trial) for trial in trials]
-    spare = []
-    for i in order:
-        trial = study.ask()
-        peak(trial)
-        spare.append(draw_of(trial))
-        assert SUMMARY not in study.user_attrs
-        study.tell(trials[i], rewards[i])
-    assert spare == [None] * 4
-    assert draw_of(_asked(study)) == (2, 0, 0)
-    assert study.user_attrs[SUMMARY]["epochs"][0]["epoch"] == 1
-    agreed(study, sampler)
-
-
 def _asked(study, objective=peak):
     trial = study.ask()
     objective(trial)
@@ -145,29 +125,6 @@ def test_the_space_is_found_where_it_is_not_declared():
     assert draw_of(study.trials[5]) == (2, 0, 0)
     assert len(known(sampler, study).evaluations) == 5  # a random one and an epoch of four
     agreed(study, sampler, search_space=None)
-
-
-def test_the_last_epoch_and_what_follows_it():
-    sampler = make(n_trials=11)  # 2 and 4 draws each: epochs of 4 and 8 trials
-    study = make_study(sampler)
-    study.optimize(peak, n_trials=15)
-    assert [draw_of(t) is None for t in study.trials] == [False] * 12 + [True] * 3
-    last = [t.params["x"] for t in study.trials[4:]]
-    assert len(set(last)) == len(last)  # the most promising points, each once, and then the next
-    algorithm = known(sampler, study)
-    assert algorithm.public_state.finished
-    assert len(algorithm.history) == 1
-    assert len(algorithm.evaluations) == 15
-    agreed(study, sampler, n_trials=11)
-
-
-def test_the_recommendation_knows_the_rewards_of_the_open_epoch():
-    sampler = make(first_epoch=16)
-    study = make_study(sampler)
-    study.optimize(peak, n_trials=12)
-    assert sampler._state(study).scheduler is not None
-    assert abs(sampler.recommend(study)["x"] - 0.3) < 0.1
-    assert not known(sampler, study).evaluations
 
 
 # What fails -----------------------------------------------------------------------------------
@@ -269,37 +226,6 @@ def test_of_two_that_race_for_a_draw_one_holds_it(created_first, tells):
     for open_trial in study.get_trials(states=(TrialState.RUNNING,)):
         study.tell(open_trial.number, peak(optuna.trial.FixedTrial(open_trial.params)))
     agreed(study, slow, fast)
-
-
-@pytest.mark.filterwarnings("ignore:Epoch . waits for:privbo_plugins.errors.UtilityWarning")
-@pytest.mark.parametrize("seed", [0, 1])
-def test_readers_at_any_time_reach_the_same_state(seed):
-    """Trials begin, end and fail in a random order; two samplers take turns, a third reads."""
-    rng, samplers = np.random.default_rng(seed), [make(), make(), make()]
-    storage = optuna.storages.InMemoryStorage()
-    studies = [make_study(sampler, storage) for sampler in samplers]
-    out = []
-    for _ in range(90):
-        study = studies[rng.integers(2)]
-        if rng.random() < 0.5 or not out:
-            out.append(_asked(study))
-            continue
-        trial = out.pop(rng.integers(len(out)))
-        if rng.random() < 0.25:
-            study.tell(trial, state=TrialState.FAIL)
-        else:
-            study.tell(trial, peak(trial))
-        if rng.random() < 0.2:
-            samplers[2].recommend(studies[2]) if _complete(study) else None
-    for trial in out:
-        studies[0].tell(trial, peak(trial))
-    assert agreed(studies[0], *samplers)["status"]["epoch"] >= 3
-    owners = Counter(draw_of(t) for t in _complete(studies[0]) if draw_of(t))
-    assert set(owners.values()) == {1}
-
-
-def _complete(study):
-    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
 
 
 # Coming back ----------------------------------------------------------------------------------

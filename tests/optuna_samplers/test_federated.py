@@ -17,6 +17,7 @@ from optuna_samplers import DPFTSDESampler, FederatedServer, run_federated
 from optuna_samplers._space import to_space
 from privbo_plugins.algorithms.dp_fts_de import Regions
 from privbo_plugins.errors import FederationError, PrivacyWarning, SpaceChangedError
+from tests.engine.helpers import in_threads
 from tests.optuna_samplers.scenes.federations import (
     N_STARTUP,
     SQUARE,
@@ -27,8 +28,6 @@ from tests.optuna_samplers.scenes.federations import (
 )
 
 pytestmark = pytest.mark.usefixtures("quiet")
-
-GUARANTEE, PATIENCE = "privbo:guarantee", 120.0
 
 
 class Federation:
@@ -95,26 +94,6 @@ class Federation:
 
     def points(self):
         return [[trial.params for trial in study.trials] for study in self.studies]
-
-
-def in_threads(*works):
-    """Runs all at the same time and raises what one raises; one that hangs fails the test."""
-    errors = []
-
-    def run(work):
-        try:
-            work()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(work,), daemon=True) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    if errors:
-        raise errors[0]
-    assert not any(thread.is_alive() for thread in threads), "an agent waits for ever"
 
 
 # A whole run ------------------------------------------------------------------------------------
@@ -377,11 +356,11 @@ def test_a_fast_agent_does_not_run_ahead():
         federation.studies[0].optimize(bowl(0), n_trials=N_STARTUP + 3)
 
     def slow():
-        assert waits.wait(PATIENCE)
+        assert waits.wait(120.0)
         assert len(federation.studies[0].trials) == N_STARTUP + 1  # one is waiting
         federation.studies[1].optimize(bowl(1), n_trials=N_STARTUP + 3)
 
-    in_threads(fast, slow)
+    assert in_threads(2, lambda agent: (fast, slow)[agent]()) == []
     federation.check_released(3)
     assert sorted(federation.links[0].received) == [1, 2, 3]  # it has waited for each
 
@@ -413,24 +392,6 @@ def test_an_agent_that_has_left_is_not_waited_for_until_it_sends_again():
         federation.studies[n].optimize(bowl(n), n_trials=1)
     assert [link.rounds for link in federation.links] == [[1, 2], [2]]
     federation.check_released(2)
-
-
-# The end of the budget --------------------------------------------------------------------------
-
-
-def test_studies_go_on_when_the_budget_is_used_up():
-    federation = Federation(n_rounds=2, server={"deadline": None})
-    federation.run(6)
-    assert federation.counts == [N_STARTUP + 6] * 3
-    federation.check_released(2)
-    assert federation.server.finished
-    federation.studies[0].optimize(bowl(0), n_trials=3)  # waits for nobody
-    federation.studies[0].optimize(bowl(0), n_trials=4, n_jobs=2)
-    assert federation.counts == [N_STARTUP + 13, N_STARTUP + 6, N_STARTUP + 6]
-    federation.check_released(2)
-    guarantee = federation.samplers[0].guarantee(federation.studies[0])
-    assert guarantee.epsilon_spent == guarantee.epsilon
-    assert guarantee.n_released == guarantee.n_rounds == 2
 
 
 # Servers that fail ------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from privbo_plugins.errors import (
     VaultError,
 )
 from privbo_plugins.privacy.noise import InsecureNoise
+from tests.engine.helpers import NoNoise
 from tests.inside import algorithm_of
 from tests.optuna_samplers.runs import rows
 
@@ -51,13 +52,6 @@ OURS = {
     "moma": LDPMoMAGPUCBSampler,
 }
 FAMILY = pytest.mark.parametrize("kind", OURS)
-
-
-class Exact:
-    """A noise source that adds none: it shows what the mechanism makes of its input."""
-
-    def add_laplace(self, value, scale):
-        return value
 
 
 def make(kind="gp", epsilon=1.0, **settings):
@@ -169,7 +163,7 @@ def test_a_reward_is_clipped_and_anything_odd_completes_as_the_unwanted_end(
     returned, shown, direction
 ):
     """A trial that fails for some users would tell of them."""
-    private = wrapped(lambda _: returned, noise=Exact(), value_range=(-2.0, 3.0))
+    private = wrapped(lambda _: returned, noise=NoNoise(0), value_range=(-2.0, 3.0))
     study = optuna.create_study(direction=direction)
     study.optimize(private, n_trials=1)
     worst = -2.0 if direction == "maximize" else 3.0
@@ -391,18 +385,6 @@ def test_conditional_and_growing_spaces(kind):
 
 
 # Where nothing is protected -------------------------------------------------------------------
-
-
-def test_test_noise_is_remembered_for_ever(tmp_path):
-    study, vault = optuna.create_study(), f"sqlite:///{tmp_path}/vault.db"
-    fake = wrapped(noise=InsecureNoise(0), vault=vault)
-    study.optimize(fake, n_trials=1)
-    check_exposed(fake.guarantee(study), study)
-    for later in (wrapped(vault=vault), pickle.loads(pickle.dumps(fake)), wrapped()):
-        study.optimize(later, n_trials=1)
-        assert "test source" in later.guarantee(study).details()
-        check_exposed(later.guarantee(study), study)
-    check_exposed(make(mechanism="laplace").guarantee(study), study)
 
 
 def test_a_study_of_two_mechanisms_is_not_claimed():

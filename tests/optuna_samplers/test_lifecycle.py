@@ -217,17 +217,6 @@ def test_one_seed_gives_the_same_candidates_in_every_process(tmp_path):
     assert found[0] != json.loads((tmp_path / "other.json").read_text())
 
 
-# What users read ------------------------------------------------------------------------------
-
-
-def test_nothing_to_recommend_yet():
-    sampler, study = begun_study(n_starts=4)
-    with pytest.raises(ValueError, match="nothing to recommend yet"):
-        sampler.recommend(study)
-    study.optimize(sampler.private(squares), n_trials=2)
-    assert sampler.recommend(study) in [trial.params for trial in study.trials]
-
-
 # Spaces ---------------------------------------------------------------------------------------
 
 
@@ -310,16 +299,6 @@ def test_a_training_is_remembered_as_paid_only_once_its_charge_is_committed(monk
     monkeypatch.setattr(Transaction, "charge", charge)
     study.optimize(sampler.private(squares), n_trials=1)
     assert "1 training declared" in sampler.guarantee(study).details()
-
-
-def test_a_plan_shows_what_training_costs_and_where_it_ends():
-    space = {"x": optuna.distributions.FloatDistribution(0, 1)}
-    plan = make_sampler(training_mu=0.5).plan(space, 1000)
-    total = 0.5 * math.sqrt(plan.n_trials)
-    assert plan.training_total == pytest.approx(total)
-    assert f"{plan.n_trials} trainings" in str(plan)
-    assert "training" not in str(make_sampler().plan(space, 1000))
-    assert plan.to_dict()["training_mu"] == 0.5
 
 
 def test_training_is_charged_under_another_sampler_too():

@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
 ]
 
-GUARANTEE, CLAIM = "privbo:guarantee", "privbo:row"
+GUARANTEE = "privbo:guarantee"
 N = 60
 
 
@@ -126,18 +126,6 @@ def test_other_parameters_are_random_and_take_no_part():
     assert asked(alone) == asked(among)
     assert len({trial.params["x"] for trial in among.trials}) == 10
     assert set(among.sampler.recommend(among)) == {"row"}
-
-
-@pytest.mark.parametrize("n", [1, 4])
-def test_when_every_row_has_been_asked_the_best_is(n):
-    Z = rows(n)
-    sampler = make(Z=table(Z))
-    study = make_study(sampler)
-    study.optimize(lambda trial: smooth(ask(trial, n), Z), n_trials=n + 3)
-    best = int(np.argmax([smooth(i, Z) for i in range(n)]))
-    assert sorted(asked(study)[:n]) == list(range(n))
-    assert asked(study)[n:] == [best] * 3
-    assert sampler.recommend(study) == {"row": best}
 
 
 # Workers --------------------------------------------------------------------------------------
@@ -246,15 +234,6 @@ def test_enqueued_and_added_rows_are_learnt_and_not_asked_again():
     sampler.recommend(study)
     told = [value for _, value in algorithm_of(sampler, study).evaluations]
     assert told == [trial.value for trial in study.trials]
-
-
-def test_a_study_that_another_sampler_began():
-    study = make_study(RandomSampler(seed=3))
-    study.optimize(answer, n_trials=6)
-    study.sampler = make()
-    study.optimize(answer, n_trials=10)
-    assert set(asked(study)[6:]).isdisjoint(asked(study)[:6])
-    assert study.sampler.recommend(study) == {"row": BEST}
 
 
 def _fail(trial):

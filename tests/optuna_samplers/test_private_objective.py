@@ -9,8 +9,8 @@ import pytest
 from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 
-from optuna_samplers import DPGIBOSampler, LDPGPUCBSampler, private_objective
-from privbo_plugins.errors import BudgetExceededError, PrivacyWarning, UtilityWarning, VaultError
+from optuna_samplers import private_objective
+from privbo_plugins.errors import PrivacyWarning, UtilityWarning, VaultError
 from tests.optuna_samplers.runs import RECORDS, plane, squares, vault_facts
 
 SAMPLERS = {
@@ -132,35 +132,6 @@ def test_without_privacy_nothing_is_claimed():
     exact = [float(squares(fixed(t)).mean()) for t in study.trials]
     assert [t.value for t in study.trials] == pytest.approx(exact)
     assert not private.guarantee(study).protected
-
-
-@pytest.mark.parametrize(
-    "sampler", [DPGIBOSampler(1), LDPGPUCBSampler(1.0, bound=1.0)], ids=lambda s: type(s).__name__
-)
-def test_samplers_that_release_themselves_are_refused(sampler):
-    study = optuna.create_study(sampler=sampler)
-    with pytest.raises(ValueError, match=f"{type(sampler).__name__} releases values itself"):
-        private_of()(study.ask())
-
-
-def frames_with(error, name):
-    trace, found = error.__traceback__, []
-    while trace is not None:
-        if name in trace.tb_frame.f_locals and trace.tb_frame.f_globals["__name__"] != __name__:
-            found.append(trace.tb_frame.f_code.co_qualname)
-        trace = trace.tb_next
-    return found
-
-
-@pytest.mark.parametrize("training_mu", [None, 0.1])
-def test_no_frame_of_a_refused_tell_holds_the_losses(training_mu):
-    private, study = private_of(n_trials=1, training_mu=training_mu), study_of()
-    private.tell_private(study.ask({"x": FloatDistribution(0, 1)}), RECORDS)
-    for _ in range(4):
-        trial = study.ask({"x": FloatDistribution(0, 1)})
-        with pytest.raises((ValueError, BudgetExceededError)) as raised:
-            private.tell_private(trial, RECORDS[:7])
-        assert frames_with(raised.value, "losses") == []
 
 
 def test_a_trial_that_is_over_is_not_told_again_nor_charged():

@@ -13,7 +13,6 @@ from privbo_plugins.store.run import Run
 from tests.conftest import databases
 from tests.inside import n_compared, session_of, vault_of
 from tests.optuna_samplers.runs import (
-    begun_study,
     make_sampler,
     plane,
     squares,
@@ -159,25 +158,6 @@ def test_a_worker_that_reads_the_guarantee_while_another_tells_finds_nothing_str
         assert guarantee.reasons == ()
         assert guarantee.protected
     assert len(study.trials) == 2 + n_told == 5
-
-
-@pytest.mark.parametrize("place", ["memory", "file"])
-def test_threads_share_one_sampler(place, tmp_path):
-    vault = f"sqlite:///{tmp_path}/vault.db" if place == "file" else None
-    sampler, study = begun_study(vault=vault, **PLAN)
-    study.optimize(sampler.private(studies.slow_plane), n_jobs=N_WORKERS)
-    assert sampler.finished(study)
-    session = session_of(sampler, study)
-    check_session(session)
-    published = session.published()
-    check_study(study, {name: told.value for name, told in published.items()})
-    steps = Counter(told.step for told in published.values() if told.role == "step")
-    assert set(steps) == set(range(N_STEPS))
-    assert all(3 <= count <= 3 + N_WORKERS for count in steps.values())
-    assert session.run.held_losses() == []
-    assert sampler.guarantee(study).protected
-    if place == "file":
-        check_slots(vault_facts(tmp_path / "vault.db")["trials"], extras=N_WORKERS)
 
 
 # Coming back ----------------------------------------------------------------------------------

@@ -158,12 +158,6 @@ def test_what_stood_in_their_place_before_is_not_forgotten():
     assert not private.guarantee(study).protected
 
 
-def test_a_trial_without_a_release_has_no_constraints_and_no_value():
-    private, study = begun(6)
-    with pytest.raises(BudgetExceededError, match="budget of this study is spent"):
-        private(study.ask())
-
-
 # A last word ------------------------------------------------------------------------------------
 
 
@@ -185,25 +179,7 @@ def test_a_last_score_is_paid_out_of_its_share_once():
     assert private.guarantee(study).protected
 
 
-def test_of_a_mean_loss_too_and_of_the_same_records_alone():
-    losses = lambda trial: (trial.suggest_float("x", 0, 1) - BASE) ** 2  # noqa: E731
-    private = private_objective(losses, mu=1.0, n_trials=3, final_share=0.5)
-    study = optuna.create_study()
-    study.optimize(private)
-    few = scores.predictions(Y[1:], predicted=Y[1:])
-    with pytest.raises(ValueError, match="another length"):
-        private.release_score(study, "f1", few)
-    with pytest.raises(ValueError, match=r"scores\.predictions"):
-        private.release_score(study, "f1", Y.tolist())
-    assert private.guarantee(study).mu_spent == pytest.approx(0.5**0.5)
-    private.release_score(study, "f1", chosen())
-    assert private.guarantee(study).mu_spent == pytest.approx(1.0)
-
-
-def test_nothing_is_kept_unless_it_was_asked_for():
-    private, study = begun(6)
-    with pytest.raises(ValueError, match="begin the run with final_share="):
-        private.release_score(study, "f1", chosen())
+def test_a_plan_says_what_is_kept():
     assert "a score of the model that is chosen" in str(
         private_objective(objective, mu=1.0, n_trials=3, final_share=0.1).plan(
             {"x": optuna.distributions.FloatDistribution(0, 1)}, 1000

@@ -123,17 +123,6 @@ def test_no_checkpoint_says_less_than_a_ledger_that_went_on(
             (tmp_path / "vault.db").unlink()
 
 
-def test_a_run_that_was_closed_says_what_it_has_spent(tmp_path):
-    """Nothing of it can go on, so there is no more than that."""
-    run = begin("records", "ray", tmp_path)
-    run.trials(2)
-    spent = paid(run)
-    run.search.close()
-    again = cloudpickle.loads(cloudpickle.dumps(run.search))
-    for search in (run.search, again):
-        assert search.guarantee().mu_spent == pytest.approx(spent)
-
-
 ASKING = {"recommend", "finished", "guarantee", "history", "status", "report", "purge", "suggest"}
 """Verbs that answer from what was released."""
 

@@ -15,7 +15,7 @@ import ray.cloudpickle as cloudpickle
 from ray import tune
 from ray.tune.search import Repeater
 
-from privbo_plugins.errors import FederationError, PrivacyError, VaultError
+from privbo_plugins.errors import PrivacyError, VaultError
 from raytune_searchers import FederationConfig, agent_trials
 from raytune_searchers._channel import Channel
 from raytune_searchers._space import to_space
@@ -279,24 +279,6 @@ def test_a_vector_counts_once_for_a_trial():
     assert link.submit(np.ones(20)) == 2
 
 
-def test_an_open_round_begins_again_with_another_server(monkeypatch, tmp_path):
-    federation = Federation(url=f"sqlite:///{tmp_path}/server.db")
-    host = federation.host(monkeypatch)
-    assert host.call("evaluate", 0, 0, "f") == (None, ("done", 0))
-    stand = host.call("tend", federation.status(), {})[1]
-    assert [stand[0].ready, stand[1].ready] == [False, True]
-    federation.restart()
-    stand = host.call("tend", federation.status(), {})[1]
-    assert not stand[0].ready
-    host.call("evaluate", 1, 0, "f")
-    stand = host.call("tend", federation.status(), {})[1]
-    assert [stand[0].ready, stand[1].ready] == [True, True]
-    assert federation.status().released == 1
-    federation.restart()
-    assert federation.status().released == 1
-    assert host.call("evaluate", 0, 1, "f") == (None, ("done", 1))
-
-
 def test_a_trial_that_is_over_is_not_evaluated_again(monkeypatch):
     federation = Federation()
     host = federation.host(monkeypatch)
@@ -318,29 +300,6 @@ def test_a_round_that_failed_too_often_ends_without_a_value(monkeypatch):
     stand = host.call("tend", federation.status(), {0: 0})[1]
     assert stand[0].done == 1
     assert len(history_of_agent(host, 0).read()[1]) == 0
-
-
-def test_without_a_server_agents_go_on_alone(monkeypatch):
-    federation = Federation()
-    host = federation.host(monkeypatch)
-
-    def gone(*_args):
-        raise VaultError("gone")
-
-    monkeypatch.setattr(federation.server, "call", gone)
-    for k in range(3):
-        assert host.call("tend", None, {})[1][0].ready
-        with pytest.warns(UserWarning, match="goes on alone") if k else _nothing():
-            assert host.call("evaluate", 0, k, "f") == (None, ("done", 0))
-    assert host.call("tend", None, {})[1][0] == (3, False)
-    with pytest.raises(FederationError):
-        federation.link(0).submit(np.ones(20))
-
-
-def _nothing():
-    from contextlib import nullcontext
-
-    return nullcontext()
 
 
 def test_a_server_of_other_settings_is_refused(tmp_path):

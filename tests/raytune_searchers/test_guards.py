@@ -13,7 +13,7 @@ from ray import cloudpickle, tune
 from ray.tune.trainable.function_trainable import wrap_function
 
 import optuna_samplers
-from privbo_plugins.errors import PrivacyError, PrivacyWarning, VaultError
+from privbo_plugins.errors import PrivacyError, PrivacyWarning
 from raytune_searchers import report_public
 from raytune_searchers._trainable import ClosedReportError
 from tests.inside import published_by
@@ -172,12 +172,6 @@ def test_a_report_ends_the_trial_says_what_to_do_and_writes_no_result(guarded):
     assert not any(key in failed.path for key in told)
 
 
-def test_the_error_of_a_closed_report_survives_pickling():
-    error = ClosedReportError()
-    assert str(pickle.loads(pickle.dumps(error))) == str(error)
-    assert str(cloudpickle.loads(cloudpickle.dumps(error))) == str(error)
-
-
 def test_public_reports_outside_are_refused():
     with pytest.raises(PrivacyError, match=r"inside a trainable wrapped by search\.private"):
         report_public({"train_loss": 0.5})
@@ -306,21 +300,6 @@ def test_a_path_in_a_variable_is_in_no_pickle(tmp_path, monkeypatch):
     pickled = _everything_pickled(search, tmp_path / "ray")
     assert b"env:THE_VAULT" in pickled
     assert b"place-77" not in pickled
-
-
-def test_relative_paths_are_made_absolute(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for given in ("sqlite:///vault.db", "vault.db", Path("vault.db")):
-        search = make_search(vault=given)
-        assert str(tmp_path.resolve() / "vault.db") in vars(search).values()
-    assert [path.name for path in tmp_path.glob("*")] == ["vault.db"]
-
-
-def test_a_folder_that_cannot_be_written_is_said(tmp_path):
-    (tmp_path / "file").touch()
-    for folder in ("file", "missing"):
-        with pytest.raises(VaultError, match="vault"):
-            make_search(vault=f"sqlite:///{tmp_path}/{folder}/vault.db")
 
 
 @pytest.mark.usefixtures("local_hosts")

@@ -153,13 +153,6 @@ def test_another_kind_of_one_trial_fails_that_trial_alone(kind, released, local_
     assert [None if one.error is None else type(one.error) for one in ended] == [error, None, None]
 
 
-def test_a_function_that_raises_fails_its_trial_alone(local_hosts):
-    search = begun(make_search())
-    private = search.private(lambda _: int("Jane Doe"))
-    assert run_trial(search, private, "a").error is not None
-    assert isinstance(search.suggest("b"), dict)
-
-
 def test_reading_does_not_disturb_a_run(tmp_path):
     search = begun(make_search(vault=f"sqlite:///{tmp_path / 'vault.db'}"))
     told(search, "a")

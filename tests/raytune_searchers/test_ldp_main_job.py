@@ -7,15 +7,12 @@ import numpy as np
 import pytest
 import ray.cloudpickle as cloudpickle
 from ray import tune
-from ray.tune.search import ConcurrencyLimiter
 
 from privbo_plugins.errors import BudgetExceededError, PrivacyError, PrivacyWarning, VaultError
 from privbo_plugins.store.run import NEVER_COMPARED
 from raytune_searchers import (
-    LDPATAGPUCBSearch,
     LDPGPUCBSearch,
     LDPMoMAGPUCBSearch,
-    LDPTGPUCBSearch,
     ldp_trainable,
     report_public,
 )
@@ -26,7 +23,6 @@ from tests.inside import (
     holds_a_host,
     ledger_of,
     model_of,
-    published_by,
 )
 from tests.raytune_searchers.hosts import evaluation
 from tests.raytune_searchers.runs import LINE, fit
@@ -49,10 +45,6 @@ def reward(config):
 
 def values(results, metric="reward"):
     return {r.metrics["trial_id"]: r.metrics[metric] for r in results}
-
-
-def shown(search):
-    return dict(published_by(search))
 
 
 # On a real Ray ----------------------------------------------------------------------------------
@@ -114,22 +106,6 @@ def ready(search, space=LINE, **tune_config):
 
 @pytest.mark.usefixtures("local_hosts")
 class TestSearches:
-    def test_a_longer_run_finds_the_best_arm_and_is_read_after_its_end(self):
-        search = ready(
-            LDPGPUCBSearch(
-                200.0, value_range=(0, 1), mechanism="laplace", metric="score", mode="max",
-                kernel_matrix=KERNEL, seed=1,
-            ),
-            {"arm": tune.randint(0, ARMS)},
-        )  # fmt: skip
-        trials = evaluation(
-            search, search.private(lambda config: 1.0 - abs(config["arm"] - 6) / 10), 14
-        )
-        assert values(trials, "score") == shown(search)
-        assert abs(search.recommend()["arm"] - 6) <= 2
-        search.close()
-        assert search.guarantee().n_evaluations == 14
-
     def test_replays_of_a_point_run_at_the_same_time(self):
         search = LDPMoMAGPUCBSearch(5.0, value_range=(0, 1), replays=4, beta_scale=0.1, seed=1)
         ready(search, metric="r", mode="max")
@@ -141,22 +117,6 @@ class TestSearches:
         }  # one may be evaluated in two epochs
         assert model_of(search).n == 3
         assert search.guarantee(trials).n_evaluations == 12
-
-    @pytest.mark.parametrize("kind", [LDPTGPUCBSearch, LDPATAGPUCBSearch])
-    def test_costs_are_minimised_over_a_nested_space(self, kind):
-        space = {"x": tune.uniform(0, 1), "n": {"y": tune.uniform(-2, 2), "c": 5}}
-        search = kind(50.0, bound=1.0, metric="cost", mode="min", beta_scale=0.1, seed=2)
-
-        def cost(config):
-            off = float((config["x"] - 0.7) ** 2 + (config["n"]["y"] / 4 - 0.2) ** 2)
-            return off + config["n"]["c"] - 5
-
-        limited = ready(ConcurrencyLimiter(search, max_concurrent=2), space)
-        trials = evaluation(limited, search.private(cost), 6, at_once=2)
-        assert not any(trial.error for trial in trials)
-        assert values(trials, "cost") == shown(search)
-        assert search.guarantee(trials).protected
-        assert set(search.recommend()) == {"x", "n"}
 
 
 def ledger(private):

@@ -75,17 +75,6 @@ def run(search, n=10 * N, prefix="t", sign=1.0):
     return rows
 
 
-# Which rows -------------------------------------------------------------------------------------
-
-
-def test_every_row_is_asked_once_and_then_the_search_ends(table):
-    search = search_of(table)
-    assert sorted(run(search)) == list(range(N))
-    assert search.suggest("late") == FINISHED
-    assert search.recommend() == {"row": BEST}
-    assert search.guarantee().n_answers == N
-
-
 # What trials report -----------------------------------------------------------------------------
 
 

@@ -45,11 +45,3 @@ def test_a_cell_is_as_documented(row, system, tmp_path):
 
 def test_the_page_shows_the_table():
     pages.check(matrix.MODULE, matrix.PAGE, matrix.table())
-
-
-def test_every_cell_says_whether_it_works_what_it_costs_or_why_not():
-    known = ("works", "costs: ", "refused: ", "not applicable: ")
-    cells = [one.expected(system) for one in ROWS for system in SYSTEMS]
-    assert all(cell == "works" or cell.startswith(known[1:]) for cell in cells)
-    assert len({one.name for one in ROWS}) == len(ROWS)
-    assert all(set(one.cells) | one.ordinary <= set(SYSTEMS) for one in ROWS)
