@@ -111,8 +111,11 @@ def score_of(given: Any, estimator: Any) -> tuple[RecordLoss, float | None]:
         return to_loss(given, estimator, None), None
     if given.loss is not None:
         raise ValueError("Give loss= or scoring=, not both: each says what is minimised.")
-    if named and given.scoring not in get_scorer_names():
-        raise ValueError(f"scoring={given.scoring!r} is no score of scikit-learn's.")
+    if not callable(given.scoring) and not (named and given.scoring in get_scorer_names()):
+        raise ValueError(
+            f"scoring={given.scoring!r} is no score of scikit-learn's, and none of several: with "
+            'protect="all" give the name of one, or a function of (model, X, y).'
+        )
     scorer = get_scorer(given.scoring)
     return RecordLoss(scorer, "predict", False), float(getattr(scorer, "_sign", 1) > 0)
 

@@ -72,10 +72,7 @@ def _called(name: str, one: Any, given: Any, estimator: Any, y: Any) -> Score:
             f"The score {name!r} is of labels={labels!r}, and the classes that train are others: "
             "give scores.f1(labels=(...), positive=...) of privbo_plugins, say."
         )
-    if own.name == name:
-        return own
-    more = {"greater_is_better": own.greater_is_better}
-    return Score(name, own.statistic, own.combine, own.low, own.high, **more)
+    return own if own.name == name else own.called(name)
 
 
 def to_scores(given: Any, estimator: Any, y: Any) -> RecordScores | None:

@@ -138,6 +138,17 @@ class Score(ScoreFacts):
     statistic: Statistic
     combine: Combine
 
+    def called(self, name: str) -> Score:
+        """Makes the same score under another name, as where a run has two of one kind.
+
+        Example:
+            >>> from privbo_plugins import scores
+            >>> scores.f1(positive=0).called("f1 of 0").name
+            'f1 of 0'
+        """
+        more = {"greater_is_better": self.greater_is_better}
+        return Score(name, self.statistic, self.combine, self.low, self.high, **more)
+
     def estimate(self, m: Array, s: Array) -> Estimate:
         """The score of noisy means, clipped to its range, and its standard deviation.
 
@@ -409,8 +420,12 @@ def checked_scores(given: Any) -> tuple[ScoreFacts, ...] | None:
     if not listed:
         raise ValueError("scores must name one score at least, as scores=['f1', 'roc_auc'].")
     made = tuple(_made(one, named) for one in listed)
-    if len({score.name for score in made}) < len(made):
-        raise ValueError("Two scores have the same name; give one of them another.")
+    names = [score.name for score in made]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(
+            f"Two scores have the name {twice[0]!r}; give one another: "
+            f"scores.SCORES[{twice[0]!r}](...).called('another')."
+        )
     return tuple(_placed(score, made) for score in made)
 
 

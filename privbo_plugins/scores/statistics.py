@@ -78,7 +78,7 @@ class Predictions:
 
 
 def predictions(
-    y_true: Any, *, predicted: Any = None, probabilities: Any = None, classes: Any = None,
+    y_true: Any, predicted: Any = None, *, probabilities: Any = None, classes: Any = None,
     decision: Any = None, group: Any = None,
 ) -> Predictions:  # fmt: skip
     """Holds predictions, as an objective returns them; scores of the run take what they need.

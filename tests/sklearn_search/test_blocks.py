@@ -19,6 +19,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 from sklearn.model_selection import GroupKFold, ShuffleSplit, StratifiedKFold, cross_val_score
 from sklearn.pipeline import Pipeline
 
+from privbo_plugins import scores
 from privbo_plugins.blocks import in_blocks
 from privbo_plugins.errors import UtilityWarning
 from sklearn_search import PrivateSearch
@@ -486,6 +487,8 @@ def test_a_plan_says_which_blocks_and_how_many_records_would_do():
      ({"loss": "balanced"}, "scoring=\"balanced_accuracy\""),
      ({"per_group": "sum"}, "per_group= and group_bound=.*leave them out"),
      ({"scoring": "roc"}, "no score of scikit-learn's"),
+     ({"scoring": scores.f1()}, "name of one, or a function"),
+     ({"scoring": ["f1"]}, "none of several"),
      ({"scoring": "neg_max_error"}, "loss_bound="),
      ({"scoring": "roc_auc", "loss": "zero_one"}, "not both"),
      ({"cv": "five"}, "Expected `cv` as an integer"),
