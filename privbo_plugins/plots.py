@@ -58,7 +58,7 @@ class History:
         comparison: How it compares with the incumbent; None where nothing says it.
         figure: Names what values are: a mean, or a score.
         scores: By name, estimate and standard deviation of each score of each value.
-        front: With several scores, which values none betters in the first two; None for those
+        front: With several scores, which values none betters in all of them; None for those
             that lack a constraint.
         last: Scores of the chosen model, released last, likewise.
     """
@@ -167,7 +167,8 @@ def _words() -> Mapping[str, Any]:
 def _picture(name: str, series: Sequence[Series], **words: str) -> Picture:
     """Puts series under the words of a picture, and words into how it is read."""
     told = _words()[name]
-    return Picture(**told | {"reading": told["reading"].format(**words)}, series=series)
+    said = {part: told[part].format(**words) for part in ("title", "reading")}
+    return Picture(**told | said, series=series)
 
 
 def picture_of_values(history: History) -> Picture:
@@ -183,10 +184,9 @@ def picture_of_values(history: History) -> Picture:
     return _picture("values", series)
 
 
-def picture_of_scores(history: History) -> Picture:
-    """Shows the first two scores of each trial, which of them are the front, and their noise."""
-    (name, first), (other, second) = [*history.scores.items()][:2]
-    series = []
+def picture_of_scores(history: History, other: str) -> Picture:
+    """Shows the first score of each trial and another, which are the front, and their noise."""
+    (name, first), second, series = next(iter(history.scores.items())), history.scores[other], []
     for kind, own, colour in (
         ("front", True, COLOURS[0]), ("other trials", False, GREY),
         ("lack a constraint", None, COLOURS[3]),
@@ -195,7 +195,8 @@ def picture_of_scores(history: History) -> Picture:
         if at := [(x, y) for x, y, front in pairs if front is own]:
             (x, wide), (y, high) = (zip(*one, strict=True) for one in zip(*at, strict=True))
             series.append(Series(kind, x, y, POINTS, high, wide, colour=colour))
-    return _picture("scores", series, along=name, up=other)
+    place = 1 + [*history.scores].index(other)
+    return _picture("scores", series, along=name, up=other, place=str(place))
 
 
 def picture_of_path(history: History) -> Picture:

@@ -138,8 +138,8 @@ def records_report(
 ) -> Report:
     """Reports a run on per-record losses."""
     pictures = [picture_of_values(history), picture_of_path(history), picture_of_budget(history)]
-    if len(history.scores) > 1 and history.values:
-        pictures.insert(1, picture_of_scores(history))
+    others = [*history.scores][1:] if history.values else []
+    pictures[1:1] = [picture_of_scores(history, other) for other in others]
     worth = _worth_of_records(history, plural(guarantee.unit)) if guarantee.protected else []
     if guarantee.protected and history.comparison is not None:
         worth = [Section(COMPARED, str(history.comparison)), *worth]

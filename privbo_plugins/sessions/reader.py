@@ -551,7 +551,7 @@ def scores_shown(scores: Sequence[ScoreFacts], values: Sequence[Release]) -> dic
         return {}
     kept = [max(release.lacks.values(), default=0.0) <= 0.0 for release in values]
     told = [release.scores for release, own in zip(values, kept, strict=True) if own]
-    best = iter(front(scores[:2], told) if told else ())
+    best = iter(front(scores, told) if told else ())
     return {
         "figure": "score",
         "scores": {one.name: [release.scores[one.name] for release in values] for one in scores},

@@ -211,7 +211,8 @@ def test_the_values_of_several_objectives_are_one_release(kind, tmp_path):
     assert claim.protected
     assert (claim.n_releases, round(claim.mu_spent, 9)) == (8, 1.0)
     assert set(private.recommend(study)) == {"x"}
-    private.report(study, tmp_path / "report.html")
+    page = private.report(study, tmp_path / "report.html").read_text()
+    assert [page.count(f"<strong>Scores 1 and {place} of") for place in (2, 3, 4)] == [1, 1, 0]
     private.publish(study)
     with pytest.raises(BudgetExceededError, match="budget of this study is spent"):
         private(study.ask())
