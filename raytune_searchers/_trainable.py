@@ -26,7 +26,6 @@ from privbo_plugins import sanitize
 from privbo_plugins.convert import as_losses, index_of
 from privbo_plugins.errors import ANOTHER_POINT, NotLossesError, PrivacyError
 from privbo_plugins.sanitize import of_converting, sanitized
-from privbo_plugins.scores.score import rows_of
 from privbo_plugins.shown import flat
 from raytune_searchers._audit import REPEATED
 from raytune_searchers._channel import LOSSES, VOUCH, Channel, Entry, MissingHost, channel_of_trial
@@ -354,6 +353,8 @@ def _rows_and_index(scores: Any, returned: Any) -> tuple[Any, str | None]:
     """One loss a record, or a row for scores, and which records they are, if it says so."""
     if scores is None:
         return as_losses(returned), index_of(returned)
+    from privbo_plugins.scores.score import rows_of  # three quarters of all imports
+
     return rows_of(scores, returned), index_of(getattr(returned, "y_true", None))
 
 

@@ -135,6 +135,13 @@ def test_the_process_of_a_vault_starts_without_ray_tune():
     assert not {"ray.tune", "ray.train", "pandas"} & set(modules)
 
 
+@pytest.mark.slow
+def test_a_trial_on_ray_that_returns_losses_imports_no_scores():
+    pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+    modules = loaded_by("raytune_searchers._trainable")[""]
+    assert not {"privbo_plugins.scores", "privbo_plugins.losses"} & set(modules)
+
+
 def test_naming_what_the_engine_offers_loads_nothing_heavy():
     names = tuple(import_module("privbo_plugins").__all__)
     found = loaded_by("privbo_plugins", names=names)
