@@ -185,10 +185,10 @@ def as_records(given: Any) -> list[Any]:
         (dtype('float64'), 1)
     """
     array: Any = _silently(lambda: _unmasked(_unwrapped(given)))
-    if isinstance(array, np.ndarray):
-        return (
-            list(array if array.dtype.kind in "biufSU" else array.tolist()) if array.ndim else []
-        )
+    if isinstance(array, np.ndarray) and array.ndim:
+        typed = array.dtype.kind in "biufSU"
+        rows = list(array if typed else array.tolist())
+        return [row.copy() for row in rows] if typed else rows  # a view would hold all records
     return _entries(array, len(array)) if _is_vector(array) else []
 
 

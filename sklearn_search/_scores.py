@@ -144,7 +144,12 @@ def _made(name: str, given: Any, estimator: Any, y: Any) -> Score:
     make = SCORES.get(name)
     known = inspect.signature(make).parameters if make is not None else {}
     if make is not None and "labels" in known and is_classifier(estimator):
-        classes = () if given.training_mu is not None else _classes(y)
+        if given.training_mu is not None:
+            raise ValueError(
+                f"scoring={name!r} takes its classes from the records that train, which "
+                f"training_mu= protects: give scores.{name}(labels=(...)) of privbo_plugins."
+            )
+        classes = _classes(y)
         if "positive" in known and classes and {*classes} not in ({0, 1}, {-1, 1}):
             raise ValueError(
                 f"scoring={name!r} of classes that are not 0 and 1, or -1 and 1, leaves open "
@@ -187,6 +192,8 @@ class RecordScores:
         kinds = {type(score.statistic) for score in scores}
         takes = {s.statistic.takes for s in scores if isinstance(s.statistic, Losses)}
         self._probabilities = bool(kinds & {Bins, Pairs}) or "probabilities" in takes
+        known = (getattr(score.statistic, "labels", None) or (0, 1) for score in scores)
+        self._labels_of_scores = max(known, key=len)
         self._labels = not kinds <= {Bins, Pairs, Losses} or "predicted" in takes
 
     @property
@@ -217,7 +224,13 @@ class RecordScores:
         found = {"predicted": model.predict(X)} if self._labels else {}
         if not self._probabilities:
             return found
-        return found | {"probabilities": model.predict_proba(X), "classes": model.classes_}
+        given, labels = model.predict_proba(X), self._labels_of_scores
+        places = {label: place for place, label in enumerate(model.classes_.tolist())}
+        P = np.zeros((len(given), len(labels)))
+        for column, label in enumerate(labels):  # a class that none has trained has 0
+            if label in places:
+                P[:, column] = given[:, places[label]]
+        return found | {"probabilities": P, "classes": labels}
 
     def __call__(self, model: Any, y: Any, prediction: Mapping[str, Any]) -> Predictions:  # noqa: ARG002
         """Predictions of the validation records."""
@@ -227,7 +240,7 @@ class RecordScores:
         """Computes the first score of given records, without noise. It is not private."""
         score, told = self.scores[0], self(model, y, self.predicted(model, X))
         m = score.statistic.mean([rows_of([score], told)])
-        return score.estimate(m, np.zeros_like(m)).value
+        return self.sign * score.estimate(m, np.zeros_like(m)).value
 
     def known_alone(self, told: Predictions, known: NDArray[np.bool_]) -> Predictions:
         """The same, where records that the model cannot predict count as the worst."""
@@ -235,8 +248,7 @@ class RecordScores:
 
     def nothing(self, n: int) -> Predictions:
         """Predictions of which scores are about the worst: no record has a target."""
-        known = (getattr(score.statistic, "labels", None) or (0, 1) for score in self.scores)
-        classes = max(known, key=len)
+        classes = self._labels_of_scores
         empty = np.full((n, len(classes)), math.nan)
         told = {"predicted": empty[:, 0], "probabilities": empty, "classes": classes}
         return predictions([None] * n, **told)

@@ -171,18 +171,25 @@ class Score(ScoreFacts):
 
 
 def _described(part: Any) -> Any:
-    """Describes settings of a score so that another process can compare them."""
-    if isinstance(part, partial):
-        return _described([part.func, part.args, part.keywords])
-    if isinstance(part, Mapping):
-        return sorted((name, _described(one)) for name, one in part.items())
+    """Describes settings of a score so that another process can compare them.
+
+    A callable of a user's own is its name: what it holds may be what it has seen.
+    """
+    part = part.tolist() if isinstance(part, np.ndarray | np.generic) else part
+    if isinstance(part, Mapping | set | frozenset):
+        pairs = part.items() if isinstance(part, Mapping) else part
+        return sorted(map(_described, pairs), key=str)
     if isinstance(part, list | tuple):
         return [_described(one) for one in part]
-    if is_dataclass(part) and not isinstance(part, type):
-        return type(part).__name__, _described(vars(part))
-    if isinstance(part, np.generic):
-        return _described(part.item())
-    return getattr(part, "__qualname__", type(part).__name__) if callable(part) else repr(part)
+    if isinstance(part, int | float):  # 0, 0.0 and False are one label
+        return str(int(part)) if part % 1 == 0 else repr(float(part))
+    if part is None or type(part) in (str, bytes):
+        return part
+    if isinstance(part, partial):
+        return _described([part.func, part.args, part.keywords])
+    own = is_dataclass(part) or type(part).__module__.startswith("privbo_plugins.")
+    settings = _described(vars(part)) if own and not isinstance(part, type) else None
+    return [getattr(part, "__qualname__", type(part).__qualname__), settings]
 
 
 def _number(combine: Combine, m: Array, s: Array) -> float:
@@ -253,8 +260,7 @@ def rows_of(scores: Sequence[ScoreFacts], returned: Any) -> Array:
         )
     if any(isinstance(part, BlockScores) for part in vars(returned).values()):
         raise NotLossesError(_OF_BLOCKS)
-    with unheard, np.errstate(all="ignore"):
-        rows = [_asked(partial(own.rows, returned)) for own in statistics_of(scores)]
+    rows = [_asked(own, partial(own.rows, returned)) for own in statistics_of(scores)]
     if len({len(own) for own in rows}) != 1:
         raise NotLossesError("Predictions must be of the same records; lengths differ.")
     found = np.hstack(rows)
@@ -269,22 +275,25 @@ _OF_BLOCKS = (
 )
 
 
-def _asked(statistic: Callable[[], Array]) -> Array:
-    """Asks a statistic of records; its own errors may quote one.
+def _asked(own: Statistic, act: Callable[[], Array]) -> Array:
+    """Asks a statistic of records; its own errors and warnings may quote one.
 
     Raises:
         NotLossesError: In the engine's own words.
     """
-    made, error = call(
-        statistic,
-        lambda raised: of_converting(raised) or NotLossesError(
-            f"A statistic of the scores raised {public_name(raised)}, whose text is withheld: it "
-            "may quote a record. Nothing was stored or charged."
-        ),
-    )  # fmt: skip
+    ours = type(own).__module__.startswith("privbo_plugins.")
+    with unheard, np.errstate(all="ignore"):
+        made, error = call(act, lambda raised: (ours and of_converting(raised)) or _failed(raised))
     if error is not None:
-        raise error
+        raise _failed(error) if isinstance(error, SystemExit) else error
     return np.asarray(made)
+
+
+def _failed(raised: BaseException) -> NotLossesError:
+    return NotLossesError(
+        f"A statistic of the scores raised {public_name(raised)}, whose text is withheld: it may "
+        "quote a record. Nothing was stored or charged."
+    )
 
 
 def checked_rows(scores: Sequence[ScoreFacts], rows: Array) -> Array:
@@ -318,7 +327,7 @@ def joined_means(
     ends = np.cumsum([statistic.n_columns for statistic in statistics])
     parts = np.split(rows, ends[:-1], axis=1)
     means = [
-        _asked(partial(own.mean, [part])) / scale
+        _asked(own, partial(own.mean, [part])) / scale
         for own, part, scale in zip(statistics, parts, scales, strict=True)
     ]
     return np.concatenate(means)

@@ -29,10 +29,10 @@ def differing(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 
 def _shown(setting: Any) -> str:
-    """A setting in words; of a score its name, and a digest of its own settings."""
+    """A setting in words; scores by their names, as their settings may hold much."""
     if not (isinstance(setting, list) and all(isinstance(one, dict) for one in setting)):
         return repr(setting)
-    return ", ".join(f"{one.get('name')} ({one.get('setup')})" for one in setting)
+    return f"{', '.join(str(one.get('name')) for one in setting)}, each with its own settings"
 
 
 def asked_with(config: Mapping[str, Any] | None, space: Space | None) -> dict[str, Any]:

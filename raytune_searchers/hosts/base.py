@@ -139,8 +139,8 @@ class Host(abc.ABC, Generic[S]):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             reply = self._reply(path, args)
-        told = [(warning.category.__name__, str(warning.message)) for warning in caught]
-        self.warnings += [(kind, text) for kind, text in told if kind in WARNINGS]
+        ours = [warning for warning in caught if warning.category in WARNINGS.values()]
+        self.warnings += [(own.category.__name__, str(own.message)) for own in ours]
         return reply
 
     def _reply(self, path: str, args: tuple[Any, ...]) -> Reply:

@@ -292,3 +292,36 @@ def test_of_a_search_losses_are_kept_of_the_incumbent_and_the_best_alone():
     assert not algorithm.wants_losses(START, START_STEP, release(9, 0.75))
     assert algorithm.wants_losses(START, START_STEP, release(9, 0.75, [0.5, 0.5]))
     assert algorithm.wants_losses(START, START_STEP)
+
+
+class Coarse(InsecureNoise):
+    """Noise of three values, so that releases are often equal."""
+
+    def add_gaussian(self, value, scale):
+        return np.round(
+            value + np.random.default_rng(self.integer(99)).choice([-0.1, 0.0, 0.1]), 2
+        )
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_points_that_are_compared_in_the_end_have_their_losses(seed):
+    """Values are often equal, points repeat, trials fail, and several are out at once."""
+    rng, space = np.random.default_rng(seed), cube(1 + seed % 2)
+    config = GIBOConfig(mu=60.0, n_trials=16 + seed)
+    run = open_session(config, space, seed=seed, noise=Coarse(seed), maximize=seed > 3)
+    for i in range(60):
+        asked = run.ask(f"t{i}")
+        again = asked.role == START and rng.random() < 0.5
+        x = np.full(len(space), rng.choice([0.0, 0.5, 1.0])) if again else asked.x
+        if rng.random() < 0.1:
+            run.fail(f"t{i}")
+            continue
+        run.tell(f"t{i}", space.decode(x), space, np.tile([0.2, 0.4], 10))
+        run.refresh()
+        algorithm = run._known().algorithm
+        if algorithm.phase[0] == START:
+            assert {t for t, _ in algorithm.state.remembered} <= set(run.run.held_losses())
+        if run.finished:
+            break
+    assert run.finished
+    assert "comparison" in {release.kind for release in run.releases()}

@@ -3,6 +3,7 @@
 import itertools
 import math
 import traceback
+import warnings
 from dataclasses import replace
 from functools import partial
 
@@ -17,7 +18,13 @@ from sklearn import metrics
 from privbo_plugins import losses, scores
 from privbo_plugins.algorithms.released_means import MeansConfig, make_plan
 from privbo_plugins.blocks import in_blocks
-from privbo_plugins.errors import BudgetExceededError, NotLossesError, PrivacyError, UtilityWarning
+from privbo_plugins.errors import (
+    BudgetExceededError,
+    NotLossesError,
+    PrivacyError,
+    PrivacyWarning,
+    UtilityWarning,
+)
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.scores.score import (
@@ -482,22 +489,30 @@ def test_what_is_masked_is_no_number_to_an_own_function(entries):
 
 
 class Quoting(Cells):
-    """A statistic of one's own whose errors quote a record."""
+    """A statistic of one's own whose errors and warnings quote a record."""
 
-    where = "rows"
+    where, kind = "rows", ValueError
 
     def rows(self, told):
-        return super().rows(told) if self.where != "rows" else np.array(float("Jane Doe"))
+        return self.quote("rows", super().rows, told)
 
     def vectors(self, rows):
-        return np.array(float("Jane Doe"))
+        return self.quote("vectors", super().vectors, rows)
+
+    def quote(self, where, act, *told):
+        warnings.warn("Jane Doe", PrivacyWarning, stacklevel=1)
+        if where == self.where:
+            raise self.kind("Jane Doe")
+        return act(*told)
 
 
+@pytest.mark.parametrize("kind", [ValueError, NotLossesError, SystemExit, Warning])
 @pytest.mark.parametrize("where", ["rows", "vectors"])
-def test_what_a_statistic_of_one_s_own_raises_is_withheld(where, monkeypatch):
+def test_what_a_statistic_of_one_s_own_raises_is_withheld(where, kind, monkeypatch):
     monkeypatch.setattr(Quoting, "where", where)
+    monkeypatch.setattr(Quoting, "kind", kind)
     own, told = scores.Score("own", Quoting(), lambda m, s: m[0]), told_of(0)
-    with pytest.raises(NotLossesError, match="A statistic of the scores raised ValueError") as it:
+    with pytest.raises(NotLossesError, match=r"A statistic of the scores raised \w+") as it:
         joined_means([rows_of([own], told)], statistics_of([own]), [1.0])
     assert "Jane" not in "".join(traceback.format_exception(it.value))
 
@@ -534,22 +549,50 @@ def test_predictions_that_a_host_was_given_are_not_quoted():
 @pytest.mark.parametrize(
     ("then", "now"),
     [(scores.f1(), scores.f1(positive=0)), (scores.f1(), scores.f1(labels=(1, 0))),
-     (scores.roc_auc(), scores.roc_auc(labels=("a", "b"))), (scores.r2(0, 3), scores.r2(1, 4))],
-    ids=["positive", "order", "labels", "range"],
+     (scores.roc_auc(), scores.roc_auc(labels=("a", "b"))), (scores.r2(0, 3), scores.r2(1, 4)),
+     (scores.d2_pinball_score(0, 9), scores.d2_pinball_score(0, 9, alpha=0.9))],
+    ids=["positive", "order", "labels", "range", "of a loss"],
 )  # fmt: skip
 def test_a_run_goes_on_with_the_same_settings_of_its_scores_alone(then, now):
     assert then.setup != now.setup
     name = then.name
-    assert scores.SCORES[name](*((0, 3) if name == "r2" else ())).setup == then.setup
     vault, space = open_vault(), Space({"x": Float(0.0, 1.0)})
     more = {"mu": 1.0, "n_trials": 4, "final_share": 0.5}
     begun = Session.open(vault, "s", MeansConfig(scores=[then], **more), maximize=True)
     begun.tell("0", {"x": 0.5}, space, told_of(0))
-    with pytest.raises(ValueError, match=rf"other settings \(scores={name} \({then.setup}\) then"):
+    with pytest.raises(ValueError, match=rf"other settings \(scores={name}, each with"):
         Session.open(vault, "s", MeansConfig(scores=[now], **more), maximize=True)
     begun.release_score(then, told_of(0))
     with pytest.raises(BudgetExceededError, match="again with the same settings"):
         begun.release_score(now, told_of(0))
+
+
+@pytest.mark.parametrize(
+    "labels", [(0, 1), (0.0, 1.0), (False, True), tuple(np.arange(2))], ids=str
+)
+def test_settings_that_are_equal_are_the_same(labels):
+    assert scores.f1(labels=labels).setup == scores.f1().setup
+    losses_of = (losses.Weighted({0: 1.0, 1: w}) for w in (0.5, 0.5, 0.25))
+    first, same, other = (
+        scores.Score("own", Losses(loss, 1.0), lambda m, s: m[0]).setup for loss in losses_of
+    )
+    assert first == same != other
+
+
+def test_what_a_function_has_seen_is_not_among_its_settings():
+    class Seeing:
+        def __init__(self, seen):
+            self.seen = seen
+
+    made = [scores.Score("own", PerRecord(Seeing(seen)), len).setup for seen in ([], ["Jane"])]
+    assert made[0] == made[1]
+
+
+def test_a_record_s_entries_hold_no_other_record():
+    kept = []
+    PerRecord(lambda told: kept.append(told.probabilities) or 1.0).rows(told_of(0))
+    assert len(kept) == N
+    assert all(row.base is None for row in kept)
 
 
 @pytest.mark.parametrize("name", MADE)

@@ -224,7 +224,8 @@ def test_the_last_score_is_of_the_very_model_and_paid_for_without_one_too():
             fits.append(self)
             return super().fit(X, y)
 
-    search = make_search(Counting(), n_trials=3, final_score="f1", method="released-means")
+    search = make_search(Counting(), n_trials=3, final_score=scores.f1(),
+                         method="released-means")  # fmt: skip
     fitted(search)
     assert len(fits) == 4
     assert search.best_estimator_ is fits[-1]
@@ -398,6 +399,10 @@ def _first(m, s):
     return m[0]
 
 
+def _miss(told):
+    return told.predicted != told.y_true
+
+
 def _hit(told):
     return told.predicted == told.y_true
 
@@ -406,12 +411,26 @@ def _hit(told):
     ("own", "exact"),
     [(scores.Score("hits", scores.PerRecord(_hit), _first), accuracy_score),
      (scores.f1(positive=0), partial(f1_score, pos_label=0)),
-     (scores.recall(labels=(1, 0)), partial(recall_score, pos_label=0))],
-    ids=["own", "positive", "labels"],
+     (scores.recall(labels=(1, 0)), partial(recall_score, pos_label=0)),
+     (scores.Score("miss", scores.PerRecord(_miss), _first, greater_is_better=False),
+      lambda y, told: -np.mean(y != told))],
+    ids=["own", "positive", "labels", "cost"],
 )  # fmt: skip
 def test_score_computes_a_score_with_the_settings_that_it_has(own, exact):
     search = fitted(make_search(scoring=own))
     assert search.score(X, Y) == pytest.approx(exact(Y, search.predict(X)))
+
+
+def test_where_training_is_protected_no_training_record_decides_a_refusal():
+    """Not even one of a class of its own; so labels are the user's, and none are looked up."""
+    with pytest.raises(ValueError, match=r"training_mu= protects: give scores\.f1\(labels="):
+        make_search(scoring="f1", training_mu=1.0).fit(X, Y)
+    listed = [scores.f1_macro(labels=(0, 1)), scores.roc_auc(labels=(0, 1))]
+    for odd in (Y[0], 2):
+        y = np.concatenate([[odd], Y[1:]])
+        search = make_search(scoring=listed, refit="f1_macro", training_mu=1.0)
+        search.fit(X[:200], y[:200], X_valid=X[200:], y_valid=Y[200:])
+        assert search.best_score_ > 0.5
 
 
 @pytest.mark.parametrize(
