@@ -8,7 +8,6 @@ a block that fails has the worst score.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,9 +26,9 @@ from sklearn.utils.validation import _check_method_params, _num_samples
 from privbo_plugins.algorithms.values import value_range
 from privbo_plugins.blocks import Blocks, check_blocks, needed, plan_blocks
 from privbo_plugins.convert import as_losses, index_of
-from privbo_plugins.foreign import answer, words
+from privbo_plugins.foreign import answer
 from privbo_plugins.privacy.figures import not_above
-from sklearn_search._losses import RecordLoss, bounds_of, own_copy, to_loss
+from sklearn_search._losses import SCORED, RecordLoss, bounds_of, own_copy, to_loss
 from sklearn_search._records import Records, Task, apart, check_entries, groups_of, rows_of
 from sklearn_search._types import of_training
 
@@ -105,12 +104,9 @@ def score_of(given: Any, estimator: Any) -> tuple[RecordLoss, float | None]:
     Raises:
         ValueError: If there is no such score.
     """
-    known = {word for word, entry in words("scores").items() if "loss" in entry}
     named = isinstance(given.scoring, str)
-    if given.scoring is None or (named and given.scoring in known):
+    if given.scoring is None or (named and given.scoring in SCORED):
         return to_loss(given, estimator, None), None
-    if given.loss is not None:
-        raise ValueError("Give loss= or scoring=, not both: each says what is minimised.")
     if not callable(given.scoring) and not (named and given.scoring in get_scorer_names()):
         raise ValueError(
             f"scoring={given.scoring!r} is no score of scikit-learn's, and none of several: with "
@@ -210,13 +206,10 @@ class BlockTask(Task):
 
     def losses(self, values: Mapping[str, Any]) -> Any:
         """The loss of each block, shape (K,), for values as a host knows them."""
-        _, worst = value_range(self.bounds["loss_bound"])
-        own = self.error_score
-        failed = worst if own == "raise" or math.isnan(own) else float(own)
         with config_context(**self.settings), self._progress() as progress:
             blocks = Blocks(
                 self._of_block, self.n_protected, self.n_entries, groups=self.records.groups,
-                seed=self.seed, failed=failed, n_jobs=self.n_jobs, progress=progress,
+                seed=self.seed, failed=self.of_a_failed_fit, n_jobs=self.n_jobs, progress=progress,
             )  # fmt: skip
             return blocks(self.parameters.decoded(values))
 

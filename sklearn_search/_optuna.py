@@ -138,9 +138,10 @@ def _run(given: Any, study: Study, private: Any, planned: int, verbs: Any) -> No
     """
     error: ObjectiveFailedError | None = None
     end = time.monotonic() + (math.inf if given.timeout is None else given.timeout)
-    session, at_once, raised = verbs._state(study).session, given.n_jobs or 1, _Raised(study)
+    session, at_once = verbs._state(study).session, given.n_jobs or 1
+    raised: list[Exception] = []
     with _bar(given.verbose, study, planned) as bar:
-        acts = [raised.keeping(act) for act in (private, *bar, *(given.callbacks or ()))]
+        acts = [_keeping(a, study, raised) for a in (private, *bar, *(given.callbacks or ()))]
         try:
             while not verbs.finished(study) and end > time.monotonic() and not study._stop_flag:
                 told = session.run.n_told()
@@ -148,46 +149,31 @@ def _run(given: Any, study: Study, private: Any, planned: int, verbs: Any) -> No
                     acts[0], None if at_once == 1 else max(1, session.open_places()),
                     end - time.monotonic(), at_once, callbacks=acts[1:],
                 )  # fmt: skip
-                raised.again()
+                if raised:
+                    raise raised[0]
                 at_once = at_once if session.run.n_told() > told else 1
         except ObjectiveFailedError as failed:
             error = type(failed)(SCORING_FAILED)
         finally:
-            raised.first = None
+            raised.clear()
     if error is not None:
         raise error
 
 
-class _Raised:
-    """Keeps the first exception of trials and callbacks that run in threads, and ends the study.
+def _keeping(act: Callable[..., Any], study: Study, raised: list[Exception]) -> Callable[..., Any]:
+    """The same function of trials or a callback; what it raises is kept, and ends the study."""
 
-    Args:
-        study: The study.
-    """
+    def kept(*args: Any) -> Any:
+        try:
+            return act(*args)
+        except optuna.TrialPruned:
+            raise
+        except Exception as error:
+            raised.append(error)
+            study.stop()
+            raise
 
-    def __init__(self, study: Study) -> None:
-        self._study = study
-        self.first: Exception | None = None
-
-    def keeping(self, act: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns the same function; what it raises is kept."""
-
-        def kept(*args: Any) -> Any:
-            try:
-                return act(*args)
-            except optuna.TrialPruned:
-                raise
-            except Exception as error:
-                self.first = self.first or error
-                self._study.stop()
-                raise
-
-        return kept
-
-    def again(self) -> None:
-        """Raises what was kept."""
-        if self.first is not None:
-            raise self.first
+    return kept
 
 
 @paid_for()

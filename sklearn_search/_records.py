@@ -422,7 +422,7 @@ class Task:
                     self.failed_fits.append(f"{type(error).__name__}: {error}")
                     n, loss = self.records.n_rows, self.loss
                     if isinstance(loss, RecordLoss):
-                        return np.full(n, self._of_a_failed_fit())
+                        return np.full(n, self.of_a_failed_fit)
                     return loss.nothing(n)
                 self.failure = error
                 raise
@@ -447,9 +447,7 @@ class Task:
             return self.loss.nothing(n)
         try:
             losses = self.loss(model, y, prediction)
-        except NotLossesError:
-            raise
-        except KeyboardInterrupt:
+        except (NotLossesError, KeyboardInterrupt):
             raise
         except BaseException:  # of a loss of the user's
             losses = each_alone(
@@ -515,9 +513,12 @@ class Task:
                 FitFailedWarning,
             )
 
-    def _of_a_failed_fit(self) -> float:
+    @property
+    def of_a_failed_fit(self) -> float:
+        """The loss that ``error_score`` stands for: the worst, or its own."""
         _, worst = value_range(self.bounds["loss_bound"])
-        return worst if math.isnan(self.error_score) else float(self.error_score)
+        own = self.error_score
+        return worst if own == "raise" or math.isnan(own) else float(own)
 
     def fitted(self, params: Mapping[str, Any]) -> Any:
         """A clone with these parameters, fitted on the training records.
