@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.errors import SpaceChangedError
+from privbo_plugins.sanitize import forgiven
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
@@ -214,10 +215,9 @@ class Categorical:
 
 
 def _equal(choice: Any, value: Any) -> bool:
-    try:
+    with forgiven:  # arrays and the like have no single truth value
         return bool(choice == value)
-    except Exception:  # arrays and the like have no single truth value
-        return False
+    return False
 
 
 Dimension = Float | Int | Categorical
