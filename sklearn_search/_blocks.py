@@ -8,8 +8,7 @@ a block that fails has the worst score.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -29,7 +28,15 @@ from privbo_plugins.convert import as_losses, index_of
 from privbo_plugins.foreign import answer
 from privbo_plugins.privacy.figures import not_above
 from sklearn_search._losses import SCORED, RecordLoss, bounds_of, own_copy, to_loss
-from sklearn_search._records import Records, Task, apart, check_entries, groups_of, rows_of
+from sklearn_search._records import (
+    Records,
+    Task,
+    apart,
+    check_entries,
+    groups_of,
+    progress,
+    rows_of,
+)
 from sklearn_search._types import of_training
 
 
@@ -206,23 +213,13 @@ class BlockTask(Task):
 
     def losses(self, values: Mapping[str, Any]) -> Any:
         """The loss of each block, shape (K,), for values as a host knows them."""
-        with config_context(**self.settings), self._progress() as progress:
+        line = {"total": self.n_entries, "desc": "blocks", "leave": False}
+        with config_context(**self.settings), progress(self.bar, **line) as moved:
             blocks = Blocks(
                 self._of_block, self.n_protected, self.n_entries, groups=self.records.groups,
-                seed=self.seed, failed=self.of_a_failed_fit, n_jobs=self.n_jobs, progress=progress,
+                seed=self.seed, failed=self.of_a_failed_fit, n_jobs=self.n_jobs, progress=moved,
             )  # fmt: skip
             return blocks(self.parameters.decoded(values))
-
-    @contextmanager
-    def _progress(self) -> Iterator[Callable[[int], object] | None]:
-        """Draws one line for the blocks of a trial, if it is wanted."""
-        if not self.bar:
-            yield None
-            return
-        from tqdm import tqdm
-
-        with tqdm(total=self.n_entries, desc="blocks", leave=False) as bar:
-            yield lambda _block: bar.update()
 
     def _of_block(self, params: Mapping[str, Any], places: Any) -> float:
         """The mean loss of a block over its splits."""

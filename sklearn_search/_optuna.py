@@ -31,7 +31,7 @@ from privbo_plugins.errors import ObjectiveFailedError, paid_for
 from privbo_plugins.sessions.run_settings import differing
 from privbo_plugins.spaces import Categorical, Dimension, Float
 from sklearn_search._found import Found
-from sklearn_search._records import Task
+from sklearn_search._records import Task, progress
 
 SCORING_FAILED = (
     "A trial failed while it scored the validation records, and nothing more was released. What "
@@ -140,8 +140,11 @@ def _run(given: Any, study: Study, private: Any, planned: int, verbs: Any) -> No
     end = time.monotonic() + (math.inf if given.timeout is None else given.timeout)
     session, at_once = verbs._state(study).session, given.n_jobs or 1
     raised: list[Exception] = []
-    with _bar(given.verbose, study, planned) as bar:
-        acts = [_keeping(a, study, raised) for a in (private, *bar, *(given.callbacks or ()))]
+    done = len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
+    line = {"total": planned, "initial": done, "desc": "private trials"}
+    with progress(given.verbose == 1, **line) as moved:
+        callbacks = [*([moved] if moved else ()), *(given.callbacks or ())]
+        acts = [_keeping(act, study, raised) for act in (private, *callbacks)]
         try:
             while not verbs.finished(study) and end > time.monotonic() and not study._stop_flag:
                 told = session.run.n_told()
@@ -239,16 +242,3 @@ def _quiet(verbose: int) -> Iterator[None]:
             if not _LEVELS:
                 optuna.logging.set_verbosity(before)
                 of_trials.setLevel(own)
-
-
-@contextmanager
-def _bar(verbose: int, study: Study, planned: int) -> Iterator[list[Callable[..., None]]]:
-    """Callbacks that draw one line of progress, if it is wanted."""
-    if verbose != 1:
-        yield []
-        return
-    from tqdm import tqdm
-
-    done = len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
-    with tqdm(total=planned, initial=done, desc="private trials") as bar:
-        yield [lambda _study, _trial: bar.update()]

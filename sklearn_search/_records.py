@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Integral
@@ -338,6 +338,18 @@ def apart(
     split = {**split, "index": names is not None}  # a study that compares one needs it again
     split |= {} if groups is None else {"persons": True}
     return Records(X, y, X_valid, y_valid, own, split, names, groups)
+
+
+@contextmanager
+def progress(wanted: bool, **line: Any) -> Iterator[Callable[..., object] | None]:
+    """Draws one line of progress, if it is wanted; yields what moves it on."""
+    if not wanted:
+        yield None
+        return
+    from tqdm import tqdm
+
+    with tqdm(**line) as bar:
+        yield lambda *_: bar.update()
 
 
 @dataclass(eq=False, repr=False)
