@@ -296,7 +296,7 @@ class POGPUCBSampler(Published, ScheduledSampler):
                 answers,
                 maximize=study.direction == StudyDirection.MAXIMIZE,
                 answer_variance=self._config.answer_variance,
-                model=cast(POGPUCB, model),
+                posterior=cast(POGPUCB, model).posterior,
             )
 
     def plan(self) -> TablePlan:

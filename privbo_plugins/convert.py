@@ -204,13 +204,11 @@ def index_of(returned: Any) -> str | None:
     """
     if type(returned) is BlockScores and returned.ndim:
         return f"{len(returned)}{_BLOCKS}{','.join(map(str, returned.dealt))}"
-    with unheard:
-        try:
-            labels = getattr(returned, "index", None)
-            known = hasattr(type(labels), "to_numpy")  # a list's index is a method
-            return fingerprint(labels) if known else None
-        except Exception:  # its text may quote labels
-            return None
+    with unheard, forgiven:  # what it says may quote labels
+        labels = getattr(returned, "index", None)
+        known = hasattr(type(labels), "to_numpy")  # a list's index is a method
+        return fingerprint(labels) if known else None
+    return None
 
 
 def fingerprint(labels: Any) -> str:
@@ -256,11 +254,9 @@ def as_labels(given: Any) -> NDArray[Any] | None:
 
 def _silently(convert: Callable[[], T]) -> T | None:
     """Converts without a warning, which would tell that some record is odd; None if it fails."""
-    with unheard, np.errstate(all="ignore"):
-        try:
-            return convert()
-        except Exception:  # its text may quote the data
-            return None
+    with unheard, forgiven, np.errstate(all="ignore"):  # what it says may quote the data
+        return convert()
+    return None
 
 
 def _labels(given: Any) -> NDArray[Any] | None:
@@ -304,7 +300,7 @@ def _unwrapped(returned: Any) -> Any:
     A type that knows missing entries gives its entries one by one: as an array of numpy's, all of
     them would have another type if one is missing.
     """
-    try:
+    with forgiven:  # what it says may quote data; a record may be the cause
         if hasattr(returned, "to_pylist"):  # of pyarrow
             return returned.to_pylist()
         types: Any = getattr(returned, "dtypes", getattr(returned, "dtype", None))
@@ -316,8 +312,6 @@ def _unwrapped(returned: Any) -> Any:
             return _detached(returned)
         if hasattr(type(returned), "__array__") or isinstance(returned, memoryview):
             return np.asanyarray(returned)  # keeps the mask of a masked array
-    except Exception:  # what it says may quote data; a record may be the cause
-        pass
     return returned
 
 
@@ -354,10 +348,8 @@ def _is_vector(given: Any) -> bool:
 def _entries(given: Any, n: int) -> list[Any]:
     """Its n entries, one by one: of those that cannot be read each is None, and no other one."""
     entries: list[Any] = []
-    try:
+    with forgiven:  # stopped at some record; the others count
         entries.extend(islice(given, n))
-    except Exception:  # stopped at some record; the others count
-        pass
     for place in range(len(entries), n):
         entries.append(_safely(given.__getitem__, place, None))
     return entries
@@ -377,12 +369,9 @@ def _row(entry: Any, width: int, convert: Callable[[Any], Any]) -> NDArray[Any]:
 
 def _safely(convert: Callable[[Any], T], entry: Any, otherwise: T) -> T:
     """Converts one record's entry; gives ``otherwise`` if the entry's own code raises."""
-    try:
+    with forgiven:  # what it says may quote data
         return convert(entry)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # what it says may quote data
-        return otherwise
+    return otherwise
 
 
 def _of_array(array: NDArray[Any]) -> Array:

@@ -66,7 +66,7 @@ def check_no_link(path: Path) -> None:
         )
 
 
-def replace_file(target: Path, write: Callable[[BinaryIO], None], *, private: bool) -> None:
+def replace_file(target: Path, write: Callable[[BinaryIO], object], *, private: bool) -> None:
     """Replaces a file at once: a reader sees the old one or the new one.
 
     A user who may write the directory can give any name in it to another file. So the new file is
@@ -177,11 +177,7 @@ def write_json(path: str | Path, content: Mapping[str, Any], *, private: bool = 
 
 def write_text(target: Path, text: str, *, private: bool) -> None:
     """Replaces a text file at once; see :func:`replace_file` for who may read it."""
-    replace_file(target, lambda file: _write(file, text.encode()), private=private)
-
-
-def _write(file: BinaryIO, text: bytes) -> None:
-    file.write(text)
+    replace_file(target, lambda file: file.write(text.encode()), private=private)
 
 
 def read_json(path: str | Path, kind: str) -> dict[str, Any]:

@@ -50,6 +50,7 @@ from numpy.typing import NDArray
 from privbo_plugins.convert import as_floats, as_labels, as_rows
 from privbo_plugins.errors import NotLossesError
 from privbo_plugins.groups import PERSON, Groups, Unit
+from privbo_plugins.settings import is_finite, is_range
 
 Array = NDArray[np.float64]
 Labels = Sequence[Any] | NDArray[Any]
@@ -336,10 +337,10 @@ class RegressionLoss(abc.ABC):
         unit = width / _FAR if spread is None else spread
         _check_within("spread", unit, math.inf)
         far = min(width, _FAR * unit)
-        return {"loss_bound": self._largest(far), "clipping_norm": self._norm(unit)}
-
-    def _norm(self, spread: float) -> float:
-        return _UNCLIPPED * self._largest(spread)
+        return {
+            "loss_bound": self._largest(far),
+            "clipping_norm": _UNCLIPPED * self._largest(unit),
+        }
 
 
 class Squared(RegressionLoss):
@@ -686,15 +687,12 @@ def _where_finite(loss: Array, known: NDArray[np.bool_] | bool) -> Array:
 
 
 def _check_within(name: str, value: Any, end: float) -> None:
-    fine = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not (fine and 0.0 < value < end):
+    if not (is_finite(value) and 0.0 < value < end):
         raise ValueError(f"{name} must be a number in (0, {end:g}), got {value!r}.")
 
 
 def _check_range(y_low: Any, y_high: Any) -> None:
-    ends = (y_low, y_high)
-    real = all(isinstance(y, int | float | np.number) and not isinstance(y, bool) for y in ends)
-    if not (real and math.isfinite(y_high - y_low) and y_low < y_high):
+    if not is_range((y_low, y_high)):
         raise ValueError(
             f"The target's public range needs finite y_low < y_high, got {y_low!r} and {y_high!r}."
         )

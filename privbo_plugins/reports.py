@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,14 +67,6 @@ _NO_PART = (
 )
 
 
-class RowModel(Protocol):
-    """A modeler's model of rows."""
-
-    def posterior(self, rows: Sequence[int]) -> tuple[Array, Array]:
-        """Mean and standard deviation at rows."""
-        ...
-
-
 # What has been published ------------------------------------------------------------------------
 
 
@@ -110,7 +102,7 @@ def row_history(
     *,
     maximize: bool | None,
     answer_variance: float,
-    model: RowModel | None = None,
+    posterior: Callable[[Sequence[int]], tuple[Array, Array]] | None = None,
 ) -> RowHistory:
     """Collects a curator's answers, and a model's view of their rows.
 
@@ -118,10 +110,11 @@ def row_history(
         answers: (row, answer), in order.
         maximize: Whether large answers are wanted; None where that is unknown.
         answer_variance: Of what randomises one.
-        model: The model that has these answers; None without one.
+        posterior: Of the model that has these answers: mean and standard deviation at rows; None
+            without one.
     """
     rows = [row for row, _ in answers]
-    means, deviations = (np.empty(0),) * 2 if model is None or not rows else model.posterior(rows)
+    means, deviations = (np.empty(0),) * 2 if posterior is None or not rows else posterior(rows)
     told = [answer for _, answer in answers]
     noise = math.sqrt(answer_variance)
     return RowHistory(rows, told, maximize, noise, means.tolist(), deviations.tolist())

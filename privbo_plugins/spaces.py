@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.errors import SpaceChangedError
+from privbo_plugins.sanitize import forgiven
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
@@ -214,10 +215,9 @@ class Categorical:
 
 
 def _equal(choice: Any, value: Any) -> bool:
-    try:
+    with forgiven:  # arrays and the like have no single truth value
         return bool(choice == value)
-    except Exception:  # arrays and the like have no single truth value
-        return False
+    return False
 
 
 Dimension = Float | Int | Categorical
@@ -388,20 +388,11 @@ class Space(Mapping[str, Dimension]):
 
     def within(self, lower: Array, upper: Array, n: int, rng: np.random.Generator) -> Array:
         """Uniform points whose numeric coordinates lie in a box, then snapped, shape (n, D)."""
-        return self.snap_all(self._drawn(lower, upper, n, rng))
-
-    def uniform_sets(self, m: int, n: int, rng: np.random.Generator) -> Array:
-        """Returns the draws of m calls of :meth:`uniform`, shape (m, n, D)."""
-        lower, upper = np.zeros(len(self)), np.ones(len(self))
-        X = np.concatenate([self._drawn(lower, upper, n, rng) for _ in range(m)])
-        return self.snap_all(X).reshape(m, n, len(self))
-
-    def _drawn(self, lower: Array, upper: Array, n: int, rng: np.random.Generator) -> Array:
         X: Array = lower + rng.random((n, len(self))) * (upper - lower)
         for j, dim in enumerate(self._dims.values()):
             if isinstance(dim, Categorical):
                 X[:, j] = rng.integers(len(dim.choices), size=n)
-        return X
+        return self.snap_all(X)
 
     def spread(self, n: int, seed: int) -> Array:
         """Evenly spread points, shape (n, D): a grid if n is k**D.

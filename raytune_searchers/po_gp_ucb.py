@@ -381,7 +381,7 @@ class POGPUCBSearch(Published, TuneSearch):
             self._told,
             maximize=self._mode == "max",
             answer_variance=self._rows.config.answer_variance,
-            model=self._learned(),
+            posterior=self._learned().posterior,
         )
 
     def plan(self) -> TablePlan:

@@ -8,9 +8,7 @@ a block that fails has the worst score.
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -27,10 +25,18 @@ from sklearn.utils.validation import _check_method_params, _num_samples
 from privbo_plugins.algorithms.values import value_range
 from privbo_plugins.blocks import Blocks, check_blocks, needed, plan_blocks
 from privbo_plugins.convert import as_losses, index_of
-from privbo_plugins.foreign import answer, words
+from privbo_plugins.foreign import answer
 from privbo_plugins.privacy.figures import not_above
-from sklearn_search._losses import RecordLoss, bounds_of, own_copy, to_loss
-from sklearn_search._records import Records, Task, apart, check_entries, groups_of, rows_of
+from sklearn_search._losses import SCORED, RecordLoss, bounds_of, own_copy, to_loss
+from sklearn_search._records import (
+    Records,
+    Task,
+    apart,
+    check_entries,
+    groups_of,
+    progress,
+    rows_of,
+)
 from sklearn_search._types import of_training
 
 
@@ -105,12 +111,9 @@ def score_of(given: Any, estimator: Any) -> tuple[RecordLoss, float | None]:
     Raises:
         ValueError: If there is no such score.
     """
-    known = {word for word, entry in words("scores").items() if "loss" in entry}
     named = isinstance(given.scoring, str)
-    if given.scoring is None or (named and given.scoring in known):
+    if given.scoring is None or (named and given.scoring in SCORED):
         return to_loss(given, estimator, None), None
-    if given.loss is not None:
-        raise ValueError("Give loss= or scoring=, not both: each says what is minimised.")
     if not callable(given.scoring) and not (named and given.scoring in get_scorer_names()):
         raise ValueError(
             f"scoring={given.scoring!r} is no score of scikit-learn's, and none of several: with "
@@ -210,26 +213,13 @@ class BlockTask(Task):
 
     def losses(self, values: Mapping[str, Any]) -> Any:
         """The loss of each block, shape (K,), for values as a host knows them."""
-        _, worst = value_range(self.bounds["loss_bound"])
-        own = self.error_score
-        failed = worst if own == "raise" or math.isnan(own) else float(own)
-        with config_context(**self.settings), self._progress() as progress:
+        line = {"total": self.n_entries, "desc": "blocks", "leave": False}
+        with config_context(**self.settings), progress(self.bar, **line) as moved:
             blocks = Blocks(
                 self._of_block, self.n_protected, self.n_entries, groups=self.records.groups,
-                seed=self.seed, failed=failed, n_jobs=self.n_jobs, progress=progress,
+                seed=self.seed, failed=self.of_a_failed_fit, n_jobs=self.n_jobs, progress=moved,
             )  # fmt: skip
             return blocks(self.parameters.decoded(values))
-
-    @contextmanager
-    def _progress(self) -> Iterator[Callable[[int], object] | None]:
-        """Draws one line for the blocks of a trial, if it is wanted."""
-        if not self.bar:
-            yield None
-            return
-        from tqdm import tqdm
-
-        with tqdm(total=self.n_entries, desc="blocks", leave=False) as bar:
-            yield lambda _block: bar.update()
 
     def _of_block(self, params: Mapping[str, Any], places: Any) -> float:
         """The mean loss of a block over its splits."""

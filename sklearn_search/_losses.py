@@ -28,6 +28,11 @@ NAMED: Mapping[str, Any] = {
     "balanced": losses.weighted,
 }
 
+SCORED: Mapping[str, str] = {
+    word: entry["loss"] for word, entry in words("scores").items() if "loss" in entry
+}
+"""The loss that each of scikit-learn's names of scores stands for."""
+
 _RARE = 2.0
 """A class that would have to weigh more than this, to count like the others, is rare."""
 
@@ -124,12 +129,9 @@ def _named_loss(given: Any) -> Any:
     """``loss``, or what ``scoring`` stands for."""
     if given.scoring is None:
         return given.loss
-    if given.loss is not None:
-        raise ValueError("Give loss= or scoring=, not both: each says what is minimised.")
-    known = {word: entry["loss"] for word, entry in words("scores").items() if "loss" in entry}
-    if given.scoring in known:
-        return known[given.scoring]
-    known = dict.fromkeys([*known, *SCORES])
+    if given.scoring in SCORED:
+        return SCORED[given.scoring]
+    known = dict.fromkeys([*SCORED, *SCORES])
     told = answer("scores", given.scoring, known)
     raise ValueError(f"scoring={given.scoring!r} is none of {', '.join(known)}{told}")
 

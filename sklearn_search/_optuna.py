@@ -31,7 +31,7 @@ from privbo_plugins.errors import ObjectiveFailedError, paid_for
 from privbo_plugins.sessions.run_settings import differing
 from privbo_plugins.spaces import Categorical, Dimension, Float
 from sklearn_search._found import Found
-from sklearn_search._records import Task
+from sklearn_search._records import Task, progress
 
 SCORING_FAILED = (
     "A trial failed while it scored the validation records, and nothing more was released. What "
@@ -138,9 +138,13 @@ def _run(given: Any, study: Study, private: Any, planned: int, verbs: Any) -> No
     """
     error: ObjectiveFailedError | None = None
     end = time.monotonic() + (math.inf if given.timeout is None else given.timeout)
-    session, at_once, raised = verbs._state(study).session, given.n_jobs or 1, _Raised(study)
-    with _bar(given.verbose, study, planned) as bar:
-        acts = [raised.keeping(act) for act in (private, *bar, *(given.callbacks or ()))]
+    session, at_once = verbs._state(study).session, given.n_jobs or 1
+    raised: list[Exception] = []
+    done = len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
+    line = {"total": planned, "initial": done, "desc": "private trials"}
+    with progress(given.verbose == 1, **line) as moved:
+        callbacks = [*([moved] if moved else ()), *(given.callbacks or ())]
+        acts = [_keeping(act, study, raised) for act in (private, *callbacks)]
         try:
             while not verbs.finished(study) and end > time.monotonic() and not study._stop_flag:
                 told = session.run.n_told()
@@ -148,46 +152,31 @@ def _run(given: Any, study: Study, private: Any, planned: int, verbs: Any) -> No
                     acts[0], None if at_once == 1 else max(1, session.open_places()),
                     end - time.monotonic(), at_once, callbacks=acts[1:],
                 )  # fmt: skip
-                raised.again()
+                if raised:
+                    raise raised[0]
                 at_once = at_once if session.run.n_told() > told else 1
         except ObjectiveFailedError as failed:
             error = type(failed)(SCORING_FAILED)
         finally:
-            raised.first = None
+            raised.clear()
     if error is not None:
         raise error
 
 
-class _Raised:
-    """Keeps the first exception of trials and callbacks that run in threads, and ends the study.
+def _keeping(act: Callable[..., Any], study: Study, raised: list[Exception]) -> Callable[..., Any]:
+    """The same function of trials or a callback; what it raises is kept, and ends the study."""
 
-    Args:
-        study: The study.
-    """
+    def kept(*args: Any) -> Any:
+        try:
+            return act(*args)
+        except optuna.TrialPruned:
+            raise
+        except Exception as error:
+            raised.append(error)
+            study.stop()
+            raise
 
-    def __init__(self, study: Study) -> None:
-        self._study = study
-        self.first: Exception | None = None
-
-    def keeping(self, act: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns the same function; what it raises is kept."""
-
-        def kept(*args: Any) -> Any:
-            try:
-                return act(*args)
-            except optuna.TrialPruned:
-                raise
-            except Exception as error:
-                self.first = self.first or error
-                self._study.stop()
-                raise
-
-        return kept
-
-    def again(self) -> None:
-        """Raises what was kept."""
-        if self.first is not None:
-            raise self.first
+    return kept
 
 
 @paid_for()
@@ -253,16 +242,3 @@ def _quiet(verbose: int) -> Iterator[None]:
             if not _LEVELS:
                 optuna.logging.set_verbosity(before)
                 of_trials.setLevel(own)
-
-
-@contextmanager
-def _bar(verbose: int, study: Study, planned: int) -> Iterator[list[Callable[..., None]]]:
-    """Callbacks that draw one line of progress, if it is wanted."""
-    if verbose != 1:
-        yield []
-        return
-    from tqdm import tqdm
-
-    done = len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
-    with tqdm(total=planned, initial=done, desc="private trials") as bar:
-        yield [lambda _study, _trial: bar.update()]

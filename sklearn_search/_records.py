@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Integral
@@ -340,6 +340,18 @@ def apart(
     return Records(X, y, X_valid, y_valid, own, split, names, groups)
 
 
+@contextmanager
+def progress(wanted: bool, **line: Any) -> Iterator[Callable[..., object] | None]:
+    """Draws one line of progress, if it is wanted; yields what moves it on."""
+    if not wanted:
+        yield None
+        return
+    from tqdm import tqdm
+
+    with tqdm(**line) as bar:
+        yield lambda *_: bar.update()
+
+
 @dataclass(eq=False, repr=False)
 class Task:
     """What a trial does: fits a clone on the training records and scores the others.
@@ -422,7 +434,7 @@ class Task:
                     self.failed_fits.append(f"{type(error).__name__}: {error}")
                     n, loss = self.records.n_rows, self.loss
                     if isinstance(loss, RecordLoss):
-                        return np.full(n, self._of_a_failed_fit())
+                        return np.full(n, self.of_a_failed_fit)
                     return loss.nothing(n)
                 self.failure = error
                 raise
@@ -447,9 +459,7 @@ class Task:
             return self.loss.nothing(n)
         try:
             losses = self.loss(model, y, prediction)
-        except NotLossesError:
-            raise
-        except KeyboardInterrupt:
+        except (NotLossesError, KeyboardInterrupt):
             raise
         except BaseException:  # of a loss of the user's
             losses = each_alone(
@@ -515,9 +525,12 @@ class Task:
                 FitFailedWarning,
             )
 
-    def _of_a_failed_fit(self) -> float:
+    @property
+    def of_a_failed_fit(self) -> float:
+        """The loss that ``error_score`` stands for: the worst, or its own."""
         _, worst = value_range(self.bounds["loss_bound"])
-        return worst if math.isnan(self.error_score) else float(self.error_score)
+        own = self.error_score
+        return worst if own == "raise" or math.isnan(own) else float(own)
 
     def fitted(self, params: Mapping[str, Any]) -> Any:
         """A clone with these parameters, fitted on the training records.

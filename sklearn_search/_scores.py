@@ -14,11 +14,11 @@ from sklearn.base import is_classifier
 from sklearn.metrics import get_scorer_names
 
 from privbo_plugins.convert import as_labels
-from privbo_plugins.foreign import words
 from privbo_plugins.scores import SCORES, Predictions, Score, predictions
 from privbo_plugins.scores import named as registered
 from privbo_plugins.scores.score import rows_of
 from privbo_plugins.scores.statistics import Bins, Losses, Pairs
+from sklearn_search._losses import SCORED
 
 
 def scores_in(given: Any) -> list[tuple[str, Any]]:
@@ -27,16 +27,14 @@ def scores_in(given: Any) -> list[tuple[str, Any]]:
     Raises:
         ValueError: If ``loss`` is given, too, or ``refit`` names none of several.
     """
+    if given.loss is not None and given.scoring is not None:
+        raise ValueError("Give loss= or scoring=, not both: each says what is optimised.")
     found, names = _listed(given.scoring)
     if isinstance(given.refit, str) and len(found) < 2 and given.refit not in names:
         raise ValueError(
             f"refit must be True or False where one loss or score is optimised, got "
             f"{given.refit!r}."
         )
-    if not found:
-        return []
-    if given.loss is not None:
-        raise ValueError("Give loss= or scoring=, not both: each says what is optimised.")
     if len(found) > 1 and given.refit not in names:
         raise ValueError(
             f"scoring= lists several scores: say by which one parameters are chosen, refit= one "
@@ -50,12 +48,10 @@ def _listed(scoring: Any) -> tuple[list[Any], list[str]]:
     """Scores, and the names that ``refit`` may have for them."""
     if isinstance(scoring, Mapping):
         return [*scoring.values()], [*map(str, scoring)]
-    if isinstance(scoring, list | tuple):
-        return list(scoring), [str(getattr(one, "name", one)) for one in scoring]
-    a_loss = isinstance(scoring, str) and "loss" in words("scores").get(scoring, {})
-    if isinstance(scoring, Score) or (scoring in SCORES if isinstance(scoring, str) else False):
-        return ([], []) if a_loss else ([scoring], [getattr(scoring, "name", scoring)])
-    return [], []
+    named = isinstance(scoring, str) and scoring in SCORES and scoring not in SCORED
+    alone = named or isinstance(scoring, Score)
+    listed = [scoring] if alone else scoring if isinstance(scoring, list | tuple) else []
+    return [*listed], [str(getattr(one, "name", one)) for one in listed]
 
 
 def _called(name: str, one: Any, given: Any, estimator: Any, y: Any) -> Score:
@@ -120,11 +116,8 @@ def to_scorer(scoring: Any, refit: Any) -> Any:
     """
     if callable(scoring) or scoring is None:
         return scoring
-    listed = dict(scoring) if isinstance(scoring, Mapping) else scoring
-    if isinstance(listed, list | tuple):
-        listed = {getattr(one, "name", one): one for one in listed}
-    if isinstance(listed, dict):
-        listed = listed.get(refit, next(iter(listed.values())))
+    found, names = _listed(scoring)
+    listed = found[names.index(refit) if refit in names else 0] if found else scoring
     if isinstance(listed, Score):
         return RecordScores([listed]).exact
     if listed not in get_scorer_names():

@@ -147,11 +147,6 @@ def _has(name: str) -> Callable[[Any], bool]:
     return check
 
 
-def _first_mean(columns: Mapping[str, Any]) -> str:
-    """Names the column of the score that parameters are chosen by."""
-    return next(name for name in columns if name.startswith("mean_test_"))
-
-
 def _of_estimator(name: str) -> Any:
     """Makes a method of the fitted estimator one of the search, if the estimator has it."""
 
@@ -452,7 +447,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         self.__dict__.update(found.shown)
         if (place := place_of(found, task.parameters)) is not None:
             self.best_index_ = place
-            self.best_score_ = float(self.cv_results_[_first_mean(self.cv_results_)][place])
+            of_first = next(n for n in self.cv_results_ if n.startswith("mean_test_"))
+            self.best_score_ = float(self.cv_results_[of_first][place])
         self._unfitted = False
         if found.last is not None:
             self.final_score_ = found.last

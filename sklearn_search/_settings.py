@@ -27,9 +27,9 @@ class Shown(str):
         return repr(masked(str(self)))
 
 
-@settings(eq=False)
-class RunSettings:
-    """What a search has beside the algorithm's settings."""
+@settings(eq=False, checked=False)
+class PrivateSearchSettings(GIBOConfig):
+    """All keywords; what they say is checked when ``fit`` begins, as in scikit-learn."""
 
     estimator: Any = setting("The estimator or Pipeline to tune; it is cloned.", kw_only=False)
     param_distributions: Mapping[str, Any] = setting(
@@ -156,12 +156,6 @@ class RunSettings:
     callbacks: Sequence[Any] | None = setting(
         "Optuna's, functions of (study, trial); on Ray ``ray.tune.Callback``.", default=None
     )
-
-
-@settings(eq=False, checked=False)
-class PrivateSearchSettings(GIBOConfig, RunSettings):
-    """All keywords; what they say is checked when ``fit`` begins, as in scikit-learn."""
-
     mu: float = again(GIBOConfig, "mu", default=None)
     per_group: str = again(RecordSettings, "per_group", default="mean")
     group_bound: float | None = again(RecordSettings, "group_bound", default=None)

@@ -64,15 +64,13 @@ def space_of(dimensions: Sequence[tuple[str, Dimension]]) -> Space:
     Raises:
         ValueError: If a name appears twice, or nothing varies.
     """
-    from privbo_plugins.spaces import Space
+    from privbo_plugins.spaces import Space, varying
 
     named = dict(dimensions)
     if len(named) < len(dimensions):
         raise ValueError("--space names a parameter twice. Give each of them one range.")
     space = Space(named)
-    if not space.varies:
-        raise ValueError("--space must hold at least one parameter that varies.")
-    return space
+    return varying(space if space.varies else None, "--space")
 
 
 def setting(text: str) -> tuple[str, Any]:

@@ -18,6 +18,7 @@ from privbo_plugins import losses
 from privbo_plugins.foreign import answer
 from privbo_plugins.scores.score import Score, ratio
 from privbo_plugins.scores.statistics import Bins, Cells, GroupCells, Losses, Moments, Pairs
+from privbo_plugins.settings import POSITIVE
 
 Array = NDArray[np.float64]
 Labels = Sequence[Any]
@@ -100,22 +101,23 @@ def _place(labels: Labels, positive: Any) -> int:
     return list(labels).index(chosen)
 
 
+def _checked(labels: Labels) -> tuple[Any, ...]:
+    _place(labels, None)
+    return tuple(labels)
+
+
 def accuracy(labels: Labels = _BINARY) -> Score:
     """Share of correct predictions."""
-    _place(labels, None)
-    return Score("accuracy", Cells(tuple(labels)), _accuracy)
+    return Score("accuracy", Cells(_checked(labels)), _accuracy)
 
 
 def balanced_accuracy(labels: Labels = _BINARY) -> Score:
     """Mean recall of the classes."""
-    _place(labels, None)
-    of_class = partial(_over, "recall")
-    return _averaged("balanced_accuracy", of_class, labels)
+    return _averaged("balanced_accuracy", partial(_over, "recall"), labels)
 
 
 def _averaged(name: str, of_class: Callable[..., float], labels: Labels) -> Score:
-    _place(labels, None)
-    return Score(name, Cells(tuple(labels)), partial(_macro, of_class, len(labels)))
+    return Score(name, Cells(_checked(labels)), partial(_macro, of_class, len(labels)))
 
 
 def _of_one(name: str, of_class: Callable[..., float], labels: Labels, positive: Any) -> Score:
@@ -135,7 +137,7 @@ def recall(labels: Labels = _BINARY, positive: Any = None) -> Score:
 
 def f_beta(beta: float = 1.0, labels: Labels = _BINARY, positive: Any = None) -> Score:
     """Weighted harmonic mean of precision and recall; beta > 1 weighs recall more."""
-    _check_positive("beta", beta)
+    POSITIVE.check("beta", beta)
     return _of_one(f"f{beta:g}", partial(_f_beta, beta), labels, positive)
 
 
@@ -160,14 +162,12 @@ def f1_macro(labels: Labels = _BINARY) -> Score:
 
 def matthews_corrcoef(labels: Labels = _BINARY) -> Score:
     """Matthews correlation of true and predicted classes."""
-    _place(labels, None)
-    return Score("matthews_corrcoef", Cells(tuple(labels)), _matthews, -1.0)
+    return Score("matthews_corrcoef", Cells(_checked(labels)), _matthews, -1.0)
 
 
 def cohen_kappa(labels: Labels = _BINARY) -> Score:
     """Agreement beyond chance."""
-    _place(labels, None)
-    return Score("cohen_kappa", Cells(tuple(labels)), _kappa, -1.0)
+    return Score("cohen_kappa", Cells(_checked(labels)), _kappa, -1.0)
 
 
 def cost(costs: Sequence[Sequence[float]], labels: Labels = _BINARY) -> Score:
@@ -177,16 +177,13 @@ def cost(costs: Sequence[Sequence[float]], labels: Labels = _BINARY) -> Score:
         costs: Row i, column j: of a record of class i that is taken for class j; public.
         labels: The classes.
     """
-    _place(labels, None)
-    table = np.array(costs, dtype=float)
+    cells, table = Cells(_checked(labels)), np.array(costs, dtype=float)
     if table.shape != (len(labels),) * 2 or not np.isfinite(table).all() or np.ptp(table) == 0:
         raise ValueError(
             f"costs must be a table of {len(labels)} x {len(labels)} finite numbers that differ."
         )
     ends = float(table.min()), float(table.max())
-    return Score(
-        "cost", Cells(tuple(labels)), partial(_cost, table), *ends, greater_is_better=False
-    )
+    return Score("cost", cells, partial(_cost, table), *ends, greater_is_better=False)
 
 
 # Probabilities and ranks ------------------------------------------------------------------------
@@ -212,7 +209,7 @@ def roc_auc(prevalence: float | None = None, labels: Labels = _BINARY) -> Score:
 
 
 def _two(labels: Labels) -> tuple[Any, Any]:
-    _place(labels, None)
+    _checked(labels)
     if len(labels) != 2:
         raise ValueError(f"labels must be two classes, the second positive; got {len(labels)}.")
     return labels[0], labels[1]
@@ -224,16 +221,14 @@ def _negated(bound: float, m: Array, s: Array) -> float:  # noqa: ARG001
 
 def neg_brier_score(labels: Labels = _BINARY) -> Score:
     """Half the squared distance of probabilities from the label, negated."""
-    _place(labels, None)
-    own = Losses(losses.brier, 1.0, "probabilities", tuple(labels))
+    own = Losses(losses.brier, 1.0, "probabilities", _checked(labels))
     return Score("neg_brier_score", own, partial(_negated, 1.0), -1.0, 0.0)
 
 
 def neg_log_loss(labels: Labels = _BINARY, floor: float = 1e-3) -> Score:
     """Log loss, negated; probabilities below ``floor`` count as it."""
-    _place(labels, None)
     bound = losses.log.bound(floor)
-    own = Losses(losses.log, bound, "probabilities", tuple(labels))
+    own = Losses(losses.log, bound, "probabilities", _checked(labels))
     return Score("neg_log_loss", own, partial(_negated, bound), -bound, 0.0)
 
 
@@ -316,18 +311,20 @@ def d2_pinball_score(
         alpha: The quantile, in (0, 1).
         baseline: The constant; None for the middle of the range.
     """
-    loss = losses.pinball(alpha)
-    middle = (y_low + y_high) / 2 if baseline is None else float(baseline)
-    own = Losses(loss, loss.bound(y_low, y_high), baseline=middle)
-    return Score("d2_pinball_score", own, _over_baseline, -1.0)
+    return _saved("d2_pinball_score", losses.pinball(alpha), y_low, y_high, baseline)
 
 
 def d2_absolute_error_score(y_low: float, y_high: float, baseline: float | None = None) -> Score:
     """As :func:`d2_pinball_score` of the median: of the absolute error."""
-    bound = losses.absolute.bound(y_low, y_high)
+    return _saved("d2_absolute_error_score", losses.absolute, y_low, y_high, baseline)
+
+
+def _saved(
+    name: str, loss: losses.RegressionLoss, y_low: float, y_high: float, baseline: float | None
+) -> Score:
     middle = (y_low + y_high) / 2 if baseline is None else float(baseline)
-    own = Losses(losses.absolute, bound, baseline=middle)
-    return Score("d2_absolute_error_score", own, _over_baseline, -1.0)
+    own = Losses(loss, loss.bound(y_low, y_high), baseline=middle)
+    return Score(name, own, _over_baseline, -1.0)
 
 
 # Gaps between groups ----------------------------------------------------------------------------
@@ -366,11 +363,6 @@ def _gaps(name: str, of: str, groups: Labels, labels: Labels) -> Score:
 
 
 # By name ----------------------------------------------------------------------------------------
-
-
-def _check_positive(name: str, value: Any) -> None:
-    if not (isinstance(value, int | float) and 0 < value < math.inf):
-        raise ValueError(f"{name} must be a number > 0, got {value!r}.")
 
 
 SCORES: Mapping[str, Callable[..., Score]] = {

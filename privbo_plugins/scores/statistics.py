@@ -137,6 +137,20 @@ class Statistic(abc.ABC):
         return total.result()
 
 
+class UnitStatistic(Statistic):
+    """Means of k numbers in [0, 1] a record, which are made of as many; D = sqrt(k)."""
+
+    @property
+    def n_columns(self) -> int:  # type: ignore[override]
+        """As many."""
+        return self.k
+
+    @property
+    def diameter(self) -> float:  # type: ignore[override]
+        """Each lies in [0, 1]."""
+        return math.sqrt(self.k)
+
+
 def _class_of(column: Array, K: int, odd: Any) -> NDArray[np.intp]:
     """Numbers 0 ... K - 1 as they are; all else is ``odd``."""
     fine = (column >= 0) & (column < K) & (column == np.floor(column))
@@ -226,7 +240,7 @@ class GroupCells(Statistic):
 
 
 @dataclass(frozen=True)
-class Losses(Statistic):
+class Losses(UnitStatistic):
     """Mean of one bounded loss, and if there is a baseline that of its loss; D = sqrt(k).
 
     Attributes:
@@ -247,16 +261,6 @@ class Losses(Statistic):
     def k(self) -> int:  # type: ignore[override]
         """One loss, or two."""
         return 1 if self.baseline is None else 2
-
-    @property
-    def n_columns(self) -> int:  # type: ignore[override]
-        """As many."""
-        return self.k
-
-    @property
-    def diameter(self) -> float:  # type: ignore[override]
-        """Each lies in [0, 1]."""
-        return math.sqrt(self.k)
 
     def rows(self, told: Predictions) -> Array:
         """The losses of each record."""
@@ -363,7 +367,7 @@ class Bins(Statistic):
 
 
 @dataclass(frozen=True)
-class Pairs(Statistic):
+class Pairs(UnitStatistic):
     """Ordered pairs of a positive and a negative record, U / n²; ties count half.
 
     Let one record be replaced. If it was positive, the pairs that it takes part in counted at most
@@ -387,11 +391,6 @@ class Pairs(Statistic):
     def k(self) -> int:  # type: ignore[override]
         """Pairs, and the prevalence if it is not public."""
         return 1 if self.prevalence is not None else 2
-
-    @property
-    def diameter(self) -> float:  # type: ignore[override]
-        """See the class."""
-        return math.sqrt(self.k)
 
     def rows(self, told: Predictions) -> Array:
         """Label and decision."""
@@ -454,7 +453,7 @@ def _labels_and(numbers: Array, told: Predictions, labels: Sequence[Any]) -> Arr
 
 
 @dataclass(frozen=True)
-class PerRecord(Statistic):
+class PerRecord(UnitStatistic):
     """Means of numbers in [0, 1] that a function of one's own makes; D = sqrt(k).
 
     It is called once for each record and sees no other one, so that none decides another's
@@ -475,16 +474,6 @@ class PerRecord(Statistic):
     def __post_init__(self) -> None:
         integer(1).check("k", self.k)
         object.__setattr__(self, "k", int(self.k))
-
-    @property
-    def n_columns(self) -> int:  # type: ignore[override]
-        """As many."""
-        return self.k
-
-    @property
-    def diameter(self) -> float:  # type: ignore[override]
-        """Each lies in [0, 1]."""
-        return math.sqrt(self.k)
 
     def rows(self, told: Predictions) -> Array:
         """The numbers that the function returns; NaN of a record that it fails for.

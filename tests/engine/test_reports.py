@@ -66,17 +66,15 @@ def test_a_release_without_a_known_place_is_shown_and_placed_nowhere():
 # Rows -------------------------------------------------------------------------------------------
 
 
-class Model:
-    """Thinks little of what was answered."""
-
-    def posterior(self, rows):
-        return -np.asarray(rows, dtype=float), np.full(len(rows), 0.5)
+def little(rows):
+    """The posterior of a model that thinks little of what was answered."""
+    return -np.asarray(rows, dtype=float), np.full(len(rows), 0.5)
 
 
 @pytest.mark.parametrize("maximize", [True, False])
 def test_the_best_rows_are_those_that_the_model_thinks_best(maximize):
     answers = [(4, 9.0), (2, 1.0), (7, 5.0), (4, 9.0)]
-    history = row_history(answers, maximize=maximize, answer_variance=4.0, model=Model())
+    history = row_history(answers, maximize=maximize, answer_variance=4.0, posterior=little)
     assert history.noise == 2.0
     told = FederationGuarantee(True, 29, 3.997, 0.0246, 1.0, 3, 1)
     page = text_of(

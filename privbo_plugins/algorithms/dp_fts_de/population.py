@@ -165,7 +165,7 @@ class Belief:
         """
         M, rng = len(self.L), np.random.default_rng([self.seed, n])
         T = min(max(_DESIGNS, _POINTS // n), _POINTS)
-        X = self.space.embed(self.space.uniform_sets(T, n, rng).reshape(T * n, -1))
+        X = self.space.embed(self.space.uniform(T * n, rng))
         phi = self.phi(X)
         A, K = self.operators(X.reshape(T, n, -1), phi.reshape(T, n, -1))
         side_by_side = np.swapaxes(A, 0, 1).reshape(M, T * n)
