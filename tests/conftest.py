@@ -132,6 +132,9 @@ def pytest_collection_modifyitems(items):
         return -costs.get(TOGETHER.get(_short(item.path), _place(item)), 0.0)
 
     items.sort(key=cost)
+    for item in items:
+        if item.get_closest_marker("soak") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(3600))  # on a machine that does other things too
 
 
 @pytest.hookimpl(wrapper=True)

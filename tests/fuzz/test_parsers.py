@@ -43,9 +43,7 @@ def feed(parser, inputs, folder):
     return outcomes
 
 
-@pytest.mark.parametrize(
-    "inputs", [FEW, pytest.param(MANY, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
-)
+@pytest.mark.parametrize("inputs", [FEW, pytest.param(MANY, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.name)
 def test_damaged_inputs(parser, inputs, tmp_path):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -198,7 +198,7 @@ def test_one_record_decides_nothing_that_fit_says_where_the_last_fit_fails(error
     if protected == "all":
         search = make_search(Stubborn(), {"a": uniform(0, 1)})
     else:  # only the last fit meets the odd record
-        last = {"final_score": "f1", "method": "released-means", "n_trials": 3}
+        last = {"final_score": scores.f1(), "method": "released-means", "n_trials": 3}
         search = PrivateSearch(
             Stubborn(), {"a": uniform(0, 1)}, mu=1.0, training_mu=1.0, seed=0,
             **(last if protected == "final_score" else {}),
