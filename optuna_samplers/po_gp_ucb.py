@@ -156,8 +156,8 @@ class POGPUCBSampler(Published, ScheduledSampler):
         return {}
 
     def _suggest(self, study: Study, trial: FrozenTrial, wanted: Wanted) -> dict[str, Any]:
-        """Nothing: so Optuna draws each parameter by itself."""
-        return {}
+        """Draws each parameter by itself."""
+        return {name: self._draw(study, trial, name, dist) for name, dist in wanted.items()}
 
     def _draw(self, study: Study, trial: FrozenTrial, name: str, dist: BaseDistribution) -> Any:
         """The next row; a random draw for every other parameter."""

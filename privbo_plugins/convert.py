@@ -204,11 +204,13 @@ def index_of(returned: Any) -> str | None:
     """
     if type(returned) is BlockScores and returned.ndim:
         return f"{len(returned)}{_BLOCKS}{','.join(map(str, returned.dealt))}"
-    with unheard, forgiven:  # what it says may quote labels
-        labels = getattr(returned, "index", None)
-        known = hasattr(type(labels), "to_numpy")  # a list's index is a method
-        return fingerprint(labels) if known else None
-    return None
+    with unheard:
+        try:
+            labels = getattr(returned, "index", None)
+            known = hasattr(type(labels), "to_numpy")  # a list's index is a method
+            return fingerprint(labels) if known else None
+        except Exception:  # its text may quote labels
+            return None
 
 
 def fingerprint(labels: Any) -> str:
@@ -254,9 +256,11 @@ def as_labels(given: Any) -> NDArray[Any] | None:
 
 def _silently(convert: Callable[[], T]) -> T | None:
     """Converts without a warning, which would tell that some record is odd; None if it fails."""
-    with unheard, forgiven, np.errstate(all="ignore"):  # what it says may quote the data
-        return convert()
-    return None
+    with unheard, np.errstate(all="ignore"):
+        try:
+            return convert()
+        except Exception:  # its text may quote the data
+            return None
 
 
 def _labels(given: Any) -> NDArray[Any] | None:
@@ -300,7 +304,7 @@ def _unwrapped(returned: Any) -> Any:
     A type that knows missing entries gives its entries one by one: as an array of numpy's, all of
     them would have another type if one is missing.
     """
-    with forgiven:  # what it says may quote data; a record may be the cause
+    try:
         if hasattr(returned, "to_pylist"):  # of pyarrow
             return returned.to_pylist()
         types: Any = getattr(returned, "dtypes", getattr(returned, "dtype", None))
@@ -312,6 +316,8 @@ def _unwrapped(returned: Any) -> Any:
             return _detached(returned)
         if hasattr(type(returned), "__array__") or isinstance(returned, memoryview):
             return np.asanyarray(returned)  # keeps the mask of a masked array
+    except Exception:  # what it says may quote data; a record may be the cause
+        pass
     return returned
 
 

@@ -279,7 +279,7 @@ def _asked(own: Statistic, act: Callable[[], Array]) -> Array:
     """Asks a statistic of records; its own errors and warnings may quote one.
 
     Raises:
-        NotLossesError: In the engine's own words.
+        PrivacyError: In the engine's own words; NotLossesError for another outer shape.
     """
     ours = type(own).__module__.startswith("privbo_plugins.")
     with unheard, np.errstate(all="ignore"):
@@ -289,8 +289,8 @@ def _asked(own: Statistic, act: Callable[[], Array]) -> Array:
     return np.asarray(made)
 
 
-def _failed(raised: BaseException) -> NotLossesError:
-    return NotLossesError(
+def _failed(raised: BaseException) -> PrivacyError:
+    return PrivacyError(
         f"A statistic of the scores raised {public_name(raised)}, whose text is withheld: it may "
         "quote a record. Nothing was stored or charged."
     )

@@ -512,7 +512,7 @@ def test_what_a_statistic_of_one_s_own_raises_is_withheld(where, kind, monkeypat
     monkeypatch.setattr(Quoting, "where", where)
     monkeypatch.setattr(Quoting, "kind", kind)
     own, told = scores.Score("own", Quoting(), lambda m, s: m[0]), told_of(0)
-    with pytest.raises(NotLossesError, match=r"A statistic of the scores raised \w+") as it:
+    with pytest.raises(PrivacyError, match=r"A statistic of the scores raised \w+") as it:
         joined_means([rows_of([own], told)], statistics_of([own]), [1.0])
     assert "Jane" not in "".join(traceback.format_exception(it.value))
 
