@@ -141,6 +141,12 @@ class Score(ScoreFacts):
     def called(self, name: str) -> Score:
         """Makes the same score under another name, as where a run has two of one kind.
 
+        Args:
+            name: 1 to 60 printable characters.
+
+        Raises:
+            ValueError: If it is not.
+
         Example:
             >>> from privbo_plugins import scores
             >>> scores.f1(positive=0).called("f1 of 0").name

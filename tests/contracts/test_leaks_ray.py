@@ -43,6 +43,7 @@ from tests.worker import script
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(1200),
     pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:ray.*"),
     pytest.mark.filterwarnings("ignore:.*:ResourceWarning"),
 ]
@@ -176,7 +177,7 @@ class Left:
 
 
 def _wait_for(path, process, log):
-    for _ in range(6000):
+    for _ in range(11000):
         if path.exists() and path.read_text().endswith("}"):
             return
         if process.poll() is not None:
