@@ -311,7 +311,7 @@ def _unwrapped(returned: Any) -> Any:
         kinds = list(types) if hasattr(types, "iloc") else [types]
         known = all(kind is None or isinstance(kind, np.dtype) for kind in kinds)
         if not known and hasattr(returned, "to_numpy"):
-            return returned.to_numpy(dtype=object)
+            return objects_of(returned)
         if hasattr(returned, "detach"):
             return _detached(returned)
         if hasattr(type(returned), "__array__") or isinstance(returned, memoryview):
@@ -319,6 +319,21 @@ def _unwrapped(returned: Any) -> Any:
     except Exception:  # what it says may quote data; a record may be the cause
         pass
     return returned
+
+
+def objects_of(column: Any) -> NDArray[Any]:
+    """The entries of a pandas column, or table, of types that know missing ones, each by itself.
+
+    Of a category pandas itself makes every number a float where one entry is missing.
+    """
+    if getattr(column, "ndim", 1) == 2:
+        columns = [objects_of(column.iloc[:, k]) for k in range(column.shape[1])]
+        return np.stack(columns, axis=1)
+    categories = getattr(column.dtype, "categories", None)
+    if categories is None:
+        return np.asarray(column.to_numpy(dtype=object))
+    known = np.array([*categories.to_numpy(dtype=object), None], dtype=object)
+    return np.asarray(known[getattr(column, "cat", column).codes])  # -1 is the last: missing
 
 
 def _detached(tensor: Any) -> Any:

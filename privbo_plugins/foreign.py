@@ -32,7 +32,7 @@ def answer(kind: str, word: str, known: Collection[str], mark: str = "") -> str:
     """
     entry = words(kind).get(word)
     if entry is None:
-        close = difflib.get_close_matches(word, known, n=1)
+        close = difflib.get_close_matches(word.removesuffix("_score"), known, n=1)
         return f"; did you mean {close[0]!r}?" if close else "."
     here = next((name for name in entry.get("here", ()) if name in known), None)
     return f": here it is {here}{mark}." if here else f": {entry['why']}. {entry['instead']}."

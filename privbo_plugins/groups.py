@@ -120,8 +120,8 @@ class Unit(NamedTuple):
         if grouped and getattr(config, "scores", None) is not None:
             raise ValueError(
                 "scores= (in PrivateSearch scoring=) are of records: for persons with several "
-                "rows return one loss each, or tune scores in blocks (protect='all'). Leave "
-                "scores= out, or groups= and blocks."
+                "rows return one loss each without scores=, or tune by one score in blocks: in "
+                "PrivateSearch protect='all', n_blocks= and fit(groups=)."
             )
         if given.records_in_blocks is not None:
             dealt = [int(number) for number in given.records_in_blocks]  # as JSON gives it back

@@ -82,7 +82,10 @@ class _Settings(TrainableSettings, RecordSettings, MeansConfig):
         more="It is evaluated if the searcher has it as points_to_evaluate, too; otherwise the "
         "model of all releases says what it is worth.",
     )  # fmt: skip
-    metric: str = setting("Under which name the release is reported.", default="loss")
+    metric: str = setting(
+        "Under which name the release is reported; with scores= it is the first one's.",
+        default="loss",
+    )
     mode: str = setting('"min" for losses, "max" for scores.', default="min")
     seed: int | None = again(TuneSettings, "seed", default=None)
     vault: str | Path | None = again(SearchSettings, "vault", default=None)
@@ -92,22 +95,26 @@ _SEEN = ("_run", "_vault_id", "_head", "_exposed", "_passed", "_unaudited", "_la
 """Whose run it is, and what a callback has seen of it."""
 
 
-def _check_scores(given: _Settings) -> None:
-    """Checks that each score has a name of its own in results, and the first its direction.
+def _metric_of(given: _Settings) -> str:
+    """The name that results have for the release, after those of scores were checked.
 
     Raises:
-        ValueError: If not.
+        ValueError: If a score has no name of its own in results, or the first another direction.
     """
     check_directions(given.scores, {"max": "MAXIMIZE", "min": "MINIMIZE"}[given.mode])
-    names = [score.name for score in given.scores or ()]
-    taken = OURS | {given.metric, RELEASE, "config"}
-    for name in (*names[1:], *map(sd_of, names)):
+    names, taken = [score.name for score in given.scores or ()], OURS | {RELEASE, "config"}
+    for name in (*names, *map(sd_of, names)):
         if name in taken or "/" in name:
             raise ValueError(
-                f"A result already holds something else under {name!r}: give this score another "
-                "name, or the first one another metric=."
+                f"Results hold something else under {name!r}: call a score otherwise."
             )
         taken |= {name}
+    if names and given.metric not in ("loss", names[0]):
+        raise ValueError(
+            f"metric= is the first of scores=, {names[0]!r}, got {given.metric!r}: put the score "
+            "that trials are compared by first, or leave metric= out."
+        )
+    return names[0] if names else given.metric
 
 
 class MeansRun(LossesRun):
@@ -127,8 +134,7 @@ class MeansRun(LossesRun):
 
     def __init__(self, given: _Settings) -> None:
         check_target("private_trainable", given.metric, given.mode)
-        _check_scores(given)
-        self._metric, self._mode, self._seed = given.metric, given.mode, given.seed
+        self._metric, self._mode, self._seed = _metric_of(given), given.mode, given.seed
         self._param_space = dict(given.param_space)
         self._space = varying(to_space(self._param_space), "param_space")
         self._unit, self._config = Unit.of(given, part(given, MeansConfig))

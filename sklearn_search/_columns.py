@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from privbo_plugins.convert import as_floats, as_labels
+from privbo_plugins.convert import as_floats, as_labels, objects_of
 from privbo_plugins.sanitize import forgiven
 from sklearn_search._types import NUMBERS, are_numbers, are_whole, finite
 
@@ -113,11 +113,12 @@ def _truths(column: Any, *, alone: bool = True) -> Any:
 def _plain(column: Any) -> Any:
     """A column without types of pandas' own but categories; intervals are texts."""
     if not isinstance(column.dtype, np.dtype):
-        cells = column.to_numpy(dtype=object)
-        column = pd.Series(np.where(pd.isna(cells), None, cells), dtype=object)
-    if column.dtype.kind == "O":
-        cells = [_worded(c) if type(c) is pd.Interval else c for c in np.asarray(column)]
+        cells = objects_of(column)
+        cells[pd.isna(cells)] = None
         column = pd.Series(cells, dtype=object)
+    if column.dtype.kind == "O":
+        worded = [_worded(c) if type(c) is pd.Interval else c for c in np.asarray(column)]
+        column = pd.Series(worded, dtype=object)
     return _in_one_unit(column)
 
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import is_classifier
+from sklearn.base import is_classifier, is_regressor
 from sklearn.metrics import get_scorer_names
 
 from privbo_plugins.convert import as_labels
 from privbo_plugins.scores import SCORES, Predictions, Score, predictions
 from privbo_plugins.scores import named as registered
 from privbo_plugins.scores.score import rows_of
-from privbo_plugins.scores.statistics import Bins, Losses, Pairs
+from privbo_plugins.scores.statistics import Bins, GroupCells, Losses, Pairs
 from sklearn_search._losses import SCORED
 
 
@@ -149,8 +149,14 @@ def _made(name: str, given: Any, estimator: Any, y: Any) -> Score:
                 f"which one is positive: give scores.{name}(labels=(...), positive=...) of "
                 f"privbo_plugins, or {_FOR_SEVERAL.get(name, 'a score')} for several classes."
             )
-        return make(labels=classes) if len(classes) > 1 else registered(name)
-    if make is not None and "y_low" in known and given.y_range is not None:
+        needs = [one for one in known.values() if one.default is one.empty]
+        return make(labels=classes) if len(classes) > 1 and not needs else registered(name)
+    if make is not None and "y_low" in known:
+        if given.y_range is None:
+            raise ValueError(
+                f"scoring={name!r} needs the range of the target, from public knowledge: "
+                "y_range=(low, high)."
+            )
         return make(*given.y_range)
     return registered(name)
 
@@ -205,6 +211,18 @@ class RecordScores:
         Raises:
             ValueError: If it does not.
         """
+        kinds = [type(score.statistic) for score in self.scores]
+        if GroupCells in kinds:
+            raise ValueError(
+                "A gap needs the group of each record, which a search is not given: tune by gaps "
+                "with private_objective (Optuna) or private_trainable (Ray Tune)."
+            )
+        of_classes = [s.name for s in self.scores if getattr(s.statistic, "labels", None)]
+        if of_classes and is_regressor(estimator):
+            raise ValueError(
+                f"The score {of_classes[0]!r} is of classes, and {type(estimator).__name__} "
+                "predicts numbers: take r2 or neg_mean_absolute_error, say."
+            )
         for method, needed in (("predict_proba", self._probabilities), ("predict", self._labels)):
             if needed and not hasattr(estimator, method):
                 raise ValueError(
@@ -240,8 +258,8 @@ class RecordScores:
         return replace(told, known=known)
 
     def nothing(self, n: int) -> Predictions:
-        """Predictions of which scores are about the worst: no record has a target."""
+        """Predictions of which scores are about the worst: no record has one."""
         classes = self._labels_of_scores
         empty = np.full((n, len(classes)), math.nan)
         told = {"predicted": empty[:, 0], "probabilities": empty, "classes": classes}
-        return predictions([None] * n, **told)
+        return self.known_alone(predictions([None] * n, **told), np.zeros(n, dtype=bool))

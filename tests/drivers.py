@@ -502,6 +502,8 @@ class OnRay(Run):
             assert self.search.set_search_properties(self.metric, "max", dict(LINE))
             self.trainable = ldp_trainable(_now, metric=self.metric, **own)
             return
+        if "scores" in own:
+            self.metric = own["scores"][0].name
         self.trainable = private_trainable(_now, param_space=LINE, metric=self.metric, **own)
         self.search, self.experiment = self.trainable, Experiment(self.trainable.callback)
 

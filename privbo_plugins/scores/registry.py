@@ -31,7 +31,7 @@ _BINARY = (0, 1)
 
 def _square(m: Array) -> Array:
     K = math.isqrt(len(m))
-    return m.reshape(K, K)
+    return m[: K * K].reshape(K, K)
 
 
 def _trace(m: Array) -> float:
@@ -334,11 +334,11 @@ def _gap(of: str, m: Array, s: Array) -> float:
     """Largest less smallest rate of the groups: of positive predictions, or of positives found."""
 
     def above(g: int, at: Array) -> float:
-        C = at.reshape(-1, 2, 2)[g]
+        C = at[:-1].reshape(-1, 2, 2)[g]
         return float(C[1, 1] if of == "found" else C[:, 1].sum())
 
     def below(g: int, at: Array) -> float:
-        C = at.reshape(-1, 2, 2)[g]
+        C = at[:-1].reshape(-1, 2, 2)[g]
         return float(C[1].sum() if of == "found" else C.sum())
 
     rates = [ratio(partial(above, g), partial(below, g), m, s) for g in range(len(m) // 4)]

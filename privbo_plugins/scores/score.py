@@ -22,7 +22,7 @@ import copy
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from privbo_plugins.convert import BlockScores
 from privbo_plugins.errors import NotLossesError, PrivacyError
 from privbo_plugins.sanitize import call, of_converting, public_name, unheard
-from privbo_plugins.scores.statistics import PerRecord, Predictions, Statistic
+from privbo_plugins.scores.statistics import Pairs, PerRecord, Predictions, Statistic
 from privbo_plugins.settings import between
 
 Array = NDArray[np.float64]
@@ -42,6 +42,9 @@ Combine = Callable[[Array, Array], float]
 
 _TELLING = 2.0
 """A denominator of fewer standard deviations of its noise divides nothing."""
+
+_SURE = 4.0
+"""Standard deviations of noise beyond which a doubt is shown: one release in 10^4 misleads."""
 
 
 class Estimate(NamedTuple):
@@ -101,7 +104,8 @@ class Score(ScoreFacts):
         greater_is_better: Whether large values are good.
 
     Raises:
-        ValueError: If the name or the range make no sense.
+        ValueError: If the name or the range make no sense, or ``combine`` gives no number of k
+            means of 0.5.
 
     Example:
         >>> from privbo_plugins.scores.statistics import PerRecord
@@ -126,6 +130,7 @@ class Score(ScoreFacts):
             )
         if isinstance(statistic, PerRecord) and not greater_is_better:
             statistic = replace(statistic, worst=1.0)
+        _probe(combine, statistic.k)
         told = f"{type(statistic).__name__.lower()}: {statistic.k} means"
         setup = hashlib.sha256(repr(_described([statistic, combine])).encode()).hexdigest()[:12]
         super().__init__(
@@ -176,10 +181,26 @@ class Score(ScoreFacts):
         return Estimate(float(min(max(value, self.low), self.high)), float(min(sd, most)))
 
 
+def _probe(combine: Combine, k: int) -> None:
+    """Checks once, before anything is spent, that a function makes a number of means.
+
+    Raises:
+        ValueError: If it does not; its own text may quote what it holds.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            float(combine(np.full(k, 0.5), np.full(k, 0.1)))
+    except Exception as error:
+        raise ValueError(
+            f"combine must make a number of two arrays of shape ({k},), means and their noise; of "
+            f"means of 0.5 it raised {public_name(error)}."
+        ) from None
+
+
 def _described(part: Any) -> Any:
     """Describes settings of a score so that another process can compare them.
 
-    A callable of a user's own is its name: what it holds may be what it has seen.
+    A callable or object of a user's own is its name: what it holds may be what it has seen.
     """
     part = part.tolist() if isinstance(part, np.ndarray | np.generic) else part
     if isinstance(part, Mapping | set | frozenset):
@@ -188,14 +209,16 @@ def _described(part: Any) -> Any:
     if isinstance(part, list | tuple):
         return [_described(one) for one in part]
     if isinstance(part, int | float):  # 0, 0.0 and False are one label
-        return str(int(part)) if part % 1 == 0 else repr(float(part))
+        return int(part) if part % 1 == 0 else float(part)
     if part is None or type(part) in (str, bytes):
         return part
-    if isinstance(part, partial):
-        return _described([part.func, part.args, part.keywords])
-    own = is_dataclass(part) or type(part).__module__.startswith("privbo_plugins.")
-    settings = _described(vars(part)) if own and not isinstance(part, type) else None
-    return [getattr(part, "__qualname__", type(part).__qualname__), settings]
+    maker = part.func if isinstance(part, partial) else type(part)
+    named = [part, maker, type(maker)]
+    name = next(one.__qualname__ for one in named if hasattr(one, "__qualname__"))
+    if not str(getattr(maker, "__module__", "")).startswith("privbo_plugins."):
+        return [name]
+    given = [part.args, part.keywords] if isinstance(part, partial) else vars(part)
+    return [name, _described(given)]
 
 
 def _number(combine: Combine, m: Array, s: Array) -> float:
@@ -209,10 +232,10 @@ def spread(of: Callable[[Array], float], m: Array, s: Array) -> float:
     """Standard deviation of a function of noisy means, by its differences over one deviation."""
     if not s.any():
         return 0.0
-    steps = np.diag(s)[s != 0.0]
-    above, below = m + steps, m - steps
-    halves = [(of(high) - of(low)) / 2.0 for high, low in zip(above, below, strict=True)]
-    return math.sqrt(sum(half * half for half in halves))
+    steps, here = np.diag(s)[s != 0.0], of(m)
+    sides = np.abs([[of(m + step) - here, of(m - step) - here] for step in steps])
+    most = sides.max(axis=1)  # of a distance, half of what lies between may be nothing
+    return float(np.sqrt(most @ most))
 
 
 def ratio(
@@ -264,14 +287,16 @@ def rows_of(scores: Sequence[ScoreFacts], returned: Any) -> Array:
             "With scores= an objective must return scores.predictions(y, predicted=..., "
             "probabilities=...), of privbo_plugins; it returned something else."
         )
-    if any(isinstance(part, BlockScores) for part in vars(returned).values()):
-        raise NotLossesError(_OF_BLOCKS)
+    if any(issubclass(type(part), BlockScores) for part in vars(returned).values()):
+        raise NotLossesError(_OF_BLOCKS)  # by its type: asking the object would run its code
     rows = [_asked(own, partial(own.rows, returned)) for own in statistics_of(scores)]
-    if len({len(own) for own in rows}) != 1:
+    known = returned.known
+    fine = known is None or (type(known) is np.ndarray and known.dtype == bool)
+    if not fine or len({len(own) for own in [*rows, *([] if known is None else [known])]}) != 1:
         raise NotLossesError("Predictions must be of the same records; lengths differ.")
     found = np.hstack(rows)
-    if returned.known is not None:
-        found[~returned.known] = math.nan  # what stands in their place is another record's
+    if known is not None:
+        found[~known] = math.nan  # what stands in their place is another record's
     return found
 
 
@@ -355,16 +380,46 @@ def estimates(
         n: Number of records.
         noise: Standard deviation of each number released.
     """
+    pairs = zip(scores, _means(scores, released, n, noise), strict=True)
+    return {score.name: score.estimate(m, s) for score, (m, s) in pairs}
+
+
+def _means(
+    scores: Sequence[Any], released: Sequence[float], n: int, noise: float
+) -> list[tuple[Array, Array]]:
+    """Noisy means of each score's statistic, and their noise."""
     statistics = statistics_of(scores)
     scales = scales_of(statistics, n)
     ends = np.cumsum([statistic.k for statistic in statistics])
     parts = np.split(np.asarray(released, dtype=float), ends[:-1])
-    found = {}
-    for score in scores:
-        j = statistics.index(score.statistic)
-        s = np.full(len(parts[j]), noise * scales[j])
-        found[score.name] = score.estimate(parts[j] * scales[j], s)
-    return found
+    places = [statistics.index(score.statistic) for score in scores]
+    return [(parts[j] * scales[j], np.full(len(parts[j]), noise * scales[j])) for j in places]
+
+
+def doubts(scores: Sequence[Any], released: Sequence[float], n: int, noise: float) -> list[str]:
+    """Lists settings that a release shows, beyond its noise, not to be those of the records.
+
+    Args:
+        scores: As of :func:`estimates`, and all others.
+        released: Likewise.
+        n: Likewise.
+        noise: Likewise.
+    """
+    pairs = zip(scores, _means(scores, released, n, noise), strict=True)
+    return [f"{score.name}: {doubt}" for score, means in pairs if (doubt := _doubt(score, *means))]
+
+
+def _doubt(score: Score, m: Array, s: Array) -> str:
+    own, best = score.statistic, score.high if score.greater_is_better else score.low
+    with np.errstate(all="ignore"):
+        value = _number(score.combine, m, s)
+        sure = _SURE * spread(lambda at: _number(score.combine, at, np.zeros_like(s)), m, s)
+    if own.others and m[-1] > _SURE * s[-1]:
+        return f"about {m[-1]:.0%} of the records have other labels, or groups, than it was given"
+    if isinstance(own, Pairs) and value < 0.5 - sure:
+        return "negative records rank above positive ones: see the order of probabilities' columns"
+    beyond = (value - best) * (1.0 if score.greater_is_better else -1.0)
+    return "it lies beyond its best value: a prevalence or range is wrong" if beyond > sure else ""
 
 
 def lacking(

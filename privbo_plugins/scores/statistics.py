@@ -38,7 +38,7 @@ from privbo_plugins.losses import (
 )
 from privbo_plugins.privacy.mechanisms import BoundedMean
 from privbo_plugins.sanitize import forgiven, unheard
-from privbo_plugins.settings import integer
+from privbo_plugins.settings import between, integer
 
 Array = NDArray[np.float64]
 
@@ -106,8 +106,11 @@ class Statistic(abc.ABC):
         n_columns: Numbers in a record's row.
         k: Numbers that are released.
         diameter: D.
+        low: Least entry of v.
+        others: Whether the last mean is the share of records that have none of its labels.
     """
 
+    low, others = -1.0, False
     n_columns: int
     k: int
     diameter: float
@@ -121,7 +124,7 @@ class Statistic(abc.ABC):
         """
 
     def vectors(self, rows: Array) -> Array:
-        """Makes v of any rows (n, n_columns): finite, shape (n, k), in [-1, 1]."""
+        """Makes v of any rows (n, n_columns): finite, shape (n, k), in [low, 1]."""
         raise NotImplementedError
 
     def mean(self, blocks: Iterable[Array]) -> Array:
@@ -133,12 +136,14 @@ class Statistic(abc.ABC):
         total = BoundedMean(1.0)
         for rows in blocks:
             with np.errstate(all="ignore"):  # a warning would tell that some record is odd
-                total.add(self.vectors(rows))
+                total.add(np.clip(self.vectors(rows), self.low, 1.0))
         return total.result()
 
 
 class UnitStatistic(Statistic):
     """Means of k numbers in [0, 1] a record, which are made of as many; D = sqrt(k)."""
+
+    low = 0.0
 
     @property
     def n_columns(self) -> int:  # type: ignore[override]
@@ -170,10 +175,11 @@ def _indices(name: str, given: Any, known: Sequence[Any]) -> Array:
 
 @dataclass(frozen=True)
 class Cells(Statistic):
-    """Cells of the confusion matrix, K² shares of all records; D = sqrt(2).
+    """Cells of the confusion matrix, K² shares of all records, and the rest; D = sqrt(2).
 
-    A prediction that is no label counts as wrong, a record without a known label as one of the
-    first class that is taken for the last.
+    A prediction that is no label counts as wrong. A record whose label is none of these counts in
+    no cell but the last, one that no model can predict as one of the first class taken for the
+    last class.
 
     Attributes:
         labels: The classes, public.
@@ -183,11 +189,12 @@ class Cells(Statistic):
 
     n_columns = 2
     diameter = math.sqrt(2.0)
+    others = True
 
     @property
     def k(self) -> int:  # type: ignore[override]
-        """K²."""
-        return len(self.labels) ** 2
+        """K², and one for other labels."""
+        return len(self.labels) ** 2 + 1
 
     def rows(self, told: Predictions) -> Array:
         """Places of the true and of the predicted label."""
@@ -200,17 +207,19 @@ class Cells(Statistic):
     def vectors(self, rows: Array) -> Array:
         """One cell a record."""
         K = len(self.labels)
-        true = _class_of(rows[:, 0], K, -1)
-        taken = _class_of(rows[:, 1], K, (true + 1) % K)
-        return _one_hot(np.where(true < 0, K - 1, true * K + taken), K * K)
+        true = _class_of(rows[:, 0], K, 0)
+        taken = _class_of(rows[:, 1], K, np.where(np.isnan(rows[:, 0]), K - 1, (true + 1) % K))
+        return _one_hot(np.where(rows[:, 0] == -1.0, K * K, true * K + taken), self.k)
 
 
 @dataclass(frozen=True)
 class GroupCells(Statistic):
-    """Of each public group: true and predicted positives and negatives, 4 G shares; D = sqrt(2).
+    """Of each public group: true and predicted positives and negatives; D = sqrt(2).
+
+    These are 4 G shares of all records, and one of those that have no such group or label.
 
     Attributes:
-        groups: The groups, public; a record of another one counts with the first.
+        groups: The groups, public.
         labels: Both classes; the second is positive.
     """
 
@@ -219,11 +228,12 @@ class GroupCells(Statistic):
 
     n_columns = 3
     diameter = math.sqrt(2.0)
+    others = True
 
     @property
     def k(self) -> int:  # type: ignore[override]
-        """4 G."""
-        return 4 * len(self.groups)
+        """4 G, and one."""
+        return 4 * len(self.groups) + 1
 
     def rows(self, told: Predictions) -> Array:
         """Places of group, true and predicted label."""
@@ -234,9 +244,9 @@ class GroupCells(Statistic):
 
     def vectors(self, rows: Array) -> Array:
         """One cell a record."""
-        group = _class_of(rows[:, 0], len(self.groups), 0)
+        group = _class_of(rows[:, 0], len(self.groups), -1)
         cell = Cells(self.labels).vectors(rows[:, 1:]).argmax(axis=1)
-        return _one_hot(4 * group + cell, self.k)
+        return _one_hot(np.where((group < 0) | (cell == 4), self.k - 1, 4 * group + cell), self.k)
 
 
 @dataclass(frozen=True)
@@ -473,6 +483,7 @@ class PerRecord(UnitStatistic):
 
     def __post_init__(self) -> None:
         integer(1).check("k", self.k)
+        between(0.0, 1.0).check("worst", self.worst)
         object.__setattr__(self, "k", int(self.k))
 
     def rows(self, told: Predictions) -> Array:

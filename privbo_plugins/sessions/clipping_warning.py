@@ -72,12 +72,15 @@ def end_of(
     return next((end for end in ends if abs(mean - end) <= _CLOSE * error), None)
 
 
-def warn_of_noise(told: Mapping[str, Sequence[float]], scores: Sequence[ScoreFacts]) -> bool:
-    """Warns where the noise of a released score is a tenth of its range or more.
+def warn_of_scores(
+    told: Mapping[str, Sequence[float]], scores: Sequence[ScoreFacts], doubts: Sequence[str]
+) -> bool:
+    """Warns where the noise of a released score is a tenth of its range or more, and of doubts.
 
     Args:
         told: Estimate and standard deviation of each score by name.
         scores: Of the run.
+        doubts: What the release shows of their settings.
 
     Returns:
         Whether it has warned.
@@ -92,7 +95,9 @@ def warn_of_noise(told: Mapping[str, Sequence[float]], scores: Sequence[ScoreFac
             "scores help, or a loss: docs/scores.md.",
             UtilityWarning,
         )
-    return bool(found)
+    if doubts:
+        warn(f"Of a released score {'; of '.join(doubts)}. {_OF_SCORES}", UtilityWarning)
+    return bool(found or doubts)
 
 
 def warn_at_an_end(values: Sequence[float], noise: float, config: object, maximize: bool) -> bool:

@@ -29,7 +29,14 @@ from privbo_plugins.algorithms.protocols import (
 )
 from privbo_plugins.algorithms.registry import entry_of, warn_of_asked
 from privbo_plugins.convert import as_losses, deal_of, index_of
-from privbo_plugins.errors import ANOTHER_POINT, BudgetExceededError, PrivacyError, paid_for
+from privbo_plugins.errors import (
+    ANOTHER_POINT,
+    BudgetExceededError,
+    PrivacyError,
+    UtilityWarning,
+    paid_for,
+    warn,
+)
 from privbo_plugins.groups import Groups, Unit
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge, check_budget
 from privbo_plugins.privacy.mechanisms import gaussian_scale
@@ -37,7 +44,7 @@ from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.privacy.words import plural
 from privbo_plugins.scores.score import Score, checked_rows, rows_of
 from privbo_plugins.sessions import places
-from privbo_plugins.sessions.clipping_warning import warn_at_an_end, warn_of_noise
+from privbo_plugins.sessions.clipping_warning import warn_at_an_end, warn_of_scores
 from privbo_plugins.sessions.reader import (
     ENQUEUED,
     NO_NOISE,
@@ -286,12 +293,14 @@ class Session(LossReader):
     def _look_at_ends(self, told: Published) -> None:
         """Warns once where losses seem to lie at an end of their range: in a long run seldom.
 
-        Likewise where a score has so much noise that settings can hardly be told apart.
+        Likewise of a score with much noise, or with settings that are not those of the records.
         """
-        if told.scores and not self._noise_shown:
-            self._noise_shown = warn_of_noise(told.scores, getattr(self.config, "scores", ()))
-        plan, known = self.plan, self._learnt
+        plan, known, scores = self.plan, self._learnt, getattr(self.config, "scores", None)
         values = () if known is None else known.values
+        seldom = len(values) & (len(values) - 1) == 0
+        if scores and told.scores and known is not None and seldom and not self._noise_shown:
+            means: Any = known.algorithm
+            self._noise_shown = warn_of_scores(told.scores, scores, means.doubts())
         looks = len(values) % (1 << max(len(values).bit_length() - 4, 0)) == 0
         if plan is not None and known is not None and looks and not self._end_shown:
             noise = known.algorithm.value_noise
@@ -516,10 +525,12 @@ class Session(LossReader):
                 raise ValueError(_OTHER_LENGTH.format(known.n_records, plural(self.unit.entry)))
             self.labels.check(tx, len(rows), index, len(rows))
             blocks = [rows[start : start + BLOCK] for start in range(0, len(rows), BLOCK)]
-            release = self._release(tx, query, blocks)
+            before, release = tx.head(), self._release(tx, query, blocks)
             found = release.scores
             if score.name not in found or release.meta["setup"] != score.setup:
                 raise BudgetExceededError(_OTHER_LAST.format(*found))
+            if tx.head() == before:
+                warn(_SHOWN_AGAIN, UtilityWarning)
             value, sd = found[score.name]
             return value, sd
 
@@ -528,6 +539,11 @@ class Session(LossReader):
         with self.run.transaction() as tx:
             tx.drop_losses()
 
+
+_SHOWN_AGAIN = (
+    "The last score of this run was released before, of the model of then, and is shown again: "
+    "what was given now was not looked at."
+)
 
 _OTHER_LAST = (
     "{!r} was released as the last score of this run, which keeps a share for one: ask for it "

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from privbo_plugins.convert import as_labels, as_losses, as_reward
+from privbo_plugins.convert import as_labels, as_losses, as_records, as_reward
 from privbo_plugins.errors import ObjectiveFailedError
 from privbo_plugins.sanitize import withheld
 
@@ -177,6 +177,38 @@ def test_series_and_extension_arrays_are_vectors(series):
     assert np.array_equal(as_losses(series), [0.25, math.nan, 0.75], equal_nan=True)
     with pytest.raises(ValueError, match="2 dimension"):
         as_losses(pd.DataFrame({"loss": series}))
+
+
+KNOW_MISSING = {
+    "category of integers": (pd.CategoricalDtype([0, 1, 2**53, 2**53 + 1]), [0, 1, 2**53 + 1]),
+    "category of truths": (pd.CategoricalDtype([False, True]), [False, True, True]),
+    "category of texts": (pd.CategoricalDtype(["a", "b"]), ["a", "b", "a"]),
+    "category of intervals": ("category", [*pd.interval_range(0, 2), pd.Interval(0, 1)]),
+    "Int64": ("Int64", [0, 1, 2**53 + 1]), "boolean": ("boolean", [False, True, True]),
+    "string": ("string", ["a", "b", "a"]), "object": (object, [0, True, "a"]),
+}  # fmt: skip
+"""Types of pandas in which an entry may be missing, and entries."""
+
+
+@pytest.mark.parametrize("kind", KNOW_MISSING)
+@pytest.mark.parametrize(
+    "outer",
+    [lambda s: s, lambda s: s.array, lambda s: pd.Index(s), lambda s: s.to_frame(),
+     lambda s: pd.DataFrame({"a": s, "b": np.arange(3), "c": s})],
+    ids=["series", "array", "index", "table", "table of several"],
+)  # fmt: skip
+def test_an_entry_that_is_missing_leaves_the_types_of_all_others(kind, outer):
+    """Else a function of one record would tell whether another one's is."""
+    dtype, entries = KNOW_MISSING[kind]
+    whole = as_records(outer(pd.Series(entries, dtype=dtype)))
+    gap = as_records(outer(pd.Series([*entries[:2], None], dtype=dtype)))
+    assert len(whole) == len(gap) == 3
+    for one, other in zip(whole[:2], gap[:2], strict=True):
+        assert [(type(a), a) for a in np.ravel([one])] == [(type(b), b) for b in np.ravel([other])]
+    assert (
+        as_labels(pd.Series(entries, dtype=dtype)).tolist()[:2]
+        == as_labels(pd.Series([*entries[:2], None], dtype=dtype)).tolist()[:2]
+    )
 
 
 class _Tensor:

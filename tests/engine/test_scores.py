@@ -4,6 +4,7 @@ import itertools
 import math
 import traceback
 import warnings
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -30,6 +31,7 @@ from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.scores.score import (
     Estimate,
     checked_rows,
+    doubts,
     estimates,
     front,
     joined_means,
@@ -46,14 +48,19 @@ from privbo_plugins.scores.statistics import (
     Moments,
     Pairs,
     PerRecord,
+    UnitStatistic,
 )
-from privbo_plugins.sessions.clipping_warning import warn_of_noise
+from privbo_plugins.sessions.clipping_warning import warn_of_scores
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.vault import open_vault
 
 N = 60
 RANGE = (-2.0, 3.0)
+
+
+def first(m, s):
+    return m[0]
 
 
 class Odd:
@@ -225,7 +232,7 @@ STATISTICS = [
     Cells(), Cells((0, 1, 2)), GroupCells(("a", "b", "c")), Losses(losses.brier, 1.0),
     Losses(losses.absolute, 5.0, baseline=0.5), Moments(*RANGE), Moments(*RANGE, mean_error=True),
     Moments(0.0, 1.0), Bins(), Bins(n_bins=2), Pairs(), Pairs(prevalence=0.2),
-    scores.PerRecord(lambda t: t, 2),
+    scores.PerRecord(lambda t: t, 2), scores.PerRecord(lambda t: t, 2, worst=1.0),
 ]  # fmt: skip
 
 
@@ -584,7 +591,7 @@ def test_what_a_function_has_seen_is_not_among_its_settings():
         def __init__(self, seen):
             self.seen = seen
 
-    made = [scores.Score("own", PerRecord(Seeing(seen)), len).setup for seen in ([], ["Jane"])]
+    made = [scores.Score("own", PerRecord(Seeing(seen)), first).setup for seen in ([], ["Jane"])]
     assert made[0] == made[1]
 
 
@@ -610,7 +617,7 @@ def test_what_cannot_be_scored_is_refused_by_its_shape_alone(name):
 
 @pytest.mark.parametrize("name", sorted({*MADE} - {"own"}))
 def test_the_standard_deviation_is_that_of_noise(name):
-    """1000 draws: the ratio's own error is .03; a gap of groups is no smooth function."""
+    """1000 draws: the ratio's own error is .03; of gaps, which have kinks, it may be larger."""
     score, told, n = MADE[name], of(name, 5, 4000), 4000
     rows, statistics = rows_of([score], told), statistics_of([score])
     released, noise = joined_means([rows], statistics, scales_of(statistics, n)), 3.0
@@ -621,7 +628,7 @@ def test_the_standard_deviation_is_that_of_noise(name):
         ]
         for _ in range(1000)
     ), strict=True)  # fmt: skip
-    assert np.mean(sds) == pytest.approx(np.std(values), rel=0.3 if name in GAPS else 0.15)
+    assert 0.85 < np.mean(sds) / np.std(values) < (1.8 if name in GAPS else 1.15)
 
 
 def test_what_noise_divides_is_the_worst_value():
@@ -714,13 +721,150 @@ def test_a_number_of_numbers_is_a_positive_integer(odd):
     assert PerRecord(len, np.int64(2)).k == 2
 
 
+@pytest.mark.parametrize("odd", [-1, 1.5, math.nan, "x", None])
+def test_the_worst_number_is_one_that_a_record_may_have(odd):
+    with pytest.raises(ValueError, match="worst must be a number in"):
+        PerRecord(len, worst=odd)
+
+
+class Beyond(UnitStatistic):
+    """Makes numbers beyond [0, 1]."""
+
+    k = 2
+
+    def rows(self, told):
+        return np.asarray(told)
+
+    def vectors(self, rows):
+        return 9.0 * rows - 3.0
+
+
+def test_numbers_of_a_unit_statistic_are_clipped_whatever_it_makes():
+    assert Beyond().mean([np.array([[0.0, 1.0], [0.0, 1.0]])]).tolist() == [0.0, 1.0]
+
+
+# What the objects of records do, and what a score holds -----------------------------------------
+
+
+class Lazy:
+    """Tells a name when it is asked of its class, its length or its entries."""
+
+    @property
+    def __class__(self):
+        raise ValueError("Jane Doe")
+
+    def __len__(self):
+        raise ValueError("Jane Doe")
+
+    __array__ = __getitem__ = __iter__ = __invert__ = __eq__ = __len__
+    __hash__ = None
+
+
+@pytest.mark.parametrize("part", ["y_true", "predicted", "probabilities", "group", "known"])
+def test_an_object_that_tells_a_name_when_asked_what_it_is_is_heard_by_no_one(part):
+    told = replace(told_of(0), **{part: Lazy()})
+    for name in ("f1", "roc_auc", "demographic_parity_difference", "own"):
+        with suppress(NotLossesError, PrivacyError):  # a ValueError of its own is neither
+            rows_of([MADE[name]], told)
+    with pytest.raises(NotLossesError, match="lengths differ"):
+        rows_of([MADE["f1"]], replace(told_of(0), known=np.ones(3, dtype=bool)))
+
+
+def test_what_a_function_of_one_s_own_holds_is_in_no_public_digest():
+    def of(y, told):
+        return told.predicted == y[0]
+
+    one, two = (
+        scores.Score("own", PerRecord(partial(of, np.array([y, 2.0]))), partial(of_one, at=y))
+        for y in (0.25, 0.5)
+    )
+    assert one.setup == two.setup
+    own = {name: score.setup for name, score in MADE.items()}
+    assert len({*own.values()}) == len(own) - 1  # balanced accuracy is the mean recall
+    assert scores.f1(labels=("0", "1")).setup != scores.f1().setup == scores.f1((0.0, True)).setup
+
+
+def of_one(m, s, at):
+    return m[0] * at
+
+
+GAP = MADE["demographic_parity_difference"]
+
+
+@pytest.mark.parametrize("score", [
+    GAP, scores.Score("own", PerRecord(len, 2), lambda m, s: abs(m[0] - m[1])),
+], ids=["gap", "own"])  # fmt: skip
+def test_the_deviation_of_a_small_distance_is_not_smaller_than_its_noise(score):
+    """At its kink too: of 500 releases, 13 lie 3 deviations off with probability < 10^-8."""
+    rng, s = np.random.default_rng(0), np.full(score.k, 0.01)
+    m = np.tile([0.2, 0.05, 0.05, 0.03333], 4)[: score.k] if score is GAP else np.full(2, 0.3)
+    truth = score.estimate(m, np.zeros_like(s)).value
+    released = [score.estimate(m + rng.normal(0, s), s) for _ in range(500)]
+    assert sum(abs(one.value - truth) > 3 * one.sd for one in released) <= 12
+    assert np.median([one.sd for one in released]) < 4 * np.std([one.value for one in released])
+
+
+# Settings that are not those of the records ------------------------------------------------------
+
+
+def test_records_of_other_labels_or_groups_count_in_no_cell_and_are_seen():
+    told = told_of(0, 2000)
+    odd = np.arange(2000) % 10 == 0
+    labels = replace(told, y_true=np.where(odd, 7, told.y_true))
+    groups = replace(told, group=np.where(odd, "other", told.group))
+    kept = replace(told, **{n: getattr(told, n)[~odd] for n in ("y_true", "predicted", "group")})
+    for name, other in (("f1", labels), ("recall", labels), ("precision", labels),
+                        ("demographic_parity_difference", groups),
+                        ("equal_opportunity_difference", groups)):  # fmt: skip
+        assert exact(MADE[name], other) == pytest.approx(exact(MADE[name], kept), abs=1e-9)
+        assert seen(MADE[name], told) == ""
+        assert seen(MADE[name], other).startswith(f"{name}: about 10% of the records")
+
+
+def seen(score, told):
+    """What a release of little noise shows of a score's settings."""
+    rows, own = rows_of([score], told), [score.statistic]
+    released = joined_means([rows], own, scales_of(own, len(rows)))
+    return "".join(doubts([score], released, len(rows), 1e-3))
+
+
+def test_columns_in_another_order_and_a_wrong_prevalence_are_seen():
+    told = told_of(0, 2000)
+    backwards = replace(told, probabilities=told.probabilities[:, ::-1])
+    assert "order of probabilities" in seen(MADE["roc_auc"], backwards)
+    assert seen(MADE["roc_auc"], told) == seen(MADE["roc_auc, prevalence"], told) == ""
+    assert "beyond its best value" in seen(scores.roc_auc(prevalence=0.1), told)
+
+
+def test_a_doubt_warns_once(recwarn):
+    run = Session.open(open_vault(), "s", MeansConfig(mu=1e3, n_trials=4, scores=["f1"]),
+                       maximize=True)  # fmt: skip
+    told = replace(told_of(0), y_true=told_of(0).y_true + 1)
+    for i in range(3):
+        run.tell(str(i), {"x": i / 9}, Space({"x": Float(0.0, 1.0)}), told)
+    (warned,) = [str(one.message) for one in recwarn if one.category is UtilityWarning]
+    assert "f1: about 57% of the records have other labels" in warned
+
+
 @pytest.mark.parametrize("kind", [ValueError, SystemExit, KeyboardInterrupt, GeneratorExit])
 def test_a_score_that_raises_after_the_draw_is_the_worst_value(kind):
     def combine(m, s):
-        raise kind
+        if m[0] != 0.5:
+            raise kind
+        return 0.5
 
     score = scores.Score("own", PerRecord(len), combine)
-    assert score.estimate(np.array([0.5]), np.array([0.1])) == (0.0, 1.0)
+    assert score.estimate(np.array([0.25]), np.array([0.1])) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("combine", [
+    lambda m: m, lambda m, s: {}["Jane"], lambda m, s: m[1], lambda m, s: "x", lambda m, s: None,
+])  # fmt: skip
+def test_a_combination_that_makes_no_number_is_refused_before_anything_is_spent(combine):
+    with pytest.raises(ValueError, match="combine must make a number") as caught:
+        scores.Score("own", PerRecord(len), combine)
+    assert "Jane" not in "".join(traceback.format_exception(caught.value))
+    scores.Score("own", PerRecord(len), lambda m, s: math.nan)
 
 
 @pytest.mark.parametrize("name", ["f1", "roc_auc", "expected_calibration_error"])
@@ -742,14 +886,14 @@ def test_much_noise_of_a_score_is_said_once():
     noisy = {"f1": (0.5, 0.04), "roc_auc": (0.7, 0.2)}
     listed = [scores.named("f1"), scores.named("roc_auc")]
     with pytest.warns(UtilityWarning, match=r"standard deviation of roc_auc 0\.2:"):
-        assert warn_of_noise(noisy, listed)
-    assert not warn_of_noise({"f1": (0.5, 0.04)}, listed[:1])
+        assert warn_of_scores(noisy, listed, [])
+    assert not warn_of_scores({"f1": (0.5, 0.04)}, listed[:1], [])
 
 
 def test_a_record_without_numbers_is_the_worst_also_where_small_values_are_good():
     rows = np.array([[np.nan], [0.25]])
     for greater, worst in ((True, 0.0), (False, 1.0)):
-        own = scores.Score("own", PerRecord(len), len, greater_is_better=greater)
+        own = scores.Score("own", PerRecord(len), first, greater_is_better=greater)
         assert own.statistic.vectors(rows).ravel().tolist() == [worst, 0.25]
 
 

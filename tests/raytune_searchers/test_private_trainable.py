@@ -109,11 +109,17 @@ def test_what_a_score_s_function_holds_is_in_no_pickle_of_the_experiment():
 # The callback, in this process ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["loss", "config", "training_iteration", "a/b", "least_sd"])
+@pytest.mark.parametrize("name", ["config", "training_iteration", "a/b", "least_sd"])
 def test_a_score_that_a_result_has_no_name_for_is_refused(name):
     other = Score(name, TWO_SCORES[1].statistic, TWO_SCORES[1].combine, greater_is_better=False)
-    with pytest.raises(ValueError, match="already holds something else under"):
+    with pytest.raises(ValueError, match="hold something else under"):
         private_of(scores=[TWO_SCORES[0], other])
+
+
+def test_the_first_score_is_the_metric_and_no_other_name():
+    assert private_of(scores=[*TWO_SCORES])._metric == TWO_SCORES[0].name
+    with pytest.raises(ValueError, match="put the score that trials are compared by first"):
+        private_of(scores=[*TWO_SCORES], metric=TWO_SCORES[1].name)
 
 
 @pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")

@@ -80,7 +80,7 @@ def test_the_spread_of_a_score_is_that_of_its_noise_and_one_score_has_scikit_lea
     off = search.cv_results_["mean_test_score"] - exact(search, f1_score)
     assert (np.abs(off) < 6 * search.cv_results_["std_test_score"]).all()
     assert search.guarantee_.protected
-    assert "f1, from cells: 4 means" in search.guarantee_.details()
+    assert "f1, from cells: 5 means with noise of sd 0.0" in search.guarantee_.details()
     assert search.score(X, Y) == pytest.approx(f1_score(Y, search.predict(X)))
 
 
@@ -242,7 +242,8 @@ def test_a_last_score_is_replayed_and_no_other_is_released(tmp_path):
         "vault": f"{tmp_path}/vault.db", "scoring": "f1",
     }  # fmt: skip
     first = fitted(make_search(final_score="roc_auc", **lasting))
-    again = fitted(make_search(final_score="roc_auc", **lasting))
+    with pytest.warns(UtilityWarning, match="is shown again"):
+        again = fitted(make_search(final_score="roc_auc", **lasting))
     assert again.final_score_ == first.final_score_
     assert again.guarantee_.mu_spent == pytest.approx(1.0)
     with pytest.raises(BudgetExceededError):
@@ -259,11 +260,22 @@ def test_a_last_score_is_replayed_and_no_other_is_released(tmp_path):
         ({"final_score": "f2", "scoring": "f1"}, "There is no score"),
         ({"constraints": {"recall": 0.5}, "scoring": "f1"}, "got 'recall'; known: 'f1'"),
         ({"final_score": "f1", "protect": "all"}, "leave it out"),
+        ({"scoring": "cost"}, "needs settings that are public"),
+        ({"scoring": "demographic_parity_difference"}, "needs settings that are public"),
+        ({"scoring": scores.demographic_parity_difference("ab")}, "is not given: tune by gaps"),
+        ({"scoring": "r2"}, r"y_range=\(low, high\)"),
+        ({"scoring": "f1_score"}, "did you mean 'f1'"),
+        ({"scoring": "mcc"}, "matthews_corrcoef"),
     ],
 )
 def test_constraints_and_last_scores_that_make_no_sense_are_refused_before_any_fit(settings, why):
     with pytest.raises(ValueError, match=why):
         make_search(Unfitted(), **settings).fit(X, Y)
+
+
+def test_a_score_of_classes_is_none_of_a_regressor():
+    with pytest.raises(ValueError, match="Ridge predicts numbers"):
+        make_search(Ridge(), {"alpha": loguniform(1e-3, 1e3)}, scoring="f1").fit(X, Y)
 
 
 class Unfitted(LogisticRegression):
@@ -278,15 +290,6 @@ def test_scores_are_of_records():
         make_search(scoring="f1", final_score="f1").fit(X, Y, groups=np.arange(400) // 2)
     with pytest.raises(ValueError, match="are of records: for persons"):
         make_search(scoring="f1").fit(X, Y, groups=np.arange(400) // 2)
-
-
-@pytest.mark.parametrize("error", [TypeError, KeyError, UserWarning, ZeroDivisionError])
-def test_a_combination_that_raises_after_the_draw_is_the_worst_and_takes_no_charge_back(error):
-    def combine(_m, _s):
-        raise error
-
-    score = scores.Score("own", scores.PerRecord(lambda told: told.predicted), combine)
-    assert score.estimate(np.array([0.5]), np.array([0.1])).value == score.worst
 
 
 def test_a_column_of_targets_counts_as_the_vector_that_it_is():

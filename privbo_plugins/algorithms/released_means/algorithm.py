@@ -39,6 +39,7 @@ from privbo_plugins.models.smoothing import Smoother
 from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.scores.score import (
     ScoreFacts,
+    doubts,
     estimates,
     joined_means,
     lacking,
@@ -102,6 +103,7 @@ class ReleasedMeans(CentralAlgorithm):
         super().__init__(config, space, **more)
         self.state = MeansState()
         self._known: dict[tuple[int, float], _Judged] = {}
+        self._latest: Sequence[float] = ()
 
     # What to evaluate next ------------------------------------------------------------------
 
@@ -211,6 +213,7 @@ class ReleasedMeans(CentralAlgorithm):
             raise ValueError(f"Released means knows no release of kind {release.kind!r}.")
         self.state.points.append(list(release.meta["x"]))
         self.state.sds += [sd for _, sd in release.scores.values()][:1]
+        self._latest = release.values
         self.state.lacks.append(max(release.lacks.values(), default=0.0))
         self.state.values.append(release.value)  # by whose number others read
 
@@ -228,6 +231,12 @@ class ReleasedMeans(CentralAlgorithm):
     def comparison(self) -> Comparison | None:
         """Compares the best evaluated point with the incumbent; None without one, or a release."""
         return self._judged(m)[1] if (m := len(self.state.values)) else None
+
+    def doubts(self) -> list[str]:
+        """Lists what the latest release shows of scores with settings of other records."""
+        listed, n = self.config.scores, self._plan.n_records
+        J = math.sqrt(len(statistics_of(listed)))
+        return doubts(listed, self._latest, n, gaussian_scale(J, self.config.mu_value))
 
     @property
     def shortfall(self) -> str:

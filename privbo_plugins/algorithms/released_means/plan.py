@@ -141,8 +141,8 @@ class MeansPlan(LossPlan):
         width: C.
         training_mu: Charged to the training records for each training; None if nothing is.
         mu_final: Kept for a last release.
-        released: With scores, what a trial releases for them; then C and sigma are those of one
-            of its means.
+        released: With scores, what a trial releases for them, and its noise; then C and sigma are
+            those of the means that have the least.
     """
 
     n_records: int
@@ -175,7 +175,7 @@ class MeansPlan(LossPlan):
             f"Plan of released means: {self.n_trials} trials, n={self.n_records} {self.entries}, "
             f"mu={not_below(self.mu, 6)} in total",
             f"  each trial's {'clipped mean is' if of is None else f'scores ({of}) are'} released "
-            f"with noise of sd {self.value_noise:.3g}{'' if of is None else ' a mean'} "
+            f"{'' if of else f'with noise of sd {self.value_noise:.3g} '}"
             f"(mu={not_below(self.mu_value, 3)})",
             *([f"  {_LAST} (mu={not_below(self.mu_final, 3)})"] if self.mu_final else []),
         ]
@@ -190,9 +190,11 @@ def make_plan(config: MeansConfig, space: Space, n_records: int) -> MeansPlan:  
         n_records: n >= 1.
     """
     share = config.mu_value
-    scores, (low, high) = config.scores, config.value_range
+    scores, (low, high), released = config.scores, config.value_range, None
     if scores is not None:
-        low, high = 0.0, scores[0].diameter * math.sqrt(n_statistics(scores))
+        J = math.sqrt(n_statistics(scores))
+        low, high = 0.0, min(score.diameter for score in scores) * J
+        released = _released(scores, gaussian_scale(J / n_records, share))
     return MeansPlan(
         n_records=n_records,
         n_trials=config.n_trials,
@@ -202,14 +204,24 @@ def make_plan(config: MeansConfig, space: Space, n_records: int) -> MeansPlan:  
         width=high - low,
         training_mu=config.training_mu,
         mu_final=config.mu_final,
-        released=None if scores is None else _released(scores),
+        released=released,
     )
 
 
-def _released(scores: Sequence[ScoreFacts]) -> str:
-    """Names scores and what is released for them."""
+def _released(scores: Sequence[ScoreFacts], noise: float | None = None) -> str:
+    """Names scores, the statistics that are released for them, and the noise of their means.
+
+    Args:
+        scores: Of the run.
+        noise: Standard deviation over D of each; None where it is not known.
+    """
     names = ", ".join(score.name for score in scores)
-    return f"{names}, from {'; '.join(dict.fromkeys(score.releases for score in scores))}"
+    found = {
+        score.place: score.releases
+        + ("" if noise is None else f" with noise of sd {noise * score.diameter:.3g}")
+        for score in scores
+    }
+    return f"{names}, from {'; '.join(found.values())}"
 
 
 def words(config: MeansConfig, plan: MeansPlan | None) -> Words:
@@ -217,7 +229,8 @@ def words(config: MeansConfig, plan: MeansPlan | None) -> Words:
     parameters: dict[str, Any] = {"N": config.n_trials, "value_range": config.value_range}
     of = "clipped values"
     if config.scores is not None:
-        of, parameters["scores"] = "bounded vectors", _released(config.scores)
+        known = None if plan is None else plan.released
+        of, parameters["scores"] = "bounded vectors", known or _released(config.scores)
     if config.final_share:
         parameters["final_share"] = config.final_share
     if plan is not None:
