@@ -109,7 +109,7 @@ class Wanted:
             self.scalars[FIRST_SCALAR + struct.pack("<f", value)] = f"{name}, scalar", value
 
     def hits(self, name, blob):
-        """What is in an artefact; one that has been seen before, byte by byte, is not read again."""
+        """What is in an artefact; the same bytes are searched once."""
         kind = "tfevents" in name, hashlib.sha256(blob).digest()
         if kind not in self.known:
             found = self.known[kind] = self.scanner.hits(blob)

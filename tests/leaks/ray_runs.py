@@ -3,8 +3,8 @@
 :func:`main` is run by ``tests.worker.script``, with a line on standard input when Ray may end. The
 secrets are made where they are used, from a key that lies in the folder ``LEAK_SECRET``, outside
 of everything that is scanned; whose they are is listed beside it. ``LEAK_VAULT`` is a vault's URL,
-which is secret too. Beside its private experiments each system has a careless one, or a part of one,
-whose secrets are its own: a control, which must be found.
+which is secret too. Beside its private experiments each system has a careless one, or part of
+one, whose secrets are its own: a control, which must be found.
 """
 
 import fcntl
@@ -246,7 +246,7 @@ def leaky(owners, answers, last, config):
 
 
 CARELESS_REWARDS = [f"control {system}" for system in ("rewards", "federation", "duets")]
-"""Owners whose secrets one careless experiment tells: without a wrap each would report likewise."""
+"""Owners whose secrets one careless experiment tells: unwrapped, each would report likewise."""
 
 
 class Remembering(Searcher):
@@ -378,7 +378,8 @@ class Runs:
         person = fresh("records", 4).name
         means = private_trainable(
             functools.partial(mutating, "records", N), param_space=LINE, mu=1.0, n_trials=3,
-            vault="env:LEAK_VAULT", groups=[f"{person} {i % 40}" for i in range(N)], unit="patient",
+            vault="env:LEAK_VAULT", unit="patient",
+            groups=[f"{person} {i % 40}" for i in range(N)],
         )  # fmt: skip
         self.fit(
             "records means", None, means, means.guarantee, space=LINE, num_samples=3,
