@@ -16,11 +16,8 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn_search import PrivateSearch
 from tests.inside import unspent
 from tests.leaks.scanner import Scanner
+from tests.sklearn_search import test_scores
 from tests.sklearn_search.problems import halves, shares
-from tests.sklearn_search.test_scores import (
-    check_a_filter_of_warnings,
-    check_constraints_and_a_last_score,
-)
 
 pytestmark = [
     pytest.mark.slow,
@@ -103,10 +100,11 @@ def test_blocks_of_all_records_run_on_ray_too_and_no_record_stays_in_its_store(t
     assert scanner.scan(files) == []
 
 
-@pytest.mark.usefixtures("the_ray")
-@pytest.mark.parametrize("check", [check_constraints_and_a_last_score, check_a_filter_of_warnings])
-def test_scores_on_ray_are_those_on_optuna(check):
-    check("ray")
+@pytest.mark.parametrize("what", ["constraints_and_a_last_score", "a_filter_that_makes_errors"])
+def test_scores_on_ray_are_those_on_optuna(what, the_ray, monkeypatch):
+    monkeypatch.setattr(test_scores, "BACKEND", "ray")
+    (check,) = (one for name, one in vars(test_scores).items() if name.startswith(f"test_{what}"))
+    check()
 
 
 def test_it_tunes_on_ray_and_leaves_releases_only(the_ray, tmp_path):

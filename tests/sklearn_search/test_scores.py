@@ -32,6 +32,7 @@ pytestmark = [
 
 SPACE = {"C": loguniform(1e-3, 1e2)}
 X, Y = classes(400)
+BACKEND = "optuna"  # raytune_searchers/test_sklearn_search.py has some on Ray
 
 
 def make_search(estimator=None, space=None, **settings):
@@ -175,17 +176,13 @@ def test_fits_that_fail_count_as_the_worst_score():
 
 
 def test_constraints_and_a_last_score_of_the_model_that_is_handed_out():
-    check_constraints_and_a_last_score("optuna")
-
-
-def check_constraints_and_a_last_score(backend):
     settings = {
         "scoring": ["precision", "recall"], "refit": "precision", "constraints": {"recall": 0.9},
         "feasible_with": 0.8, "final_score": "roc_auc", "final_share": 0.36, "n_trials": 8,
         "param_distributions": {"C": loguniform(1e-3, 1e2), "class_weight": [{0: 3.0}, {1: 3.0}]},
     }  # fmt: skip
     np.random.seed(0)  # noqa: NPY002 - Tune draws configurations by it
-    search = make_search(mu=100.0, backend=backend).set_params(**settings)
+    search = make_search(mu=100.0, backend=BACKEND).set_params(**settings)
     fitted(search)
     at = search.best_index_
     assert search.cv_results_["mean_test_recall"][at] > 0.9
@@ -201,12 +198,8 @@ def check_constraints_and_a_last_score(backend):
 
 
 def test_a_filter_that_makes_errors_of_warnings_loses_nothing_that_was_paid_for():
-    check_a_filter_of_warnings("optuna")
-
-
-def check_a_filter_of_warnings(backend):
     settings = {"scoring": ["f1", "recall"], "refit": "f1", "constraints": {"recall": 1.0}}
-    search = make_search(n_trials=2, backend=backend, **settings)
+    search = make_search(n_trials=2, backend=BACKEND, **settings)
     with warnings.catch_warnings(record=True) as heard:
         warnings.filterwarnings("ignore")
         warnings.filterwarnings("error", "No trial keeps", UtilityWarning)
