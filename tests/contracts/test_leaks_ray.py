@@ -8,6 +8,7 @@ pickle. Each secret says whose it is: what a careless run made must be found, th
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -29,6 +30,7 @@ from tests.leaks.ray_runs import (
     AGENTS,
     ALONE,
     BOUNDS,
+    CARELESS_REWARDS,
     LEAKS,
     MANY,
     REWARD_FAILS,
@@ -76,6 +78,7 @@ class Wanted:
         self.scanner = Scanner()
         self.scalars = {}
         self.made = {}
+        self.known = {}
         key = (secret / "key").read_bytes()
         self.scanner.add_text(ADDRESS, token(key, "vault"))
         for line in (secret / "made").read_text().splitlines():
@@ -106,10 +109,13 @@ class Wanted:
             self.scalars[FIRST_SCALAR + struct.pack("<f", value)] = f"{name}, scalar", value
 
     def hits(self, name, blob):
-        found = self.scanner.hits(blob)
-        if "tfevents" in name:
-            found += [secret for scalar, (secret, _) in self.scalars.items() if scalar in blob]
-        return found
+        """What is in an artefact; the same bytes are searched once."""
+        kind = "tfevents" in name, hashlib.sha256(blob).digest()
+        if kind not in self.known:
+            found = self.known[kind] = self.scanner.hits(blob)
+            if kind[0]:
+                found += [secret for scalar, (secret, _) in self.scalars.items() if scalar in blob]
+        return self.known[kind]
 
 
 def _files(root):
@@ -320,8 +326,9 @@ CARELESS = [
 @pytest.mark.parametrize("when", ["alive", "after"])
 @pytest.mark.parametrize(("system", "sink"), CARELESS)
 def test_control_a_careless_run_is_found_in_each_sink(system, sink, when, left):
-    experiment = f"control {system}"
-    assert left.where(experiment, f"{when}/", *parts_of(sink, experiment))
+    owner = f"control {system}"
+    experiment = CARELESS_REWARDS[0] if owner in CARELESS_REWARDS else owner
+    assert left.where(owner, f"{when}/", *parts_of(sink, experiment))
 
 
 def test_control_each_form_of_a_vector_is_found(left):
@@ -364,41 +371,39 @@ def test_experiments_ran_and_failed_as_they_should(left):
     facts = left.facts
     trials = {name: (known["trials"], known["errors"]) for name, known in facts.items()}
     alone = len(ALONE["records"])
-    assert trials.pop("records big") in ((8, 0), (9, 0))  # two points are compared, or three
+    assert trials.pop("records big") in ((6, 0), (7, 0))  # two points are compared, or three
     assert trials == {
-        "records wild": (5, 1 + alone),
+        "records wild": (4, 1 + alone),
         "records outside": (3, 1),
-        "records persons": (2, 0),
         "records blocks": (2, 0),
         "records scores": (2, 0),
         "records means": (3, 0),
-        "rewards wild": (5, 1 + alone),
+        "rewards wild": (4, 1 + alone),
         "rewards plain": (2, 0),
         "federation": (len(AGENTS) * TRIALS + 2, 2),
         "rows": (3, 0),
-        "duets": (4, 1),
-        "control records": (len(LEAKS), 2),
-        **{f"control {system}": (2, 1) for system in ("rewards", "federation", "duets")},
+        "duets": (3, 1),
+        "control records": (len(LEAKS), 1),
+        "control rewards": (2, 1),
         "control rows": (3, 1),
     }
     told = {name: known["protected"] for name, known in facts.items() if "protected" in known}
     assert {name for name, protected in told.items() if not protected} == {"control rewards"}
-    assert [facts[n]["plays"] for n in ("rewards wild", "rewards plain", "duets")] == [2, 2, 3]
+    assert [facts[n]["plays"] for n in ("rewards wild", "rewards plain", "duets")] == [2, 2, 2]
 
 
 def test_every_way_was_gone(left):
     retried = 1
     alone = len(ALONE["records"])
     big = left.facts["records big"]["trials"]
-    units = 1 + 3 * 2  # a name of persons, and two trials of each kind
+    units = 1 + 2 * 2  # a name of persons, and two trials each with blocks and with scores
     ways = 2 * (len(VECTOR_FAILS) + 2) + alone
     assert left.made["records"] == big + 3 + units + retried + ways
     users = 2 * (2 + 2) + 2 * 1  # good ones with a name, plain ones, a failing name
     assert left.made["rewards"] >= len(REWARD_FAILS) + alone + users - 1
-    assert left.made["duets"] == len(REWARD_FAILS) + 3
-    for agent in ("oslo", "bergen"):
+    assert left.made["duets"] == len(REWARD_FAILS) + 2
+    for agent in AGENTS:
         assert left.made[f"federation {agent}"] == TRIALS + 1
-    assert left.made["federation bodo"] == TRIALS
 
 
 def test_losses_of_released_steps_are_gone_from_the_vault(left):

@@ -17,8 +17,8 @@ import numpy as np
 
 _DIGITS = frozenset(b"0123456789")
 _WINDOW = 8
-_SPREAD, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(64 - 18)
-"""Hash windows into a table of 2^18 bits, which settles most of them at once."""
+_SPREAD, _FEWEST = np.uint64(0x9E3779B97F4A7C15), 18
+"""Hash windows into a table of at least 2^18 bits, which settles most of them at once."""
 
 
 def _base64_forms(raw):
@@ -82,7 +82,7 @@ class Scanner:
 
     def __init__(self):
         self._patterns = []
-        self._index = None  # table of bits, exact
+        self._index = None  # table of bits and its shift, exact
 
     def __len__(self):
         return len(self._patterns)
@@ -130,21 +130,22 @@ class Scanner:
             table = {}
             for i, (_, pattern, _) in enumerate(self._patterns):
                 table.setdefault(int.from_bytes(pattern[:_WINDOW], "little"), []).append(i)
-            bits = np.zeros(1 << 18, dtype=bool)
-            bits[_slots(np.array(list(table), dtype=np.uint64))] = True
-            self._index = bits, table
+            power = max(_FEWEST, (64 * len(table)).bit_length())  # or most windows pass the bits
+            bits, shift = np.zeros(1 << power, dtype=bool), np.uint64(64 - power)
+            bits[_slots(np.array(list(table), dtype=np.uint64), shift)] = True
+            self._index = bits, shift, table
         return self._index
 
     def hits(self, blob):
         """Names of the sentinels in a blob, with their encodings."""
-        bits, table = self._prefixes()
+        bits, shift, table = self._prefixes()
         found = {}
         for offset in range(_WINDOW):
             count = (len(blob) - offset) // _WINDOW
             if count <= 0:
                 continue
             windows = np.frombuffer(blob, dtype="<u8", count=count, offset=offset)
-            for w in np.flatnonzero(bits[_slots(windows)]):
+            for w in np.flatnonzero(bits[_slots(windows, shift)]):
                 start = offset + _WINDOW * int(w)
                 for i in table.get(int(windows[w]), ()):
                     name, pattern, bounded = self._patterns[i]
@@ -157,8 +158,8 @@ class Scanner:
         return [f"{name}: {hit}" for name, blob in artefacts.items() for hit in self.hits(blob)]
 
 
-def _slots(windows):
-    return (windows * _SPREAD) >> _SHIFT
+def _slots(windows, shift):
+    return (windows * _SPREAD) >> shift
 
 
 def _matches(blob, start, pattern, bounded):

@@ -5,6 +5,7 @@ import re
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -150,15 +151,13 @@ def test_what_other_threads_report_meanwhile_is_refused(monkeypatch):
     assert not any("secret" in row for row in trial.rows)
 
 
-def _as_a_worker_of_train(config):
-    """What TuneReportCallback does where a Trainer runs inside of a trial of Tune."""
+def _with_each_queue(config):
+    """What TuneReportCallback does where a Trainer runs in a trial, and its queue itself."""
     from ray.tune.integration.ray_train import TuneReportCallback
 
-    TuneReportCallback().after_report(None, [{"secret": 0.31415926535}], None)
-    return squares(config)
-
-
-def _with_a_queue_of_the_session(config):
+    with suppress(ClosedReportError):
+        TuneReportCallback().after_report(None, [{"secret": 0.31415926535}], None)
+        raise AssertionError
     queue = ray_session.get_session()._get_or_create_inter_actor_queue()
     queue.put({"secret": 0.31415926535})
     return squares(config)
@@ -166,10 +165,9 @@ def _with_a_queue_of_the_session(config):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("the_ray")
-@pytest.mark.parametrize("way", [_as_a_worker_of_train, _with_a_queue_of_the_session])
-def test_the_queue_of_train_workers_is_closed(way, tmp_path):
+def test_the_queue_of_train_workers_is_closed(tmp_path):
     search = make_search()
-    results = fit(search, search.private(way), tmp_path, num_samples=1)
+    results = fit(search, search.private(_with_each_queue), tmp_path, num_samples=1)
     assert [type(error) for error in results.errors] != []
     assert "tune.report is closed" in str(results.errors[0])
     assert published_by(search) == {}

@@ -114,7 +114,7 @@ def test_a_federation_under_tune(tmp_path):
     search = make_search(agents=NAMES, hosts=2, agent_vaults=template, run_name="r")
     private = search.private(noted(tmp_path), keeping(tmp_path))
     trial = noting_imports(private, str(tmp_path / "imports"))
-    results = start(search, trial, tmp_path).fit()
+    results = start(search, trial, tmp_path, max_concurrent_trials=1).fit()
     assert results.num_errors == 0
     check_results(results)
     check_rounds(search, results, tmp_path, template)

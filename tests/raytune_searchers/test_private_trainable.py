@@ -362,7 +362,8 @@ def test_a_vault_that_ends_after_the_last_experiment_leaves_all_that_it_knew(loc
 @pytest.mark.parametrize("mode", ["min", pytest.param("max", marks=pytest.mark.soak)])
 def test_another_searcher_sees_releases_only(the_ray, tmp_path, mode):
     private = private_of(param_space=PLANE, mode=mode)
-    results = run(private, tmp_path, OptunaSearch(seed=1), param_space=PLANE, mode=mode)
+    more = {"param_space": PLANE, "mode": mode, "max_concurrent_trials": 1}
+    results = run(private, tmp_path, OptunaSearch(seed=1), **more)
     assert not results.errors
     search = private
     published = published_by(search)

@@ -16,6 +16,7 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn_search import PrivateSearch
 from tests.inside import unspent
 from tests.leaks.scanner import Scanner
+from tests.sklearn_search import test_scores
 from tests.sklearn_search.problems import halves, shares
 
 pytestmark = [
@@ -70,17 +71,40 @@ class Seeing(tune.Callback):
         self.losses.append(result["loss"])
 
 
-def test_blocks_of_all_records_run_on_ray_too(the_ray, tmp_path):
-    """The vectors of a run have one entry a block, and nothing else is left of them."""
-    X, y = shares(N)
-    search = make_search(tmp_path, protect="all", n_blocks=6, loss_bound=None).fit(X, y)
+def stored():
+    """Bytes in use in Ray's object store."""
+    name = "object_store_memory"
+    return float(ray.cluster_resources()[name]) - float(ray.available_resources()[name])
+
+
+def test_blocks_of_all_records_run_on_ray_too_and_no_record_stays_in_its_store(the_ray, tmp_path):
+    """The vectors of a run have one entry a block, and nothing else is left of them.
+
+    What tune.with_parameters is given stays in the store until Ray is shut down.
+    """
+    X = np.random.default_rng(0).uniform(size=(200_000, 5))
+    y = 0.1 + 0.9 * X[:, 0]
+    settings = {"protect": "all", "n_blocks": 6, "loss_bound": None, "n_jobs": 1}
+    search = make_search(tmp_path, **settings).fit(X, y)
     assert search.n_blocks_ == 6
-    assert (search.guarantee_.in_blocks, search.guarantee_.n_records) == (True, N)
+    assert (search.guarantee_.in_blocks, search.guarantee_.n_records) == (True, len(X))
+    end = time.monotonic() + 60
+    while stored() > X.nbytes / 4 and time.monotonic() < end:
+        time.sleep(0.5)
+    assert stored() < X.nbytes / 4
     scanner = Scanner()
     for i in range(N):
         scanner.add_number(f"y[{i}]", y[i])
     files = {str(f): f.read_bytes() for f in tmp_path.rglob("*") if f.is_file()}
+    assert files
     assert scanner.scan(files) == []
+
+
+@pytest.mark.parametrize("what", ["constraints_and_a_last_score", "a_filter_that_makes_errors"])
+def test_scores_on_ray_are_those_on_optuna(what, the_ray, monkeypatch):
+    monkeypatch.setattr(test_scores, "BACKEND", "ray")
+    (check,) = (one for name, one in vars(test_scores).items() if name.startswith(f"test_{what}"))
+    check()
 
 
 def test_it_tunes_on_ray_and_leaves_releases_only(the_ray, tmp_path):
@@ -112,22 +136,6 @@ def test_a_searcher_of_tunes_own_sees_noisy_means(the_ray, tmp_path):
     assert search.guarantee_.protected
     assert len(search.cv_results_["loss"]) == 6
     check_nothing_is_left(search, tmp_path)
-
-
-def stored():
-    """Bytes in use in Ray's object store."""
-    name = "object_store_memory"
-    return float(ray.cluster_resources()[name]) - float(ray.available_resources()[name])
-
-
-def test_no_record_stays_in_rays_object_store_when_the_search_is_over(the_ray, tmp_path):
-    """What tune.with_parameters is given stays there until Ray is shut down."""
-    X = np.random.default_rng(0).uniform(size=(200_000, 5))
-    make_search(tmp_path, n_trials=7).fit(X, X[:, 0])
-    end = time.monotonic() + 60
-    while stored() > X.nbytes / 4 and time.monotonic() < end:
-        time.sleep(0.5)
-    assert stored() < X.nbytes / 4
 
 
 def test_a_study_of_optunas_is_none_of_rays(tmp_path):

@@ -32,10 +32,7 @@ pytestmark = [
 
 SPACE = {"C": loguniform(1e-3, 1e2)}
 X, Y = classes(400)
-
-each_backend = pytest.mark.parametrize(
-    "backend", ["optuna", pytest.param("ray", marks=pytest.mark.slow)]
-)
+BACKEND = "optuna"  # raytune_searchers/test_sklearn_search.py has some on Ray
 
 
 def make_search(estimator=None, space=None, **settings):
@@ -178,19 +175,15 @@ def test_fits_that_fail_count_as_the_worst_score():
     assert (columns["mean_test_score"][~failed] > 0.5).all()
 
 
-@each_backend
-def test_constraints_and_a_last_score_of_the_model_that_is_handed_out(backend):
+def test_constraints_and_a_last_score_of_the_model_that_is_handed_out():
     settings = {
         "scoring": ["precision", "recall"], "refit": "precision", "constraints": {"recall": 0.9},
         "feasible_with": 0.8, "final_score": "roc_auc", "final_share": 0.36, "n_trials": 8,
         "param_distributions": {"C": loguniform(1e-3, 1e2), "class_weight": [{0: 3.0}, {1: 3.0}]},
     }  # fmt: skip
     np.random.seed(0)  # noqa: NPY002 - Tune draws configurations by it
-    search = make_search(mu=100.0, backend=backend).set_params(**settings)
+    search = make_search(mu=100.0, backend=BACKEND).set_params(**settings)
     fitted(search)
-    print(
-        search.cv_results_["params"], search.cv_results_["mean_test_recall"], search.best_params_
-    )
     at = search.best_index_
     assert search.cv_results_["mean_test_recall"][at] > 0.9
     exact = roc_auc_score(Y[200:], search.predict_proba(X[200:])[:, 1])
@@ -200,14 +193,13 @@ def test_constraints_and_a_last_score_of_the_model_that_is_handed_out(backend):
     assert search.guarantee_.mu_spent == pytest.approx(100.0)
     assert search.guarantee_.n_releases == 9
     assert pickle.loads(pickle.dumps(search)).final_score_ == search.final_score_
-    none = clone(search).set_params(final_score=None, final_share=None)
+    none = clone(search).set_params(final_score=None, final_share=None, backend="optuna")
     assert not hasattr(fitted(none), "final_score_")
 
 
-@each_backend
-def test_a_filter_that_makes_errors_of_warnings_loses_nothing_that_was_paid_for(backend):
+def test_a_filter_that_makes_errors_of_warnings_loses_nothing_that_was_paid_for():
     settings = {"scoring": ["f1", "recall"], "refit": "f1", "constraints": {"recall": 1.0}}
-    search = make_search(n_trials=2, backend=backend, **settings)
+    search = make_search(n_trials=2, backend=BACKEND, **settings)
     with warnings.catch_warnings(record=True) as heard:
         warnings.filterwarnings("ignore")
         warnings.filterwarnings("error", "No trial keeps", UtilityWarning)
