@@ -1,5 +1,6 @@
 """Formulas that several tests compare the product with, written out beside it."""
 
+import functools
 import itertools
 import math
 
@@ -16,6 +17,7 @@ def gaussian_delta(mu, epsilon):
     return float(norm.cdf(-epsilon / mu + mu / 2)) - second
 
 
+@functools.cache
 def gaussian_mu(epsilon, delta):
     """Gives the distance of two normal distributions that a pair allows."""
     return float(brentq(lambda mu: gaussian_delta(mu, epsilon) - delta, 1e-6, 50, xtol=1e-13))

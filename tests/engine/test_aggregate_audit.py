@@ -88,10 +88,14 @@ class View:
         self.source = InsecureNoise(int(self.rng.integers(2**31)))
         self.keys = [seeded(self.rng) for _ in PRESENT]
         self.measure = Measure(CONFIG, 1)
+        self.parts = {}
 
     def x(self, n, w):
+        """What an agent masks; its part is the same in every round, but for the noise."""
         share = self.protocol.noise(n, self.measure.d, self.protocol.scale, self.source)
-        return (self.measure.part(n, w) + share).view(np.uint64), share
+        if (n, *w) not in self.parts:
+            self.parts[n, *w] = self.measure.part(n, w)
+        return (self.parts[n, *w] + share).view(np.uint64), share
 
     def y(self, n, w, t):
         others = {v: self.keys[v].public for v in PRESENT if v != n}

@@ -85,12 +85,12 @@ def _later(trial):
     return found if trial.number == 1 else [*found[:PLACE], ORDINARY, *found[PLACE + 1 :]]
 
 
-def records(seen, entry, *, objective=_records, **settings):
+def records(seen, entry, *, objective=_records, n=12, **settings):
     """In Optuna: the plan, and everything that can be asked of the sampler."""
     given(entry)
     sampler = records_sampler(**({"noise": Deaf(), "vault": seen.vault} | settings))
     private = seen.telling(sampler.private(objective))
-    study = seen.optimize(sampler, private, 12)
+    study = seen.optimize(sampler, private, n)
     seen.add_told(sampler, study)
     seen.add_vault()
     sampler.purge(study)
@@ -197,7 +197,7 @@ def _computed_reward(trial):
     return _reward(trial)
 
 
-def rewards(seen, entry, *, build=None, mechanism="laplace", objective=_reward):
+def rewards(seen, entry, *, build=None, mechanism="laplace", objective=_reward, n=PLACE + 4):
     """In Optuna: one user's reward is the odd one."""
     given(entry)
     how = {
@@ -213,7 +213,7 @@ def rewards(seen, entry, *, build=None, mechanism="laplace", objective=_reward):
     else:
         sampler = build(epsilon=1.0, seed=0, **how)
         private = sampler.private(objective, user_id=_user)
-    study = seen.optimize(sampler, seen.telling(private), PLACE + 4)
+    study = seen.optimize(sampler, seen.telling(private), n)
     seen.add_guarantee(private.guarantee(study), "of the objective ")
     seen.add_objects(objective=private)
     if hasattr(sampler, "recommend"):
@@ -494,8 +494,8 @@ LIST, REWARD, FLOATS, CELL = "a record", "a reward", "a coordinate", "a cell of 
 """Where the odd entry stands, which decides what may stand there."""
 
 COMPUTED = {
-    "records": functools.partial(records, objective=_computed),
-    "rewards": functools.partial(rewards, mechanism="duchi", objective=_computed_reward),
+    "records": functools.partial(records, objective=_computed, n=2),
+    "rewards": functools.partial(rewards, mechanism="duchi", objective=_computed_reward, n=2),
 }
 """Runs with a parameter of one value, computed from what is private."""
 

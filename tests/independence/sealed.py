@@ -7,6 +7,7 @@ draws of noise, statements of the vault, calls of Ray's actors, frames of a fede
 import datetime
 import json
 import logging
+import pickle
 import random
 import secrets
 import sys
@@ -18,6 +19,7 @@ import numpy as np
 import ray.cloudpickle as cloudpickle
 import tqdm.std
 
+from privbo_plugins.drawing import Picture
 from privbo_plugins.federation import calls
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.privacy.noise import SecureNoise
@@ -205,6 +207,7 @@ def _kinds(kind):
 
 
 def _overheard():
+    yield mock.patch.object(Picture, "to_svg", _to_svg)
     yield mock.patch.object(Vault, "_connect", _connect)
     yield mock.patch.object(hosts.Process, "call", _called)
     yield mock.patch.object(calls.Calls, "_exchanged", _exchanged)
@@ -212,6 +215,20 @@ def _overheard():
     for kind in _kinds(LocalMechanism):
         if "could_release" in vars(kind):  # the public sequence is nothing that they could give
             yield mock.patch.object(kind, "could_release", return_value=True)
+
+
+_DRAWN = {}
+
+
+def _to_svg(picture):
+    """Draws each picture once: it is made of nothing but what it holds."""
+    key = pickle.dumps(picture)
+    if key not in _DRAWN:
+        _DRAWN[key] = _REAL_TO_SVG(picture)
+    return _DRAWN[key]
+
+
+_REAL_TO_SVG = Picture.to_svg
 
 
 @contextmanager

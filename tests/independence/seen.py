@@ -136,9 +136,10 @@ def left_by(run, entry, folder):
     """What a run leaves, by sink and name.
 
     What earlier runs left in memory goes first: a pool that is collected later would say so in
-    this run's log.
+    this run's log. What stays then is not walked through again.
     """
     gc.collect()
+    gc.freeze()
     with _place(folder) as place, sealed() as tape:
         seen = Seen(place, tape)
         run(seen, entry)
