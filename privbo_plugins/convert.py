@@ -321,19 +321,19 @@ def _unwrapped(returned: Any) -> Any:
     return returned
 
 
-def objects_of(column: Any) -> NDArray[Any]:
+def objects_of(given: Any) -> NDArray[Any]:
     """The entries of a pandas column, or table, of types that know missing ones, each by itself.
 
     Of a category pandas itself makes every number a float where one entry is missing.
     """
-    if getattr(column, "ndim", 1) == 2:
-        columns = [objects_of(column.iloc[:, k]) for k in range(column.shape[1])]
+    if getattr(given, "ndim", 1) == 2:
+        columns = [objects_of(given.iloc[:, k]) for k in range(given.shape[1])]
         return np.stack(columns, axis=1)
-    categories = getattr(column.dtype, "categories", None)
+    categories = getattr(given.dtype, "categories", None)
     if categories is None:
-        return np.asarray(column.to_numpy(dtype=object))
+        return np.asarray(given.to_numpy(dtype=object))
     known = np.array([*categories.to_numpy(dtype=object), None], dtype=object)
-    return np.asarray(known[getattr(column, "cat", column).codes])  # -1 is the last: missing
+    return np.asarray(known[getattr(given, "cat", given).codes])  # -1 is the last: missing
 
 
 def _detached(tensor: Any) -> Any:

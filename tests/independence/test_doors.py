@@ -263,6 +263,12 @@ def _alone(entries):
     return np.full(len(entries), np.nan) if found is None else found
 
 
+def _category(entries):
+    """Entries of a category of whole numbers, where any other entry is missing."""
+    codes = [entry if type(entry) is int and 0 <= entry < 8 else -1 for entry in entries]
+    return convert.objects_of(pd.Series(pd.Categorical.from_codes(codes, range(8))))
+
+
 DOORS = {
     **dict(_doors_of_losses()),
     "as_losses": Door(("convert.as_losses", "values"), _number, convert.as_losses),
@@ -279,6 +285,7 @@ DOORS = {
         ("convert.as_records", "given"), _number,
         lambda e: PerRecord(lambda told: float(told.y_true)).rows(predictions(e))[:, 0],
     ),
+    "objects_of": Door(("convert.objects_of", "given"), int, _category),
     "fingerprint": Door(
         ("convert.fingerprint", "labels"), int, lambda e: convert.fingerprint(e) and None
     ),
