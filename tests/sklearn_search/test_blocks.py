@@ -308,14 +308,18 @@ def of_record(place, odd=None):
     return X, labels
 
 
+@functools.cache
+def ordinary_scores():
+    return vectors(make_search(refit=False, mu=1e-6), *of_record(0))[0].tolist()
+
+
 @pytest.mark.parametrize("odd", [*ODD, *LOST], ids=str)
 def test_an_odd_record_moves_the_score_of_its_own_block_alone(odd):
     own = in_blocks(len, N, K).places()[4]
     ((train, valid),) = ShuffleSplit(1, test_size=0.5, random_state=0).split(own)
     for place in (own[train[0]], own[valid[0]]):
-        tables = of_record(place), of_record(place, odd)
-        found = [vectors(make_search(refit=False, mu=1e-6), *table)[0] for table in tables]
-        assert np.delete(found[0], 4).tolist() == np.delete(found[1], 4).tolist()
+        found = vectors(make_search(refit=False, mu=1e-6), *of_record(place, odd))[0]
+        assert np.delete(ordinary_scores(), 4).tolist() == np.delete(found, 4).tolist()
 
 
 class Adding:
@@ -379,14 +383,26 @@ def searching(seen, entry, *, place=17):
     see_fit(seen, search, X, labels)
 
 
+@pytest.fixture(scope="module")
+def one_folder(tmp_path_factory):
+    """One for all runs, because its path is part of what they write."""
+    return tmp_path_factory.mktemp("runs")
+
+
+@functools.cache
+def left_by_ordinary(place, folder):
+    return left_by(functools.partial(searching, place=place), lambda: "yes", folder)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("place", [17, 18])
 @pytest.mark.parametrize("odd", ["no", "maybe", None, 7], ids=str)
-def test_nothing_but_releases_depends_on_a_record_of_training_or_validation(odd, tmp_path):
+def test_nothing_but_releases_depends_on_a_record_of_training_or_validation(
+    odd, place, one_folder
+):
     pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
-    for place in (17, 18):
-        run = functools.partial(searching, place=place)
-        left = left_by(run, lambda: "yes", tmp_path)
-        assert differences(left, left_by(run, lambda: odd, tmp_path)) == {}
+    left = left_by(functools.partial(searching, place=place), lambda: odd, one_folder)
+    assert differences(left_by_ordinary(place, one_folder), left) == {}
 
 
 def test_no_score_of_a_block_is_in_what_a_fitted_search_shows(caplog, tmp_path):
@@ -544,17 +560,24 @@ def test_blocks_at_once_find_the_same():
 ODD_LABELS = ["n/a", None, float("nan"), 0.5, 7]
 
 
+@functools.cache
+def of_folds(cv, hold, *odd):
+    """Scores of the blocks of one trial, of labels of which the first may be odd."""
+    X, y = classes(N)
+    search = make_search(
+        cv=cv, scoring="accuracy", method="released-means", n_trials=1, refit=False
+    )
+    return vectors(search, X, hold([*odd, *y.tolist()[len(odd) :]]))[0]
+
+
 @pytest.mark.parametrize("cv", [3, StratifiedKFold(3)], ids=["3", "stratified"])
 @pytest.mark.parametrize("hold", [list, pd.Series, lambda y: np.array(y, dtype=object)])
 @pytest.mark.parametrize("odd", ODD_LABELS, ids=str)
 def test_one_odd_label_decides_the_folds_of_its_own_block_alone(cv, hold, odd):
     """Typed over all records, it made all labels objects, and a classifier's folds others."""
-    X, y = classes(N)
-    few = {"cv": cv, "scoring": "accuracy", "method": "released-means", "n_trials": 1}
-    first = vectors(make_search(**few, refit=False), X, hold(y.tolist()))
-    other = vectors(make_search(**few, refit=False), X, hold([odd, *y.tolist()[1:]]))
     (own,) = (b for b, places in enumerate(in_blocks(len, N, K).places()) if 0 in places)
-    assert np.delete(first[0], own).tolist() == np.delete(other[0], own).tolist()
+    first, other = of_folds(cv, hold), of_folds(cv, hold, odd)
+    assert np.delete(first, own).tolist() == np.delete(other, own).tolist()
 
 
 @pytest.mark.parametrize(
