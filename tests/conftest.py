@@ -309,11 +309,8 @@ def _start_cluster():
         "-c fsync=off -c full_page_writes=off -c synchronous_commit=off -c max_connections=200 "
         "-c shared_buffers=16MB"
     )
-    found = {
-        "url": f"postgresql+psycopg://{USER}@127.0.0.1:{port}/postgres",
-        "binaries": str(binaries),
-        "root": str(root),
-    }
+    url = f"postgresql+psycopg://{USER}@127.0.0.1:{port}/postgres"
+    found = {"url": url, "binaries": str(binaries), "root": str(root)}
     try:
         _run(*prefix, binaries / "initdb", "-D", data, "-U", USER, "-A", "trust", "-E", "UTF8",
              "--no-sync", "--no-locale")  # fmt: skip
@@ -329,11 +326,8 @@ def _stop_cluster(url, binaries, root):
     prefix, _ = _as_user() or ([], "")
     subprocess.run(
         [*prefix, f"{binaries}/pg_ctl", "-D", f"{root}/data", "-m", "immediate", "stop"],
-        cwd="/tmp",
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        check=False,
-    )
+        cwd="/tmp", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False,
+    )  # fmt: skip
     shutil.rmtree(root, ignore_errors=True)
 
 

@@ -77,14 +77,9 @@ def loaded_by(*packages, names=()):
     probe = f"OURS = {OURS!r}\n{_PROBE}"
     done = subprocess.run(
         [sys.executable, "-c", probe, " ".join(packages), *names],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=300,
-    )
-    found = json.loads(done.stdout)
-    return found
+        cwd=ROOT, capture_output=True, text=True, check=True, timeout=300,
+    )  # fmt: skip
+    return json.loads(done.stdout)
 
 
 def papers(modules):

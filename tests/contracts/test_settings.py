@@ -24,9 +24,7 @@ from privbo_plugins.privacy.local import DEFAULT_MECHANISM
 from privbo_plugins.sessions import rows as curators
 from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.sessions.settings import CuratorSettings
-from privbo_plugins.settings import (
-    fields_of,
-)
+from privbo_plugins.settings import fields_of
 from tests import verbs
 from tests.inside import settings_of
 

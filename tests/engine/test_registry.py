@@ -149,12 +149,8 @@ def test_a_process_that_was_sent_nothing_but_settings_finds_their_algorithm(tmp_
     sent = base64.b64encode(pickle.dumps(config)).decode()
     done = subprocess.run(
         [sys.executable, "-c", _ELSEWHERE, sent, url],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=300,
-    )
+        cwd=ROOT, capture_output=True, text=True, check=True, timeout=300,
+    )  # fmt: skip
     before, known, finished, recommended, ours = json.loads(done.stdout)
     assert before == []
     assert sixth.NAME not in known

@@ -12,12 +12,7 @@ import pytest
 from examples.any_loop import PrivateLoop, PrivateRewards
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
 from privbo_plugins.cli import main as privbo
-from privbo_plugins.errors import (
-    PrivacyError,
-    PrivacyWarning,
-    SpaceChangedError,
-    VaultError,
-)
+from privbo_plugins.errors import PrivacyError, PrivacyWarning, SpaceChangedError, VaultError
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.sessions.records import Session
@@ -86,11 +81,7 @@ def distances(y, lr, k):
 
 def suggested(trial):
     lr = trial.suggest_float("lr", 1e-4, 1e-1, log=True)
-    return {
-        "y": trial.suggest_float("y", -2.0, 2.0),
-        "lr": lr,
-        "k": trial.suggest_int("k", 1, 6),
-    }
+    return {"y": trial.suggest_float("y", -2.0, 2.0), "lr": lr, "k": trial.suggest_int("k", 1, 6)}
 
 
 def in_optuna():
@@ -284,10 +275,7 @@ def test_the_vault_alone_tells_what_each_loop_claims(tmp_path, capsys):
     loops = both(tmp_path)
     url = kept_in(tmp_path)["vault"]
     for loop, name, what in zip(
-        loops,
-        ("digits", "volume"),
-        ("records, dp-gibo", "rewards, moma-gp-ucb"),
-        strict=True,
+        loops, ("digits", "volume"), ("records, dp-gibo", "rewards, moma-gp-ucb"), strict=True
     ):
         assert privbo(["guarantee", "--vault", url, "--run", name]) == 0
         printed = capsys.readouterr().out
@@ -414,13 +402,9 @@ runpy.run_module("examples.any_loop", run_name="__main__")
 def test_it_runs_where_there_is_neither_optuna_nor_ray():
     done = subprocess.run(
         [sys.executable, "-c", _ALONE],
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+        cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert "dp-gibo recommends {" in done.stdout
     assert "gp-ucb recommends {" in done.stdout

@@ -5,6 +5,7 @@ draws of noise, statements of the vault, calls of Ray's actors, frames of a fede
 """
 
 import datetime
+import functools
 import json
 import logging
 import pickle
@@ -207,7 +208,7 @@ def _kinds(kind):
 
 
 def _overheard():
-    yield mock.patch.object(Picture, "to_svg", _to_svg)
+    yield mock.patch.object(Picture, "to_svg", lambda own: _drawn(pickle.dumps(own)))
     yield mock.patch.object(Vault, "_connect", _connect)
     yield mock.patch.object(hosts.Process, "call", _called)
     yield mock.patch.object(calls.Calls, "_exchanged", _exchanged)
@@ -217,18 +218,13 @@ def _overheard():
             yield mock.patch.object(kind, "could_release", return_value=True)
 
 
-_DRAWN = {}
-
-
-def _to_svg(picture):
-    """Draws each picture once: it is made of nothing but what it holds."""
-    key = pickle.dumps(picture)
-    if key not in _DRAWN:
-        _DRAWN[key] = _REAL_TO_SVG(picture)
-    return _DRAWN[key]
-
-
 _REAL_TO_SVG = Picture.to_svg
+
+
+@functools.cache
+def _drawn(pickled):
+    """Draws each picture once: it is made of nothing but what it holds."""
+    return _REAL_TO_SVG(pickle.loads(pickled))
 
 
 @contextmanager

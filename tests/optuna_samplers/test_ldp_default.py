@@ -13,13 +13,9 @@ def fraction_of_uniform(problem, seed, T):
     """Cumulative regret of the default sampler over what uniform choice loses."""
     rng = np.random.default_rng([seed, 11])
     sampler = LDPGPUCBSampler(
-        1.0,
-        value_range=problem.value_range,
-        kernel_matrix=problem.K,
-        n_trials=T,
-        seed=seed,
+        1.0, value_range=problem.value_range, kernel_matrix=problem.K, n_trials=T, seed=seed,
         noise=InsecureNoise(seed),  # reproducible; the same distribution
-    )
+    )  # fmt: skip
     study = optuna.create_study(direction="maximize", sampler=sampler)
     last = len(problem.f) - 1
     objective = sampler.private(lambda t: problem.draw(t.suggest_int("arm", 0, last), rng))

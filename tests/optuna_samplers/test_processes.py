@@ -12,12 +12,7 @@ from privbo_plugins.sessions.records import Session
 from privbo_plugins.store.run import Run
 from tests.conftest import databases
 from tests.inside import n_compared, session_of, vault_of
-from tests.optuna_samplers.runs import (
-    make_sampler,
-    plane,
-    squares,
-    vault_facts,
-)
+from tests.optuna_samplers.runs import make_sampler, plane, squares, vault_facts
 from tests.optuna_samplers.scenes import studies
 from tests.worker import children
 

@@ -45,12 +45,12 @@ def run_of(tmp_path_factory, empty_study):
         folder = tmp_path_factory.mktemp(kind)
         shutil.copy(empty_study, folder / "study.db")
         url, storage = f"sqlite:///{folder}/v.db", f"sqlite:///{folder}/study.db"
-        sampler, private, way = _sampler(kind, url)
+        own, private, way = _sampler(kind, url)
         study = optuna.create_study(
-            study_name="digits", sampler=sampler, storage=storage, direction=way
+            storage=storage, sampler=own, study_name="digits", direction=way
         )
         study.optimize(private, n_trials=5)
-        sampler.guarantee(study)
+        own.guarantee(study)
         assert main(["certificate", "--vault", url, "--out", str(folder / "c.json")]) == 0
         return folder
 
@@ -307,11 +307,7 @@ def test_a_split_that_was_edited_is_found_and_does_not_go_on(tmp_path, capsys):
     linear = pytest.importorskip("sklearn.linear_model")
     from sklearn_search import PrivateSearch
 
-    url, storage, path = (
-        f"sqlite:///{tmp_path}/v.db",
-        f"sqlite:///{tmp_path}/study.db",
-        tmp_path / "c",
-    )
+    url, storage = f"sqlite:///{tmp_path}/v.db", f"sqlite:///{tmp_path}/study.db"
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(600, 2)), rng.integers(2, size=600)
     search = PrivateSearch(
@@ -320,7 +316,7 @@ def test_a_split_that_was_edited_is_found_and_does_not_go_on(tmp_path, capsys):
         load_if_exists=True,
     )  # fmt: skip
     study = search.fit(X, y).study_
-    certificate = f"{path}.json"
+    certificate = f"{tmp_path}/c.json"
     assert main(["certificate", "--vault", url, "--out", certificate]) == 0
     command = ["verify", certificate, "--vault", url, "--study", storage, "-v"]
     assert main(command) == 0

@@ -76,11 +76,7 @@ def f1(model, X, y):
     return f1_score(y, model.predict(X))
 
 
-SCORES = {
-    "roc_auc": auc,
-    "f1": f1,
-    "accuracy": lambda model, X, y: np.mean(model.predict(X) == y),
-}
+SCORES = {"roc_auc": auc, "f1": f1, "accuracy": lambda model, X, y: np.mean(model.predict(X) == y)}
 
 
 @pytest.mark.parametrize("scoring", [*SCORES, auc], ids=[*SCORES, "a function"])

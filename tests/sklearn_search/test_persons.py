@@ -17,9 +17,7 @@ from privbo_plugins.errors import PrivacyWarning
 from sklearn_search._records import given_records, held_out
 from tests.sklearn_search.problems import classes, exact_search, make_search, session_behind
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning"),
-]
+pytestmark = [pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")]
 
 N = 240
 X, y = classes(N)
