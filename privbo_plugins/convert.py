@@ -329,10 +329,14 @@ def objects_of(given: Any) -> NDArray[Any]:
     if getattr(given, "ndim", 1) == 2:
         columns = [objects_of(given.iloc[:, k]) for k in range(given.shape[1])]
         return np.stack(columns, axis=1)
+    if getattr(given, "nlevels", 1) > 1:
+        levels = [objects_of(given.get_level_values(k)) for k in range(given.nlevels)]
+        return np.fromiter(zip(*levels, strict=True), dtype=object, count=len(given))
     categories = getattr(given.dtype, "categories", None)
     if categories is None:
         return np.asarray(given.to_numpy(dtype=object))
-    known = np.array([*categories.to_numpy(dtype=object), None], dtype=object)
+    known = np.empty(len(categories) + 1, dtype=object)  # None at first
+    known[:-1] = categories.to_numpy(dtype=object)
     return np.asarray(known[getattr(given, "cat", given).codes])  # -1 is the last: missing
 
 

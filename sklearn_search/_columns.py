@@ -113,7 +113,7 @@ def _truths(column: Any, *, alone: bool = True) -> Any:
 def _plain(column: Any) -> Any:
     """A column without types of pandas' own but categories; intervals are texts."""
     if not isinstance(column.dtype, np.dtype):
-        cells = objects_of(column)
+        cells = np.array(objects_of(column))  # which may be the column's own
         cells[pd.isna(cells)] = None
         column = pd.Series(cells, dtype=object)
     if column.dtype.kind == "O":

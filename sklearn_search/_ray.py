@@ -38,7 +38,7 @@ _FAILED = (
     "backend='optuna', which shows what happens while training."
 )
 
-_LOSS, _RELEASE = "loss", "privbo_release"
+_RELEASE = "privbo_release"
 
 
 class Holder:
@@ -117,13 +117,13 @@ def _private(
 ) -> tuple[Any, Any, list[Any], dict[str, Any]]:
     """Makes what has the verbs, what Tune runs, its callbacks, and settings of Tune's."""
     mode = "max" if task.sign > 0 else "min"
-    kept = {"seed": given.seed, "vault": given.vault, "metric": _LOSS, "mode": mode, **task.whose}
+    kept = {"seed": given.seed, "vault": given.vault, "metric": "loss", "mode": mode, **task.whose}
     if given.method == "dp-gibo":
         verbs = DPGIBOSearch(**config, **kept)
         return verbs, verbs.private(trainable), [], {"search_alg": verbs, "num_samples": -1}
     private = private_trainable(trainable, param_space=space, **config, **kept)
     tuned = {"search_alg": copy.deepcopy(given.sampler), "num_samples": planned}
-    return private, private, [private.callback], tuned | {"metric": _LOSS, "mode": mode}
+    return private, private, [private.callback], tuned | {"metric": private._metric, "mode": mode}
 
 
 def _run_config(given: Any, callbacks: list[Any]) -> Any:
@@ -166,11 +166,12 @@ def _found(
     task: Task,
 ) -> Found:  # fmt: skip
     drawn = given.method == "dp-gibo" and given.mu != math.inf  # what stands beside an estimate
-    shown = [(r.config, r.metrics) for r in results if r.error is None and _LOSS in r.metrics]
+    metric = verbs._metric
+    shown = [(r.config, r.metrics) for r in results if r.error is None and metric in r.metrics]
     trials = [
         (
-            config, told[_LOSS], told.get(_RELEASE, math.nan if drawn else told[_LOSS]),
-            {n: (told[_LOSS if n == names[0] else n], told[sd_of(n)]) for n in names},
+            config, told[metric], told.get(_RELEASE, math.nan if drawn else told[metric]),
+            {name: (told[name], told[sd_of(name)]) for name in names},
         )
         for config, told in shown
     ]  # fmt: skip

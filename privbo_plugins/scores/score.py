@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.convert import BlockScores
+from privbo_plugins.convert import BlockScores, as_labels
 from privbo_plugins.errors import NotLossesError, PrivacyError
 from privbo_plugins.sanitize import call, of_converting, public_name, unheard
 from privbo_plugins.scores.statistics import Pairs, PerRecord, Predictions, Statistic
@@ -185,16 +185,25 @@ def _probe(combine: Combine, k: int) -> None:
     """Checks once, before anything is spent, that a function makes a number of means.
 
     Raises:
-        ValueError: If it does not; its own text may quote what it holds.
+        ValueError: If it does not.
     """
+    made, raised = math.nan, ""
     try:
         with np.errstate(all="ignore"):
-            float(combine(np.full(k, 0.5), np.full(k, 0.1)))
+            made = combine(np.full(k, 0.5), np.full(k, 0.1))
+    except (ArithmeticError, ValueError):
+        pass  # it may be defined of other means
     except Exception as error:
+        raised = public_name(error)
+    try:
+        float(made)
+    except Exception:
+        raised = "no number"
+    if raised:  # not while it is handled: its own text may quote what it holds
         raise ValueError(
             f"combine must make a number of two arrays of shape ({k},), means and their noise; of "
-            f"means of 0.5 it raised {public_name(error)}."
-        ) from None
+            f"means of 0.5 it made {raised}. NaN is where it is not defined."
+        )
 
 
 def _described(part: Any) -> Any:
@@ -210,8 +219,8 @@ def _described(part: Any) -> Any:
         return [_described(one) for one in part]
     if isinstance(part, int | float):  # 0, 0.0 and False are one label
         return int(part) if part % 1 == 0 else float(part)
-    if part is None or type(part) in (str, bytes):
-        return part
+    if part is None or isinstance(part, str | bytes):
+        return as_labels([part]).tolist()[0]  # of a subclass, the text that it is
     maker = part.func if isinstance(part, partial) else type(part)
     named = [part, maker, type(maker)]
     name = next(one.__qualname__ for one in named if hasattr(one, "__qualname__"))
@@ -291,8 +300,11 @@ def rows_of(scores: Sequence[ScoreFacts], returned: Any) -> Array:
         raise NotLossesError(_OF_BLOCKS)  # by its type: asking the object would run its code
     rows = [_asked(own, partial(own.rows, returned)) for own in statistics_of(scores)]
     known = returned.known
-    fine = known is None or (type(known) is np.ndarray and known.dtype == bool)
-    if not fine or len({len(own) for own in [*rows, *([] if known is None else [known])]}) != 1:
+    n = len(rows[0])
+    fine = known is None or (
+        type(known) is np.ndarray and known.dtype == bool and known.shape == (n,)
+    )
+    if not fine or {len(own) for own in rows} != {n}:
         raise NotLossesError("Predictions must be of the same records; lengths differ.")
     found = np.hstack(rows)
     if known is not None:
@@ -419,6 +431,7 @@ def _doubt(score: Score, m: Array, s: Array) -> str:
     if isinstance(own, Pairs) and value < 0.5 - sure:
         return "negative records rank above positive ones: see the order of probabilities' columns"
     beyond = (value - best) * (1.0 if score.greater_is_better else -1.0)
+    sure += 1e-6 * (score.high - score.low)  # without noise, rounding
     return "it lies beyond its best value: a prevalence or range is wrong" if beyond > sure else ""
 
 

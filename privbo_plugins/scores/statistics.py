@@ -136,7 +136,10 @@ class Statistic(abc.ABC):
         total = BoundedMean(1.0)
         for rows in blocks:
             with np.errstate(all="ignore"):  # a warning would tell that some record is odd
-                total.add(np.clip(self.vectors(rows), self.low, 1.0))
+                v = np.asarray(self.vectors(rows))
+                if v.shape != (len(rows), self.k):  # which D is not of
+                    raise ValueError("vectors must make k numbers of each row.")
+                total.add(np.clip(v, self.low, 1.0))
         return total.result()
 
 

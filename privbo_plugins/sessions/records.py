@@ -530,7 +530,8 @@ class Session(LossReader):
             if score.name not in found or release.meta["setup"] != score.setup:
                 raise BudgetExceededError(_OTHER_LAST.format(*found))
             if tx.head() == before:
-                warn(_SHOWN_AGAIN, UtilityWarning)
+                with paid_for():
+                    warn(_SHOWN_AGAIN, UtilityWarning)
             value, sd = found[score.name]
             return value, sd
 

@@ -194,8 +194,9 @@ KNOW_MISSING = {
 @pytest.mark.parametrize(
     "outer",
     [lambda s: s, lambda s: s.array, lambda s: pd.Index(s), lambda s: s.to_frame(),
-     lambda s: pd.DataFrame({"a": s, "b": np.arange(3), "c": s})],
-    ids=["series", "array", "index", "table", "table of several"],
+     lambda s: pd.DataFrame({"a": s, "b": np.arange(3), "c": s}),
+     lambda s: pd.MultiIndex.from_arrays([s, np.arange(3)])],
+    ids=["series", "array", "index", "table", "table of several", "index of several"],
 )  # fmt: skip
 def test_an_entry_that_is_missing_leaves_the_types_of_all_others(kind, outer):
     """Else a function of one record would tell whether another one's is."""

@@ -6,6 +6,7 @@ import traceback
 import warnings
 from contextlib import suppress
 from dataclasses import replace
+from enum import StrEnum
 from functools import partial
 
 import numpy as np
@@ -728,19 +729,26 @@ def test_the_worst_number_is_one_that_a_record_may_have(odd):
 
 
 class Beyond(UnitStatistic):
-    """Makes numbers beyond [0, 1]."""
+    """Makes numbers beyond [0, 1], or another number of them, or of rows."""
 
     k = 2
+    shape = slice(None)
 
     def rows(self, told):
         return np.asarray(told)
 
     def vectors(self, rows):
-        return 9.0 * rows - 3.0
+        return (9.0 * rows - 3.0)[self.shape]
 
 
 def test_numbers_of_a_unit_statistic_are_clipped_whatever_it_makes():
-    assert Beyond().mean([np.array([[0.0, 1.0], [0.0, 1.0]])]).tolist() == [0.0, 1.0]
+    rows = np.array([[0.0, 1.0], [0.0, 1.0]])
+    assert Beyond().mean([rows]).tolist() == [0.0, 1.0]
+    for other in (np.s_[:1], np.s_[:, :1], np.s_[[0, 0, 1]], np.s_[:, [0, 1, 1]]):
+        odd = Beyond()
+        odd.shape = other
+        with pytest.raises(ValueError, match="k numbers of each row"):
+            odd.mean([rows])
 
 
 # What the objects of records do, and what a score holds -----------------------------------------
@@ -766,8 +774,9 @@ def test_an_object_that_tells_a_name_when_asked_what_it_is_is_heard_by_no_one(pa
     for name in ("f1", "roc_auc", "demographic_parity_difference", "own"):
         with suppress(NotLossesError, PrivacyError):  # a ValueError of its own is neither
             rows_of([MADE[name]], told)
-    with pytest.raises(NotLossesError, match="lengths differ"):
-        rows_of([MADE["f1"]], replace(told_of(0), known=np.ones(3, dtype=bool)))
+    for known in (np.ones(3, dtype=bool), np.ones((N, 1), dtype=bool), np.True_, [True] * N):
+        with pytest.raises(NotLossesError, match="lengths differ"):
+            rows_of([MADE["f1"]], replace(told_of(0), known=known))
 
 
 def test_what_a_function_of_one_s_own_holds_is_in_no_public_digest():
@@ -781,6 +790,9 @@ def test_what_a_function_of_one_s_own_holds_is_in_no_public_digest():
     assert one.setup == two.setup
     own = {name: score.setup for name, score in MADE.items()}
     assert len({*own.values()}) == len(own) - 1  # balanced accuracy is the mean recall
+    texts = StrEnum("Texts", {"A": "0", "B": "1"})
+    assert scores.f1(labels=[*texts]).setup == scores.f1(labels=("0", "1")).setup
+    assert scores.roc_auc(labels=("1", "0")).setup != scores.roc_auc(labels=[*texts]).setup
     assert scores.f1(labels=("0", "1")).setup != scores.f1().setup == scores.f1((0.0, True)).setup
 
 
@@ -821,17 +833,20 @@ def test_records_of_other_labels_or_groups_count_in_no_cell_and_are_seen():
         assert seen(MADE[name], other).startswith(f"{name}: about 10% of the records")
 
 
-def seen(score, told):
+def seen(score, told, noise=1e-3):
     """What a release of little noise shows of a score's settings."""
     rows, own = rows_of([score], told), [score.statistic]
     released = joined_means([rows], own, scales_of(own, len(rows)))
-    return "".join(doubts([score], released, len(rows), 1e-3))
+    return "".join(doubts([score], released, len(rows), noise))
 
 
 def test_columns_in_another_order_and_a_wrong_prevalence_are_seen():
     told = told_of(0, 2000)
     backwards = replace(told, probabilities=told.probabilities[:, ::-1])
     assert "order of probabilities" in seen(MADE["roc_auc"], backwards)
+    perfect = scores.predictions([0, 1] * 4, predicted=[0, 1] * 4, decision=[0.0, 1.0] * 4)
+    for name in ("roc_auc", "matthews_corrcoef"):
+        assert seen(MADE[name], perfect, 0.0) == ""
     assert seen(MADE["roc_auc"], told) == seen(MADE["roc_auc, prevalence"], told) == ""
     assert "beyond its best value" in seen(scores.roc_auc(prevalence=0.1), told)
 
@@ -863,8 +878,9 @@ def test_a_score_that_raises_after_the_draw_is_the_worst_value(kind):
 def test_a_combination_that_makes_no_number_is_refused_before_anything_is_spent(combine):
     with pytest.raises(ValueError, match="combine must make a number") as caught:
         scores.Score("own", PerRecord(len), combine)
-    assert "Jane" not in "".join(traceback.format_exception(caught.value))
-    scores.Score("own", PerRecord(len), lambda m, s: math.nan)
+    assert caught.value.__context__ is None
+    for undefined in (lambda m, s: math.nan, lambda m, s: math.sqrt(m[0] - 0.7)):
+        scores.Score("own", PerRecord(len), undefined)
 
 
 @pytest.mark.parametrize("name", ["f1", "roc_auc", "expected_calibration_error"])

@@ -1,6 +1,7 @@
 """What a study shows of scores: the first as its value, all of them beside it, each compared."""
 
 import re
+import warnings
 
 import numpy as np
 import optuna
@@ -176,6 +177,7 @@ def test_a_last_score_is_paid_out_of_its_share_once():
     assert 0 < sd < study.trials[0].user_attrs["privbo:scores"]["roc_auc"][1]
     assert private.guarantee(study).mu_spent == pytest.approx(1.0)
     with pytest.warns(UtilityWarning, match="is shown again"):
+        warnings.simplefilter("error")  # it is paid for, and handed out
         assert private.release_score(study, "roc_auc", chosen(0.1)) == (value, sd)
     with pytest.raises(BudgetExceededError):
         private.release_score(study, "f1", chosen())

@@ -919,7 +919,7 @@ REFUSED = [
     ({"loss": "brier", "scoring": "accuracy"}, "loss= or scoring=, not both"),
     ({"scoring": "jaccard"}, "is none of accuracy, .*divides counts over all validation records"),
     ({"scoring": "average_precision"}, "compares each validation record with all others"),
-    ({"scoring": "r2"}, "'r2' needs settings that are public"),
+    ({"scoring": "r2"}, "'r2' needs the range of the target"),
     ({"scoring": ["f1", "roc_auc"]}, "refit= one of 'f1', 'roc_auc'; got True"),
     ({"scoring": ["f1", 3]}, "refit= one of"),
     ({"scoring": "f1", "loss": "brier"}, "Give loss= or scoring="),

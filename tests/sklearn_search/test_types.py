@@ -18,6 +18,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 from privbo_plugins import losses
 from sklearn_search import PrivateSearch
+from sklearn_search._columns import fitting_columns, own_columns
 from sklearn_search._losses import to_loss
 from sklearn_search._records import Task, given_records, held_out
 from sklearn_search._space import Parameters
@@ -421,3 +422,11 @@ def test_times_and_truths_of_a_file_are_those_of_the_others_whatever_one_cell_is
         assert made[0].X["a"].dtype == made[1].X["a"].dtype
         assert made[0].X["a"].tolist() == made[1].X["a"].tolist()
         assert made[0].X_valid["a"].tolist()[1:] == made[1].X_valid["a"].tolist()[1:]
+
+
+@pytest.mark.parametrize("dtype", ["string", "string[python]", "Int64", "category", object])
+def test_the_users_own_columns_stay_as_they_are(dtype):
+    column = pd.Series([1, None, 2] if dtype == "Int64" else ["a", None, "b"], dtype=dtype)
+    before = column.copy(deep=True)
+    fitting_columns(own_columns(column), column)
+    pd.testing.assert_series_equal(column, before)

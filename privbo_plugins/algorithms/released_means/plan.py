@@ -142,7 +142,7 @@ class MeansPlan(LossPlan):
         training_mu: Charged to the training records for each training; None if nothing is.
         mu_final: Kept for a last release.
         released: With scores, what a trial releases for them, and its noise; then C and sigma are
-            those of the means that have the least.
+            those of the first one's means.
     """
 
     n_records: int
@@ -193,7 +193,7 @@ def make_plan(config: MeansConfig, space: Space, n_records: int) -> MeansPlan:  
     scores, (low, high), released = config.scores, config.value_range, None
     if scores is not None:
         J = math.sqrt(n_statistics(scores))
-        low, high = 0.0, min(score.diameter for score in scores) * J
+        low, high = 0.0, scores[0].diameter * J
         released = _released(scores, gaussian_scale(J / n_records, share))
     return MeansPlan(
         n_records=n_records,
@@ -233,7 +233,7 @@ def words(config: MeansConfig, plan: MeansPlan | None) -> Words:
         of, parameters["scores"] = "bounded vectors", known or _released(config.scores)
     if config.final_share:
         parameters["final_share"] = config.final_share
-    if plan is not None:
+    if plan is not None and plan.released is None:  # which says the noise of each mean
         parameters["value_noise"] = plan.value_noise
     return Words(
         f"means of {of}, one a trial",
