@@ -24,12 +24,11 @@ DOCS = ROOT / "docs"
 BOOKS = sorted((DOCS / "tutorials").glob("*.ipynb"))
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
+def build(builder, out):
+    """Builds the site, which may warn of nothing."""
     for package in ("sphinx", "furo", "myst_nb", "sphinx_copybutton", "sphinx_design"):
         pytest.importorskip(package, reason=f"{package} is not installed (the docs extra)")
-    out = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", builder]
     # Another process may have loaded Ray, which takes over what prints.
     made = subprocess.run(
         [*command, "-d", str(out / ".trees"), str(DOCS), str(out / "html")],
@@ -39,7 +38,18 @@ def site(tmp_path_factory):
     return out / "html"
 
 
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    return build("html", tmp_path_factory.mktemp("site"))
+
+
 @pytest.mark.slow
+def test_every_page_is_read_and_every_reference_resolved(tmp_path):
+    """Without writing the pages, which takes as long again."""
+    build("dummy", tmp_path)
+
+
+@pytest.mark.soak
 def test_every_page_is_in_the_site(site):
     pages = {path.relative_to(DOCS).with_suffix(".html") for path in DOCS.rglob("*.md")}
     pages |= {path.relative_to(DOCS).with_suffix(".html") for path in BOOKS}
@@ -48,7 +58,7 @@ def test_every_page_is_in_the_site(site):
     assert len(BOOKS) == 7
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_links_within_the_site_lead_somewhere(site):
     anchors = {
         path: set(re.findall(r'\bid="([^"]+)"', path.read_text())) for path in site.rglob("*.html")
@@ -69,7 +79,7 @@ def test_links_within_the_site_lead_somewhere(site):
     assert lost == []
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_no_page_is_wider_than_its_window(site, tmp_path):
     pages = "index", "dp-gibo", "optuna", "privacy", "how-to-run", "capabilities"
     with browser(tmp_path) as chromium:
@@ -77,14 +87,14 @@ def test_no_page_is_wider_than_its_window(site, tmp_path):
             assert chromium.beyond((site / f"{page}.html").as_uri(), width) <= 0, (page, width)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_no_page_is_too_large_to_load(site):
     sizes = {path.name: path.stat().st_size for path in site.rglob("*.html")}
     assert max(sizes.values()) < 300_000
     assert len(list((site / "reference").glob("*.html"))) > 40
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_every_public_name_has_its_place_in_the_reference(site):
     page = "".join(one.read_text() for one in (site / "reference").glob("*.html"))
     packages = [

@@ -40,6 +40,15 @@ def scene(request, tmp_path, study_tables):
     return Scene(tmp_path, request.param)
 
 
+few = pytest.mark.parametrize(
+    "scene",
+    [s if s in ("records", "rewards") else pytest.param(s, marks=pytest.mark.soak)
+     for s in ON_STUDIES],
+    indirect=True,
+)  # fmt: skip
+"""For one system of each kind of ledger; every system notices a vault that was put back."""
+
+
 def test_a_study_refuses_a_vault_that_was_put_back(scene):
     scene.run(2)
     shutil.copy(scene.vault, scene.backup)
@@ -56,6 +65,7 @@ def test_a_study_refuses_a_vault_that_was_put_back(scene):
     assert all(trial.state.is_finished() for trial in trials), "none is left as if it ran"
 
 
+@few
 def test_a_study_refuses_a_vault_that_was_put_back_and_has_grown_again(scene):
     scene.run(2)
     shutil.copy(scene.vault, scene.backup)
@@ -89,6 +99,7 @@ def test_a_vault_that_is_put_back_while_a_sampler_lives_is_noticed(scene):
         scene.run_in(again, scene.vault, 3)
 
 
+@few
 def test_workers_on_two_copies_of_a_vault_do_not_both_go_on(scene):
     scene.run(2)
     copy = scene.folder / "copy.db"
@@ -98,6 +109,7 @@ def test_workers_on_two_copies_of_a_vault_do_not_both_go_on(scene):
         scene.run(1)
 
 
+@few
 def test_a_vault_and_a_study_that_move_go_on(scene):
     scene.run(2)
     elsewhere = Scene(scene.folder / "elsewhere", scene.system)

@@ -24,7 +24,7 @@ def fraction_of_uniform(problem, seed, T):
     return regret / (T * problem.uniform)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.skipif(not STOCKS.exists(), reason="the stocks data set is not there")
 def test_regret_on_the_stocks_is_at_most_half_of_uniform_choice():
     """Three seeds of the benchmark's ten: single ones lay between .1 and .6, the mean at .2."""

@@ -66,7 +66,7 @@ def steps(search, private, first, n):
     return sum(taken)
 
 
-@pytest.mark.parametrize("kind", ["records", "rewards"])
+@pytest.mark.parametrize("kind", ["records", pytest.param("rewards", marks=pytest.mark.soak)])
 def test_the_database_looks_through_nothing_that_grows(kind, tmp_path, local_hosts):
     search = {"records": lambda: on_records(tmp_path), "rewards": lambda: on_rewards(tmp_path)}[
         kind

@@ -87,7 +87,7 @@ def test_without_noise_the_checks_pass_that_are_not_listed(estimator, check):
     check(estimator)
 
 
-@pytest.mark.slow
+@pytest.mark.soak  # what noise changes is in test_search; the habits are those without it
 @parametrize_with_checks(PRIVATE, expected_failed_checks=lambda s: known(s) | NOISY)
 def test_with_noise_so_do_those_that_fit_once(estimator, check):
     check(estimator)
