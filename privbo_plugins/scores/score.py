@@ -220,7 +220,7 @@ def _described(part: Any) -> Any:
     if isinstance(part, int | float):  # 0, 0.0 and False are one label
         return int(part) if part % 1 == 0 else float(part)
     if part is None or isinstance(part, str | bytes):
-        return as_labels([part]).tolist()[0]  # of a subclass, the text that it is
+        return np.asarray(as_labels([part])).tolist()[0]  # of a subclass, the text that it is
     maker = part.func if isinstance(part, partial) else type(part)
     named = [part, maker, type(maker)]
     name = next(one.__qualname__ for one in named if hasattr(one, "__qualname__"))
