@@ -112,8 +112,15 @@ def check_page(name, folder, environment):
         assert file.stat().st_mode & 0o077 == 0, file
 
 
+AGAIN = "docs/ray-tune.md", "docs/how-to-run.md"
+"""Their experiments are README.md's, told at length."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ON_RAY)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.soak) if name in AGAIN else name for name in ON_RAY],
+)
 def test_a_page_with_ray_does_what_it_shows(name, tmp_path, one_ray):
     check_page(name, tmp_path, one_ray)
 

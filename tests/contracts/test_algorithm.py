@@ -455,7 +455,7 @@ def test_asking_and_recommending_are_deterministic_and_learn_nothing(make):
     """Neither does a later ask see that there were others, nor does the state."""
     asking, silent = make(), make()
     rng = np.random.default_rng(0)
-    for key in range(8):
+    for key in range(5):
         before = json.dumps(asking.state_dict())
         evaluation = asking.ask(key)
         out = [evaluation, asking.ask(1000 + key, [evaluation])]

@@ -173,8 +173,15 @@ TEXTS = {
 }
 """What stands on a system's page beside its claim and its releases."""
 
+DRAWN = "records", "rewards", "federation"
+"""Pages that each run draws on Ray, too: one of each kind; all of them are drawn on Optuna."""
 
-@everywhere
+
+@pytest.mark.parametrize(("system", "host"), [
+    pytest.param(*pair, marks=pytest.mark.soak) if pair[1] == "ray" and pair[0] not in DRAWN
+    else pair
+    for pair in EVERYWHERE
+])  # fmt: skip
 def test_a_report_holds_the_claim_the_releases_and_no_secret(system, host, start):
     run, agents = start(system, host), system == "federation"
     shown = run.trials(20 if agents else 9 if run.system.size else 6)

@@ -331,7 +331,7 @@ def seen_of(call, place):
 
 
 @pytest.mark.parametrize("name", DOORS)
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(odd=ODD, n=st.sampled_from([1, 2, 3, 7]), form=st.sampled_from(sorted(FORMS)))
 def test_one_record_decides_its_own_entry_alone(name, odd, n, form):
     door, place = DOORS[name], n - 1

@@ -107,7 +107,7 @@ def check_rounds(search, results, folder, template):
     assert search.guarantee().n_released == 2
 
 
-@pytest.mark.slow
+@pytest.mark.soak  # each run has its page and a killed agent on a real Ray
 @pytest.mark.usefixtures("the_ray")
 def test_a_federation_under_tune(tmp_path):
     template = f"sqlite:///{tmp_path}/{{agent}}.db"

@@ -392,7 +392,9 @@ def left_by_ordinary(place, folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", [17, 18])
-@pytest.mark.parametrize("odd", ["no", "maybe", None, 7], ids=str)
+@pytest.mark.parametrize(
+    "odd", ["maybe", None, *(pytest.param(o, marks=pytest.mark.soak) for o in ("no", 7))], ids=str
+)
 def test_nothing_but_releases_depends_on_a_record_of_training_or_validation(
     odd, place, one_folder
 ):

@@ -153,7 +153,7 @@ def both(hold, entry, odd):
 
 @pytest.mark.parametrize("kind", ORDINARY)
 @pytest.mark.parametrize("holder", TABLES)
-@settings(max_examples=12, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, suppress_health_check=list(HealthCheck))
 @given(odd=ODD)
 def test_one_validation_row_decides_no_type(holder, kind, odd):
     first, second = both(TABLES[holder], ORDINARY[kind], odd)
@@ -166,7 +166,7 @@ def test_one_validation_row_decides_no_type(holder, kind, odd):
 @pytest.mark.parametrize("kind", sorted(FITTED))
 @pytest.mark.parametrize("holder", COLUMNS)
 @pytest.mark.parametrize("estimator", [Ridge(), LogisticRegression()], ids=["Ridge", "Logistic"])
-@settings(max_examples=12, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, suppress_health_check=list(HealthCheck))
 @given(odd=ODD)
 def test_one_target_and_one_weight_decide_no_type(estimator, holder, kind, odd):
     first, second = both(COLUMNS[holder], ORDINARY[kind], odd)
@@ -180,7 +180,7 @@ def test_one_target_and_one_weight_decide_no_type(estimator, holder, kind, odd):
 
 @pytest.mark.parametrize("kind", ORDINARY)
 @pytest.mark.parametrize("holder", TABLES)
-@settings(max_examples=12, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, suppress_health_check=list(HealthCheck))
 @given(odd=ODD)
 def test_one_row_of_a_validation_table_decides_no_type(holder, kind, odd):
     first, second = both(TABLES[holder], ORDINARY[kind], odd)
