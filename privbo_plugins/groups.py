@@ -275,18 +275,24 @@ class Groups:
         return np.asarray(np.clip(total / self._sizes, low, high))
 
 
-def warn_of_persons(X: Any, way: str) -> None:
+def names_of(X: Any) -> list[Any]:
+    """Lists the names of a table's index and columns; none of what is no table, as a list of rows.
+
+    Args:
+        X: The table.
+    """
+    return [*getattr(getattr(X, "index", None), "names", ()), *getattr(X, "columns", ())]
+
+
+def warn_of_persons(names: Sequence[Any], way: str) -> None:
     """Warns where the names of a table say that its rows belong to persons.
 
     Names are public, and whether ids repeat is not: the warning looks at names alone.
 
     Args:
-        X: The table, or a list of its names; what has none says nothing.
+        names: Those of the table.
         way: How persons are protected there.
     """
-    index = getattr(X, "index", None)
-    of_columns = X if isinstance(X, list) else getattr(X, "columns", ())
-    names = [*getattr(index, "names", ()), *of_columns]
     found = next((name for name in names if _OF_PERSONS.search(str(name))), None)
     if found is not None:
         warn(

@@ -33,7 +33,7 @@ from privbo_plugins.algorithms.registry import entry, planned
 from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.errors import PrivacyWarning, paid_for, warn
 from privbo_plugins.foreign import no_attribute
-from privbo_plugins.groups import Unit, warn_of_persons
+from privbo_plugins.groups import Unit, names_of, warn_of_persons
 from privbo_plugins.privacy.accountant import compose_mu
 from privbo_plugins.privacy.figures import not_below, together
 from privbo_plugins.privacy.guarantee import Guarantee
@@ -268,7 +268,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
             params = process_routing(self, "fit", **params).estimator.fit
         check_fit_params(given.estimator, params)
         if groups is None:
-            warn_of_persons(X, "fit(X, y, groups=ids)")
+            warn_of_persons(names_of(X), "fit(X, y, groups=ids)")
         task = self._task(given, self._records(given, X, y, groups, apart, params))
         self._keep(*_searched(given, task, self._begin), task)
 

@@ -27,7 +27,7 @@ from privbo_plugins.algorithms.po_gp_ucb.projection import (
 )
 from privbo_plugins.convert import as_floats, as_rows
 from privbo_plugins.errors import PrivacyError
-from privbo_plugins.groups import PERSON, Groups, warn_of_persons
+from privbo_plugins.groups import PERSON, Groups, names_of, warn_of_persons
 from privbo_plugins.privacy.accountant import gdp_mu
 from privbo_plugins.privacy.ledger import Charge
 from privbo_plugins.privacy.local import LocalMechanism
@@ -77,7 +77,7 @@ class TableMechanism:
         self.name, self.on_excess = given.mechanism, given.on_excess
         self.groups = self._grouped(given.groups)
         if given.groups is None and given.X is not None:
-            warn_of_persons(given.X, "Curator(groups=ids)")
+            warn_of_persons(names_of(given.X), "Curator(groups=ids)")
         self.counts = None if self.groups is None else self.groups.first(self.rows_per_group or 1)
         self.epsilon, self.delta = float(given.epsilon), float(given.delta)
         self.mu = gdp_mu(self.epsilon, self.delta)  # refuses what lies outside

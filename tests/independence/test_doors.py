@@ -32,7 +32,7 @@ from privbo_plugins.scores import PerRecord, predictions
 from privbo_plugins.sessions.reader import Published
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.rows import Curator
-from tests.independence.odd import ODD, of_objects
+from tests.independence.odd import MAKERS, ODD, of_objects
 from tests.independence.runs import RUNS
 
 # What holds them --------------------------------------------------------------------------------
@@ -342,6 +342,16 @@ def test_one_record_decides_its_own_entry_alone(name, odd, n, form):
     held = _held(form, replaced)
     assume(held is not None)  # pandas asks an entry whether it is missing
     assert seen_of(lambda: door.call(held), place) == expected
+
+
+@pytest.mark.parametrize("kind", [n for n in MAKERS if n.startswith("raises") or n == "text"])
+@pytest.mark.parametrize("name", ["curator's rows", "as_rows", "fingerprint", "groups"])
+def test_a_record_whose_code_raises_is_asked_by_nobody_else(name, kind):
+    """A curator looked for names among the rows of a list."""
+    door = DOORS[name]
+    expected = seen_of(lambda: door.call([door.entry(0), door.entry(1)]), 1)
+    for odd in (MAKERS[kind](), "patient"):
+        assert seen_of(lambda odd=odd: door.call([door.entry(0), odd]), 1) == expected
 
 
 def _held(form, entries):
