@@ -325,6 +325,12 @@ def objects_of(given: Any) -> NDArray[Any]:
     """The entries of a pandas column, or table, of types that know missing ones, each by itself.
 
     Of a category pandas itself makes every number a float where one entry is missing.
+
+    Args:
+        given: A series, extension array or index, of n entries; or a table of n rows.
+
+    Returns:
+        Objects of shape (n,), of a table (n, columns); an index of several levels gives tuples.
     """
     if getattr(given, "ndim", 1) == 2:
         columns = [objects_of(given.iloc[:, k]) for k in range(given.shape[1])]

@@ -412,7 +412,7 @@ def doubts(scores: Sequence[Any], released: Sequence[float], n: int, noise: floa
     """Lists settings that a release shows, beyond its noise, not to be those of the records.
 
     Args:
-        scores: As of :func:`estimates`, and all others.
+        scores: As for :func:`estimates`.
         released: Likewise.
         n: Likewise.
         noise: Likewise.

@@ -104,7 +104,10 @@ def test_each_score_of_scikit_learn_is_released_or_has_an_answer_or_a_loss():
 def test_a_word_has_one_answer_of_one_form(kind):
     for word, entry in words(kind).items():
         assert entry.keys() <= {"words", "here", "why", "instead", "loss"}
-        told = [entry["why"], entry["instead"]] if "why" in entry else [entry["loss"]]
+        alone = [entry["loss"]] if "loss" in entry else entry.get("here", ())
+        told = [entry["why"], entry["instead"]] if "why" in entry else alone
+        assert told
+        assert kind != "scores" or {*entry.get("here", ())} <= {*SCORES}
         assert not any(text.endswith((".", " ")) for text in told), word
         assert kind == "scores" or len(told) == 2
 

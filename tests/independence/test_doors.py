@@ -344,14 +344,16 @@ def test_one_record_decides_its_own_entry_alone(name, odd, n, form):
     assert seen_of(lambda: door.call(held), place) == expected
 
 
-@pytest.mark.parametrize("kind", [n for n in MAKERS if n.startswith("raises") or n == "text"])
-@pytest.mark.parametrize("name", ["curator's rows", "as_rows", "fingerprint", "groups"])
-def test_a_record_whose_code_raises_is_asked_by_nobody_else(name, kind):
-    """A curator looked for names among the rows of a list."""
-    door = DOORS[name]
-    expected = seen_of(lambda: door.call([door.entry(0), door.entry(1)]), 1)
-    for odd in (MAKERS[kind](), "patient"):
-        assert seen_of(lambda odd=odd: door.call([door.entry(0), odd]), 1) == expected
+@pytest.mark.parametrize("name", DOORS)
+def test_every_kind_of_odd_record_decides_its_own_entry_alone(name):
+    """Each of them, and a text that a table's column of ids may be called."""
+    door, odd = DOORS[name], [*MAKERS.values(), lambda: "patient"]
+    first, second = door.entry(0), door.entry(1)
+    for form in (FORMS["list"], FORMS["array"]):
+        expected = seen_of(lambda form=form: door.call(form([first, second])), 1)
+        for make in odd:
+            held = form([first, make()])
+            assert seen_of(lambda held=held: door.call(held), 1) == expected
 
 
 def _held(form, entries):
