@@ -147,7 +147,7 @@ class LossStudies(ReportedStudies[LossRun]):
 
     def guarded(self, trial: optuna.Trial) -> GuardedTrial:
         """The trial as a private objective sees it, for ask/tell: outputs need ``public=True``."""
-        own, key = self._state(trial.study), key_of(_study.frozen_of(trial))
+        own, key = self._state(trial.study), key_of(trial._cached_frozen_trial)
         return GuardedTrial(
             trial,
             partial(_losses.declare_public, own.session, key),
@@ -157,7 +157,7 @@ class LossStudies(ReportedStudies[LossRun]):
     def _released(self, trial: optuna.Trial, objective: Objective) -> tuple[Any, Any]:
         """(released value, None), or (None, an error whose frames hold no private value)."""
         own = self._state(trial.study)
-        own.entered.add(key_of(_study.frozen_of(trial)))
+        own.entered.add(key_of(trial._cached_frozen_trial))
         own.pay_training(trial.number)
         return released(objective, self.guarded(trial), partial(own.tell, trial))
 

@@ -226,17 +226,12 @@ class StudyRollbackGuard:
             raise VaultError("The study of this run no longer exists; nothing can be released.")
         return storage
 
-    def _attrs(self) -> dict[str, Any]:
-        return dict(self._opened().get_study_user_attrs(self._study))
-
     def head(self) -> LogHead:
-        """The furthest head that any worker has shown."""
-        shown = self._attrs().get(self._head)
-        return LogHead() if shown is None else LogHead(int(shown[0]), str(shown[1]))
-
-    def places(self) -> list[str]:
-        """Returns the places of the vaults of all workers, past ones included."""
-        return [value for name, value in self._attrs().items() if name.startswith(self._place)]
+        """The furthest head that any worker has shown, and the places of all their vaults."""
+        attrs = self._opened().get_study_user_attrs(self._study)
+        n, digest = attrs.get(self._head, (0, ""))
+        places = [value for name, value in attrs.items() if name.startswith(self._place)]
+        return LogHead(int(n), str(digest), tuple(places))
 
     def show(self, head: LogHead) -> None:
         """Remembers a head."""

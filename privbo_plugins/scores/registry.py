@@ -22,8 +22,13 @@ from privbo_plugins.settings import POSITIVE
 
 Array = NDArray[np.float64]
 Labels = Sequence[Any]
+Numbers = Any
+"""A number, or of means of shape (k, B) an array of B."""
 
 _BINARY = (0, 1)
+
+_score = partial(Score, vectorized=True)
+"""A registered score: its function takes several columns of means at once."""
 
 
 # Cells of the confusion matrix ------------------------------------------------------------------
@@ -31,64 +36,58 @@ _BINARY = (0, 1)
 
 def _square(m: Array) -> Array:
     K = math.isqrt(len(m))
-    return m[: K * K].reshape(K, K)
+    return m[: K * K].reshape(K, K, *m.shape[1:])
 
 
-def _trace(m: Array) -> float:
-    return float(np.trace(_square(m)))
-
-
-def _accuracy(m: Array, s: Array) -> float:  # noqa: ARG001
-    return _trace(m)
-
-
-def _over(of: str, i: int, m: Array, s: Array) -> float:
+def _over(of: str, i: int, m: Array, s: Array) -> Numbers:
     """Correct ones of class i over all that are (recall) or are taken for (precision) i."""
     axis = 1 if of == "recall" else 0
     return ratio(lambda at: _square(at)[i, i], lambda at: _square(at).sum(axis=axis)[i], m, s)
 
 
-def _f_beta(beta: float, i: int, m: Array, s: Array) -> float:
+def _f_beta(beta: float, i: int, m: Array, s: Array) -> Numbers:
     """(1 + b²) tp / (b² (tp + fn) + tp + fp)."""
 
-    def below(at: Array) -> float:
+    def below(at: Array) -> Numbers:
         C = _square(at)
-        return float(beta**2 * C[i].sum() + C[:, i].sum())
+        return beta**2 * C[i].sum(axis=0) + C[:, i].sum(axis=0)
 
     return ratio(lambda at: (1 + beta**2) * _square(at)[i, i], below, m, s)
 
 
-def _macro(of_class: Callable[[int, Array, Array], float], K: int, m: Array, s: Array) -> float:
-    return float(np.mean([of_class(i, m, s) for i in range(K)]))
+def _macro(of_class: Callable[..., Numbers], K: int, m: Array, s: Array) -> Numbers:
+    return np.mean([of_class(i, m, s) for i in range(K)], axis=0)
 
 
-def _matthews(m: Array, s: Array) -> float:
+def _alike(a: Array, b: Array) -> Numbers:
+    """Inner products of shares of classes."""
+    return (a * b).sum(axis=0)
+
+
+def _matthews(m: Array, s: Array) -> Numbers:
     """(c - t·p) / sqrt((1 - t·t)(1 - p·p)), t and p the shares of true and predicted classes."""
 
-    def above(at: Array) -> float:
-        C = _square(at)
-        return float(np.trace(C) - C.sum(axis=0) @ C.sum(axis=1))
+    def below(at: Array) -> Numbers:
+        t, p = _square(at).sum(axis=1), _square(at).sum(axis=0)
+        return (1.0 - _alike(t, t)) * (1.0 - _alike(p, p))
 
-    def below(at: Array) -> float:
-        C = _square(at)
-        return math.prod(1.0 - float(share @ share) for share in (C.sum(axis=0), C.sum(axis=1)))
-
-    square = ratio(lambda _: 1.0, below, m, s)
-    return above(m) * math.sqrt(square)
+    C = _square(m)
+    above = np.trace(C) - _alike(C.sum(axis=0), C.sum(axis=1))
+    return above * np.sqrt(ratio(lambda _: 1.0, below, m, s))
 
 
-def _kappa(m: Array, s: Array) -> float:
+def _kappa(m: Array, s: Array) -> Numbers:
     """(c - t·p) / (1 - t·p)."""
 
-    def chance(at: Array) -> float:
+    def chance(at: Array) -> Numbers:
         C = _square(at)
-        return float(C.sum(axis=0) @ C.sum(axis=1))
+        return _alike(C.sum(axis=0), C.sum(axis=1))
 
-    return ratio(lambda at: _trace(at) - chance(at), lambda at: 1.0 - chance(at), m, s)
+    return ratio(lambda at: np.trace(_square(at)) - chance(at), lambda at: 1.0 - chance(at), m, s)
 
 
-def _cost(costs: Array, m: Array, s: Array) -> float:  # noqa: ARG001
-    return float((costs * _square(m)).sum())
+def _cost(costs: Array, m: Array, s: Array) -> Numbers:  # noqa: ARG001
+    return np.tensordot(costs, _square(m), 2)
 
 
 def _place(labels: Labels, positive: Any) -> int:
@@ -108,7 +107,7 @@ def _checked(labels: Labels) -> tuple[Any, ...]:
 
 def accuracy(labels: Labels = _BINARY) -> Score:
     """Share of correct predictions."""
-    return Score("accuracy", Cells(_checked(labels)), _accuracy)
+    return _score("accuracy", Cells(_checked(labels)), partial(_cost, np.eye(len(labels))))
 
 
 def balanced_accuracy(labels: Labels = _BINARY) -> Score:
@@ -116,13 +115,13 @@ def balanced_accuracy(labels: Labels = _BINARY) -> Score:
     return _averaged("balanced_accuracy", partial(_over, "recall"), labels)
 
 
-def _averaged(name: str, of_class: Callable[..., float], labels: Labels) -> Score:
-    return Score(name, Cells(_checked(labels)), partial(_macro, of_class, len(labels)))
+def _averaged(name: str, of_class: Callable[..., Numbers], labels: Labels) -> Score:
+    return _score(name, Cells(_checked(labels)), partial(_macro, of_class, len(labels)))
 
 
-def _of_one(name: str, of_class: Callable[..., float], labels: Labels, positive: Any) -> Score:
+def _of_one(name: str, of_class: Callable[..., Numbers], labels: Labels, positive: Any) -> Score:
     i = _place(labels, positive)
-    return Score(name, Cells(tuple(labels)), partial(of_class, i))
+    return _score(name, Cells(tuple(labels)), partial(of_class, i))
 
 
 def precision(labels: Labels = _BINARY, positive: Any = None) -> Score:
@@ -162,12 +161,12 @@ def f1_macro(labels: Labels = _BINARY) -> Score:
 
 def matthews_corrcoef(labels: Labels = _BINARY) -> Score:
     """Matthews correlation of true and predicted classes."""
-    return Score("matthews_corrcoef", Cells(_checked(labels)), _matthews, -1.0)
+    return _score("matthews_corrcoef", Cells(_checked(labels)), _matthews, -1.0)
 
 
 def cohen_kappa(labels: Labels = _BINARY) -> Score:
     """Agreement beyond chance."""
-    return Score("cohen_kappa", Cells(_checked(labels)), _kappa, -1.0)
+    return _score("cohen_kappa", Cells(_checked(labels)), _kappa, -1.0)
 
 
 def cost(costs: Sequence[Sequence[float]], labels: Labels = _BINARY) -> Score:
@@ -183,16 +182,16 @@ def cost(costs: Sequence[Sequence[float]], labels: Labels = _BINARY) -> Score:
             f"costs must be a table of {len(labels)} x {len(labels)} finite numbers that differ."
         )
     ends = float(table.min()), float(table.max())
-    return Score("cost", cells, partial(_cost, table), *ends, greater_is_better=False)
+    return _score("cost", cells, partial(_cost, table), *ends, greater_is_better=False)
 
 
 # Probabilities and ranks ------------------------------------------------------------------------
 
 
-def _pairs(prevalence: float | None, m: Array, s: Array) -> float:
+def _pairs(prevalence: float | None, m: Array, s: Array) -> Numbers:
     if prevalence is not None:
-        return float(m[0] / (prevalence * (1.0 - prevalence)))
-    return ratio(lambda at: float(at[0]), lambda at: float(at[1] * (1.0 - at[1])), m, s)
+        return m[0] / (prevalence * (1.0 - prevalence))
+    return ratio(lambda at: at[0], lambda at: at[1] * (1.0 - at[1]), m, s)
 
 
 def roc_auc(prevalence: float | None = None, labels: Labels = _BINARY) -> Score:
@@ -205,7 +204,7 @@ def roc_auc(prevalence: float | None = None, labels: Labels = _BINARY) -> Score:
     """
     if prevalence is not None and not 0.0 < prevalence < 1.0:
         raise ValueError(f"prevalence must lie in (0, 1), got {prevalence!r}.")
-    return Score("roc_auc", Pairs(_two(labels), prevalence), partial(_pairs, prevalence))
+    return _score("roc_auc", Pairs(_two(labels), prevalence), partial(_pairs, prevalence))
 
 
 def _two(labels: Labels) -> tuple[Any, Any]:
@@ -215,26 +214,26 @@ def _two(labels: Labels) -> tuple[Any, Any]:
     return labels[0], labels[1]
 
 
-def _negated(bound: float, m: Array, s: Array) -> float:  # noqa: ARG001
-    return -bound * float(m[0])
+def _negated(bound: float, m: Array, s: Array) -> Numbers:  # noqa: ARG001
+    return -bound * m[0]
 
 
 def neg_brier_score(labels: Labels = _BINARY) -> Score:
     """Half the squared distance of probabilities from the label, negated."""
     own = Losses(losses.brier, 1.0, "probabilities", _checked(labels))
-    return Score("neg_brier_score", own, partial(_negated, 1.0), -1.0, 0.0)
+    return _score("neg_brier_score", own, partial(_negated, 1.0), -1.0, 0.0)
 
 
 def neg_log_loss(labels: Labels = _BINARY, floor: float = 1e-3) -> Score:
     """Log loss, negated; probabilities below ``floor`` count as it."""
     bound = losses.log.bound(floor)
     own = Losses(losses.log, bound, "probabilities", _checked(labels))
-    return Score("neg_log_loss", own, partial(_negated, bound), -bound, 0.0)
+    return _score("neg_log_loss", own, partial(_negated, bound), -bound, 0.0)
 
 
-def _calibration(m: Array, s: Array) -> float:
+def _calibration(m: Array, s: Array) -> Numbers:
     """Sum over bins of abs(mean of p - y), each without what noise adds to its square."""
-    return float(np.sqrt(np.maximum(m * m - s * s, 0.0)).sum())
+    return np.sqrt(np.maximum(m * m - s * s, 0.0)).sum(axis=0)
 
 
 def expected_calibration_error(labels: Labels = _BINARY, n_bins: int = 10) -> Score:
@@ -242,19 +241,16 @@ def expected_calibration_error(labels: Labels = _BINARY, n_bins: int = 10) -> Sc
     if not (isinstance(n_bins, int) and 2 <= n_bins <= 100):
         raise ValueError(f"n_bins must be an integer from 2 to 100, got {n_bins!r}.")
     own = Bins(_two(labels), n_bins)
-    return Score("expected_calibration_error", own, _calibration, greater_is_better=False)
+    return _score("expected_calibration_error", own, _calibration, greater_is_better=False)
 
 
 # Numbers ----------------------------------------------------------------------------------------
 
 
-def _of_variance(explained: bool, m: Array, s: Array) -> float:
+def _of_variance(explained: bool, m: Array, s: Array) -> Numbers:
     """1 - Var(e) / Var(y), or with e² in place of Var(e); units of the range cancel but for 4."""
-
-    def above(at: Array) -> float:
-        return float(at[0] - (at[3] ** 2 if explained else 0.0))
-
-    return 1.0 - 4.0 * ratio(above, lambda at: float(at[2] - at[1] ** 2), m, s)
+    above = m[0] - (m[3] ** 2 if explained else 0.0)
+    return 1.0 - 4.0 * ratio(lambda _: above, lambda at: at[2] - at[1] ** 2, m, s)
 
 
 def r2(y_low: float, y_high: float) -> Score:
@@ -265,37 +261,37 @@ def r2(y_low: float, y_high: float) -> Score:
             the ends.
         y_high: Largest.
     """
-    return Score("r2", Moments(y_low, y_high), partial(_of_variance, False), -1.0)
+    return _score("r2", Moments(y_low, y_high), partial(_of_variance, False), -1.0)
 
 
 def explained_variance(y_low: float, y_high: float) -> Score:
     """As :func:`r2`, without what the mean error costs."""
     own = Moments(y_low, y_high, mean_error=True)
-    return Score("explained_variance", own, partial(_of_variance, True), -1.0)
+    return _score("explained_variance", own, partial(_of_variance, True), -1.0)
 
 
-def _negated_root(bound: float, m: Array, s: Array) -> float:  # noqa: ARG001
-    return -math.sqrt(max(bound * float(m[0]), 0.0))
+def _negated_root(bound: float, m: Array, s: Array) -> Numbers:  # noqa: ARG001
+    return -np.sqrt(np.maximum(bound * m[0], 0.0))
 
 
 def neg_mean_absolute_error(y_low: float, y_high: float) -> Score:
     """Mean absolute error, negated; errors beyond the target's range count as its width."""
     bound = losses.absolute.bound(y_low, y_high)
     own = Losses(losses.absolute, bound)
-    return Score("neg_mean_absolute_error", own, partial(_negated, bound), -bound, 0.0)
+    return _score("neg_mean_absolute_error", own, partial(_negated, bound), -bound, 0.0)
 
 
 def neg_root_mean_squared_error(y_low: float, y_high: float) -> Score:
     """Root of the mean squared error, negated."""
     bound = losses.squared.bound(y_low, y_high)
-    return Score(
+    return _score(
         "neg_root_mean_squared_error", Losses(losses.squared, bound),
         partial(_negated_root, bound), -math.sqrt(bound), 0.0,
     )  # fmt: skip
 
 
-def _over_baseline(m: Array, s: Array) -> float:
-    return 1.0 - ratio(lambda at: float(at[0]), lambda at: float(at[1]), m, s)
+def _over_baseline(m: Array, s: Array) -> Numbers:
+    return 1.0 - ratio(lambda at: at[0], lambda at: at[1], m, s)
 
 
 def d2_pinball_score(
@@ -311,38 +307,32 @@ def d2_pinball_score(
         alpha: The quantile, in (0, 1).
         baseline: The constant; None for the middle of the range.
     """
-    return _saved("d2_pinball_score", losses.pinball(alpha), y_low, y_high, baseline)
+    loss, constant = losses.pinball(alpha), (y_low + y_high) / 2 if baseline is None else baseline
+    own = Losses(loss, loss.bound(y_low, y_high), baseline=float(constant))
+    return _score("d2_pinball_score", own, _over_baseline, -1.0)
 
 
 def d2_absolute_error_score(y_low: float, y_high: float, baseline: float | None = None) -> Score:
     """As :func:`d2_pinball_score` of the median: of the absolute error."""
-    return _saved("d2_absolute_error_score", losses.absolute, y_low, y_high, baseline)
-
-
-def _saved(
-    name: str, loss: losses.RegressionLoss, y_low: float, y_high: float, baseline: float | None
-) -> Score:
-    middle = (y_low + y_high) / 2 if baseline is None else float(baseline)
-    own = Losses(loss, loss.bound(y_low, y_high), baseline=middle)
-    return Score(name, own, _over_baseline, -1.0)
+    name = "d2_absolute_error_score"
+    return d2_pinball_score(y_low, y_high, baseline=baseline).called(name)
 
 
 # Gaps between groups ----------------------------------------------------------------------------
 
 
-def _gap(of: str, m: Array, s: Array) -> float:
+def _gap(of: str, m: Array, s: Array) -> Numbers:
     """Largest less smallest rate of the groups: of positive predictions, or of positives found."""
 
-    def above(g: int, at: Array) -> float:
-        C = at[:-1].reshape(-1, 2, 2)[g]
-        return float(C[1, 1] if of == "found" else C[:, 1].sum())
+    def total(g: int, at: Array) -> Numbers:
+        return at[4 * g + skipped : 4 * g + 4].sum(axis=0)
 
-    def below(g: int, at: Array) -> float:
-        C = at[:-1].reshape(-1, 2, 2)[g]
-        return float(C[1].sum() if of == "found" else C.sum())
+    def positive(g: int, at: Array) -> Numbers:
+        return at[4 * g + skipped + 1 : 4 * g + 4 : 2].sum(axis=0)
 
-    rates = [ratio(partial(above, g), partial(below, g), m, s) for g in range(len(m) // 4)]
-    return max(rates) - min(rates) if np.isfinite(rates).all() else math.nan
+    skipped = 2 if of == "found" else 0  # records that are not positive
+    rates = [ratio(partial(positive, g), partial(total, g), m, s) for g in range(len(m) // 4)]
+    return np.ptp(rates, axis=0)
 
 
 def demographic_parity_difference(groups: Labels, labels: Labels = _BINARY) -> Score:
@@ -359,7 +349,7 @@ def _gaps(name: str, of: str, groups: Labels, labels: Labels) -> Score:
     if len({*groups}) < max(len(groups), 2):
         raise ValueError(f"groups must list two groups at least, each once; got {groups!r}.")
     own = GroupCells(tuple(groups), _two(labels))
-    return Score(name, own, partial(_gap, of), greater_is_better=False)
+    return _score(name, own, partial(_gap, of), greater_is_better=False)
 
 
 # By name ----------------------------------------------------------------------------------------

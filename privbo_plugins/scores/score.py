@@ -37,7 +37,7 @@ from privbo_plugins.scores.statistics import Pairs, PerRecord, Predictions, Stat
 from privbo_plugins.settings import between
 
 Array = NDArray[np.float64]
-Combine = Callable[[Array, Array], float]
+Combine = Callable[[Array, Array], Any]
 """From means and their noise to a score; NaN where it is not defined."""
 
 _TELLING = 2.0
@@ -102,6 +102,7 @@ class Score(ScoreFacts):
         low: Least value of the score; the estimate is clipped to [low, high].
         high: Largest.
         greater_is_better: Whether large values are good.
+        vectorized: Whether ``combine`` takes m and s of shape (k, B), too, and makes B numbers.
 
     Raises:
         ValueError: If the name or the range make no sense, or ``combine`` gives no number of k
@@ -117,7 +118,7 @@ class Score(ScoreFacts):
 
     def __init__(
         self, name: str, statistic: Statistic, combine: Combine, low: float = 0.0,
-        high: float = 1.0, *, greater_is_better: bool = True,
+        high: float = 1.0, *, greater_is_better: bool = True, vectorized: bool = False,
     ) -> None:  # fmt: skip
         if not (isinstance(name, str) and 0 < len(name) <= 60 and name.isprintable()):
             raise ValueError("A score's name must be a text of 1 to 60 printable characters.")
@@ -130,7 +131,7 @@ class Score(ScoreFacts):
             )
         if isinstance(statistic, PerRecord) and not greater_is_better:
             statistic = replace(statistic, worst=1.0)
-        _probe(combine, statistic.k)
+        _probe(combine, (statistic.k, 2) if vectorized else (statistic.k,))
         told = f"{type(statistic).__name__.lower()}: {statistic.k} means"
         setup = hashlib.sha256(repr(_described([statistic, combine])).encode()).hexdigest()[:12]
         super().__init__(
@@ -139,9 +140,11 @@ class Score(ScoreFacts):
         )  # fmt: skip
         object.__setattr__(self, "statistic", statistic)
         object.__setattr__(self, "combine", combine)
+        object.__setattr__(self, "vectorized", vectorized)
 
     statistic: Statistic
     combine: Combine
+    vectorized: bool
 
     def called(self, name: str) -> Score:
         """Makes the same score under another name, as where a run has two of one kind.
@@ -157,7 +160,7 @@ class Score(ScoreFacts):
             >>> scores.f1(positive=0).called("f1 of 0").name
             'f1 of 0'
         """
-        more = {"greater_is_better": self.greater_is_better}
+        more = {"greater_is_better": self.greater_is_better, "vectorized": self.vectorized}
         return Score(name, self.statistic, self.combine, self.low, self.high, **more)
 
     def estimate(self, m: Array, s: Array) -> Estimate:
@@ -170,18 +173,24 @@ class Score(ScoreFacts):
             m: Noisy means, shape (k,).
             s: Their noise, shape (k,).
         """
-        none = np.zeros_like(s)
-        with np.errstate(all="ignore"):
-            value = _number(self.combine, m, s)
-            if not math.isfinite(value):
-                return Estimate(self.worst, self.high - self.low)
-            sd = spread(lambda at: _number(self.combine, at, none), m, s)
-        sd = sd if math.isfinite(sd) else math.inf
+        value, sd = self._unclipped(m, s)
         most = self.high - self.low
-        return Estimate(float(min(max(value, self.low), self.high)), float(min(sd, most)))
+        if not math.isfinite(value):
+            return Estimate(self.worst, most)
+        return Estimate(min(max(value, self.low), self.high), min(sd, most))
+
+    def _unclipped(self, m: Array, s: Array) -> Estimate:
+        """The number that ``combine`` makes, and its standard deviation; inf without one."""
+        M, S = np.column_stack([m, around(m, s)]), np.zeros((len(s), 2 + 2 * np.count_nonzero(s)))
+        S[:, 0] = s  # differences are those of the function without noise
+        with np.errstate(all="ignore"):
+            pairs = [(M, S)] if self.vectorized else zip(M.T, S.T, strict=True)
+            values = np.hstack([_called(self.combine, *pair) for pair in pairs])
+            sd = deviation(values[1:])
+        return Estimate(float(values[0]), sd if math.isfinite(sd) else math.inf)
 
 
-def _probe(combine: Combine, k: int) -> None:
+def _probe(combine: Combine, shape: tuple[int, ...]) -> None:
     """Checks once, before anything is spent, that a function makes a number of means.
 
     Raises:
@@ -190,19 +199,20 @@ def _probe(combine: Combine, k: int) -> None:
     made, raised = math.nan, ""
     try:
         with np.errstate(all="ignore"):
-            made = combine(np.full(k, 0.5), np.full(k, 0.1))
+            made = combine(np.full(shape, 0.5), np.full(shape, 0.1))
     except (ArithmeticError, ValueError):
         pass  # it may be defined of other means
     except Exception as error:
         raised = public_name(error)
     try:
-        float(made)
+        _numbers(made, shape)
     except Exception:
         raised = "no number"
     if raised:  # not while it is handled: its own text may quote what it holds
         raise ValueError(
-            f"combine must make a number of two arrays of shape ({k},), means and their noise; of "
-            f"means of 0.5 it made {raised}. NaN is where it is not defined."
+            "combine must make a number, or vectorized one a column, of two arrays of shape "
+            f"{shape}, means and their noise; of means of 0.5 it made {raised}. NaN is where it "
+            "is not defined."
         )
 
 
@@ -230,33 +240,48 @@ def _described(part: Any) -> Any:
     return [name, _described(given)]
 
 
-def _number(combine: Combine, m: Array, s: Array) -> float:
+def _numbers(made: Any, shape: tuple[int, ...]) -> Array:
+    numbers: Array = np.multiply(made, 1.0)  # of None that fails
+    return numbers.reshape(shape[1:])
+
+
+def _called(combine: Combine, m: Array, s: Array) -> Array:
+    """Calls a function of means; NaN where it makes no number of each column."""
     try:
-        return float(combine(m, s))
+        return _numbers(combine(m, s), m.shape)
     except BaseException:  # after the draw: what rose from here would take back its charge
-        return math.nan
+        return np.full(m.shape[1:], math.nan)
 
 
-def spread(of: Callable[[Array], float], m: Array, s: Array) -> float:
-    """Standard deviation of a function of noisy means, by its differences over one deviation."""
-    if not s.any():
-        return 0.0
-    steps, here = np.diag(s)[s != 0.0], of(m)
-    sides = np.abs([[of(m + step) - here, of(m - step) - here] for step in steps])
-    most = sides.max(axis=1)  # of a distance, half of what lies between may be nothing
-    return float(np.sqrt(most @ most))
+def around(m: Array, s: Array) -> Array:
+    """Means, then each with one standard deviation of its noise more and less, (k, 1 + 2 k)."""
+    steps = np.diag(s)[:, s != 0.0]
+    return np.column_stack([m, m[:, None] + steps, m[:, None] - steps])
 
 
-def ratio(
-    top: Callable[[Array], float], bottom: Callable[[Array], float], m: Array, s: Array
-) -> float:
+def deviation(values: Array) -> float:
+    """Standard deviation of a function of noisy means, from its values :func:`around` them."""
+    sides = np.abs(values[1:] - values[0]).reshape(2, -1)
+    most = sides.max(axis=0)  # of a distance, half of what lies between may be nothing
+    return math.sqrt(most @ most)
+
+
+def ratio(top: Callable[[Array], Any], bottom: Callable[[Array], Any], m: Array, s: Array) -> Any:
     """A ratio of two functions of noisy means.
 
     NaN where the lower one lies within two standard deviations of its noise from zero: what it
     divides is then noise.
+
+    Args:
+        top: Of the means to a number.
+        bottom: Likewise.
+        m: As ``combine`` of a :class:`Score` takes them.
+        s: Likewise.
     """
-    below = bottom(m)
-    return top(m) / below if below > _TELLING * spread(bottom, m, s) else math.nan
+    below = np.asarray(bottom(m))
+    near = below[1:] if m.ndim > 1 else np.array([bottom(at) for at in around(m, s).T])
+    least = _TELLING * deviation(near) * s.any(axis=0)
+    return np.where(below > least, np.divide(top(m), below), math.nan)
 
 
 # All scores of a run ----------------------------------------------------------------------------
@@ -423,9 +448,8 @@ def doubts(scores: Sequence[Any], released: Sequence[float], n: int, noise: floa
 
 def _doubt(score: Score, m: Array, s: Array) -> str:
     own, best = score.statistic, score.high if score.greater_is_better else score.low
-    with np.errstate(all="ignore"):
-        value = _number(score.combine, m, s)
-        sure = _SURE * spread(lambda at: _number(score.combine, at, np.zeros_like(s)), m, s)
+    value, sd = score._unclipped(m, s)
+    sure = _SURE * sd
     if own.others and m[-1] > _SURE * s[-1]:
         return f"about {m[-1]:.0%} of the records have other labels, or groups, than it was given"
     if isinstance(own, Pairs) and value < 0.5 - sure:

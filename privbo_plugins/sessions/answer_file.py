@@ -8,7 +8,7 @@ for it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -123,16 +123,11 @@ class _AnswerRollbackGuard:
         # Not the whole identity: with it, anybody could try out which values were released.
         self._file, self._name = file, run.run_id[:8]
 
-    def _known(self) -> LogHead:
-        return self._file.seen().get(self._name, LogHead())
-
     def head(self) -> LogHead:
-        """The furthest head that was shown."""
-        return max(self._known(), self._file.shown.get(self._name, LogHead()), key=lambda h: h.n)
-
-    def places(self) -> Sequence[str]:
-        """Returns where the vault has lain."""
-        return self._known().places
+        """The furthest head that was shown, and where the vault has lain."""
+        known = self._file.seen().get(self._name, LogHead())
+        further = max(known, self._file.shown.get(self._name, known), key=lambda head: head.n)
+        return replace(further, places=known.places)
 
     def show(self, head: LogHead) -> None:
         """Remembers a head."""

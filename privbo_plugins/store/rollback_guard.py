@@ -88,12 +88,8 @@ class FileRollbackGuard:
     # A guard ------------------------------------------------------------------------------
 
     def head(self) -> LogHead:
-        """The furthest head that was shown."""
+        """The furthest head that was shown, and where the vault has lain."""
         return self._read().seen
-
-    def places(self) -> tuple[str, ...]:
-        """Returns where the vault has lain."""
-        return self._read().seen.places
 
     def show(self, head: LogHead) -> None:
         """Remembers a head."""

@@ -18,7 +18,7 @@ import json
 import math
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -52,11 +52,7 @@ class RollbackGuard(Protocol):
     """Who shows the releases of a run, and remembers how far they had come."""
 
     def head(self) -> LogHead:
-        """The furthest head that it was shown."""
-        ...
-
-    def places(self) -> Sequence[str]:
-        """Returns where the run's vault has lain."""
+        """The furthest head that it was shown, and where the run's vault has lain."""
         ...
 
     def show(self, head: LogHead) -> None:
@@ -157,20 +153,23 @@ class Run:
         with self.vault.transaction(self.run_id) as tx:
             self.check(tx)
             tx.mark(PLACE, place)
-        if place not in rollback_guard.places():
+        if place not in rollback_guard.head().places:
             rollback_guard.show_place(place)
         self._seen = self._shown(rollback_guard)
 
-    def check(self, tx: Transaction) -> None:
-        """Checks that the vault holds everything that was seen of the run.
+    def check(self, tx: Transaction) -> LogHead:
+        """Checks that the vault holds everything that was seen of the run; returns its head.
 
         Raises:
             VaultError: If it does not.
         """
         confirm(tx, self._seen)
         if self._rollback_guard is not None:
-            confirm(tx, self._rollback_guard.head())
-            _check_places(tx, self._rollback_guard)
+            shown = self._rollback_guard.head()
+            confirm(tx, shown)
+            _check_places(tx, shown)
+            return shown
+        return self._seen
 
     def follow(self, tx: Transaction) -> None:
         """Checks that what this process has seen released is still there.
@@ -197,12 +196,11 @@ class Run:
     def _shown(self, rollback_guard: RollbackGuard) -> LogHead:
         """Shows the head before anything of it is published; the vault's lock keeps the order."""
         with self.vault.transaction(self.run_id) as tx:
-            self.check(tx)
-            head = tx.head()
-            if rollback_guard.head() != head:
+            shown, head = self.check(tx), tx.head()
+            if shown != head:
                 rollback_guard.show(head)
         with self.vault.transaction(self.run_id) as tx:
-            _check_places(tx, rollback_guard)
+            _check_places(tx, rollback_guard.head())
         return head
 
     # Transactions ---------------------------------------------------------------------------
@@ -384,8 +382,8 @@ def confirm(tx: Transaction, head: LogHead) -> None:
         raise VaultError(SET_BACK)
 
 
-def _check_places(tx: Transaction, rollback_guard: RollbackGuard) -> None:
-    if any(not tx.has_mark(PLACE, place) for place in rollback_guard.places()):
+def _check_places(tx: Transaction, shown: LogHead) -> None:
+    if any(not tx.has_mark(PLACE, place) for place in shown.places):
         raise VaultError(
             "This vault is a copy: another copy of it holds releases of this run that are missing "
             "here, so two ledgers would pay for one run. Nothing was drawn. Give all workers the "

@@ -335,14 +335,12 @@ class _Cluster:
         self._place = f"place/{name}/".encode()
 
     def head(self) -> LogHead:
-        """The furthest head that any host of the run has shown."""
-        held = kv._internal_kv_get(self._head, namespace=KV)
-        return LogHead() if held is None else LogHead(*json.loads(held))
-
-    def places(self) -> list[str]:
-        """Returns the places of the vaults of all these hosts, past ones included."""
-        held = kv._internal_kv_list(self._place, namespace=KV)
-        return [key.decode().removeprefix(self._place.decode()) for key in held]
+        """The furthest head that any host of the run has shown, and where their vaults lay."""
+        shown = kv._internal_kv_get(self._head, namespace=KV)
+        keys = kv._internal_kv_list(self._place, namespace=KV)
+        places = tuple(key.decode().removeprefix(self._place.decode()) for key in keys)
+        n, digest = json.loads(shown or '[0, ""]')
+        return LogHead(n, digest, places)
 
     def show(self, head: LogHead) -> None:
         """Remembers a head."""

@@ -12,6 +12,7 @@ import json
 import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,8 @@ class Shared:
         self.broken = False
 
     def head(self):
-        return max(self.shown, key=lambda head: head.n, default=LogHead())
-
-    def places(self):
-        return list(self.where)
+        shown = max(self.shown, key=lambda head: head.n, default=LogHead())
+        return replace(shown, places=tuple(self.where))
 
     def show(self, head):
         if self.broken:
@@ -289,7 +288,8 @@ def test_a_copy_that_is_opened_while_a_head_is_shown_ends_its_publication(path, 
         then: Any = None
 
         def head(self):
-            return self.shown[-1] if self.shown else LogHead()
+            shown = self.shown[-1] if self.shown else LogHead()
+            return replace(shown, places=tuple(self.where))
 
         def show(self, head):
             between, self.then = self.then, None

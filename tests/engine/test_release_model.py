@@ -62,10 +62,8 @@ class Study:
         self.crash_at = None
 
     def head(self):
-        return LogHead(*self.attributes.get("head", (0, "")))
-
-    def places(self):
-        return [value for name, value in self.attributes.items() if name.startswith("place")]
+        places = [value for name, value in self.attributes.items() if name.startswith("place")]
+        return LogHead(*self.attributes.get("head", (0, "")), tuple(places))
 
     def show(self, head):
         if self.crash_at == "show":

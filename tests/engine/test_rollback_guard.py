@@ -257,7 +257,7 @@ def test_processes_that_write_at_the_same_time_lose_nothing(vault, file, tmp_pat
     assert at_once(writes, *jobs, folder=tmp_path) == [0, 1, 2]
     rollback_guard = FileRollbackGuard(file, run_of(vault))
     expected = {f"{writer}/{i}" for writer in range(3) for i in range(8)}
-    assert set(rollback_guard.noted()) == set(rollback_guard.places()) == expected
+    assert set(rollback_guard.noted()) == set(rollback_guard.head().places) == expected
 
 
 def test_what_another_shows_while_a_file_is_written_is_not_lost(vault, file, monkeypatch):
@@ -275,4 +275,4 @@ def test_what_another_shows_while_a_file_is_written_is_not_lost(vault, file, mon
     monkeypatch.setattr(FileRollbackGuard, "_write", slowly)
     mine.note("point", 1)
     threads[0].join(30)
-    assert (mine.noted(), mine.places()) == ({"point": 1}, ("there",))
+    assert (mine.noted(), mine.head().places) == ({"point": 1}, ("there",))

@@ -1,5 +1,6 @@
 """Scores of released means: what scikit-learn says on exact means, sensitivity, odd records."""
 
+import copy
 import itertools
 import math
 import traceback
@@ -632,6 +633,28 @@ def test_the_standard_deviation_is_that_of_noise(name):
     assert 0.85 < np.mean(sds) / np.std(values) < (1.8 if name in GAPS else 1.15)
 
 
+@pytest.mark.parametrize("name", sorted({*MADE} - {"own"}))
+def test_columns_of_means_are_estimated_as_each_alone(name):
+    """Near nothing, too, where a denominator may be noise."""
+    score, rng = MADE[name], np.random.default_rng(0)
+    alone = copy.copy(score)
+    vars(alone)["vectorized"] = False
+    assert score.called("another").vectorized
+    for scale in (0.0, 0.01, 0.3) * 20:
+        m, s = rng.uniform(-0.1, 0.6, score.k), np.full(score.k, scale)
+        assert score.estimate(m, s) == pytest.approx(alone.estimate(m, s), abs=1e-12)
+
+
+def test_a_vectorized_function_makes_a_number_of_each_column():
+    with pytest.raises(ValueError, match="one a column"):
+        scores.Score("own", PerRecord(len), lambda m, s: 0.5, vectorized=True)
+    made = scores.Score("own", PerRecord(len), lambda m, s: m[0][: m.shape[1]], vectorized=True)
+    m, s = np.array([0.25]), np.array([0.1])
+    assert made.estimate(m, s) == pytest.approx((0.25, 0.1))
+    fails = scores.Score("own", PerRecord(len), lambda m, s: m[0][:2], vectorized=True)
+    assert fails.estimate(m, s) == (0.0, 1.0)
+
+
 def test_what_noise_divides_is_the_worst_value():
     for name in ("f1", "roc_auc", "balanced_accuracy", "r2", "equal_opportunity_difference"):
         score = MADE[name]
@@ -789,7 +812,9 @@ def test_what_a_function_of_one_s_own_holds_is_in_no_public_digest():
     )
     assert one.setup == two.setup
     own = {name: score.setup for name, score in MADE.items()}
-    assert len({*own.values()}) == len(own) - 1  # balanced accuracy is the mean recall
+    assert own["balanced_accuracy, 3"] == own["recall_macro, 3"]
+    assert own["d2_absolute_error_score"] == own["d2_pinball_score"]  # of the median
+    assert len({*own.values()}) == len(own) - 2
     texts = StrEnum("Texts", {"A": "0", "B": "1"})
     assert scores.f1(labels=[*texts]).setup == scores.f1(labels=("0", "1")).setup
     assert scores.roc_auc(labels=("1", "0")).setup != scores.roc_auc(labels=[*texts]).setup

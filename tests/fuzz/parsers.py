@@ -683,7 +683,7 @@ def rollback_guards(scene):
         path.write_bytes(data)
         rollback_guard = FileRollbackGuard(path, run)
         assert rollback_guard.head().n >= 0
-        assert all(isinstance(place, str) for place in rollback_guard.places())
+        assert all(isinstance(place, str) for place in rollback_guard.head().places)
         assert isinstance(rollback_guard.noted(), dict)
 
     return damaged_json_text(valid, {**valid, "run": "another"}), read
