@@ -648,11 +648,8 @@ def test_columns_of_means_are_estimated_as_each_alone(name):
 def test_a_vectorized_function_makes_a_number_of_each_column():
     with pytest.raises(ValueError, match="one a column"):
         scores.Score("own", PerRecord(len), lambda m, s: 0.5, vectorized=True)
-    made = scores.Score("own", PerRecord(len), lambda m, s: m[0][: m.shape[1]], vectorized=True)
-    m, s = np.array([0.25]), np.array([0.1])
-    assert made.estimate(m, s) == pytest.approx((0.25, 0.1))
     fails = scores.Score("own", PerRecord(len), lambda m, s: m[0][:2], vectorized=True)
-    assert fails.estimate(m, s) == (0.0, 1.0)
+    assert fails.estimate(np.array([0.25]), np.array([0.1])) == (0.0, 1.0)
 
 
 def test_what_noise_divides_is_the_worst_value():

@@ -9,6 +9,8 @@ from contextlib import ExitStack
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from privbo_plugins.store import vault_file
+
 from .parsers import PARSERS, SECRET, Scene
 
 FEW, MANY = 100, 5000
@@ -45,7 +47,8 @@ def feed(parser, inputs, folder):
 
 @pytest.mark.parametrize("inputs", [FEW, pytest.param(MANY, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.name)
-def test_damaged_inputs(parser, inputs, tmp_path):
+def test_damaged_inputs(parser, inputs, tmp_path, monkeypatch):
+    monkeypatch.setattr(vault_file, "_PATIENCE", 0.01)  # an empty file is waited for
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     outcomes = feed(parser, inputs, tmp_path)
     assert outcomes["accepted"] > 0, "some damage does not matter"
