@@ -229,9 +229,10 @@ class StudyRollbackGuard:
     def head(self) -> LogHead:
         """The furthest head that any worker has shown, and the places of all their vaults."""
         attrs = self._opened().get_study_user_attrs(self._study)
-        n, digest = attrs.get(self._head, (0, ""))
+        shown = attrs.get(self._head)
+        n, digest = (0, "") if shown is None else shown
         places = [value for name, value in attrs.items() if name.startswith(self._place)]
-        return LogHead(int(n), str(digest), tuple(places))
+        return LogHead.of(n, digest, places)
 
     def show(self, head: LogHead) -> None:
         """Remembers a head."""

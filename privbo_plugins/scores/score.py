@@ -183,10 +183,9 @@ class Score(ScoreFacts):
         """The number that ``combine`` makes, and its standard deviation; inf without one."""
         M, S = np.column_stack([m, around(m, s)]), np.zeros((len(s), 2 + 2 * np.count_nonzero(s)))
         S[:, 0] = s  # differences are those of the function without noise
-        with np.errstate(all="ignore"):
-            pairs = [(M, S)] if self.vectorized else zip(M.T, S.T, strict=True)
-            values = np.hstack([_called(self.combine, *pair) for pair in pairs])
-            sd = deviation(values[1:])
+        pairs = [(M, S)] if self.vectorized else zip(M.T, S.T, strict=True)
+        values = np.concatenate([_called(self.combine, *pair) for pair in pairs])
+        sd = deviation(values[1:])
         return Estimate(float(values[0]), sd if math.isfinite(sd) else math.inf)
 
 
@@ -196,7 +195,7 @@ def _probe(combine: Combine, shape: tuple[int, ...]) -> None:
     Raises:
         ValueError: If it does not.
     """
-    made, raised = math.nan, ""
+    made, raised = np.full(shape[1:], math.nan), ""
     try:
         with np.errstate(all="ignore"):
             made = combine(np.full(shape, 0.5), np.full(shape, 0.1))
@@ -205,7 +204,7 @@ def _probe(combine: Combine, shape: tuple[int, ...]) -> None:
     except Exception as error:
         raised = public_name(error)
     try:
-        _numbers(made, shape)
+        _plain(made, shape)
     except Exception:
         raised = "no number"
     if raised:  # not while it is handled: its own text may quote what it holds
@@ -240,17 +239,27 @@ def _described(part: Any) -> Any:
     return [name, _described(given)]
 
 
-def _numbers(made: Any, shape: tuple[int, ...]) -> Array:
-    numbers: Array = np.multiply(made, 1.0)  # of None that fails
-    return numbers.reshape(shape[1:])
+def _plain(made: Any, shape: tuple[int, ...]) -> Array:
+    """Makes plain floats of what a function of means returned.
+
+    Raises:
+        Exception: If it is no real number, or not one a column.
+    """
+    real = not isinstance(made, np.ndarray | np.generic) or made.dtype.kind in "fiub"
+    if real and len(shape) == 1:
+        return np.array([float(made)])
+    if real and type(made) is np.ndarray and made.shape == shape[1:]:
+        return made.astype(np.float64)
+    raise TypeError
 
 
 def _called(combine: Combine, m: Array, s: Array) -> Array:
-    """Calls a function of means; NaN where it makes no number of each column."""
+    """Calls a function of means; NaN for what it makes no number of."""
     try:
-        return _numbers(combine(m, s), m.shape)
+        with np.errstate(all="ignore"):
+            return _plain(combine(m, s), m.shape)
     except BaseException:  # after the draw: what rose from here would take back its charge
-        return np.full(m.shape[1:], math.nan)
+        return np.full(m.shape[1:] or 1, math.nan)
 
 
 def around(m: Array, s: Array) -> Array:
@@ -261,9 +270,9 @@ def around(m: Array, s: Array) -> Array:
 
 def deviation(values: Array) -> float:
     """Standard deviation of a function of noisy means, from its values :func:`around` them."""
-    sides = np.abs(values[1:] - values[0]).reshape(2, -1)
-    most = sides.max(axis=0)  # of a distance, half of what lies between may be nothing
-    return math.sqrt(most @ most)
+    with np.errstate(all="ignore"):  # entered anew: a function of a user's may have set it
+        most = np.abs(values[1:] - values[0]).reshape(2, -1).max(axis=0, initial=0.0)
+        return math.sqrt(most @ most)  # of a distance, half of what lies between may be nothing
 
 
 def ratio(top: Callable[[Array], Any], bottom: Callable[[Array], Any], m: Array, s: Array) -> Any:
@@ -278,10 +287,12 @@ def ratio(top: Callable[[Array], Any], bottom: Callable[[Array], Any], m: Array,
         m: As ``combine`` of a :class:`Score` takes them.
         s: Likewise.
     """
-    below = np.asarray(bottom(m))
-    near = below[1:] if m.ndim > 1 else np.array([bottom(at) for at in around(m, s).T])
-    least = _TELLING * deviation(near) * s.any(axis=0)
-    return np.where(below > least, np.divide(top(m), below), math.nan)
+    below = bottom(m)
+    if m.ndim == 1:
+        near = np.array([bottom(at) for at in around(m, s).T], dtype=float)
+        return top(m) / below if below > _TELLING * deviation(near) else math.nan
+    least = _TELLING * deviation(below[1:]) * s.any(axis=0)
+    return np.where(below > least, top(m) / below, math.nan)
 
 
 # All scores of a run ----------------------------------------------------------------------------

@@ -645,13 +645,6 @@ def test_columns_of_means_are_estimated_as_each_alone(name):
         assert score.estimate(m, s) == pytest.approx(alone.estimate(m, s), abs=1e-12)
 
 
-def test_a_vectorized_function_makes_a_number_of_each_column():
-    with pytest.raises(ValueError, match="one a column"):
-        scores.Score("own", PerRecord(len), lambda m, s: 0.5, vectorized=True)
-    fails = scores.Score("own", PerRecord(len), lambda m, s: m[0][:2], vectorized=True)
-    assert fails.estimate(np.array([0.25]), np.array([0.1])) == (0.0, 1.0)
-
-
 def test_what_noise_divides_is_the_worst_value():
     for name in ("f1", "roc_auc", "balanced_accuracy", "r2", "equal_opportunity_difference"):
         score = MADE[name]
@@ -883,15 +876,67 @@ def test_a_doubt_warns_once(recwarn):
     assert "f1: about 57% of the records have other labels" in warned
 
 
-@pytest.mark.parametrize("kind", [ValueError, SystemExit, KeyboardInterrupt, GeneratorExit])
-def test_a_score_that_raises_after_the_draw_is_the_worst_value(kind):
+class Reshaped(np.ndarray):
+    """What NumPy does with an array of it runs code of its own."""
+
+    def reshape(self, *shape):
+        raise ValueError("Jane")
+
+    astype = __float__ = __array_ufunc__ = __array_function__ = reshape
+
+
+def rising(kind):
+    raise kind
+
+
+AFTER = {
+    "nothing": lambda m: None,
+    "a text": lambda m: "Jane",
+    "a mask": lambda m: np.ma.masked,
+    "masked numbers": lambda m: np.ma.array(m[0], mask=True),
+    "complex": lambda m: (0.1 - m[0]) ** 0.5 + 0j,
+    "complex of floats": lambda m: float(0.1 - m.ravel()[0]) ** 0.5,
+    "a root": lambda m: np.emath.sqrt(0.1 - m[0]),
+    "objects": lambda m: np.array([0.1 + 0.5j] * m[0].size, dtype=object),
+    "a duration": lambda m: np.full(m[0].shape, np.timedelta64(1, "s")),
+    "an array of one's own": lambda m: m[0].reshape(-1).view(Reshaped),
+    "a matrix": lambda m: np.matrix([[m.ravel()[0], 0.5]]),
+    "too many": lambda m: m.repeat(2),
+    "infinity": lambda m: m[0] * math.inf,
+    **{kind.__name__: partial(lambda kind, m: rising(kind), kind)
+       for kind in (ValueError, SystemExit, KeyboardInterrupt, GeneratorExit)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("vectorized", [False, True])
+@pytest.mark.parametrize("made", AFTER.values(), ids=AFTER)
+@pytest.mark.parametrize("filtered", ["error", "ignore"])
+def test_what_is_no_number_after_the_draw_is_the_worst_value_and_paid_for(
+    made, vectorized, filtered
+):
     def combine(m, s):
-        if m[0] != 0.5:
-            raise kind
-        return 0.5
+        return m[0] if (m == 0.5).all() else made(m)
+
+    own = scores.Score("own", PerRecord(bool), combine, vectorized=vectorized)
+    run = Session.open(
+        open_vault(), "s", MeansConfig(scores=[own], mu=1.0, n_trials=4), maximize=True
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter(filtered)
+        warnings.simplefilter("ignore", UtilityWarning)
+        told = run.tell("0", {"x": 0.5}, Space({"x": Float(0.0, 1.0)}), told_of(0))
+    assert (told.value, told.scores["own"]) == (0.0, [0.0, 1.0])
+    assert run.guarantee().mu_spent == pytest.approx(0.5)
+
+
+def test_how_a_combination_sets_numpy_up_raises_nothing_later():
+    def combine(m, s):
+        np.seterr(all="raise")
+        return m[0] * 1e200
 
     score = scores.Score("own", PerRecord(len), combine)
-    assert score.estimate(np.array([0.25]), np.array([0.1])) == (0.0, 1.0)
+    with np.errstate():
+        assert score.estimate(np.array([0.25]), np.array([0.1])) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize("combine", [
@@ -901,6 +946,8 @@ def test_a_combination_that_makes_no_number_is_refused_before_anything_is_spent(
     with pytest.raises(ValueError, match="combine must make a number") as caught:
         scores.Score("own", PerRecord(len), combine)
     assert caught.value.__context__ is None
+    with pytest.raises(ValueError, match="one a column"):
+        scores.Score("own", PerRecord(len), lambda m, s: 0.5, vectorized=True)
     for undefined in (lambda m, s: math.nan, lambda m, s: math.sqrt(m[0] - 0.7)):
         scores.Score("own", PerRecord(len), undefined)
 
