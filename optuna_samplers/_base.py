@@ -254,7 +254,7 @@ class LossStudies(ReportedStudies[LossRun]):
 
     def history(self, study: Study) -> History:
         """Returns what the study has published, for :mod:`privbo_plugins.plots`."""
-        return self._state(study).session.history()
+        return self._state(study).session.history(len(study.directions))
 
     def status(self, study: Study) -> dict[str, Any]:
         """Tells where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""

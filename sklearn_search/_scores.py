@@ -94,12 +94,14 @@ def last_score(given: Any, estimator: Any, y: Any) -> RecordScores | None:
     """Makes what ``final_score`` takes; None without one.
 
     Raises:
-        ValueError: As :func:`to_scores`, or if ``final_share`` is given alone.
+        ValueError: As :func:`to_scores`, or if ``final_share`` is given alone, or is nothing.
     """
     if given.final_score is None:
         if given.final_share is not None:
             raise ValueError("final_share= is kept for final_score='roc_auc', say: give both.")
         return None
+    if given.final_share == 0:
+        raise ValueError("final_share=0 keeps nothing for final_score=: give 0.1, say.")
     listed = given.scoring if isinstance(given.scoring, Mapping) else {}
     name = getattr(given.final_score, "name", given.final_score)
     one = listed[name] if name in listed else given.final_score

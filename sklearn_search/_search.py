@@ -645,7 +645,7 @@ def _config(given: Any, task: Task) -> dict[str, Any]:
     known = fields_of(entry(given.method).load_config())
     fields = {**fields_of(MeansConfig), **fields_of(GIBOConfig)}
     values = {name: getattr(given, name) for name in fields if name != "scores"}
-    share = given.final_share or _LAST_SHARE
+    share = _LAST_SHARE if given.final_share is None else given.final_share
     values["final_share"] = 0.0 if given.final_score is None else share
     for name in values:
         if name not in known and values[name] != fields[name].default:

@@ -6,6 +6,7 @@ is public, and never taken from protected data: labels, groups, prevalence, the 
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -401,10 +402,10 @@ def named(name: str) -> Score:
     if name not in SCORES:
         told = answer("scores", name.lower(), SCORES)
         raise ValueError(f"There is no score {name!r} among {', '.join(SCORES)}{told}")
-    try:
-        return SCORES[name]()
-    except TypeError:
+    known = inspect.signature(SCORES[name]).parameters.values()
+    if needed := [one.name for one in known if one.default is one.empty]:
         raise ValueError(
             f"{name!r} needs settings that are public, as the target's range or the groups: "
-            f"give scores.{name}(...) in place of its name."
-        ) from None
+            f"give scores.{name}({', '.join(needed)}) in place of its name."
+        )
+    return SCORES[name]()

@@ -180,6 +180,9 @@ def _indices(name: str, given: Any, known: Sequence[Any]) -> Array:
 class Cells(Statistic):
     """Cells of the confusion matrix, K² shares of all records, and the rest; D = sqrt(2).
 
+    Row by row: of true class i taken for class j, number i K + j; of two classes true negatives,
+    false positives, false negatives, true positives.
+
     A prediction that is no label counts as wrong. A record whose label is none of these counts in
     no cell but the last, one that no model can predict as one of the first class taken for the
     last class.

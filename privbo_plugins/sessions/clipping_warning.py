@@ -90,9 +90,9 @@ def warn_of_scores(
     if found:
         warn(
             f"The noise of a released score has a standard deviation of {', '.join(found)}: "
-            "settings can hardly be told apart by it. Few positives, or a wide range of the "
-            "target, are what makes it large. More records, a larger mu, fewer trials or fewer "
-            "scores help, or a loss: docs/scores.md.",
+            "settings can hardly be told apart by it. Few positives, labels other than the "
+            "score's, or a wide range of the target make it large. More records, a larger mu, "
+            "fewer trials or fewer scores help, or a loss: docs/scores.md.",
             UtilityWarning,
         )
     if doubts:

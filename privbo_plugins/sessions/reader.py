@@ -393,8 +393,12 @@ class LossReader:
         """
         return None if self.plain else self._known().algorithm.comparison
 
-    def history(self) -> History:
-        """Everything the run has released, for pictures; plain floats are no releases."""
+    def history(self, n_objectives: int = 1) -> History:
+        """Everything the run has released, for pictures; plain floats are no releases.
+
+        Args:
+            n_objectives: Of the host; the front of several is that of as many first scores.
+        """
         with self._lock:
             self.refresh()
             releases, known = self.releases(), self._known()
@@ -402,7 +406,7 @@ class LossReader:
             squares = np.cumsum([mu.get((r.kind, r.key), 0.0) ** 2 for r in releases])
             values = [r for r in releases if r.kind == "value" and not self.plain]
             space, path = known.space, known.algorithm.path
-            more = scores_shown(getattr(self.config, "scores", None) or (), values)
+            more = scores_shown(getattr(self.config, "scores", None) or (), values, n_objectives)
             last = [r.scores for r in releases if r.kind == LAST_SCORE]
             more["last"] = last[0] if last else {}
             if values and all("x" in release.meta for release in values):
@@ -545,13 +549,16 @@ def published_of(value: float, role: str, step: int, own: Release | None) -> Pub
     return found if own is None else found._replace(scores=own.scores, lacks=own.lacks)
 
 
-def scores_shown(scores: Sequence[ScoreFacts], values: Sequence[Release]) -> dict[str, Any]:
+def scores_shown(
+    scores: Sequence[ScoreFacts], values: Sequence[Release], n_objectives: int
+) -> dict[str, Any]:
     """Returns what a history shows of scores."""
     if not scores:
         return {}
     kept = [max(release.lacks.values(), default=0.0) <= 0.0 for release in values]
     told = [release.scores for release, own in zip(values, kept, strict=True) if own]
-    best = iter(front(scores, told) if told else ())
+    chosen = scores[:n_objectives] if n_objectives > 1 else scores
+    best = iter(front(chosen, told) if told else ())
     return {
         "figure": "score",
         "scores": {one.name: [release.scores[one.name] for release in values] for one in scores},

@@ -948,6 +948,8 @@ def test_a_combination_that_makes_no_number_is_refused_before_anything_is_spent(
     assert caught.value.__context__ is None
     with pytest.raises(ValueError, match="one a column"):
         scores.Score("own", PerRecord(len), lambda m, s: 0.5, vectorized=True)
+    with pytest.raises(ValueError, match="it made ValueError"):  # where numbers are no columns
+        scores.Score("own", PerRecord(len), lambda m, s: max(m[0], 0), vectorized=True)
     for undefined in (lambda m, s: math.nan, lambda m, s: math.sqrt(m[0] - 0.7)):
         scores.Score("own", PerRecord(len), undefined)
 

@@ -249,6 +249,7 @@ def test_a_last_score_is_replayed_and_no_other_is_released(tmp_path):
         ({"feasible_with": 0.5}, "feasible_with= needs method="),
         ({"final_score": "f1"}, "final_score= needs method="),
         ({"final_share": 0.2, "scoring": "f1"}, "give both"),
+        ({"final_share": 0.0, "scoring": "f1", "final_score": "f1"}, "keeps nothing"),
         ({"final_score": "f2", "scoring": "f1"}, "There is no score"),
         ({"constraints": {"recall": 0.5}, "scoring": "f1"}, "got 'recall'; known: 'f1'"),
         ({"final_score": "f1", "protect": "all"}, "leave it out"),
