@@ -134,8 +134,13 @@ def _made(name: str, given: Any, estimator: Any, y: Any) -> Score:
     """A registered score, with the classes or the public range of this search.
 
     Raises:
-        ValueError: If nothing says which class is positive.
+        ValueError: If it is no name, or nothing says which class is positive.
     """
+    if not isinstance(name, str):
+        raise ValueError(
+            "scoring= takes names, as 'f1', or scores of privbo_plugins, as scores.f1(...), got a "
+            f"{type(name).__name__}: scikit-learn's own scorers see all records, without noise."
+        )
     make = SCORES.get(name)
     known = inspect.signature(make).parameters if make is not None else {}
     if make is not None and "labels" in known and is_classifier(estimator):

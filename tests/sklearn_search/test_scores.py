@@ -15,6 +15,7 @@ from sklearn.metrics import (
     accuracy_score,
     balanced_accuracy_score,
     f1_score,
+    make_scorer,
     r2_score,
     recall_score,
     roc_auc_score,
@@ -259,6 +260,8 @@ def test_a_last_score_is_replayed_and_no_other_is_released(tmp_path):
         ({"scoring": "r2"}, r"y_range=\(low, high\)"),
         ({"scoring": "f1_score"}, "did you mean 'f1'"),
         ({"scoring": "mcc"}, "matthews_corrcoef"),
+        ({"scoring": {"a": make_scorer(f1_score)}}, "got a _Scorer: scikit-learn's own"),
+        ({"scoring": [f1_score]}, "got a function"),
     ],
 )
 def test_constraints_and_last_scores_that_make_no_sense_are_refused_before_any_fit(settings, why):
