@@ -129,6 +129,8 @@ class Score(ScoreFacts):
                 "statistic must be one of privbo_plugins.scores.statistics, such as Cells() or "
                 f"PerRecord(function), got a {type(statistic).__name__}."
             )
+        if not {type(greater_is_better), type(vectorized)} <= {bool}:  # asked after the draw, too
+            raise ValueError("greater_is_better and vectorized of a score must be True or False.")
         if isinstance(statistic, PerRecord) and not greater_is_better:
             statistic = replace(statistic, worst=1.0)
         _probe(combine, (statistic.k, 2) if vectorized else (statistic.k,))
@@ -256,7 +258,8 @@ def _called(combine: Combine, m: Array, s: Array) -> Array:
     """Calls a function of means; NaN for what it makes no number of."""
     try:
         with np.errstate(all="ignore"):
-            return _plain(combine(m, s), m.shape)
+            # copies, laid out alike: a view's base holds the means around, too
+            return _plain(combine(np.array(m, order="C"), np.array(s, order="C")), m.shape)
     except BaseException:  # after the draw: what rose from here would take back its charge
         return np.full(m.shape[1:] or 1, math.nan)
 
@@ -271,7 +274,7 @@ def deviation(values: Array) -> float:
     """Standard deviation of a function of noisy means, from its values :func:`around` them."""
     with np.errstate(all="ignore"):  # entered anew: a function of a user's may have set it
         most = np.abs(values[1:] - values[0]).reshape(2, -1).max(axis=0, initial=0.0)
-        return math.sqrt(most @ most)  # of a distance, half of what lies between may be nothing
+        return math.hypot(*most)  # of a distance, half of what lies between may be nothing
 
 
 def ratio(top: Callable[[Array], Any], bottom: Callable[[Array], Any], m: Array, s: Array) -> Any:
@@ -290,8 +293,9 @@ def ratio(top: Callable[[Array], Any], bottom: Callable[[Array], Any], m: Array,
     if m.ndim == 1:
         near = np.array([bottom(at) for at in around(m, s).T], dtype=float)
         return top(m) / below if below > _TELLING * deviation(near) else math.nan
+    below = np.ma.filled(np.asanyarray(below, dtype=float), math.nan)
     least = _TELLING * deviation(below[1:]) * s.any(axis=0)
-    return np.where(below > least, top(m) / below, math.nan)
+    return np.where(below > least, np.ma.filled(top(m) / below, math.nan), math.nan)
 
 
 # All scores of a run ----------------------------------------------------------------------------

@@ -929,6 +929,22 @@ def test_what_is_no_number_after_the_draw_is_the_worst_value_and_paid_for(
     assert run.guarantee().mu_spent == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize("name", ["greater_is_better", "vectorized"])
+def test_what_is_asked_after_the_draw_is_true_or_false(name):
+    with pytest.raises(ValueError, match="must be True or False"):
+        scores.Score("own", PerRecord(len), lambda m, s: m[0], **{name: np.array([True, False])})
+
+
+def test_a_combination_gets_numbers_of_its_own():
+    def combine(m, s):
+        held = m if m.base is None else m.base
+        held[...] = (value := float(m[0]))
+        return value
+
+    score = scores.Score("own", PerRecord(len), combine)
+    assert score.estimate(np.array([0.25]), np.array([0.1])) == pytest.approx((0.25, 0.1))
+
+
 def test_how_a_combination_sets_numpy_up_raises_nothing_later():
     def combine(m, s):
         np.seterr(all="raise")
