@@ -81,7 +81,7 @@ def predicted(y: Array, p: Array, group: Array) -> Predictions:
 
 
 def binned(X: Array, n: int) -> Array:
-    """Quantiles of the first n records: the model's own, of weighted ones, take a minute each."""
+    """Bins by quantiles of the first n records; the model's own, of weighted records, are slow."""
     edges = np.quantile(X[:n], np.linspace(0, 1, BINS)[1:-1], axis=0)
     columns = zip(edges.T, X.T, strict=True)
     return np.stack([np.searchsorted(own, x) for own, x in columns], axis=1).astype(float)

@@ -82,10 +82,9 @@ def _opened(url: str, name: str) -> Study:
 
 
 def _head(study: Study, run: StoredRun) -> Found:
-    shown = study.user_attrs.get(f"{_study.HEAD_ATTR}:{run.run_id[:8]}")
-    if shown is None:
+    head = _study.StudyRollbackGuard(study, run.run_id).head()
+    if head == LogHead():
         return "run", False, "the study has never shown this run: it belongs to another vault"
-    head = LogHead(int(shown[0]), str(shown[1]))
     with run.vault.transaction(run.run_id) as tx:
         known = tx.holds(head)
     if not known:

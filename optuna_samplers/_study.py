@@ -211,14 +211,14 @@ class StudyRollbackGuard:
 
     Args:
         study: The study; only its storage is remembered, and not kept alive.
-        run: The run that it shows.
+        run_id: The run that it shows.
     """
 
-    def __init__(self, study: Study, run: Run) -> None:
+    def __init__(self, study: Study, run_id: str) -> None:
         self._storage = weakref.ref(study._storage)
         self._study = study._study_id
-        self._head = f"{HEAD_ATTR}:{run.run_id[:8]}"
-        self._place = f"{PLACE_ATTR}:{run.run_id[:8]}:"
+        self._head = f"{HEAD_ATTR}:{run_id[:8]}"
+        self._place = f"{PLACE_ATTR}:{run_id[:8]}:"
 
     def _opened(self) -> Any:
         storage = self._storage()
@@ -229,10 +229,8 @@ class StudyRollbackGuard:
     def head(self) -> LogHead:
         """The furthest head that any worker has shown, and the places of all their vaults."""
         attrs = self._opened().get_study_user_attrs(self._study)
-        shown = attrs.get(self._head)
-        n, digest = (0, "") if shown is None else shown
         places = [value for name, value in attrs.items() if name.startswith(self._place)]
-        return LogHead.of(n, digest, places)
+        return LogHead.shown(attrs.get(self._head), places)
 
     def show(self, head: LogHead) -> None:
         """Remembers a head."""
@@ -246,4 +244,4 @@ class StudyRollbackGuard:
 def guard(study: Study, run: Run) -> None:
     """Has a study remember how far a run has come; no backup of a vault in memory is restored."""
     if not run.vault.in_memory:
-        run.guarded_by(StudyRollbackGuard(study, run))
+        run.guarded_by(StudyRollbackGuard(study, run.run_id))

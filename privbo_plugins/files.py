@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from privbo_plugins.errors import PrivacyError
+from privbo_plugins.errors import PrivacyError, VaultError
 
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
 
@@ -49,6 +49,21 @@ class LogHead:
         if type(n) is not int or not 0 <= n < 2**63 or not isinstance(digest, str) or not texts:
             raise ValueError("This is no record of what a vault has shown.")
         return cls(n, digest, tuple(places))
+
+    @classmethod
+    def shown(cls, pair: Any, places: Any) -> LogHead:
+        """Parses what a host shows: a pair (n, digest), or None before anything was shown.
+
+        Raises:
+            VaultError: If it shows something else.
+        """
+        with suppress(TypeError, ValueError):
+            n, digest = (0, "") if pair is None else pair
+            return cls.of(n, digest, places)
+        raise VaultError(
+            "What is shown of this run's vault (privbo:head, privbo:place) has been changed, so a "
+            "backup could not be told from it. Nothing was drawn: start a new run."
+        )
 
 
 def check_no_link(path: Path) -> None:

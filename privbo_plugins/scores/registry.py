@@ -60,8 +60,8 @@ def _macro(of_class: Callable[..., Numbers], K: int, m: Array, s: Array) -> Numb
     return np.mean([of_class(i, m, s) for i in range(K)], axis=0)
 
 
-def _alike(a: Array, b: Array) -> Numbers:
-    """Inner products of shares of classes."""
+def _dot(a: Array, b: Array) -> Numbers:
+    """Inner products of columns."""
     return (a * b).sum(axis=0)
 
 
@@ -70,10 +70,10 @@ def _matthews(m: Array, s: Array) -> Numbers:
 
     def below(at: Array) -> Numbers:
         t, p = _square(at).sum(axis=1), _square(at).sum(axis=0)
-        return (1.0 - _alike(t, t)) * (1.0 - _alike(p, p))
+        return (1.0 - _dot(t, t)) * (1.0 - _dot(p, p))
 
     C = _square(m)
-    above = np.trace(C) - _alike(C.sum(axis=0), C.sum(axis=1))
+    above = np.trace(C) - _dot(C.sum(axis=0), C.sum(axis=1))
     return above * np.sqrt(ratio(lambda _: 1.0, below, m, s))
 
 
@@ -82,7 +82,7 @@ def _kappa(m: Array, s: Array) -> Numbers:
 
     def chance(at: Array) -> Numbers:
         C = _square(at)
-        return _alike(C.sum(axis=0), C.sum(axis=1))
+        return _dot(C.sum(axis=0), C.sum(axis=1))
 
     return ratio(lambda at: np.trace(_square(at)) - chance(at), lambda at: 1.0 - chance(at), m, s)
 

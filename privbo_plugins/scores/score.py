@@ -102,11 +102,12 @@ class Score(ScoreFacts):
         low: Least value of the score; the estimate is clipped to [low, high].
         high: Largest.
         greater_is_better: Whether large values are good.
-        vectorized: Whether ``combine`` takes m and s of shape (k, B), too, and makes B numbers.
+        vectorized: Whether ``combine`` takes m and s of shape (k, B) and makes B numbers, shape
+            (B,). Columns are the means with s, then those around them with s of 0.
 
     Raises:
-        ValueError: If the name or the range make no sense, or ``combine`` gives no number of k
-            means of 0.5.
+        ValueError: If the name, the range or a switch makes no sense, or ``combine`` gives no
+            number of k means of 0.5.
 
     Example:
         >>> from privbo_plugins.scores.statistics import PerRecord
@@ -286,7 +287,8 @@ def ratio(top: Callable[[Array], Any], bottom: Callable[[Array], Any], m: Array,
     Args:
         top: Of the means to a number.
         bottom: Likewise.
-        m: As ``combine`` of a :class:`Score` takes them.
+        m: As ``combine`` of a :class:`Score` takes them; of columns, which lie around the first,
+            the noise of the denominator is that between them.
         s: Likewise.
     """
     below = bottom(m)

@@ -6,7 +6,7 @@ import pytest
 
 from optuna_samplers import DPGIBOSampler, PrivateSampler
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
-from privbo_plugins.errors import PrivacyWarning
+from privbo_plugins.errors import PrivacyWarning, VaultError
 from privbo_plugins.sessions.stored import run_named
 from privbo_plugins.store.vault import open_vault
 
@@ -49,6 +49,39 @@ def test_a_run_of_plain_floats_is_told_as_unprotected(tmp_path):
     assert not any(repr(trial.value) in page for trial in study.trials)
     shown = sampler.report(study, tmp_path / "r.html").read_text()
     assert not any(repr(trial.value) in shown for trial in study.trials)
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        5,
+        True,
+        "ab",
+        {"0": 1},
+        [1],
+        [1, "", 2],
+        [-1, ""],
+        ["3", ""],
+        [3.0, ""],
+        [2**63, ""],
+        [1, 2],
+    ],
+    ids=repr,
+)
+def test_a_damaged_head_of_a_study_stops_the_run_and_charges_nothing(tmp_path, shown):
+    url = f"sqlite:///{tmp_path}/v.db"
+    sampler = DPGIBOSampler(1.0, n_starts=2, n_steps=2, vault=url)
+    study = optuna.create_study(study_name="digits", sampler=sampler)
+    study.optimize(sampler.private(losses), n_trials=1)
+    (head,) = (name for name in study.user_attrs if name.startswith("privbo:head"))
+    study.set_user_attr(head, shown)
+    spent = alone(url).guarantee.epsilon_at(1e-6)
+    for again in (sampler, DPGIBOSampler(1.0, n_starts=2, n_steps=2, vault=url)):
+        study.sampler = again
+        with pytest.raises(VaultError, match="has been changed"):
+            study.optimize(again.private(losses), n_trials=1)
+    assert alone(url).n_releases == 1
+    assert alone(url).guarantee.epsilon_at(1e-6) == spent
 
 
 def test_a_run_whose_first_step_is_under_way_has_a_report_as_well(tmp_path):
