@@ -24,7 +24,9 @@ from privbo_plugins.settings import POSITIVE
 Array = NDArray[np.float64]
 Labels = Sequence[Any]
 Numbers = Any
-"""A number, or of means of shape (k, B) an array of B."""
+"""A number, or of means of shape (k, B) an array of B; of several classes, one row each."""
+Classes = Any
+"""The place of a class, or an array of places."""
 
 _BINARY = (0, 1)
 
@@ -40,24 +42,24 @@ def _square(m: Array) -> Array:
     return m[: K * K].reshape(K, K, *m.shape[1:])
 
 
-def _over(of: str, i: int, m: Array, s: Array) -> Numbers:
+def _over(of: str, i: Classes, m: Array, s: Array) -> Numbers:
     """Correct ones of class i over all that are (recall) or are taken for (precision) i."""
     axis = 1 if of == "recall" else 0
     return ratio(lambda at: _square(at)[i, i], lambda at: _square(at).sum(axis=axis)[i], m, s)
 
 
-def _f_beta(beta: float, i: int, m: Array, s: Array) -> Numbers:
+def _f_beta(beta: float, i: Classes, m: Array, s: Array) -> Numbers:
     """(1 + b²) tp / (b² (tp + fn) + tp + fp)."""
 
     def below(at: Array) -> Numbers:
         C = _square(at)
-        return beta**2 * C[i].sum(axis=0) + C[:, i].sum(axis=0)
+        return beta**2 * C.sum(axis=1)[i] + C.sum(axis=0)[i]
 
     return ratio(lambda at: (1 + beta**2) * _square(at)[i, i], below, m, s)
 
 
 def _macro(of_class: Callable[..., Numbers], K: int, m: Array, s: Array) -> Numbers:
-    return np.mean([of_class(i, m, s) for i in range(K)], axis=0)
+    return of_class(np.arange(K), m, s).mean(axis=0)
 
 
 def _dot(a: Array, b: Array) -> Numbers:
@@ -325,14 +327,13 @@ def d2_absolute_error_score(y_low: float, y_high: float, baseline: float | None 
 def _gap(of: str, m: Array, s: Array) -> Numbers:
     """Largest less smallest rate of the groups: of positive predictions, or of positives found."""
 
-    def total(g: int, at: Array) -> Numbers:
-        return at[4 * g + skipped : 4 * g + 4].sum(axis=0)
+    def cells(at: Array) -> Array:
+        of_groups = at[:-1].reshape(-1, 4, *at.shape[1:])
+        return of_groups[:, 2:] if of == "found" else of_groups  # of positive records alone
 
-    def positive(g: int, at: Array) -> Numbers:
-        return at[4 * g + skipped + 1 : 4 * g + 4 : 2].sum(axis=0)
-
-    skipped = 2 if of == "found" else 0  # records that are not positive
-    rates = [ratio(partial(positive, g), partial(total, g), m, s) for g in range(len(m) // 4)]
+    rates = ratio(
+        lambda at: cells(at)[:, 1::2].sum(axis=1), lambda at: cells(at).sum(axis=1), m, s
+    )
     return np.ptp(rates, axis=0)
 
 

@@ -188,7 +188,7 @@ class Score(ScoreFacts):
         S[:, 0] = s  # differences are those of the function without noise
         pairs = [(M, S)] if self.vectorized else zip(M.T, S.T, strict=True)
         values = np.concatenate([_called(self.combine, *pair) for pair in pairs])
-        sd = deviation(values[1:])
+        sd = float(deviation(values[1:]))
         return Estimate(float(values[0]), sd if math.isfinite(sd) else math.inf)
 
 
@@ -271,11 +271,12 @@ def around(m: Array, s: Array) -> Array:
     return np.column_stack([m, m[:, None] + steps, m[:, None] - steps])
 
 
-def deviation(values: Array) -> float:
-    """Standard deviation of a function of noisy means, from its values :func:`around` them."""
+def deviation(values: Array) -> Any:
+    """Standard deviation of functions of noisy means, from values :func:`around` them (..., B)."""
     with np.errstate(all="ignore"):  # entered anew: a function of a user's may have set it
-        most = np.abs(values[1:] - values[0]).reshape(2, -1).max(axis=0, initial=0.0)
-        return math.hypot(*most)  # of a distance, half of what lies between may be nothing
+        steps = np.abs(values[..., 1:] - values[..., :1]).reshape(*values.shape[:-1], 2, -1)
+        # the larger way: of a distance, half of what lies between may be nothing
+        return np.sqrt((steps.max(axis=-2, initial=0.0) ** 2).sum(axis=-1))
 
 
 def ratio(top: Callable[[Array], Any], bottom: Callable[[Array], Any], m: Array, s: Array) -> Any:
@@ -285,19 +286,19 @@ def ratio(top: Callable[[Array], Any], bottom: Callable[[Array], Any], m: Array,
     divides is then noise.
 
     Args:
-        top: Of the means to a number.
+        top: Of the means to a number, or to several.
         bottom: Likewise.
         m: As ``combine`` of a :class:`Score` takes them; of columns, which lie around the first,
             the noise of the denominator is that between them.
         s: Likewise.
     """
-    below = bottom(m)
+    below = np.ma.filled(np.asanyarray(bottom(m), dtype=float), math.nan)
     if m.ndim == 1:
-        near = np.array([bottom(at) for at in around(m, s).T], dtype=float)
-        return top(m) / below if below > _TELLING * deviation(near) else math.nan
-    below = np.ma.filled(np.asanyarray(below, dtype=float), math.nan)
-    least = _TELLING * deviation(below[1:]) * s.any(axis=0)
-    return np.where(below > least, np.ma.filled(top(m) / below, math.nan), math.nan)
+        noise = deviation(np.stack([bottom(at) for at in around(m, s).T], axis=-1))
+    else:
+        noise = deviation(below[..., 1:])[..., None] * s.any(axis=0)
+    telling = below > _TELLING * noise
+    return np.where(telling, np.ma.filled(top(m) / below, math.nan), math.nan)
 
 
 # All scores of a run ----------------------------------------------------------------------------
