@@ -590,11 +590,11 @@ def _flat(name: str, values: NDArray[Any] | None) -> NDArray[Any]:
     return values
 
 
-def _check_lengths(y: NDArray[Any], prediction: NDArray[Any]) -> None:
-    if len(y) != len(prediction):
+def _check_lengths(y: NDArray[Any], other: NDArray[Any], name: str = "prediction") -> None:
+    if len(y) != len(other):
         raise NotLossesError(
-            f"y_true and prediction must be of the same records: y_true has {len(y)} of them, "
-            f"prediction {len(prediction)}."
+            f"y_true and {name} must be of the same records: y_true has {len(y)} of them, "
+            f"{name} {len(other)}."
         )
 
 

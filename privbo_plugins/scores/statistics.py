@@ -245,7 +245,7 @@ class GroupCells(Statistic):
         """Places of group, true and predicted label."""
         group = _indices("group", told.part("group"), self.groups)
         cells = Cells(self.labels).rows(told)
-        _check_lengths(group, cells)
+        _check_lengths(cells, group, "group")
         return np.column_stack([group, cells])
 
     def vectors(self, rows: Array) -> Array:

@@ -614,6 +614,11 @@ def test_what_cannot_be_scored_is_refused_by_its_shape_alone(name):
             rows_of([score], scores.predictions([0, 1, 0]))
 
 
+def test_groups_of_other_records_are_named():
+    with pytest.raises(NotLossesError, match=f"y_true has {N} of them, group 3"):
+        rows_of([MADE["demographic_parity_difference"]], replace(told_of(0), group=["a"] * 3))
+
+
 # Estimates --------------------------------------------------------------------------------------
 
 
