@@ -191,6 +191,16 @@ class Evaluation:
             return None
         return self.epoch, self.agent, self.draw
 
+    def row(self, value: float) -> list[Any]:
+        """The evaluation and its value, JSON-ready."""
+        return [self.x.tolist(), self.epoch, self.agent, self.draw, value]
+
+    @classmethod
+    def of_row(cls, row: Sequence[Any]) -> tuple[Self, float]:
+        """The inverse of :meth:`row`."""
+        x, *place, value = row
+        return cls(np.array(x, dtype=float), *place), float(value)
+
 
 @dataclass(frozen=True)
 class Words:
@@ -391,6 +401,8 @@ class RewardAlgorithm(abc.ABC):
     """
 
     name: str
+    noun: ClassVar[str] = "reward"
+    """Names a value in errors."""
 
     def __init__(self, config: Any, space: Space, *, maximize: bool = True, seed: int = 0) -> None:
         self.config, self.space, self.maximize, self.seed = config, space, maximize, seed
@@ -416,17 +428,34 @@ class RewardAlgorithm(abc.ABC):
             The evaluation, or None to wait. Nothing changes; only :meth:`tell` learns.
         """
 
-    @abc.abstractmethod
     def tell(self, evaluation: Evaluation, value: float) -> None:
         """Learns one value, in the host's direction.
 
         Raises:
             ValueError: If the value is not finite.
         """
+        if not math.isfinite(value):
+            raise ValueError(f"Each {self.noun} must be finite; privatised ones always are.")
+        self.evaluations.append((evaluation, float(value)))
+        self._learn(evaluation, float(value))
 
     @abc.abstractmethod
+    def _learn(self, evaluation: Evaluation, value: float) -> None:
+        """Takes in the last value, in the host's direction."""
+
     def recommendation(self) -> Array:
-        """The point that the values so far recommend, shape (D,)."""
+        """The point that the values so far recommend, shape (D,).
+
+        Raises:
+            ValueError: If nothing has been told yet.
+        """
+        if not self.evaluations:
+            raise ValueError(f"There is nothing to recommend yet: no {self.noun} has been told.")
+        return self._recommended()
+
+    @abc.abstractmethod
+    def _recommended(self) -> Array:
+        """The same of one value or more."""
 
     def _reward(self, value: float) -> float:
         """A value of the host's as a reward to be maximised, and the other way round."""
@@ -434,12 +463,12 @@ class RewardAlgorithm(abc.ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """The transcript: JSON-ready, and public where the values are."""
-        return {"evaluations": [[e.x.tolist(), e.epoch, value] for e, value in self.evaluations]}
+        return {"evaluations": [evaluation.row(value) for evaluation, value in self.evaluations]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Replays :meth:`state_dict` on a new object."""
-        for x, epoch, value in state["evaluations"]:
-            self.tell(Evaluation(np.array(x, dtype=float), epoch), value)
+        for row in state["evaluations"]:
+            self.tell(*Evaluation.of_row(row))
 
 
 class CentralAlgorithm(abc.ABC):

@@ -280,7 +280,7 @@ def test_without_draws_every_number_is_told_as_it_comes():
     ]
     pending = scheduler.read(scheduler.unread(trials), None)
     assert [at(evaluation) for evaluation in pending] == [{"x": 0.5}]
-    assert scheduler.algorithm.state_dict()["evaluations"] == [[[0.25], None, 0.5]]
+    assert scheduler.algorithm.state_dict()["evaluations"] == [[[0.25], None, None, None, 0.5]]
     assert [attempt.number for attempt in scheduler.unread(trials)] == [1, 4]
     assert scheduler.read(scheduler.unread(trials), asking=1) == []
 

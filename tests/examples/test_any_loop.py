@@ -235,7 +235,7 @@ def test_an_evaluation_that_was_left_open_costs_its_user_nothing(tmp_path):
         rewards.tell(turns[2][0], 0.5)
     key, params = rewards.ask("Bob")
     rewards.tell(key, params["x"])
-    learnt = [x for x, _, _ in rewards_in(rewards)[1].state_dict()["evaluations"]]
+    learnt = [x for x, *_ in rewards_in(rewards)[1].state_dict()["evaluations"]]
     assert learnt == [[point["x"]] for point in (turns[0][1], turns[1][1], params)]
     assert (rewards.guarantee().n_evaluations, rewards.guarantee().most_evaluations) == (3, 2)
 

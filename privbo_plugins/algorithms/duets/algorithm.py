@@ -203,20 +203,6 @@ class DUETS(RewardAlgorithm):
         unevaluated = (x for x in candidates if place(x) not in known)
         return np.asarray(next(unevaluated, candidates[0]))
 
-    def tell(self, evaluation: Evaluation, value: float) -> None:
-        """Learns one value, in the host's direction.
-
-        An evaluation that is no draw of the open epoch, a duplicate, or one at another point than
-        its coin's is known to the recommendation only.
-
-        Raises:
-            ValueError: If the value is not finite.
-        """
-        if not np.isfinite(value):
-            raise ValueError("A reward must be finite; privatised ones always are.")
-        self.evaluations.append((evaluation, float(value)))
-        self._fill(evaluation, value)
-
     def give_up(self, evaluation: Evaluation, value: float) -> None:
         """Counts a draw of the open epoch as a value without an observation.
 
@@ -229,9 +215,14 @@ class DUETS(RewardAlgorithm):
             raise ValueError(f"A draw that is given up counts as a finite value, got {value}.")
         if self._is_draw(evaluation):
             self.lost.append((len(self.evaluations), evaluation, float(value)))
-            self._fill(evaluation, value)
+            self._learn(evaluation, value)
 
-    def _fill(self, evaluation: Evaluation, value: float) -> None:
+    def _learn(self, evaluation: Evaluation, value: float) -> None:
+        """Fills a draw of the open epoch.
+
+        An evaluation that is none, a duplicate, or one at another point than its coin's is known
+        to the recommendation only.
+        """
         slot = evaluation.slot
         if slot is not None and self._is_draw(evaluation):
             _, agent, draw = slot
@@ -286,14 +277,8 @@ class DUETS(RewardAlgorithm):
 
     # What is known --------------------------------------------------------------------------
 
-    def recommendation(self) -> Array:
-        """The point of the active set with the largest posterior mean given all evaluations, (D,).
-
-        Raises:
-            ValueError: If nothing has been learnt yet.
-        """
-        if not self.evaluations:
-            raise ValueError("There is nothing to recommend yet: no reward has been told.")
+    def _recommended(self) -> Array:
+        """The point of the active set with the largest posterior mean of all evaluations, (D,)."""
         X = np.array([self.space.snap(evaluation.x) for evaluation, _ in self.evaluations])
         Y = np.array([self._reward(value) for _, value in self.evaluations])
         scale = self.public_state.fixed_scale() if self.config.published else None
@@ -318,26 +303,15 @@ class DUETS(RewardAlgorithm):
 
     def state_dict(self) -> dict[str, Any]:
         """The transcript: JSON-ready, and public where the rewards are."""
-        return {
-            "evaluations": [_row(evaluation, value) for evaluation, value in self.evaluations],
-            "lost": [[after, *_row(evaluation, value)] for after, evaluation, value in self.lost],
-        }
+        lost = [[after, *evaluation.row(value)] for after, evaluation, value in self.lost]
+        return super().state_dict() | {"lost": lost}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Replays :meth:`state_dict` on a new object, which goes on with the same coins."""
-        lost = [(int(after), *_unrow(row)) for after, *row in state.get("lost", [])]
-        told = [_unrow(row) for row in state["evaluations"]]
+        lost = [(int(after), *Evaluation.of_row(row)) for after, *row in state.get("lost", [])]
+        told = [Evaluation.of_row(row) for row in state["evaluations"]]
         for i, (evaluation, value) in enumerate([*told, (None, 0.0)]):
             for _, gone, worst in (entry for entry in lost if entry[0] == i):
                 self.give_up(gone, worst)
             if evaluation is not None:
                 self.tell(evaluation, value)
-
-
-def _row(evaluation: Evaluation, value: float) -> list[Any]:
-    return [evaluation.x.tolist(), evaluation.epoch, evaluation.agent, evaluation.draw, value]
-
-
-def _unrow(row: Sequence[Any]) -> tuple[Evaluation, float]:
-    x, epoch, agent, draw, value = row
-    return Evaluation(np.array(x, dtype=float), epoch, agent, draw), float(value)

@@ -98,7 +98,7 @@ class ATAGPUCB(NystromUCB):
             return float(c.beta_scale * (bias + 4 * noise / math.sqrt(c.lam)))
         return float(c.beta_scale * (c.norm + noise))
 
-    def _learn(self, evaluation: Evaluation, z: Array, reward: float) -> None:
+    def _take(self, evaluation: Evaluation, z: Array, reward: float) -> None:
         number = self._count(z)
         if number == len(self._sums):
             self._sums.append(TruncatedSums())

@@ -85,5 +85,5 @@ class GPUCB(ModelUCB):
         growth = math.sqrt(math.log(max(config.T, 2)) / math.log(1000))
         return config.beta_scale * WIDTH * growth * wider
 
-    def _learn(self, evaluation: Evaluation, z: Array, reward: float) -> None:
+    def _take(self, evaluation: Evaluation, z: Array, reward: float) -> None:
         self._model.tell(z, (reward - self._middle) / self._half)

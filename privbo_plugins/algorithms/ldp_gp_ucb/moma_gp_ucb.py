@@ -90,7 +90,7 @@ class MoMAGPUCB(NystromUCB):
         told = len(self._open[group][1]) if group in self._open else 0
         return told + sum(_group(evaluation) == group for evaluation in out)
 
-    def _learn(self, evaluation: Evaluation, z: Array, reward: float) -> None:
+    def _take(self, evaluation: Evaluation, z: Array, reward: float) -> None:
         """Line 6; an epoch is taken in when its k rewards are there."""
         if evaluation.epoch is None or evaluation.epoch < self.n:
             return

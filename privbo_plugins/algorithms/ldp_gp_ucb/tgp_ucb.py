@@ -65,7 +65,7 @@ class TGPUCB(ModelUCB):
             width = c.norm + self.b(self.t) * math.sqrt(math.log(t))
         return c.beta_scale * width
 
-    def _learn(self, evaluation: Evaluation, z: Array, reward: float) -> None:
+    def _take(self, evaluation: Evaluation, z: Array, reward: float) -> None:
         sigma = self._model.predict(z[None])[1][0]
         self.gamma += 0.5 * math.log1p(float(sigma) ** 2 / self.config.lam)
         truncated = reward if abs(reward) <= self.b(self.t) else 0.0  # line 8

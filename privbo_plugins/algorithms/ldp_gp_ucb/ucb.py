@@ -65,8 +65,8 @@ class RewardUCB(RewardAlgorithm):
         """Makes a model that has learnt nothing."""
 
     @abc.abstractmethod
-    def _learn(self, evaluation: Evaluation, z: Array, reward: float) -> None:
-        """Takes in one reward to be maximised."""
+    def _take(self, evaluation: Evaluation, z: Array, reward: float) -> None:
+        """Takes in one reward to be maximised, of an input."""
 
     @abc.abstractmethod
     def _predictor(self, pending: Array) -> Predictor:
@@ -86,27 +86,13 @@ class RewardUCB(RewardAlgorithm):
         """Posterior mean of f at inputs, in the algorithm's unit; for maximisation."""
         return self._predictor(Z[:0])(Z)[0]
 
-    def tell(self, evaluation: Evaluation, value: float) -> None:
-        """Learns one value, in the host's direction.
-
-        Raises:
-            ValueError: If the value is not finite.
-        """
-        if not np.isfinite(value):
-            raise ValueError("A reward must be finite; privatised ones always are.")
+    def _learn(self, evaluation: Evaluation, value: float) -> None:
         x = self.space.snap(evaluation.x)
         self._points.append(x)
-        self.evaluations.append((evaluation, float(value)))
-        self._learn(evaluation, self.domain.inputs(x[None])[0], self._reward(value))
+        self._take(evaluation, self.domain.inputs(x[None])[0], self._reward(value))
 
-    def recommendation(self) -> Array:
-        """The point with the largest posterior mean, shape (D,).
-
-        Raises:
-            ValueError: If nothing has been learnt yet.
-        """
-        if not self.evaluations:
-            raise ValueError("There is nothing to recommend yet: no reward has been told.")
+    def _recommended(self) -> Array:
+        """The point with the largest posterior mean, shape (D,)."""
         return self._best(self.mean, 2)
 
 

@@ -287,7 +287,7 @@ class POGPUCB(RewardAlgorithm):
         True
     """
 
-    name = "po-gp-ucb"
+    name, noun = "po-gp-ucb", "outcome"
     config: RowsConfig
 
     def __init__(self, config: RowsConfig, space: Space, **more: Any) -> None:
@@ -394,26 +394,12 @@ class POGPUCB(RewardAlgorithm):
     def _sign(self) -> float:
         return 1.0 if self.maximize else -1.0
 
-    def tell(self, evaluation: Evaluation, value: float) -> None:
-        """Learns the outcome of a row, in the host's direction.
-
-        Raises:
-            ValueError: If the value is not finite.
-        """
-        if not np.isfinite(value):
-            raise ValueError("An outcome must be finite.")
+    def _learn(self, evaluation: Evaluation, value: float) -> None:
         self._rows.append(self.row(evaluation.x))
-        self.evaluations.append((evaluation, float(value)))
         self._hyper = None
 
-    def recommendation(self) -> Array:
-        """The row told with the largest posterior mean, as a point (1,).
-
-        Raises:
-            ValueError: If nothing has been told yet.
-        """
-        if not self.evaluations:
-            raise ValueError("There is nothing to recommend yet: no outcome has been told.")
+    def _recommended(self) -> Array:
+        """The row told with the largest posterior mean, as a point (1,)."""
         mu, _ = self._model([]).predict_told(list(range(self.t)))
         return self.point(self._rows[int(np.argmax(mu))])
 
