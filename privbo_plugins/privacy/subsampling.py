@@ -18,7 +18,6 @@ the tightest there are.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from privbo_plugins.privacy.accountant import (
     Event,
@@ -99,27 +98,8 @@ def _rounds(q: float, z: float, T: int) -> dict[Event, int]:
     return {PoissonGaussianEvent(z, q): T}
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """Sampling rate and noise for a budget.
-
-    Attributes:
-        q: Sampling probability.
-        z: Noise multiplier; 0 for an infinite epsilon.
-        epsilon: What so many rounds with them cost, by privacy loss distributions.
-        delta: At this delta.
-        n_rounds: Number of rounds.
-    """
-
-    q: float
-    z: float
-    epsilon: float
-    delta: float
-    n_rounds: int
-
-
-def calibrate(*, epsilon: float, delta: float, n_rounds: int, q: float = 1.0) -> Calibration:
-    """The least noise multiplier for which so many rounds stay within (epsilon, delta).
+def calibrate(*, epsilon: float, delta: float, n_rounds: int, q: float = 1.0) -> float:
+    """The least noise multiplier z for which so many rounds stay within (epsilon, delta).
 
     What blurs the mean over agents is z / q: sampling hides who was asked, but leaves fewer
     vectors in the sum. For a fixed budget z / q is least at q = 1, so that is the default; a
@@ -135,8 +115,8 @@ def calibrate(*, epsilon: float, delta: float, n_rounds: int, q: float = 1.0) ->
         ValueError: If a number lies outside its range, or no noise up to z = 4096 is enough.
 
     Example:
-        >>> found = calibrate(epsilon=4.0, delta=0.02, n_rounds=3)
-        >>> pld_epsilon(found.q, found.z, 3, 0.02) <= 4.0
+        >>> z = calibrate(epsilon=4.0, delta=0.02, n_rounds=3)
+        >>> pld_epsilon(1.0, z, 3, 0.02) <= 4.0
         True
     """
     check_sampling(q, 1.0, n_rounds, delta)
@@ -146,7 +126,7 @@ def calibrate(*, epsilon: float, delta: float, n_rounds: int, q: float = 1.0) ->
             f"n_rounds={n_rounds}."
         )
     if math.isinf(epsilon):
-        return Calibration(q, 0.0, math.inf, delta, n_rounds)
+        return 0.0
     low, high = 0.0, 1.0
     while _exceeds(q, high, n_rounds, epsilon, delta):
         low, high = high, 2.0 * high
@@ -162,7 +142,7 @@ def calibrate(*, epsilon: float, delta: float, n_rounds: int, q: float = 1.0) ->
             low = middle
         else:
             high = middle
-    return Calibration(q, high, pld_epsilon(q, high, n_rounds, delta), delta, n_rounds)
+    return high
 
 
 def _exceeds(q: float, z: float, T: int, epsilon: float, delta: float) -> bool:

@@ -91,7 +91,6 @@ BOTH = {
         ({"lengthscale": 0.0}, "lengthscale"),
         ({"beta_scale": -1.0}, "beta_scale"),
         ({"n_startup": 0}, "n_startup"),
-        ({"answer_variance": math.inf}, "answer_variance"),
     ],
 }  # fmt: skip
 """What is wrong, and what is said, where both hosts take the same settings."""

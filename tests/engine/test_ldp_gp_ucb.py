@@ -107,12 +107,12 @@ def privatised():
 
 def theorem(lam):
     """Lines 2, 4 and 5, L = 2 (B + R) / eps, with B = R; gamma_t of the points evaluated."""
-    eps, delta, B, R = 1.0, 0.05, 0.5, 0.5
+    eps, delta, B, R = 1.0, 0.1, 0.5, 0.5
     mechanism = make_mechanism(eps, bound=B + R, mechanism="laplace")
     L = mechanism.scale
     assert pytest.approx(2 * (B + R) / eps, rel=1e-5) == L
     config = UCBConfig(low=-1, high=1, noise=mechanism.noise, kernel_matrix=covariance(8),
-                       lam=lam, failure_probability=delta, constants="theorem")  # fmt: skip
+                       lam=lam, constants="theorem")  # fmt: skip
 
     def b(t):
         return B + R + L * math.log(t)
@@ -180,7 +180,7 @@ def literal_ata(K, arms, y, config):
     L = math.log((m + 1) * config.T)
     growth = t ** ((1 - a) / (2 * (1 + a)))
     if config.constants == "theorem":
-        L = math.log(4 * m * config.T / config.failure_probability)
+        L = math.log(4 * m * config.T / 0.1)
     b = (config.v / L) ** (1 / (1 + a)) * growth
     r, cut = np.zeros(m), 0
     for i in range(m):
@@ -384,14 +384,14 @@ def test_workers_that_open_an_epoch_at_different_points_settle_on_the_fullest():
 @pytest.mark.parametrize("accuracy", [0.1, 0.5])
 def test_oversampling_and_replays(T, accuracy):
     """Order-wise, and those of Theorem 4."""
-    given_ = {"n_trials": T, "accuracy": accuracy, "failure_probability": 0.2}
+    given_ = {"n_trials": T, "accuracy": accuracy}
     order = UCBConfig(low=-1, high=1, **given_)
     assert order.q == pytest.approx(max(math.log(T), 1) / accuracy**2)
     assert order.k == max(math.ceil(math.log(T)), 1)
     theorem = UCBConfig(low=-1, high=1, constants="theorem", **given_)
     rho = (1 + accuracy) / (1 - accuracy)
-    assert theorem.q == pytest.approx(6 * rho * math.log(4 * T / 0.2) / accuracy**2)
-    assert theorem.k == math.ceil(24 * (1 + math.log(4 * T / 0.2)))
+    assert theorem.q == pytest.approx(6 * rho * math.log(4 * T / 0.1) / accuracy**2)
+    assert theorem.k == math.ceil(24 * (1 + math.log(4 * T / 0.1)))
     assert UCBConfig(low=-1, high=1, constants="theorem", replays=7, **given_).k == 7
     published = UCBConfig(low=-1, high=1, constants="theorem", n_trials=1000)
     assert published.k == 279  # the number in the reference settings

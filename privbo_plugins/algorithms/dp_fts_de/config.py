@@ -17,7 +17,6 @@ from privbo_plugins.settings import (
     Range,
     Rule,
     Stored,
-    WholeNumber,
     between,
     is_finite,
     one_of,
@@ -164,7 +163,6 @@ class FederationConfig(Stored):
     temperature: Temperature = setting(
         'Temperature of the regions\' weights ("explore").', default=Temperature()
     )
-    feature_seed: WholeNumber = setting("Public seed of features and designs.", default=0)
     trust: _Trust = setting(
         'Whom agents trust: the "server" with their vectors, or, with "aggregate", a server that '
         "follows the protocol and sees their noisy sum alone. Needs the ``federation`` extra.",
@@ -253,7 +251,7 @@ class FederationConfig(Stored):
         if self.z is not None:
             return self.z
         budget = math.inf if self.epsilon is None else self.epsilon
-        return calibrate(epsilon=budget, delta=self.delta, n_rounds=self.n_rounds, q=self.q).z
+        return calibrate(epsilon=budget, delta=self.delta, n_rounds=self.n_rounds, q=self.q)
 
     @property
     def norm(self) -> float:

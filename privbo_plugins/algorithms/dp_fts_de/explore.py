@@ -29,7 +29,7 @@ import scipy
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
-from privbo_plugins.algorithms.dp_fts_de.model import SharedModel
+from privbo_plugins.algorithms.dp_fts_de.model import SEED, SharedModel
 from privbo_plugins.algorithms.dp_fts_de.regions import chance_of_own
 from privbo_plugins.algorithms.dp_fts_de.server import Broadcast
 from privbo_plugins.models.random_features import FourierFeatures, posterior_sample
@@ -53,9 +53,7 @@ class FeatureModel(SharedModel):
     def __init__(self, config: FederationConfig, space: Space) -> None:
         super().__init__(config, space)
         d = space.embed(space.uniform(1, np.random.default_rng(0))).shape[1]
-        self.features = FourierFeatures(
-            config.message_length, d, config.lengthscale, config.feature_seed
-        )
+        self.features = FourierFeatures(config.message_length, d, config.lengthscale, SEED)
         self._refine = bool(space.numeric.all())
 
     def clipping_norm(self, t: int) -> float:  # noqa: ARG002 - the same in all rounds

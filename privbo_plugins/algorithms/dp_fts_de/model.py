@@ -15,6 +15,9 @@ from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
 
+SEED = 0
+"""Public seed of features and designs."""
+
 GRID = 1000
 """Finite spaces of at most so many points are searched through."""
 

@@ -46,7 +46,7 @@ import scipy
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig, PopulationPrior
-from privbo_plugins.algorithms.dp_fts_de.model import SharedModel
+from privbo_plugins.algorithms.dp_fts_de.model import SEED, SharedModel
 from privbo_plugins.algorithms.dp_fts_de.server import Broadcast
 from privbo_plugins.algorithms.search import argmax, maximiser
 from privbo_plugins.models.kernels import RBF
@@ -204,7 +204,7 @@ class PopulationModel(SharedModel):
 
     def __init__(self, config: FederationConfig, space: Space) -> None:
         super().__init__(config, space)
-        first = Belief(config.prior, space, config.message_length, config.feature_seed)
+        first = Belief(config.prior, space, config.message_length, SEED)
         self._beliefs = [first]
         self._lock = threading.Lock()
         self._on_grid: Array | None = None

@@ -29,6 +29,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from privbo_plugins.algorithms.ldp_gp_ucb.config import FAILURE
 from privbo_plugins.algorithms.ldp_gp_ucb.nystrom_ucb import NystromUCB
 from privbo_plugins.algorithms.protocols import Evaluation
 
@@ -76,7 +77,7 @@ class ATAGPUCB(NystromUCB):
         """The logarithm in b and beta: ln(4 m T / delta), order-wise ln((m + 1) T)."""
         c = self.config
         if c.constants == "theorem":
-            return math.log(4 * max(self.m, 1) * c.T / c.failure_probability)
+            return math.log(4 * max(self.m, 1) * c.T / FAILURE)
         return math.log((self.m + 1) * c.T)
 
     @property

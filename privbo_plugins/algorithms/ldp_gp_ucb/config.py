@@ -28,6 +28,9 @@ _Kernel = Annotated[str, one_of(*KERNEL_NAMES)]
 _Constants = Annotated[str, one_of("order", "theorem")]
 _Dictionary = Annotated[str, one_of("tenth", "paper")]
 
+FAILURE = 0.1
+"""delta, the failure probability of the theorems."""
+
 PUBLISHED = {"mechanism": "laplace", "constants": "theorem"}
 """Settings of the published algorithms as their theorems have them."""
 
@@ -153,9 +156,6 @@ class HeavyTailSettings(ArmSettings):
     constants: _Constants = setting(
         '"order", as in the papers\' experiments, or "theorem", as proven.', default="order"
     )
-    failure_probability: Probability = setting(
-        "Failure probability delta of the theorems, in (0, 1).", default=0.1
-    )
 
 
 @settings(eq=False)
@@ -263,7 +263,7 @@ class UCBConfig(RewardScale, ATAGPUCBSettings, MoMAGPUCBSettings):
         """Oversampling of the Nyström embedding (Theorem 2; order-wise ln T / eps²)."""
         rho = (1 + self.accuracy) / (1 - self.accuracy)
         if self.constants == "theorem":
-            return 6 * rho * math.log(4 * self.T / self.failure_probability) / self.accuracy**2
+            return 6 * rho * math.log(4 * self.T / FAILURE) / self.accuracy**2
         return max(math.log(self.T), 1.0) / self.accuracy**2
 
     @property
@@ -272,5 +272,5 @@ class UCBConfig(RewardScale, ATAGPUCBSettings, MoMAGPUCBSettings):
         if self.replays is not None:
             return self.replays
         if self.constants == "theorem":
-            return math.ceil(24 * math.log(4 * math.e * self.T / self.failure_probability))
+            return math.ceil(24 * math.log(4 * math.e * self.T / FAILURE))
         return max(math.ceil(math.log(self.T)), 1)

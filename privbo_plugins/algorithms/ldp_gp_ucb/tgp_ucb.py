@@ -23,6 +23,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from privbo_plugins.algorithms.ldp_gp_ucb.config import FAILURE
 from privbo_plugins.algorithms.ldp_gp_ucb.ucb import ModelUCB
 from privbo_plugins.algorithms.protocols import Evaluation
 
@@ -58,7 +59,7 @@ class TGPUCB(ModelUCB):
                 + 2
                 * math.sqrt(2 / c.lam)
                 * self.b(self.t)
-                * math.sqrt(self.gamma - math.log(c.failure_probability))
+                * math.sqrt(self.gamma - math.log(FAILURE))
                 + math.sqrt(c.v * (math.log(t) + 1) / c.lam)
             )
         else:

@@ -118,16 +118,10 @@ class RowsSettings(RowsChoices):
     parameter: _Name = setting(
         "Name of the integer parameter that numbers the rows from 0 to n - 1.", default="row"
     )
-    answer_variance: NotNegative | None = setting(
-        "Known variance that the curator's randomising adds to an answer, in squared "
-        "outcome units, >= 0; None for what the manifest says, or 0.",
-        default=None,
-    )
 
     def of_the_model(self) -> dict[str, Any]:
         """Keywords of :func:`rows_config`."""
-        both = {"noise_sd": self.noise_sd, "answer_variance": self.answer_variance}
-        return named(self, RowsChoices) | both
+        return named(self, RowsChoices) | {"noise_sd": self.noise_sd}
 
 
 @settings(eq=False)
@@ -145,7 +139,7 @@ class RowsConfig(RowsChoices):
         "Standard deviation of the noise in them.", default=0.0, kw_only=False
     )
     answer_variance: NotNegative = setting(
-        "Known variance that privatising adds to an outcome.", default=0.0
+        "Variance that a curator's randomising adds to an answer.", default=0.0
     )
 
     def __attrs_post_init__(self) -> None:
@@ -168,38 +162,30 @@ class RowsConfig(RowsChoices):
 
 
 def rows_config(
-    table: ReleasedTable | ArrayLike | str | Path,
-    noise_sd: float | None = None,
-    *,
-    answer_variance: float | None = None,
-    **more: Any,
+    table: ReleasedTable | ArrayLike, noise_sd: float | None = None, **more: Any
 ) -> RowsConfig:
-    """Settings for a released table, a file of one, or a bare matrix.
+    """Settings for a released table, or a bare matrix.
 
     Args:
-        table: A table, the path of its file, or Z itself.
+        table: A table, or Z itself.
         noise_sd: For a bare matrix; a table's manifest knows it.
-        answer_variance: Variance that randomising adds to an answer; None for what the
-            manifest says, or 0.
         more: As for :class:`RowsConfig`.
 
     Raises:
         ValueError: If ``noise_sd`` contradicts the manifest, or for settings out of range.
     """
-    if isinstance(table, str | Path):
-        table = ReleasedTable.load(table)
     if isinstance(table, ReleasedTable):
         if noise_sd is not None:
             raise ValueError(
                 "noise_sd= is for a bare matrix: a released table's manifest knows it."
             )
-        known = table.manifest.answer_variance if answer_variance is None else answer_variance
-        return RowsConfig(table.Z, table.manifest.noise_sd, answer_variance=known, **more)
+        known = table.manifest
+        return RowsConfig(table.Z, known.noise_sd, answer_variance=known.answer_variance, **more)
     try:
         Z = np.asarray(table, dtype=float)
     except (TypeError, ValueError):
         raise ValueError("Z must be a matrix of numbers, a released table or its file.") from None
-    return RowsConfig(Z, noise_sd or 0.0, answer_variance=answer_variance or 0.0, **more)
+    return RowsConfig(Z, noise_sd or 0.0, **more)
 
 
 BARE = "the modeler was given a bare matrix without a manifest"
@@ -222,7 +208,7 @@ class GivenRows:
         self, table: ReleasedTable | ArrayLike | str | Path, settings: dict[str, Any]
     ) -> None:
         self._path = Path(table).resolve() if isinstance(table, str | Path) else None
-        given = table if self._path is None else ReleasedTable.load(self._path)
+        given: Any = table if self._path is None else ReleasedTable.load(self._path)
         known = given if isinstance(given, ReleasedTable) else None
         self.manifest = None if known is None else known.manifest
         self._table: Any = rows_config(given).Z.copy() if known is None else known
