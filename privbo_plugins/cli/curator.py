@@ -25,7 +25,7 @@ import click
 
 from privbo_plugins.cli.outcome import Answer, Group, as_json, of_setting, said, vault_at
 from privbo_plugins.errors import VaultError
-from privbo_plugins.sessions.settings import MECHANISMS, ON_EXCESS, CuratorSettings
+from privbo_plugins.sessions.settings import MECHANISMS, CuratorSettings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -219,7 +219,6 @@ def curator() -> None:
     "without it a row is protected whatever it holds",
 )  # fmt: skip
 @_taken("mechanism", type=click.Choice(MECHANISMS))
-@_taken("on_excess", type=click.Choice(ON_EXCESS))
 @_taken("r", type=int, help="columns of the released table, at most as many")
 @_groups
 @_taken(

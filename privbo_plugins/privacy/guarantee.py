@@ -423,7 +423,6 @@ class OutsourcedGuarantee(PrivacyGuarantee):
             *(["rows_of_units"] if self.unit != ROW else ()),
             *(["rows_in_groups"] if self.rows_per_group is not None else ()),
             *(["answers_in_groups"] if self.rows_per_group is not None and self.outcomes else ()),
-            *(["rows_refused"] if self.parameters.get("on_excess") == "refuse" else ()),
         )
 
     def _spending(self) -> Spending:

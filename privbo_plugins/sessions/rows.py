@@ -72,7 +72,7 @@ _SYSTEM = "OpenDP's cryptographic generator, seeded from the operating system's 
 
 
 _SAME = (
-    "mechanism", "on_excess", "r", "epsilon", "delta", "neighbor_distance", "norm_bound",
+    "mechanism", "r", "epsilon", "delta", "neighbor_distance", "norm_bound",
     "projection_seed", "unit", "rows_per_group",
 )  # fmt: skip
 """Settings that a resumed curator takes as they are."""
@@ -140,9 +140,9 @@ class Curator:
     Raises:
         ValueError: For every argument outside its range, and for ``groups`` other than the run's;
             no text quotes an entry of the table.
-        PrivacyError: With ``on_excess="refuse"``, if a row lies outside; if ``outcome_column`` is
-            another than the run is tied to, or one of ``columns``, or of what another run of the
-            vault protects, while answers are given as they are.
+        PrivacyError: If ``outcome_column`` is another than the run is tied to, or one of
+            ``columns``, or of what another run of the vault protects, while answers are given as
+            they are.
         VaultError: If the vault holds another release under this name.
 
     Source: Kharkovskii, Dai and Low, *Private Outsourced Bayesian Optimization*, Algorithm 1.

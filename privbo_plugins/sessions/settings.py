@@ -24,12 +24,10 @@ if TYPE_CHECKING:
 MECHANISMS = ("gaussian", "projection")
 """How a table is released."""
 
-ON_EXCESS = ("clip", "refuse")
 """What is done with rows beyond the public bounds."""
 
 
 _Mechanism = Annotated[Literal["gaussian", "projection"], one_of(*MECHANISMS)]
-_OnExcess = Annotated[Literal["clip", "refuse"], one_of(*ON_EXCESS)]
 _Length = Annotated[  # whose square neither over- nor underflows
     float,
     Rule(
@@ -79,11 +77,6 @@ class CuratorSettings:
         "R: rows are moved into this norm. None for sqrt(d) / 2 with ``bounds``, otherwise for "
         "2^20 times ``neighbor_distance``.",
         default=None,
-    )
-    on_excess: _OnExcess = setting(
-        '"clip", or "refuse" tables that clipping would change. A refusal reveals that some row '
-        "lies outside, and a release that none does: neither is covered.",
-        default="clip",
     )
     r: int | None = setting(
         'Columns of the released table; None for d ("gaussian"), or for the largest that the '

@@ -13,7 +13,6 @@ from privbo_plugins.algorithms.po_gp_ucb.gaussian import (
     WIDEST,
     Scaling,
     checked_scaling,
-    count_beyond,
     noise_scale,
     public_projection,
     rows_within,
@@ -26,7 +25,6 @@ from privbo_plugins.algorithms.po_gp_ucb.projection import (
     transform,
 )
 from privbo_plugins.convert import as_floats, as_rows
-from privbo_plugins.errors import PrivacyError
 from privbo_plugins.groups import PERSON, Groups, names_of, warn_of_persons
 from privbo_plugins.privacy.accountant import gdp_mu
 from privbo_plugins.privacy.ledger import Charge
@@ -66,7 +64,6 @@ class TableMechanism:
 
     Raises:
         ValueError: For every argument outside its range; no text quotes an entry of the table.
-        PrivacyError: With ``on_excess="refuse"``, if a row lies outside.
     """
 
     def __init__(self, given: CuratorSettings) -> None:
@@ -74,7 +71,7 @@ class TableMechanism:
         self.n, self.d = self.X.shape
         self.rows_per_group = given.rows_per_group or (None if given.groups is None else 1)
         self.unit = given.unit or (ROW if self.rows_per_group is None else PERSON)
-        self.name, self.on_excess = given.mechanism, given.on_excess
+        self.name = given.mechanism
         self.groups = self._grouped(given.groups)
         if given.groups is None and given.X is not None:
             warn_of_persons(names_of(given.X), "Curator(groups=ids)")
@@ -91,8 +88,6 @@ class TableMechanism:
         self._r = self._checked_r(given.r)
         if self.counts is not None:
             self.X = np.where(self.counts[:, None], self.X, self._middle())
-        if self.on_excess == "refuse":
-            self._refuse_excess()
 
     @property
     def is_private(self) -> bool:
@@ -135,21 +130,12 @@ class TableMechanism:
             public_projection(self.d, r, self._seed)
         return int(r)
 
-    def _refuse_excess(self) -> None:
-        if count_beyond(self.X, self._scaling, self.norm_bound):
-            raise PrivacyError(
-                "Some row lies outside the public bounds or the norm bound "
-                f"{self.norm_bound:g}, or holds an entry that is no number. Nothing was released. "
-                "Give wider public bounds, or on_excess='clip'."
-            )
-
     def public(self) -> dict[str, Any]:
         """Lists the public settings that the run and the manifest both hold."""
         return {
             "mechanism": self.name, "n": self.n, "d": self.d, "epsilon": self.epsilon,
             "delta": self.delta, "neighbor_distance": self.neighbor_distance,
-            "norm_bound": self.norm_bound, "on_excess": self.on_excess,
-            "scaling": self._public_scaling(), "unit": self.unit,
+            "norm_bound": self.norm_bound, "scaling": self._public_scaling(), "unit": self.unit,
             "rows_per_group": self.rows_per_group,
         }  # fmt: skip
 

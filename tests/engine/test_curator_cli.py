@@ -295,7 +295,6 @@ def test_one_line_of_a_file_decides_its_own_entries_alone(line, tmp_path):
         (["--r", "9"], COLUMNS, "r must lie between 1 and"),
         (["--outcome-range", "0", "1"], COLUMNS, "do nothing without outcome_epsilon"),
         (["--out", "table.txt"], COLUMNS, ".npz or a .parquet"),
-        (["--on-excess", "refuse"], ["--columns", "age:18:60"], "Some row lies outside"),
         *(
             ([], ["--columns", text], "public bounds")
             for text in ("age", "age:1", "age:low:high", ":1")

@@ -88,15 +88,14 @@ def test_the_first_rows_of_each_person_count(ids, k):
 
 
 def test_rows_beyond_the_cap_decide_nothing(tmp_path):
-    """Neither in the table nor by an answer, and not by a refusal."""
+    """Neither in the table nor by an answer."""
     other, y = X.copy(), Y.copy()
     other[[4, 7]], y[[4, 7]] = [[1e9, math.nan], [0.3, math.inf]], [math.nan, -7.0]
     told = []
     for rows, outcomes in ((X, Y), (other, y)):
         curator = curator_of(
-            rows, rows_per_group=2, outcomes=outcomes, on_excess="refuse", noise=InsecureNoise(3),
-            **RANDOMISED,
-        )  # fmt: skip
+            rows, rows_per_group=2, outcomes=outcomes, noise=InsecureNoise(3), **RANDOMISED
+        )
         told.append((curator.release().Z.tolist(), [curator.evaluate(row) for row in range(8)]))
     assert told[0] == told[1]
 

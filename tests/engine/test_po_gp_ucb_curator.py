@@ -226,25 +226,14 @@ def test_test_noise_leaves_a_run_unprotected_for_ever(path, source, comes):
 
 
 @pytest.mark.parametrize("entry", [math.nan, math.inf, -1e308, SECRET])
-def test_rows_outside_are_clipped_or_refused_as_asked(entry):
+def test_rows_outside_are_clipped(entry):
     rows = X.copy()
     rows[3, 1] = entry
-    noise = Counting()
-    with pytest.raises(PrivacyError, match="Some row lies outside") as refused:
-        curator_of(rows, on_excess="refuse", bounds=[(0, 1)] * 3, noise=noise)
-    assert "48151" not in str(refused.value)
-    assert noise.draws == 0
     table = curator_of(rows, noise=InsecureNoise(0)).release()
     inside = X.copy()
     inside[3, 1] = 0.0 if not math.isfinite(entry) else math.copysign(1e300, entry)
     expected = curator_of(inside, noise=InsecureNoise(0)).release()
     np.testing.assert_allclose(table.Z, expected.Z, rtol=1e-4)
-    curator = curator_of(X, on_excess="refuse")
-    assert curator.release().n == 12
-    for claim in (curator.guarantee(), curator.release().guarantee()):
-        refusal = WORDS["rows_refused"]["scope"]["bounds"]
-        assert refusal in claim.details()
-        assert refusal in claim.to_dict()["not_covered"]
 
 
 # Texts --------------------------------------------------------------------------------------
@@ -269,7 +258,7 @@ def with_secret(**more):
 BAD_ARGUMENTS = [
     {"epsilon": 0.0}, {"epsilon": -1.0}, {"epsilon": math.inf}, {"epsilon": math.nan},
     {"delta": 0.0}, {"delta": 1.0}, {"delta": math.nan}, {"mechanism": "laplace"},
-    {"mechanism": None}, {"on_excess": "warn"}, {"norm_bound": 0.0}, {"norm_bound": math.nan},
+    {"mechanism": None}, {"norm_bound": 0.0}, {"norm_bound": math.nan},
     {"norm_bound": math.inf}, {"norm_bound": "2"}, {"norm_bound": True}, {"norm_bound": 10**400},
     {"norm_bound": None}, {"neighbor_distance": 0.0}, {"neighbor_distance": -1.0},
     {"neighbor_distance": 1e-9}, {"neighbor_distance": math.inf}, {"bounds": [(0, 1)]},
@@ -717,9 +706,8 @@ def test_other_releases_in_the_vault_are_drawn_anew_and_counted(path):
 
 
 def test_a_resumed_curator_needs_no_rows_and_spends_no_release_without_them(path):
-    """Even where tables may be refused."""
     url = f"sqlite:///{path}"
-    made = curator_of(20.0 + X, bounds=[(20, 22)] * 3, on_excess="refuse", outcomes=Y, vault=url)
+    made = curator_of(20.0 + X, bounds=[(20, 22)] * 3, outcomes=Y, vault=url)
     with pytest.raises(PrivacyError, match="resumed without X"):
         Curator.resume(vault=url).release()
     assert ledger(made) == []

@@ -14,8 +14,6 @@ from scipy.stats import chi2
 from privbo_plugins.algorithms.po_gp_ucb.gaussian import (
     WIDEST,
     Scaling,
-    checked_scaling,
-    count_beyond,
     noise_scale,
     public_projection,
     rows_within,
@@ -181,16 +179,6 @@ def test_rows_beyond_are_moved_to_the_nearest_point_of_the_ball():
     root = math.sqrt(0.5)
     expected = [[0.6, 0.8], [0.3, 0.4], [0.0, -1.0], [root, root], [0.0, 0.0]]
     np.testing.assert_allclose(rows, expected, rtol=1e-11, atol=0)
-
-
-def test_exactly_the_rows_that_clipping_changes_are_counted():
-    X = np.array([[0.5, 0.5], [0.0, 1.0], [0.5, 1.1], [np.nan, 0.5], [1e308, 1e308]])
-    scaling = checked_scaling([(0, 1), (0, 1)], 2)
-    assert count_beyond(X, scaling, scaling.radius) == 3
-    assert count_beyond(X[:2], scaling, scaling.radius) == 0
-    assert count_beyond(X, scaling, 0.6) == 4
-    assert count_beyond(X, None, 1.0) == 3
-    assert count_beyond(np.array([[3.0, 4.0], [3.0, 4.1]]), None, 5.0) == 1
 
 
 # The public matrix --------------------------------------------------------------------------

@@ -395,7 +395,7 @@ PUBLIC = set(
     "Z address agent agents args bound bounds callbacks catch changes checkpoint columns config "
     "constraints curator cv estimator features final_score finish intermediate_values "
     "kernel_matrix labels link loss of "
-    "scoring loss_bound mechanism metrics model noise on_excess outcome_range param_distribution "
+    "scoring loss_bound mechanism metrics model noise outcome_range param_distribution "
     "param_distributions param_space parameters points_to_evaluate prior progress result "
     "records_in_blocks results sampler search_space space spec state storage stored studies study "
     "temperature trial scores user_id incumbent value_range y_range".split()

@@ -44,7 +44,7 @@ def table(Z=None, noise_sd=0.02):
         Z,
         TableManifest(
             mechanism="gaussian", n=n, d=r, r=r, epsilon=2.0, delta=1e-6, mu=0.4,
-            neighbor_distance=0.1, norm_bound=2.0, on_excess="clip",
+            neighbor_distance=0.1, norm_bound=2.0,
             sensitivity=0.4 * noise_sd, noise_sd=noise_sd,
             projection={"kind": "identity"}, scaling=None, noise="the system's entropy",
             protected=True,

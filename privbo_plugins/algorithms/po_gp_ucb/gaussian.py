@@ -109,19 +109,6 @@ def rows_within(X: Array, scaling: Scaling | None, R: float) -> Array:
     return clip_rows(rows, R)
 
 
-def count_beyond(X: Array, scaling: Scaling | None, R: float) -> int:
-    """Rows that clipping would change: beyond the bounds or the norm, or not finite."""
-    finite = np.isfinite(X).all(1)
-    rows = np.where(np.isfinite(X), X, 0.0)
-    outside = ~finite
-    if scaling is not None:
-        outside |= ((rows < scaling.low) | (rows > scaling.high)).any(1)
-        rows = scaling.apply(rows)
-    with np.errstate(all="ignore"):
-        outside |= ~(np.linalg.norm(rows, axis=1) <= R * (1 + 1e-12))
-    return int(outside.sum())
-
-
 def public_projection(d: int, r: int, seed: int) -> Array:
     """P, shape (d, r): the identity for r = d, otherwise seeded orthogonal directions.
 

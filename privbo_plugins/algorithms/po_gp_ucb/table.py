@@ -97,9 +97,6 @@ class TableManifest(Stored):
     norm_bound: _Number | None = setting(
         "R, which rows were clipped to, in released units.", default=None
     )
-    on_excess: _Text = setting(
-        '"clip", or "refuse" if a table with rows beyond would not have been released.'
-    )
     sensitivity: _Number | None = setting("Delta.", default=None)
     noise_sd: _Number = setting("sigma, in released units; 0 where no noise was added.")
     projection: _Mixing = setting(
@@ -161,7 +158,6 @@ class TableManifest(Stored):
                 "sensitivity": self.sensitivity,
                 "noise_sd": self.noise_sd,
                 "norm_bound": self.norm_bound,
-                "on_excess": self.on_excess,
                 "projection": self.projection["kind"],
                 **({} if self.rows_per_group is None else {"rows_per_group": k}),
             },
