@@ -153,7 +153,7 @@ def run_baseline(world: World, kind: str, beta: float, seed: int) -> Communicati
 
 def ours(lengthscale: float, **more: Any) -> DUETSConfig:
     """The default with T_1 = 2 as published, playing the best point last, as regret asks for."""
-    settings: Row = {"n_agents": N, "horizon": T, "final": "best", "first_epoch": 2} | more
+    settings: Row = {"n_agents": N, "n_trials": N * T, "final": "best", "first_epoch": 2} | more
     return DUETSConfig(lengthscale=lengthscale, **settings)
 
 
@@ -217,7 +217,7 @@ def run_communication(name: str, kind: str, agents: int, horizon: int, seed: int
             agents, horizon, lengthscale=length, beta=0.5, noise_ratio=NOISE**2
         )
     else:
-        config = ours(length, n_agents=agents, horizon=horizon)
+        config = ours(length, n_agents=agents, n_trials=agents * horizon)
     sent, _ = run_duets(world, config, seed)
     total = world.regret(agents)[-1]
     return {**sent.to_dict(), "plays": agents * horizon, "regret": total}
@@ -282,7 +282,9 @@ def run_private(name: str, kind: str, epsilon: float | None, seed: int) -> Row:
         world.evaluation(X)
     elif kind.startswith("LDP-DUETS"):
         length, first = world.problem.lengthscale, 1 if kind.endswith("T1=1") else 2
-        many: Row = {"n_agents": PRIVATE_AGENTS, "horizon": PRIVATE_HORIZON}
+        many: Row = {
+            "n_agents": PRIVATE_AGENTS, "n_trials": PRIVATE_AGENTS * PRIVATE_HORIZON
+        }  # fmt: skip
         more = many | known | {"first_epoch": first}
         run_duets(world, ours(length, **more), seed)
     else:
@@ -293,7 +295,7 @@ def run_private(name: str, kind: str, epsilon: float | None, seed: int) -> Row:
 def _settings(world: World, known: Mapping[str, Any]) -> dict[str, Any]:
     evaluations = PRIVATE_AGENTS * PRIVATE_HORIZON
     length, own = world.problem.lengthscale, NOISE**2
-    return {**known, "horizon": evaluations, "lengthscale": length, "noise_moment": own}
+    return {**known, "n_trials": evaluations, "lengthscale": length, "noise_moment": own}
 
 
 def run_sequential(world: World, config: UCBConfig, seed: int) -> None:

@@ -27,7 +27,7 @@ from optuna_samplers._settings import RewardRunSettings
 from optuna_samplers._space import to_space
 from optuna_samplers._study import whole
 from privbo_plugins.algorithms.duets import DUETS
-from privbo_plugins.algorithms.duets.config import PUBLISHED, DUETSSettings
+from privbo_plugins.algorithms.duets.config import PUBLISHED, DUETSConfig, DUETSSettings
 from privbo_plugins.algorithms.protocols import ATTEMPTS, Evaluation
 from privbo_plugins.errors import SpaceChangedError, UtilityWarning, warn
 from privbo_plugins.privacy.local import OptionalRewardPrivacy
@@ -35,7 +35,7 @@ from privbo_plugins.sessions.scheduler import (
     Attempt,
     SharedScheduler,
 )
-from privbo_plugins.settings import Published, WholeNumber, setting, settings, takes
+from privbo_plugins.settings import Published, WholeNumber, part, setting, settings, takes
 from privbo_plugins.spaces import Space
 
 AGENT_ATTR = "privbo:agent"
@@ -111,7 +111,7 @@ class DUETSSampler(Published, RewardSampler):
     @takes(_Settings)
     def __init__(self, given: _Settings) -> None:
         mechanism, scale = given.made()
-        config = given.config(**scale)
+        config = part(given, DUETSConfig, **scale)
         self._key = given.seed
         declared = to_space(given.search_space) if given.search_space else None
         described = None if declared is None else declared.to_dict()

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.duets import DUETS
 from privbo_plugins.algorithms.duets.algorithm import Epoch
-from privbo_plugins.algorithms.duets.config import PUBLISHED, DUETSSettings
+from privbo_plugins.algorithms.duets.config import PUBLISHED, DUETSConfig, DUETSSettings
 from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.privacy.local import OptionalRewardPrivacy
-from privbo_plugins.settings import Published, WholeNumber, setting, settings, takes
+from privbo_plugins.settings import Published, WholeNumber, part, setting, settings, takes
 from raytune_searchers._audit import Row
 from raytune_searchers._rewards import RewardSearch
 from raytune_searchers._settings import RewardSearchSettings
@@ -84,7 +84,7 @@ class DUETSSearch(Published, RewardSearch):
     @takes(_Settings)
     def __init__(self, given: _Settings) -> None:
         mechanism, scale = given.made()
-        config = given.config(**scale)
+        config = part(given, DUETSConfig, **scale)
         self._tagged: bool = bool(given.tags)
         self._tags: dict[str, dict[str, Any]] = {}
         super().__init__(DUETS, config, mechanism, given)

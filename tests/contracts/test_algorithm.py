@@ -347,10 +347,10 @@ TABLES = {
     "one row": np.zeros((1, 2)),
 }
 AGENTS = {
-    "default": DUETSConfig(n_agents=3, horizon=9, discretisation=64),
+    "default": DUETSConfig(n_agents=3, n_trials=27, discretisation=64),
     "endless": DUETSConfig(n_agents=2, discretisation=64),
     "private": DUETSConfig(
-        n_agents=3, horizon=9, discretisation=64, low=-1.0, high=1.0, noise=PRIVATISED
+        n_agents=3, n_trials=27, discretisation=64, low=-1.0, high=1.0, noise=PRIVATISED
     ),
     "published": DUETSConfig.paper(3, 9, discretisation=64),
 }

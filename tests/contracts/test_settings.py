@@ -79,7 +79,7 @@ FIRST = {
 }  # fmt: skip
 """The only argument that may be given without its name; of the others it is ``epsilon``."""
 
-OF_A_RUN = {"low", "high", "noise", "horizon"}
+OF_A_RUN = {"low", "high", "noise"}
 """What an algorithm is told of the rewards and of its length, in the engine's own words."""
 
 

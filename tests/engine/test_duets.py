@@ -178,9 +178,9 @@ def test_lengths_of_epochs_are_the_papers():
 
 
 def test_lengths_double_and_end_at_the_horizon():
-    assert lengths(DUETSConfig(first_epoch=3, horizon=50)) == [3, 6, 12, 24, 5]
+    assert lengths(DUETSConfig(first_epoch=3, n_trials=400)) == [3, 6, 12, 24, 5]
     assert lengths(DUETSConfig(7), epochs=6) == [2, 4, 8, 16, 32, 64]
-    assert lengths(DUETSConfig(horizon=1)) == lengths(DUETSConfig.paper(3, 1)) == [1]
+    assert lengths(DUETSConfig(n_trials=8)) == lengths(DUETSConfig.paper(3, 1)) == [1]
 
 
 @pytest.mark.parametrize(("n_agents", "first"), [(1, 2), (7, 2), (8, 1), (9, 1), (100, 1)])
@@ -202,7 +202,7 @@ def test_the_published_width_is_that_of_the_lemma():
     assert narrow.width(2) == pytest.approx(0.3 * width)
     assert DUETSConfig(beta=0.7, beta_scale=2.0).width(5) == pytest.approx(1.4)
     assert DUETSConfig().width(8) < DUETSConfig().width(10**6)
-    assert math.isfinite(DUETSConfig(n_agents=1, horizon=1).width(1))
+    assert math.isfinite(DUETSConfig(n_agents=1, n_trials=1).width(1))
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_the_published_width_is_that_of_the_lemma():
         {"n_agents": 1.5}, {"discretisation": 15}, {"lengthscale": math.nan},
         {"final": "other"},
         {"variant": "paper"}, {"p0": 2.0}, {"noise_ratio": 0.1},
-        {"final": "best", "variant": "paper", "horizon": 9},
+        {"final": "best", "variant": "paper", "n_trials": 72},
         {"low": 0.0}, {"low": 1.0, "high": 1.0}, {"low": 2.0, "high": 1.0},
         {"low": -math.inf, "high": 1.0}, {"low": 0.0, "high": math.nan},
         {"low": None, "high": 1.0},
@@ -363,7 +363,7 @@ def test_keys_agents_and_epochs_have_coins_of_their_own(toss):
 
 # What a host sees -------------------------------------------------------------------------------
 
-SMALL = DUETSConfig(n_agents=3, horizon=14, discretisation=64)
+SMALL = DUETSConfig(n_agents=3, n_trials=42, discretisation=64)
 PAPER = DUETSConfig.paper(3, 14, discretisation=64)
 BOTH = pytest.mark.parametrize("config", [SMALL, PAPER], ids=["default", "paper"])
 
@@ -489,7 +489,7 @@ def test_the_last_epoch_evaluates_what_was_asked_for(final):
     if final == "uniform":
         config = DUETSConfig.paper(2, 10, discretisation=256)
     else:
-        config = DUETSConfig(n_agents=2, horizon=10, discretisation=256, final=final)
+        config = DUETSConfig(n_agents=2, n_trials=20, discretisation=256, final=final)
     duets = DUETS(config, LINE)
     evaluation(duets, 2 * (2 + 4))
     assert duets.public_state.last
@@ -510,10 +510,10 @@ def test_the_last_epoch_evaluates_what_was_asked_for(final):
 
 
 @pytest.mark.parametrize(("d", "config"), [
-    (1, DUETSConfig(n_agents=4, horizon=30, discretisation=256)),
-    (2, DUETSConfig(n_agents=4, horizon=30, discretisation=256)),
+    (1, DUETSConfig(n_agents=4, n_trials=120, discretisation=256)),
+    (2, DUETSConfig(n_agents=4, n_trials=120, discretisation=256)),
     (1, DUETSConfig.paper(4, 30, discretisation=256, beta=0.5)),
-    (1, DUETSConfig(n_agents=1, horizon=30, discretisation=256, kernel="matern52")),
+    (1, DUETSConfig(n_agents=1, n_trials=30, discretisation=256, kernel="matern52")),
 ], ids=["1-d", "2-d", "paper", "one agent"])  # fmt: skip
 def test_the_best_point_of_a_smooth_function_is_found(d, config):
     """Seeded noise of a tenth of the function's height."""
@@ -584,7 +584,7 @@ def test_a_finite_domain_is_a_finite_matrix(bad):
 def test_the_fit_takes_the_privatising_noise_as_known():
     local = make_mechanism(1.0, bound=1.0, mechanism="hybrid")
     config = DUETSConfig(
-        n_agents=4, horizon=20, discretisation=64, low=-1.0, high=1.0, noise=local.noise
+        n_agents=4, n_trials=80, discretisation=64, low=-1.0, high=1.0, noise=local.noise
     )
     duets, noise = DUETS(config, LINE), InsecureNoise(0)
     evaluation(duets, 40, lambda x: local.randomize(bump(x), noise, -1.0))

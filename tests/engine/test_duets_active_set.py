@@ -320,7 +320,7 @@ def test_equation_9_by_brute_force(key):
 @pytest.mark.parametrize("key", range(6))
 def test_point_by_point_keeps_a_part_of_what_equation_9_keeps(key):
     """For the same evaluations and width: mu + b s >= max(mu - b s) >= max mu - b max s."""
-    config = DUETSConfig(n_agents=5, horizon=60, beta=0.4, lengthscale=0.15, first_epoch=4)
+    config = DUETSConfig(n_agents=5, n_trials=300, beta=0.4, lengthscale=0.15, first_epoch=4)
     server, evaluations = one_epoch(config, norm_one(key, RBF(0.15)), key, 0.2)
     D = LINE[evaluations[:, 0].astype(int)]
     posterior = posterior_of(RBF(0.15), D, evaluations[:, 1], None, None)
@@ -368,7 +368,7 @@ def test_the_best_point_stays_with_the_theorems_width(variant):
     }  # fmt: skip
     config = DUETSConfig.paper(6, 100, noise_ratio=0.04, **more)
     if variant == "default":
-        config = DUETSConfig(n_agents=6, horizon=400, beta_scale=1.0 / WIDTH, **more)
+        config = DUETSConfig(n_agents=6, n_trials=2400, beta_scale=1.0 / WIDTH, **more)
     lost, share = failures(config, 30)
     assert lost <= 6
     if variant == "default":

@@ -24,9 +24,9 @@ from .helpers import cube
 
 GRID = FinitePoints(np.linspace(0, 1, 80)[:, None])
 MIXED = SpaceDomain(Space({"a": Float(0, 1), "b": Int(1, 5), "c": Categorical(("u", "v"))}))
-DEFAULT = DUETSConfig(n_agents=3, horizon=30, discretisation=64)
+DEFAULT = DUETSConfig(n_agents=3, n_trials=90, discretisation=64)
 PAPER = DUETSConfig.paper(3, 30, discretisation=64, beta=0.5)
-ONE = DUETSConfig(n_agents=1, horizon=30, discretisation=64)
+ONE = DUETSConfig(n_agents=1, n_trials=30, discretisation=64)
 each_config = pytest.mark.parametrize(
     "config", [DEFAULT, PAPER, ONE], ids=["default", "paper", "one agent"]
 )
@@ -132,7 +132,7 @@ def test_agents_apart_and_together_reach_the_same_discretisations(config, domain
 
 def test_a_small_run_counted_by_hand():
     """One inducing point spans everything: rewards where 2 < 1 + 2, projections where 4 > 3."""
-    config = DUETSConfig(n_agents=3, horizon=14, lengthscale=100.0)
+    config = DUETSConfig(n_agents=3, n_trials=42, lengthscale=100.0)
     server, agents = make_agents(config, GRID, key=0)
     sent = server.communication
     tell_all(agents[0])
@@ -282,7 +282,7 @@ def test_another_discretisation_is_noticed():
         assert other[0].public_state.j == 1
 
 
-FITTED = DUETSConfig(n_agents=3, first_epoch=16, horizon=200, lengthscale=0.3)
+FITTED = DUETSConfig(n_agents=3, first_epoch=16, n_trials=600, lengthscale=0.3)
 """Projections with sums."""
 
 NO_NUMBERS = [math.nan, math.inf, "a", None, True, 10**400]

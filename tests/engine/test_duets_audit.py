@@ -35,7 +35,7 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
 def public_state(kind, length=None):
     """Two agents with four rewards each, and projections of two numbers and two sums."""
     length = length or {"projection": 5.0, "rewards": 0.01}[kind]
-    config = DUETSConfig(n_agents=2, horizon=40, first_epoch=4, lengthscale=length)
+    config = DUETSConfig(n_agents=2, n_trials=80, first_epoch=4, lengthscale=length)
     server, agents = make_agents(config, FinitePoints(np.linspace(0, 1, 60)[:, None]), key=4)
     public = agents[0].public_state
     known = [public.points(n) for n in range(2)]

@@ -31,7 +31,7 @@ MIXED = Space({"x": Float(1e-3, 10.0, log=True), "kind": Categorical(("a", "b"))
 
 
 def duets(n_agents=2, **more):
-    config = DUETSConfig(n_agents=n_agents, horizon=20, discretisation=64, **more)
+    config = DUETSConfig(n_agents=n_agents, n_trials=20 * n_agents, discretisation=64, **more)
     return DUETS(config, SPACE, seed=1)
 
 

@@ -75,4 +75,4 @@ def test_a_plan_is_used_up_once_as_many_were_done(done, planned, finished):
 def test_settings_that_do_not_say_have_no_planned_trials():
     assert planned_trials(object()) is None
     assert planned_trials(DUETSConfig(n_agents=3)) is None
-    assert planned_trials(DUETSConfig(n_agents=3, horizon=5)) == 15
+    assert planned_trials(DUETSConfig(n_agents=3, n_trials=15)) == 15

@@ -479,7 +479,7 @@ def settings(_scene):
 
 # Distributed tuning -----------------------------------------------------------------------------
 
-_DUETS = DUETSConfig(n_agents=2, horizon=12, discretisation=16)
+_DUETS = DUETSConfig(n_agents=2, n_trials=24, discretisation=16)
 _GRID = FinitePoints(np.linspace(0, 1, 20)[:, None])
 
 

@@ -112,7 +112,7 @@ def test_a_search_learns_what_the_algorithm_does(mode, space, objective):
     sign = 1.0 if mode == "max" else -1.0
     search = search_of(4, space=space, mode=mode, n_trials=24, seed=5)
     found = to_space(space)
-    config = DUETSConfig(n_agents=4, horizon=6, discretisation=POINTS)
+    config = DUETSConfig(n_agents=4, n_trials=24, discretisation=POINTS)
     alone = DUETS(config, found.space, maximize=mode == "max", seed=5)
     for i in range(30):  # beyond the horizon too
         evaluation = alone.ask(i)

@@ -42,7 +42,7 @@ class Agent:
 
     Example:
         >>> from privbo_plugins.algorithms.duets import DUETSConfig, FinitePoints, make_agents
-        >>> config = DUETSConfig(n_agents=2, first_epoch=1, horizon=4, lengthscale=0.2)
+        >>> config = DUETSConfig(n_agents=2, first_epoch=1, n_trials=8, lengthscale=0.2)
         >>> domain = FinitePoints(np.linspace(0, 1, 50)[:, None])
         >>> server, agents = make_agents(config, domain, key=0)
         >>> for agent in agents:

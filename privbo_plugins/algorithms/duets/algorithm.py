@@ -109,7 +109,7 @@ class DUETS(RewardAlgorithm):
     Example:
         >>> from privbo_plugins.spaces import Float
         >>> space = Space({"x": Float(0.0, 1.0)})
-        >>> duets = DUETS(DUETSConfig(n_agents=4, horizon=8), space, seed=1)
+        >>> duets = DUETS(DUETSConfig(n_agents=4, n_trials=32), space, seed=1)
         >>> for key in range(32):
         ...     evaluation = duets.ask(key)
         ...     duets.tell(evaluation, 1 - abs(evaluation.x[0] - 0.3))

@@ -51,7 +51,6 @@ from privbo_plugins.settings import (
     fields_of,
     integer,
     one_of,
-    part,
     setting,
     settings,
 )
@@ -81,8 +80,8 @@ _ONLY = {"p0": "paper", "noise_ratio": "paper", "final": "default"}
 
 
 @settings
-class DUETSChoices:
-    """What a run's settings and its users' keywords have in common."""
+class DUETSSettings:
+    """Settings in words that users say them in."""
 
     n_agents: Count = setting(
         "N, number of agents, >= 1: about as many as there are workers.",
@@ -132,12 +131,6 @@ class DUETSChoices:
         "Number of points that stand for the space, >= 16.",
         default=2048,
     )
-
-
-@settings
-class DUETSSettings(DUETSChoices):
-    """Settings in words that users say them in."""
-
     n_trials: Count | None = setting(
         "Number of trials that you expect, of all agents together, for the epochs' lengths: "
         "an agent takes T = ceil(n_trials / n_agents) of them, and the last epoch evaluates the "
@@ -146,26 +139,9 @@ class DUETSSettings(DUETSChoices):
         default=None,
     )
 
-    def config(self, **scale: Any) -> DUETSConfig:
-        """Settings of a run.
-
-        Args:
-            **scale: What is known of the rewards: ``low``, ``high``, ``noise``.
-
-        Raises:
-            ValueError: For every setting outside its range.
-        """
-        if self.variant == "paper" and self.n_trials is None:
-            raise ValueError(
-                'The epochs of variant="paper" have the lengths floor(sqrt(T T_{j-1})) with '
-                'T = n_trials / n_agents: give n_trials=, or use variant="default".'
-            )
-        horizon = None if self.n_trials is None else -(-self.n_trials // self.n_agents)
-        return part(self, DUETSConfig, horizon=horizon, **scale)
-
 
 @settings
-class DUETSConfig(RewardScale, DUETSChoices):
+class DUETSConfig(RewardScale, DUETSSettings):
     """Public settings of one run.
 
     {settings}
@@ -178,17 +154,12 @@ class DUETSConfig(RewardScale, DUETSChoices):
         [2, 10, 22]
     """
 
-    horizon: Count | None = setting(
-        "T, evaluations of one agent; None if it is not known, and then no epoch is the last.",
-        default=None,
-    )
-
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
-        if self.published and self.horizon is None:
+        if self.published and self.n_trials is None:
             raise ValueError(
-                'The epochs of variant="paper" have the lengths floor(sqrt(T T_{j-1})): give '
-                "horizon=, T."
+                'The epochs of variant="paper" have the lengths floor(sqrt(T T_{j-1})) with '
+                'T = n_trials / n_agents: give n_trials=, or use variant="default".'
             )
         declared = fields_of(DUETSConfig)
         for name, variant in _ONLY.items():
@@ -205,12 +176,17 @@ class DUETSConfig(RewardScale, DUETSChoices):
         The theorem itself asks for p0 = 72 ln(4 N T / delta') and a T_1 whose constant it does not
         name; the experiments, which have short runs, choose ``beta`` from {.2, .5, 1, 2, 5}.
         """
-        return cls(n_agents=n_agents, horizon=horizon, **(PUBLISHED | changes))
+        return cls(n_agents=n_agents, n_trials=n_agents * horizon, **(PUBLISHED | changes))
 
     @property
     def published(self) -> bool:
         """Tells if the algorithm runs as published."""
         return self.variant == "paper"
+
+    @property
+    def horizon(self) -> int | None:
+        """T, evaluations of one agent; None if it is not known, and then no epoch is the last."""
+        return None if self.n_trials is None else -(-self.n_trials // self.n_agents)
 
     @property
     def T_1(self) -> int:
