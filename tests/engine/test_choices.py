@@ -83,13 +83,13 @@ def chosen(algorithm):
 @given(
     d=st.integers(0, 8), arms=st.lists(st.integers(2, 6), min_size=1, max_size=4),
     n=st.integers(10, 10**6), mu=st.floats(0.01, 100.0),
-    limit=st.none() | st.integers(40, 300), extra=st.integers(0, 5),
+    limit=st.none() | st.integers(40, 300),
 )  # fmt: skip
-def test_selection_costs_the_budget_and_no_more_trials(d, arms, n, mu, limit, extra):
-    config = GIBOConfig(mu=mu, n_trials=limit, extra_values=extra)
+def test_selection_costs_the_budget_and_no_more_trials(d, arms, n, mu, limit):
+    config = GIBOConfig(mu=mu, n_trials=limit)
     plan = make_plan(config, mixed(d, *arms), n)
     assert plan.n_trials <= (limit or math.inf)
-    assert plan.n_values == plan.n_trials + extra
+    assert plan.n_values == plan.n_trials
     assert cost(plan) == pytest.approx(mu**2)
     assert (plan.n_steps > 0) == (d > choices.FEW or (0 < d and plan.n_searched == 0))
     if plan.n_searched and d:

@@ -284,7 +284,7 @@ def test_of_a_search_losses_are_kept_of_the_incumbent_and_the_best_alone():
 
     def release(i, value, x=None):
         x = [i / 16, 0.25] if x is None else x
-        return Release("value", f"t{i}", (value,), {"role": START, "reserve": False, "x": x})
+        return Release("value", f"t{i}", (value,), {"role": START, "x": x})
 
     for i in range(8):
         algorithm.observe(release(i, 0.1 * i))

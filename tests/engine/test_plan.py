@@ -73,12 +73,12 @@ def test_a_planned_norm_between_its_ends_gives_every_run_noise_of_one_length(d, 
 
 @given(
     d=SIZES, n=RECORDS, mu=MUS, share=st.sampled_from([0.0, 0.1, 0.4]),
-    extra=st.integers(0, 9), adaptive=st.booleans(), limit=st.none() | st.integers(90, 3000),
+    adaptive=st.booleans(), limit=st.none() | st.integers(90, 3000),
 )  # fmt: skip
 def test_what_is_planned_costs_the_budget_and_no_more_trials_than_25_simplices(
-    d, n, mu, share, extra, adaptive, limit
+    d, n, mu, share, adaptive, limit
 ):
-    own = {"value_share": share, "extra_values": extra, "n_trials": limit}
+    own = {"value_share": share, "n_trials": limit}
     if adaptive:
         own["clipping_norm"] = "adaptive"
     plan = plan_of(d, n, mu, **own)

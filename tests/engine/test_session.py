@@ -278,14 +278,14 @@ def test_extra_trials_beyond_a_batch_inform_the_step_and_cost_nothing():
     check_books(session)
 
 
-def test_trials_that_nobody_asked_for_use_the_reserve_and_then_carry_values():
+def test_trials_that_nobody_asked_for_carry_values():
     losses, _ = quadratic(N, 2, 0)
-    session = open_session(config(n_starts=1, extra_values=2), cube(2))
+    session = open_session(config(n_starts=1), cube(2))
     tell(session, "start", losses)
     for i in range(4):
         params = {"x00": 0.1 * i, "x01": 0.2}
         told = session.tell(f"own{i}", params, cube(2), losses(np.array([0.1 * i, 0.2])))
-        assert (told.label, told.carried) == ("outside", i >= 2)
+        assert (told.label, told.carried) == ("outside", True)
         assert math.isfinite(told.value)
     assert session.run.held_losses() == []
     run_session(session, losses)
@@ -384,7 +384,7 @@ class Workers:
 CHOICES = Space({"a": Categorical((0, 1, 2)), "b": Categorical(("y", "n")), "x": Float(0.0, 1.0)})
 RUNS = [
     *((config(n_steps=2, **more), cube(2)) for more in (
-        {}, {"memory": -1}, {"memory": 2}, {"extra_values": 2}, {"clipping_norm": "adaptive"},
+        {}, {"memory": -1}, {"memory": 2}, {"clipping_norm": "adaptive"},
         {"value_share": 0.0, "n_starts": 0},
     )),
     (GIBOConfig(mu=60.0, n_trials=16), cube(2)), (GIBOConfig(mu=3.0, n_trials=16), CHOICES),

@@ -49,17 +49,17 @@ def told_to(algorithm, losses, trials, noise=None):
 
 @given(
     d=st.integers(1, 4), n=st.integers(10, 10**6), mu=st.floats(0.01, 100.0),
-    limit=st.none() | st.integers(10, 300), extra=st.integers(0, 5),
+    limit=st.none() | st.integers(10, 300),
     bound=st.sampled_from([0.01, 1.0, (-3.0, 2.0)]),
 )  # fmt: skip
-def test_a_search_costs_the_budget_and_the_trials_of_descent(d, n, mu, limit, extra, bound):
-    own = {"n_trials": limit, "extra_values": extra, "loss_bound": bound}
+def test_a_search_costs_the_budget_and_the_trials_of_descent(d, n, mu, limit, bound):
+    own = {"n_trials": limit, "loss_bound": bound}
     plan = make_plan(GIBOConfig(mu=mu, **own), cube(d), n)
     descent = make_plan(GIBOConfig(mu=mu, n_starts=plan.n_starts, **own), cube(d), n)
     assert descent.n_searched == 0
     assert plan.n_trials == descent.n_trials <= (limit or math.inf)
     assert plan.n_last == (0 if plan.n_searched else descent.n_last)
-    assert plan.n_values == plan.n_trials + extra
+    assert plan.n_values == plan.n_trials
     assert cost(plan) == pytest.approx(mu**2)
     if plan.n_searched == 0:
         assert plan == descent

@@ -227,25 +227,17 @@ class DPGIBO(CentralAlgorithm):
 
     def value_query(self, trial: str, role: str, step: int, x: Array) -> Query | None:
         """The clipped mean loss of one trial, if the plan has a release left for it."""
-        reserve = self._reserve(role, step)
-        if self._plan.mu_value == 0 or reserve is None:
+        if self._plan.mu_value == 0 or not self._plans_value(role, step):
             return None
-        meta: dict[str, Any] = {
-            "role": role, "step": step, "reserve": reserve, "x": np.asarray(x).tolist()
-        }  # fmt: skip
-        return value_query(self, trial, meta)
+        return value_query(self, trial, {"role": role, "step": step, "x": np.asarray(x).tolist()})
 
-    def _reserve(self, role: str, step: int) -> bool | None:
-        """Says if the reserve pays for a value (True) or the plan (False); None if neither can."""
+    def _plans_value(self, role: str, step: int) -> bool:
+        """Says if the plan has a release left for a value."""
         state, plan = self.state, self._plan
         if role == START:
-            planned = len(state.starts) < self._planned_starts
-        else:
-            most = plan.n_last if role == FINAL else plan.batch_size
-            planned = step == state.step and len(state.step_values.get(str(step), [])) < most
-        if planned:
-            return False
-        return True if state.extras < self.config.extra_values else None
+            return len(state.starts) < self._planned_starts
+        most = plan.n_last if role == FINAL else plan.batch_size
+        return step == state.step and len(state.step_values.get(str(step), [])) < most
 
     def shown_value(self, release: Release | None, role: str, step: int, x: Array) -> float:
         """An estimate of the exact mean at x, given the releases so far and the trial's own.
@@ -379,9 +371,7 @@ class DPGIBO(CentralAlgorithm):
     def _observe_value(self, release: Release) -> None:
         value, role = release.values[0], release.meta["role"]
         self.state.values.append((list(release.meta["x"]), value))
-        if release.meta["reserve"]:
-            self.state.extras += 1
-        elif role == START:
+        if role == START:
             self.state.starts.append((list(release.meta["x"]), value))
             if self._compares_starts:
                 self._contending = self._contenders(release)

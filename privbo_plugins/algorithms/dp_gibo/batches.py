@@ -80,7 +80,6 @@ class GIBOState:
         rule: State of the step rule.
         starts: (x, value) of the start points that count.
         step_values: Step (as text) to its released values, in order of release.
-        extras: Value releases drawn from the reserve.
         finalists: Points that are compared in the end: the incumbent, theta, a better one.
         gains: Released means by which each is better than the one before it.
         remembered: (trial, x) of remembered points, oldest first; in a search by values, of those
@@ -95,7 +94,6 @@ class GIBOState:
     rule: list[list[float]] = field(default_factory=list)
     starts: list[tuple[list[float], float]] = field(default_factory=list)
     step_values: dict[str, list[float]] = field(default_factory=dict)
-    extras: int = 0
     finalists: list[list[float]] = field(default_factory=list)
     gains: list[float] = field(default_factory=list)
     remembered: list[tuple[str, list[float]]] = field(default_factory=list)

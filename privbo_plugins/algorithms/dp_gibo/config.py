@@ -107,12 +107,6 @@ class GIBOConfig(LossSettings):
         "where nothing is numeric. A number plans descent.",
         default=None,
     )
-    extra_values: WholeNumber = setting(
-        "Releases kept for trials outside the plan: enqueued ones, points to evaluate once "
-        "the start is over, and points beyond a batch that parallel workers evaluate. "
-        "Others show a mean of released values.",
-        default=0,
-    )
     clipping_norm: _Norm | None = setting(
         'Largest norm B of one record\'s gradient (losses over the unit cube); "adaptive" '
         "follows a private quantile, which is charged too. None plans it: .1 to 1 of the width "

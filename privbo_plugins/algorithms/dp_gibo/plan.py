@@ -11,7 +11,7 @@ Notation:
     T, b    steps, and points a step
     K       start points
     S       points chosen by the values released before them; 0 in descent alone
-    M       planned value releases, one a trial + extra_values
+    M       planned value releases, one a trial
     B_c     clip of one record's difference in the comparison with the incumbent
     B, C    clipping norm; width of the range of values
     nu      a step's noise over B, 2 sqrt(T d) / (n mu_g): its expected length
@@ -109,7 +109,7 @@ _TELLING = 0.75
 a plateau has no slope, but values tell it."""
 
 _FOR_EITHER = {
-    "mu", "epsilon", "delta", "n_trials", "extra_values", "loss_bound", "training_mu", "incumbent"
+    "mu", "epsilon", "delta", "n_trials", "loss_bound", "training_mu", "incumbent"
 }  # fmt: skip
 """Settings that say nothing of descent; any other setting that is given plans descent."""
 
@@ -381,7 +381,7 @@ def plan_search(config: GIBOConfig, space: Space, n_records: int, K: int, steps:
     mixed = d < len(space)
     all_of_it = not mixed or d <= choices.FEW
     share = (1.0 - _COMPARED) * (1.0 if all_of_it else choices.HALF)
-    mu = config.mu * math.sqrt(share / (trials + config.extra_values))
+    mu = config.mu * math.sqrt(share / trials)
     precise = gaussian_scale(1.0 / n_records, mu) <= (choices.PRECISE if mixed else _PRECISE)
     if not precise:
         return 0
@@ -456,7 +456,7 @@ def make_plan(config: GIBOConfig, space: Space, n_records: int) -> Plan:
     d, (K, S, T, b, paired) = space.d, _counts(config, space, n_records)
     low, high = config.value_range
     for last in (LAST, LAST - 1) if T > 0 else (0,):
-        M = (K + S + T * b + last + config.extra_values) * compares(config)
+        M = (K + S + T * b + last) * compares(config)
         shares = _shares(config, T, M, S)
         value_noise = _noise((high - low) / n_records, shares["mu_value"])
         if T > 0 and value_noise <= _TELLING * (high - low):
