@@ -348,28 +348,8 @@ class FederationGuarantee(PrivacyGuarantee):
 
     @property
     def deltas(self) -> tuple[float, ...]:
-        """The claim's, and its tenths where the parameters say what rounds compose of."""
-        return _tenths(self.delta) if self._round else (self.delta,)
-
-    @property
-    def _round(self) -> tuple[float, float] | None:
-        """(q, z) of each round, where the parameters say them."""
-        q, z = (self.parameters.get(name) for name in "qz")
-        return None if q is None or z is None else (q, z)
-
-    def _epsilon_at(self, delta: float) -> float:
-        from privbo_plugins.privacy.subsampling import pld_epsilon
-
-        if delta == self.delta or self._round is None:
-            return super()._epsilon_at(delta)
-        return pld_epsilon(*self._round, self.n_rounds, delta)
-
-    def _apart(self) -> float:
-        from privbo_plugins.privacy.subsampling import pld_delta
-
-        if self._round is None:
-            return super()._apart()
-        return pld_delta(*self._round, self.n_rounds, 0.0)
+        """The claim's, and its tenths where it is known what rounds compose of."""
+        return _tenths(self.delta) if self.composed else (self.delta,)
 
     def at_most(self) -> Self:
         """The same with the epsilon of all rounds spent."""

@@ -17,6 +17,7 @@ from privbo_plugins.plots import FederationHistory, Round
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.ledger import AGENTS, Charge, check_budget
 from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.privacy.subsampling import rounds_of
 from privbo_plugins.sanitize import public_name
 from privbo_plugins.store.log import NOTE, UNPROTECTED
 from privbo_plugins.store.release import Order, Outlet, accept, admit
@@ -198,7 +199,8 @@ def claim(
     """
     if config.noise_multiplier == 0:
         reasons = [*reasons, NO_NOISE]
-    infinite = bool(reasons)
+    infinite, z = bool(reasons), config.noise_multiplier
+    rounds = rounds_of(config.q, z, config.n_rounds) if z else {}
     return FederationGuarantee(
         not reasons,
         config.n_agents,
@@ -210,6 +212,7 @@ def claim(
         parameters=config.mechanism_parameters(),
         reasons=tuple(dict.fromkeys(reasons)),
         notes=tuple(dict.fromkeys(notes)),
+        composed=(frozenset(rounds.items()),) if rounds else (),
         held=held,
     )
 

@@ -26,6 +26,7 @@ from privbo_plugins.privacy.guarantee import (
 )
 from privbo_plugins.privacy.ledger import Charge, check_budget
 from privbo_plugins.privacy.statement import percent
+from privbo_plugins.privacy.subsampling import rounds_of
 from privbo_plugins.privacy.words import LIMITS, limit_of, of_unit
 from privbo_plugins.privacy.words import WORDS as TEXTS
 from privbo_plugins.sessions.certificates import schema
@@ -199,7 +200,7 @@ def test_a_claim_holds_at_larger_deltas_and_is_refused_at_smaller_ones(make):
 def test_a_federation_s_epsilon_is_composed_anew_at_another_delta(delta):
     exact = pld.from_gaussian_mechanism(2.0, sampling_prob=0.35, use_connect_dots=False)
     exact = exact.self_compose(3).get_epsilon_for_delta(delta)
-    guarantee = federated(delta=0.02, parameters={"q": 0.35, "z": 2.0})
+    guarantee = federated(delta=0.02, composed=(frozenset(rounds_of(0.35, 2.0, 3).items()),))
     assert guarantee.epsilon_at(delta) == pytest.approx(exact, abs=2e-3)
     assert guarantee.epsilon_at(0.02) == 2.0  # what was claimed
 

@@ -37,10 +37,11 @@ from privbo_plugins.privacy.accountant import (
     gdp_epsilon,
 )
 from privbo_plugins.privacy.figures import not_above, not_below, two_decimals
-from privbo_plugins.privacy.guarantee import FederationGuarantee, Guarantee, OutsourcedGuarantee
+from privbo_plugins.privacy.guarantee import Guarantee, OutsourcedGuarantee
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.privacy.statement import guess, percent
+from privbo_plugins.sessions import broadcasts
 from privbo_plugins.sessions.rewards import RewardSession, check_user_budget, local_guarantee
 from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.spaces import Float, Space
@@ -269,10 +270,7 @@ def test_the_chance_against_a_released_table_is_that_of_its_mu():
 @pytest.mark.parametrize(("q", "z", "rounds"), [(1.0, 2.0, 3), (0.35, 1.0, 4), (0.1, 1.5, 10)])
 def test_the_chance_against_a_federation_is_half_the_total_variation_of_its_rounds(q, z, rounds):
     config = FederationConfig(20, n_rounds=rounds, q=q, z=z, delta=1e-3)
-    claim = FederationGuarantee(
-        True, 20, config.epsilon_after(rounds), 1e-3, 0.0, rounds, 0,
-        parameters=config.mechanism_parameters(),
-    )  # fmt: skip
+    claim = broadcasts.claim(config, 0, (), (), held=False)
     # Losses of a round at random points, whose products are compared in both worlds.
     rng, n = np.random.default_rng(0), 400_000
     loss = np.zeros(n)
