@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 MECHANISMS = ("gaussian", "projection")
 """How a table is released."""
 
-"""What is done with rows beyond the public bounds."""
-
-
 _Mechanism = Annotated[Literal["gaussian", "projection"], one_of(*MECHANISMS)]
 _Length = Annotated[  # whose square neither over- nor underflows
     float,
