@@ -46,7 +46,6 @@ from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.store.release import draw_reward
 from raytune_searchers import DPGIBOSearch, LDPGPUCBSearch
 from raytune_searchers._channel import Channel
-from raytune_searchers._search import TuneSearch
 
 RESULTS = Path(__file__).parent / "results" / "scale.json"
 
@@ -103,7 +102,7 @@ class _Near:
         search._vault_id, search.host = vault_id, host
         return channel
 
-    _OF_THIS_PROCESS = (*TuneSearch._OF_THIS_PROCESS, "host")
+    _OF_THIS_PROCESS = "host"
 
 
 class NearDPGIBO(_Near, DPGIBOSearch):

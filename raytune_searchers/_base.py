@@ -71,34 +71,23 @@ class LossesRun(ComparedRun, Reported):
 
     _HOST = LossHost
     _PLAIN = "trials returned plain floats instead of per-record losses"
+    _OF_THIS_PROCESS = "_labels _groups _told"  # nothing of the records
     _WATCHED: ClassVar[bool] = False
     """Whether trials run only while somebody of ours compares what is shown of them."""
 
     _config: CentralConfig
     _seed: int | None
-    _param_space: dict[str, Any]
     _labels: str | None = None
-    """Fingerprint of the records' labels; of this process alone."""
+    """Fingerprint of the records' labels."""
     _groups: Groups | None = None
-    """The persons that rows belong to; likewise."""
+    """The persons that rows belong to."""
     _told = b""
     """Key of the host that knows them."""
     _unit: Unit = Unit()
     _limit: int | None = None
     """The most trials at once; None if it is not known."""
 
-    def __getstate__(self) -> dict[str, Any]:
-        """As of every run, without anything of the records."""
-        state = super().__getstate__()
-        for private in ("_labels", "_groups", "_told"):
-            state.pop(private, None)
-        return state
-
     # The vault ------------------------------------------------------------------------------
-
-    @property
-    def _parameters(self) -> set[str]:
-        return set(self._param_space)
 
     def _planned(self, space: TuneSpace) -> CentralConfig:  # noqa: ARG002
         """Settings for the number of trials that will run."""

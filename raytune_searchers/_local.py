@@ -75,7 +75,7 @@ class Ledger(RewardsRun):
         self.mechanism: LocalMechanism = mechanism
         self._user_budget, self._user_delta = given.user_budget, given.user_delta
         self._metric, self._mode = given.metric, given.mode
-        self._names: set[str] = set()
+        self._param_space: dict[str, Any] = {}  # what a trial's config holds
         self._start(given.vault, given.run_name, given.noise)
         if ray.is_initialized():
             self.begin()
@@ -98,10 +98,6 @@ class Ledger(RewardsRun):
         if not in_worker():
             self._channel = None  # it may have ended
             self._see(self._call("head"))
-
-    @property
-    def _parameters(self) -> set[str]:
-        return self._names
 
     def _warn_at_once(self, reasons: Sequence[str]) -> None:
         """Nothing: :meth:`guarantee` tells."""
@@ -143,7 +139,7 @@ class Ledger(RewardsRun):
     def _look_again(self, stored: Stored, report: Mapping[str, Any]) -> bool:
         """Compares a trial; which parameters it may show, only the config that it got tells."""
         configs = stored.given or [config_in(row) or {} for row in stored.rows]
-        self._names = {name.split("/")[0] for config in configs for name in config}
+        self._param_space = {name.split("/")[0]: ... for config in configs for name in config}
         return super()._look_again(stored, report)
 
 

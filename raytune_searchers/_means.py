@@ -40,7 +40,6 @@ from raytune_searchers._arguments import check_target
 from raytune_searchers._audit import OURS, REPEATED, Row, given_to
 from raytune_searchers._base import LossesRun, hosted
 from raytune_searchers._channel import MEANS, RELEASE
-from raytune_searchers._run import ComparedRun
 from raytune_searchers._search import who_suggested
 from raytune_searchers._settings import SearchSettings, TrainableSettings, TuneSettings
 from raytune_searchers._space import to_space
@@ -128,9 +127,7 @@ class MeansRun(LossesRun):
 
     _WRAP = "Give tune.Tuner the trainable that private_trainable returned, as it is."
     _WATCHED = True
-    _OF_THIS_PROCESS = (
-        *ComparedRun._OF_THIS_PROCESS, "_here", "_cut_short", "_begun", "_private", "__name__",
-    )  # fmt: skip
+    _OF_THIS_PROCESS = "_here _cut_short _begun _private __name__"
 
     def __init__(self, given: _Settings) -> None:
         check_target("private_trainable", given.metric, given.mode)

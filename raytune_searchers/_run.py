@@ -92,14 +92,13 @@ class ComparedRun:
     _WRAP: ClassVar[str]
     """What to do about a plain value."""
 
-    _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = (
-        *"_anchor _channel _broken _kept _pace".split(),
-    )
-    """What :meth:`_attach` makes anew and no pickle holds."""
+    _OF_THIS_PROCESS: ClassVar[str] = "_anchor _channel _broken _kept _pace"
+    """Names of what a class keeps for this process alone: no pickle holds them."""
 
     _metric: str | None
     _mode: str | None
     _space: TuneSpace | None
+    _param_space: Mapping[str, Any]
 
     def _start(
         self, vault: str | Path | None, run_name: str | None, noise: NoiseSource | None
@@ -159,7 +158,9 @@ class ComparedRun:
         """
         if self._has_host and ray.util.client.ray.is_connected():  # to whom Tuner would send it
             raise VaultError(BY_CLIENT)
-        state = {n: v for n, v in self.__dict__.items() if n not in self._OF_THIS_PROCESS}
+        classes = type(self).__mro__
+        left_out = {n for c in classes for n in vars(c).get("_OF_THIS_PROCESS", "").split()}
+        state = {n: v for n, v in self.__dict__.items() if n not in left_out}
         return state | {"_last": self._lasting()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -353,7 +354,7 @@ class ComparedRun:
     @property
     def _parameters(self) -> set[str]:
         """Returns the names that a trial's config may hold."""
-        return set()
+        return set(self._param_space)
 
     def _configs(self, trial_id: str) -> list[Row]:  # noqa: ARG002
         """Flattened configs that a trial was given, as far as they are known here."""

@@ -87,10 +87,7 @@ class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray 
         VaultError: If the vault's database cannot be opened.
     """
 
-    _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = (
-        *ComparedRun._OF_THIS_PROCESS,
-        *("_here", "_paused", "_patience", "_suggesting", "_reconcile"),
-    )
+    _OF_THIS_PROCESS = "_here _paused _patience _suggesting _reconcile"
 
     _most_failures = HOPELESS
     """So many failures in a row end the search: without num_samples nothing else would."""
@@ -107,8 +104,6 @@ class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray 
     def __init__(self, given: SearchSettings) -> None:
         check_target(type(self).__name__, given.metric, given.mode)
         super().__init__(metric=given.metric, mode=given.mode)
-        self._metric: str | None = given.metric
-        self._mode: str | None = given.mode
         self._seed = given.seed
         self._param_space: dict[str, Any] = dict(given.search_space or {})
         self._space: TuneSpace | None = to_space(self._param_space)
@@ -320,10 +315,6 @@ class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray 
         if why is not None:
             see = self._SEE_WHY if error else _STOPPED
             warn(f"{why}, so the search ends. {see}", UtilityWarning)
-
-    @property
-    def _parameters(self) -> set[str]:
-        return set(self._param_space)
 
     def add_evaluated_point(self, *_args: Any, **_kwargs: Any) -> None:
         """Refused: a value from elsewhere is not a release of this run."""

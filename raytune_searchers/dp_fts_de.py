@@ -177,7 +177,7 @@ class DPFTSDESearch(TuneSearch):
     """
 
     _HOST, _STATUS = ServerHost, "report"
-    _OF_THIS_PROCESS = (*TuneSearch._OF_THIS_PROCESS, "_hosts", "_alone")
+    _OF_THIS_PROCESS = "_hosts _alone"
     _PLAIN = _BESIDE = _MORE
     _WRAP = _OUTSIDE
     _ENDS_WITH_HOST = False  # without their server agents go on alone

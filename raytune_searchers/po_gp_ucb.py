@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -184,11 +184,7 @@ class POGPUCBSearch(Published, TuneSearch):
         >>> # ).fit()
     """
 
-    _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = (
-        *TuneSearch._OF_THIS_PROCESS,
-        "_model",
-    )
-
+    _OF_THIS_PROCESS = "_model"
     _PUBLISHED = PUBLISHED
     _SEE_WHY = "Ray shows how in error.txt of each."
 
