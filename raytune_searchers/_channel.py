@@ -24,7 +24,7 @@ import ray.experimental.internal_kv as kv
 from numpy.typing import NDArray
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 
-from privbo_plugins.errors import PrivacyError, VaultError
+from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, VaultError
 from privbo_plugins.sanitize import OWN_ERRORS
 from privbo_plugins.sealing import AnotherKeyError, Message
 from privbo_plugins.shown import DRAW
@@ -56,7 +56,7 @@ the experiment: Tune asks and saves a search every ten seconds at the latest, by
 Reply = tuple[tuple[str, str] | None, Any]
 """((error's name, text) or None, result)."""
 
-_ERRORS = {**OWN_ERRORS, AnotherKeyError.__name__: AnotherKeyError}
+_ERRORS = OWN_ERRORS | {kind.__name__: kind for kind in (AnotherKeyError, ObjectiveFailedError)}
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ This is what the process of a trial imports; the agent, its objective and its mo
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,7 +13,7 @@ import ray
 import ray.cloudpickle as cloudpickle
 from ray.exceptions import RayActorError, RayError
 
-from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, VaultError
+from privbo_plugins.errors import PrivacyError, VaultError
 from raytune_searchers._audit import REPEATED
 from raytune_searchers._channel import NAMESPACE, Channel, MissingHost, Reply
 
@@ -27,9 +26,6 @@ AGENT, ROUND, RELEASED = "agent", "round", "federation_round"
 
 _PATIENCE = 20
 """How often a trial looks for a host."""
-
-DONE, LOAD, FAILED = "done", "load", "failed"
-"""What a host answers to a trial."""
 
 HOST_ENDED = (
     "The process that hosts this agent ended while the trial waited for it. With agent_vaults= "
@@ -75,7 +71,6 @@ def make_shell(
         hosts: Name of the actor of each.
     """
     functions: bytes = cloudpickle.dumps((objective, finish))
-    key = hashlib.sha256(functions).hexdigest()
     numbers = {agent: i for i, agent in enumerate(agents)}
 
     def federated(config: dict[str, Any]) -> dict[str, Any]:
@@ -84,15 +79,8 @@ def make_shell(
         agent, round_ = config[AGENT], config[ROUND]
         i = numbers[agent]
         channel = Channel(hosts[i], lambda *args: _send(hosts[i], args))
-        answer, told = channel.call("evaluate", i, round_ - 1, key)
-        if answer == LOAD:
-            refused = channel.call("load", key, functions)
-            if refused is not None:
-                raise ObjectiveFailedError(refused)
-            answer, told = channel.call("evaluate", i, round_ - 1, key)
-        if answer == FAILED:
-            raise ObjectiveFailedError(told)
-        return {AGENT: agent, ROUND: round_, RELEASED: told}
+        released = channel.call("evaluate", i, round_ - 1, functions)
+        return {AGENT: agent, ROUND: round_, RELEASED: released}
 
     federated.__name__ = federated.__qualname__ = str(getattr(objective, "__name__", "federated"))
     return federated

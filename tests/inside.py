@@ -182,8 +182,7 @@ def agent_hosts(search):
 
 def history_of_agent(host, agent):
     """What a host of agents keeps of one of them."""
-    found = host.session._members[agent].history
-    return found
+    return host.session[agent].history
 
 
 def _anchor(search):

@@ -29,6 +29,7 @@ from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig
 from privbo_plugins.convert import as_reward
 from privbo_plugins.errors import (
     FederationError,
+    ObjectiveFailedError,
     PrivacyError,
     VaultError,
 )
@@ -39,15 +40,7 @@ from privbo_plugins.sanitize import of_converting, withheld
 from raytune_searchers._channel import Channel, channel_of_trial
 from raytune_searchers._closing import check_closed
 from raytune_searchers._search import merged
-from raytune_searchers._shell import (
-    AGENTS,
-    DONE,
-    FAILED,
-    LOAD,
-    Agent,
-    Finish,
-    Objective,
-)
+from raytune_searchers._shell import AGENTS, Agent, Finish, Objective
 from raytune_searchers._space import TuneSpace
 from raytune_searchers.hosts.actors import in_worker
 from raytune_searchers.hosts.base import Host, Settings, by_name
@@ -289,36 +282,41 @@ class Member:
         return X[i], float(values[i])
 
 
-class Agents:
-    """Some of a federation's agents in their host.
+class AgentHost(Host[dict[int, Member]]):
+    """Some of a federation's agents in their host, by number on the roster.
 
-    Args:
-        host: What they are in. Its URL has ``{agent}`` for each one's name; None for this
-            process's memory.
+    The URL of their databases has ``{agent}`` for each one's name; without one they are kept in
+    this process's memory. Warnings stay here, because they may be an objective's.
     """
 
-    def __init__(self, host: AgentHost) -> None:
-        self._settings: AgentSettings = host.settings
-        self._template: str | None = host.url
+    missing, prefix = AGENTS, "agents/"
+    operations = by_name("tend evaluate")
+
+    def open(self) -> dict[int, Member]:
+        """Begins without any agent: each is made when it is asked for."""
         if in_worker():
-            redirect(self._settings.log_to)
-        self._space, self._constants = cloudpickle.loads(self._settings.space)
-        self._members: dict[int, Member] = {}
-        self._functions: dict[str, tuple[Objective, Finish | None]] = {}
+            redirect(self.settings.log_to)
+        self._space, self._constants = cloudpickle.loads(self.settings.space)
+        self._functions: dict[bytes, tuple[Objective, Finish | None]] = {}
+        return {}
+
+    def translate(self, error: BaseException) -> Exception:
+        """As a host's errors travel; why an objective failed may be told."""
+        if type(error) is ObjectiveFailedError:
+            return ObjectiveFailedError(str(error))
+        return super().translate(error)
 
     def _member(self, agent: int) -> Member:
-        if agent not in self._members:
-            s = self._settings
-            url = self._template and self._template.replace("{agent}", str(s.members[agent]))
+        members, s = self.session, self.settings
+        if agent not in members:
+            url = self.url and self.url.replace("{agent}", str(s.members[agent]))
             channel = channel_of_trial(s.server, SERVER, watched=False)
             link = ServerLink(channel, s.config, agent)
-            self._members[agent] = Member(s, self._space, agent, url, link)
-        return self._members[agent]
-
-    # The driver's side ----------------------------------------------------------------------
+            members[agent] = Member(s, self._space, agent, url, link)
+        return members[agent]
 
     def tend(self, status: Status | None, skip: Mapping[int, int]) -> dict[int, Standing]:
-        """Sends what has not been sent, and tells where every agent is.
+        """Sends what has not been sent, and tells the driver where every agent is.
 
         Args:
             status: Of the server; None if it does not answer.
@@ -327,36 +325,27 @@ class Agents:
         for agent, number in skip.items():
             if self._member(agent).history.n_trials == number:
                 self._member(agent).tell(number, math.nan)
-        return {agent: self._member(agent).stand(status) for agent in self._settings.members}
+        return {agent: self._member(agent).stand(status) for agent in self.settings.members}
 
-    # The trials' side -----------------------------------------------------------------------
-
-    def load(self, key: str, functions: bytes) -> str | None:
-        """Takes the user's functions; why they cannot be loaded, if so."""
-        loaded, failure = sanitize.call(lambda: cloudpickle.loads(functions))
-        if failure is None and loaded is not None:
-            self._functions[key] = loaded
-            return None
-        return str(_told(failure))
-
-    def evaluate(self, agent: int, number: int, key: str) -> tuple[str, Any]:
+    def evaluate(self, agent: int, number: int, functions: bytes) -> int:
         """Runs a trial of an agent, unless it is over already.
 
         Args:
             agent: The agent's number on the roster.
             number: The trial's, from 0.
-            key: Of the user's functions.
+            functions: The user's, pickled; this process makes them once.
 
         Returns:
-            (:data:`DONE`, rounds released so far), (:data:`LOAD`, None) if the functions are not
-            here, or (:data:`FAILED`, a text that tells nothing private).
+            Rounds released so far.
 
         Raises:
+            ObjectiveFailedError: If one of the functions does; the text tells nothing private.
             VaultError: If the agent's history shows fewer trials than its tags say.
         """
-        if key not in self._functions:
-            return LOAD, None
-        member, (objective, finish) = self._member(agent), self._functions[key]
+        member = self._member(agent)
+        if functions not in self._functions:
+            self._functions[functions] = _guarded(lambda: cloudpickle.loads(functions))
+        objective, finish = self._functions[functions]
         done = member.history.n_trials
         if number > done:
             raise VaultError(
@@ -364,42 +353,21 @@ class Agents:
                 "restored from an older backup, or belongs to another run. Give each agent its "
                 "own agent_vaults= file."
             )
-        failure = None
         if number == done and not member.over:
-            failure = self._run(member, number, objective)
-        if failure is None and finish is not None and member.over and not member.history.told():
-            failure = self._finish(member, finish)
-        return (DONE, member.link.released) if failure is None else (FAILED, str(failure))
-
-    def _run(self, member: Member, number: int, objective: Objective) -> Exception | None:
-        config = self._config(member.point(number))
-        returned, failure = _guarded(lambda: objective(member.name, config))
-        if failure is None:
-            value, failure = _guarded(lambda: as_reward(returned), of_converting)
-        if failure is None:
+            config = self._config(member.point(number))
+            returned = _guarded(lambda: objective(member.name, config))
+            value = _guarded(lambda: as_reward(returned), of_converting)
             member.tell(number, math.nan if value is None else value)
-        return failure
-
-    def _finish(self, member: Member, finish: Finish) -> Exception | None:
-        x, value = member.best()
-        config = None if x is None else self._config(x)
-        return _guarded(lambda: finish(member.name, config, value))[1]
+        if finish is not None and member.over and not member.history.told():
+            x, value = member.best()
+            best = None if x is None else self._config(x)
+            _guarded(lambda: finish(member.name, best, value))
+        return member.link.released
 
     def _config(self, x: Array) -> dict[str, Any]:
         """A config with constants, which the user's code may change."""
         constants = cloudpickle.loads(cloudpickle.dumps(self._constants))
         return merged(constants, self._space.suggestion(x))
-
-
-class AgentHost(Host[Agents]):
-    """A host of agents; what is warned of in it stays there, because it may be an objective's."""
-
-    missing, prefix = AGENTS, "agents/"
-    operations = by_name("session.tend session.load session.evaluate")
-
-    def open(self) -> Agents:
-        """Makes the agents."""
-        return Agents(self)
 
 
 def _closed(error: BaseException) -> BaseException | None:
@@ -409,8 +377,13 @@ def _closed(error: BaseException) -> BaseException | None:
 def _guarded(
     call: Callable[[], Any],
     translate: Callable[[BaseException], BaseException | None] = _closed,
-) -> tuple[Any, Exception | None]:
-    """(result, None), or (None, an error that may be told); the rest goes to the owner's log."""
+) -> Any:
+    """Returns the result of the user's code; its own exception goes to the owner's log.
+
+    Raises:
+        ObjectiveFailedError: If it fails, or tries to end its process; the text may be told.
+        PrivacyError: If reports are not closed to it.
+    """
 
     def logged() -> Any:
         try:
@@ -423,18 +396,12 @@ def _guarded(
     try:
         check_closed(ClosedSessionError)
         result, failure = sanitize.call(logged, translate)
-    except PrivacyError as error:
-        return None, error
     finally:
         ray_session._session = None
-    return result, None if failure is None else _told(failure)
-
-
-def _told(failure: BaseException | None) -> Exception:
-    """Translates an exception that elsewhere ends the process: here it ends the trial."""
-    if isinstance(failure, Exception):
-        return failure
-    return withheld("an exception" if failure is None else type(failure).__name__)
+    if failure is None:
+        return result
+    ends_all = not isinstance(failure, Exception)  # elsewhere; here it ends the trial
+    raise ObjectiveFailedError(str(withheld(type(failure).__name__) if ends_all else failure))
 
 
 # What a host prints -----------------------------------------------------------------------------

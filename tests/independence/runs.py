@@ -31,7 +31,7 @@ from privbo_plugins.sessions import record_labels
 from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.spaces import Float, Space
 from raytune_searchers import POGPUCBSearch, answering
-from raytune_searchers.hosts.agents import Agents
+from raytune_searchers.hosts.agents import AgentHost
 from tests.drivers import ANY, TWO_SCORES, begin
 from tests.independence.sealed import IN_MEMORY, Deaf
 from tests.independence.zoo import ORDINARY
@@ -434,13 +434,14 @@ def _agents_value(agent, config):
 @contextlib.contextmanager
 def _processes_of_their_own():
     """What agents' hosts print and warn of is heard in their processes only."""
-    evaluate = Agents.evaluate
+    evaluate = AgentHost.evaluate
 
-    def quietly(agents, *args):
+    def quietly(host, *args):
         with warnings.catch_warnings(action="ignore"):
-            return evaluate(agents, *args)
+            return evaluate(host, *args)
 
-    with mock.patch.object(Agents, "evaluate", quietly), mock.patch.object(traceback, "print_exc"):
+    unprinted = mock.patch.object(traceback, "print_exc")
+    with mock.patch.object(AgentHost, "evaluate", quietly), unprinted:
         yield
 
 

@@ -16,12 +16,11 @@ from ray.train._internal import session as ray_session
 from privbo_plugins.errors import PrivacyError
 from raytune_searchers import _closing, report_public
 from raytune_searchers._closing import TESTED, check_closed, closed_session
-from raytune_searchers._shell import FAILED
 from raytune_searchers._trainable import ClosedReportError
 from tests.inside import published_by
 from tests.raytune_searchers.hosts import in_session, run_trial
 from tests.raytune_searchers.runs import begun, fit, make_search, squares
-from tests.raytune_searchers.test_federated import Federation
+from tests.raytune_searchers.test_federated import X_OF_CONFIG, Federation
 
 WAYS = ("ray.tune", "ray.train", "ray.air.session", "ray.train._internal.session")
 
@@ -66,8 +65,8 @@ def test_with_a_ray_that_reports_past_the_session_no_private_function_runs(
 def test_with_a_ray_that_reports_past_the_session_no_agents_objective_runs(module, monkeypatch):
     host, reported = Federation().host(monkeypatch), []
     monkeypatch.setattr(importlib.import_module(module), "report", elsewhere(reported))
-    error, (answer, text) = host.call("evaluate", 0, 0, "f")
-    assert (error, answer) == (None, FAILED)
+    (error, text), _ = host.call("evaluate", 0, 0, X_OF_CONFIG)
+    assert error == "PrivacyError"
     assert f"{module}.report" in text
     assert reported == []
     assert host.call("tend", None, {})[1][0].done == 0  # the objective has not run

@@ -222,6 +222,10 @@ def test_a_pickled_search_holds_no_url_of_an_agents_database(monkeypatch, tmp_pa
 # The server and its agents, without Ray ---------------------------------------------------------
 
 
+X_OF_CONFIG = cloudpickle.dumps((lambda agent, config: config["x"], None))
+"""What a trial sends to its agent's host: objective and finish."""
+
+
 class Federation:
     """A server and hosts of agents in this process."""
 
@@ -251,7 +255,7 @@ class Federation:
         return ServerLink(self.channel, self.config, agent)
 
     def host(self, monkeypatch, url=None):
-        """One host of all agents, with an objective loaded as "f"."""
+        """One host of all agents."""
         monkeypatch.setattr(
             "raytune_searchers.hosts.agents.channel_of_trial", lambda *_, **__: self.channel
         )
@@ -260,10 +264,7 @@ class Federation:
             members=dict(enumerate(range(self.config.n_agents))),
             space=cloudpickle.dumps((self.space, SPACE)),
         )  # fmt: skip
-        host = AgentHost(settings, url)
-        functions = cloudpickle.dumps((lambda agent, config: config["x"], None))
-        assert host.call("load", "f", functions) == (None, None)
-        return host
+        return AgentHost(settings, url)
 
     def status(self):
         return self.channel.call("rounds")
@@ -282,12 +283,12 @@ def test_a_vector_counts_once_for_a_trial():
 def test_a_trial_that_is_over_is_not_evaluated_again(monkeypatch):
     federation = Federation()
     host = federation.host(monkeypatch)
-    host.call("evaluate", 0, 0, "f")
+    host.call("evaluate", 0, 0, X_OF_CONFIG)
     before = history_of_agent(host, 0).read()
-    host.call("evaluate", 0, 0, "f")
+    host.call("evaluate", 0, 0, X_OF_CONFIG)
     after = history_of_agent(host, 0).read()
     assert before[1].tolist() == after[1].tolist()
-    error, _ = host.call("evaluate", 0, 2, "f")
+    error, _ = host.call("evaluate", 0, 2, X_OF_CONFIG)
     assert error[0] == "VaultError"
     assert "older backup" in error[1]
 
@@ -314,8 +315,8 @@ def test_a_server_of_other_settings_is_refused(tmp_path):
 
 def test_functions_that_cannot_be_loaded_tell_nothing(monkeypatch):
     host = Federation().host(monkeypatch)
-    error, text = host.call("load", "g", b"Jane Doe")
-    assert error is None
+    (error, text), _ = host.call("evaluate", 0, 0, b"Jane Doe")
+    assert error == "ObjectiveFailedError"
     assert "withheld" in text
     assert "Jane" not in text
 
