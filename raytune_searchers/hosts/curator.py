@@ -13,7 +13,7 @@ import io
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import ray
 import ray.cloudpickle as cloudpickle
@@ -25,16 +25,15 @@ from privbo_plugins.errors import (
     VaultError,
 )
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
-from privbo_plugins.sanitize import own_words, public_name
-from raytune_searchers._channel import MissingHost, channel_of_trial
-from raytune_searchers.hosts.actors import anchor, connect, in_worker
+from privbo_plugins.sanitize import public_name
+from raytune_searchers._channel import MissingHost, Reply, channel_of_trial
+from raytune_searchers.hosts.actors import ActorHandle, anchor, connect, in_worker
 from raytune_searchers.hosts.base import Host, Settings, actor_name, by_name, remember
 
 if TYPE_CHECKING:
     from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable
     from privbo_plugins.sessions.rows import Curator
 
-T = TypeVar("T")
 MakeCurator: TypeAlias = "Callable[[], Curator]"
 
 _LARGEST = 100_000
@@ -76,14 +75,18 @@ class CuratorHost(Host["Curator"]):
     """The host of a curator."""
 
     missing, prefix = CURATOR, "curator/"
-    operations = Host.operations | by_name("join evaluate release guarantee")
+    operations = Host.operations | by_name(
+        "join session.evaluate session.release session.guarantee"
+    )
     kept = False  # nobody could come back to it: its name is in no folder
 
     def open(self) -> Curator:
         """Makes the curator, once."""
         from privbo_plugins.sessions.rows import Curator
 
-        made = _quietly(lambda: cloudpickle.loads(self.settings.make)(), _of_making)
+        made, failure = sanitize.call(lambda: cloudpickle.loads(self.settings.make)(), _of_making)
+        if failure is not None:
+            raise failure
         if not isinstance(made, Curator):
             raise ValueError("The function given to answering must return a Curator.")
         for run in made.runs:
@@ -95,41 +98,25 @@ class CuratorHost(Host["Curator"]):
         _ = self.session
         return None, ()
 
-    def evaluate(self, row: int) -> float:
-        """Returns a row's outcome; what the curator raises tells nothing of the row."""
-        return _quietly(lambda: self.session.evaluate(row), _of_answering)
+    def translate(self, error: BaseException) -> Exception:
+        """As a host's errors travel; why an outcome failed may be told."""
+        failed = isinstance(error, ObjectiveFailedError)
+        return PrivacyError(str(error)) if failed else super().translate(error)
 
-    def release(self) -> ReleasedTable:
-        """Returns the released table."""
-        return _quietly(lambda: self.session.release(), _of_answering)
-
-    def guarantee(self) -> OutsourcedGuarantee:
-        """Returns the claim over table and answers."""
-        return _quietly(lambda: self.session.guarantee(), _of_answering)
-
-
-def _quietly(call: Callable[[], T], told: Callable[[BaseException], Exception | None]) -> T:
-    """A call's result; what it raises is dropped, and what may be told of it is raised."""
-    result, failure = sanitize.call(call, told)
-    if failure is None:
-        return cast("T", result)
-    if isinstance(failure, ObjectiveFailedError):
-        raise PrivacyError(str(failure))
-    raise failure if isinstance(failure, Exception) else PrivacyError(_ENDED)
+    def _reply(self, path: str, args: tuple[Any, ...]) -> Reply:
+        """As of every host; none of the user's functions ends this process."""
+        try:
+            return super()._reply(path, args)
+        except (KeyboardInterrupt, SystemExit):
+            return (PrivacyError.__name__, _ENDED), None
 
 
-def _of_making(error: BaseException) -> Exception | None:
+def _of_making(error: BaseException) -> Exception:
     """Even an error of the engine's kind may be of the user's making."""
     return PrivacyError(
         f"The function that makes the curator raised {public_name(error)}. What it says is "
         "withheld, because exception texts quote data: call it outside Ray to see it."
     )
-
-
-def _of_answering(error: BaseException) -> Exception | None:
-    if isinstance(error, ObjectiveFailedError):
-        return PrivacyError(str(error))
-    return own_words(error)
 
 
 class Answers:
@@ -141,17 +128,24 @@ class Answers:
         settings: Of the actor.
     """
 
+    _anchor: ActorHandle | None
+
     def __init__(self, settings: AnswerSettings) -> None:
         self.name = actor_name(CuratorHost, None, settings.run)
-        self._anchor = anchor(self.name, CuratorHost, may_begin=True)
+        own = self._anchor = anchor(self.name, CuratorHost, may_begin=True)
         try:
-            self._channel, _, _ = connect(self._anchor, settings, None)
+            self._channel, _, _ = connect(own, settings, None)
         except (PrivacyError, ValueError, VaultError):
-            self._anchor.end()
+            own.end()
             raise
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _answers_of, (self.name,)
+    def __getstate__(self) -> str:
+        return self.name
+
+    def __setstate__(self, name: str) -> None:
+        """As trials have them."""
+        self.name, self._anchor = name, None
+        self._channel = channel_of_trial(name, CURATOR, watched=False)
 
     def __call__(self, row: int) -> float:
         """The outcome of a row, privatised if the curator does that; told once, then replayed.
@@ -187,14 +181,6 @@ class Answers:
         """Ends the actor; does nothing in a trial."""
         if self._anchor is not None:
             self._anchor.end()
-
-
-def _answers_of(name: str) -> Answers:
-    """Answers as trials have them."""
-    found = Answers.__new__(Answers)
-    found.name, found._anchor = name, None  # type: ignore[assignment]
-    found._channel = channel_of_trial(name, CURATOR, watched=False)
-    return found
 
 
 def answering(make_curator: MakeCurator) -> Answers:
