@@ -92,9 +92,6 @@ class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray 
     _most_failures = HOPELESS
     """So many failures in a row end the search: without num_samples nothing else would."""
 
-    _reading = False
-    """Whether a saved search is being read, and no fit goes on with it yet."""
-
     _SEE_WHY: ClassVar[str] = (
         "Ray shows how in error.txt of each; what a private trainable raises is withheld there: "
         "to see it, call the bare function, which protects nothing: trainable(results[0].config)."
@@ -157,12 +154,14 @@ class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray 
 
     def restore(self, checkpoint_path: str) -> None:
         """Reads what :meth:`save` wrote; what the vault knows beyond it always wins."""
-        self.set_state(cloudpickle.loads(Path(checkpoint_path).read_bytes()))
-        self._kept = Path(checkpoint_path).parent, 0
-        if self._reading:
-            return
+        self._take_up(Path(checkpoint_path))
         with suppress(VaultError):  # a later call says that it is gone
             self._begin()
+
+    def _take_up(self, path: Path) -> None:
+        """Reads a saved search; no fit goes on with it yet."""
+        self.set_state(cloudpickle.loads(path.read_bytes()))
+        self._kept = path.parent, 0
 
     def _begin(self) -> None:
         """Has the host begin: trials that a restored experiment resumes ask for nothing."""
@@ -186,16 +185,12 @@ class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray 
             ValueError: If the folder holds no search of this class.
         """
         folder = Path(path)
-        found = cls.__new__(cls)
-        if sorted(folder.glob(cls.CKPT_FILE_TMPL.format("*"))):
-            found._reading = True
-            try:
-                found.restore_from_dir(str(folder))
+        saved = sorted(folder.glob(cls.CKPT_FILE_TMPL.format("*")))
+        if saved:
+            with suppress(TypeError, AttributeError, KeyError):  # another searcher's file
+                found = cls.__new__(cls)
+                found._take_up(saved[-1])
                 return found
-            except (TypeError, AttributeError, KeyError):  # another searcher's file
-                pass
-            finally:
-                del found._reading
         if (folder / "tuner.pkl").exists():
             state = cloudpickle.loads((folder / "tuner.pkl").read_bytes())
             search = state["_tune_config"].search_alg

@@ -211,14 +211,14 @@ class POGPUCBSearch(Published, TuneSearch):
         super()._attach(may_begin=may_begin, noise=noise)
         self._model: POGPUCB | None = None
 
-    def restore(self, checkpoint_path: str) -> None:
-        """Reads what ``save`` wrote, and the table's file.
+    def _take_up(self, path: Path) -> None:
+        """Reads a saved search, and the table's file.
 
         Raises:
             ValueError: If the file holds another table than it did.
             FileNotFoundError: If it is gone.
         """
-        super().restore(checkpoint_path)
+        super()._take_up(path)
         _ = self._rows.config
 
     def _learned(self) -> POGPUCB:
