@@ -120,7 +120,5 @@ def wrap(
     private: Any = keep_private(
         trainable, functools.partial(_begin, name, mechanism, user_id, watched)
     )
-    # Pickled as it is: by its name a worker would import its module, and wrap it once more there.
-    private.__qualname__ = f"ldp_trainable.<locals>.{private.__name__}"
     private.mechanism = mechanism
     return private

@@ -373,11 +373,10 @@ class PrivateTrainable(MeansRun):
 
     def __init__(self, given: _Settings) -> None:
         super().__init__(given)
-        private: Any = make_private(given.trainable, self._actor_name, "private_trainable", MEANS)
-        # Pickled as it is: by its name a worker would import its module, and wrap it once more.
-        private.__qualname__ = f"private_trainable.<locals>.{private.__name__}"
-        self._private = private
-        self.__name__ = str(private.__name__)
+        self._private: Any = make_private(
+            given.trainable, self._actor_name, "private_trainable", MEANS
+        )
+        self.__name__ = str(self._private.__name__)
 
     @property
     def callback(self) -> ComparingCallback:

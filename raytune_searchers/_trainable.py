@@ -205,8 +205,9 @@ def keep_private(trainable: Trainable, begin: Begin) -> Trainable:
     functools.update_wrapper(private, trainable)
     private.is_private = True  # type: ignore[attr-defined]
     del private.__wrapped__  # type: ignore[attr-defined]
-    if not hasattr(trainable, "__name__"):
-        private.__name__ = private.__qualname__ = "private_trainable"
+    private.__name__ = getattr(trainable, "__name__", "private_trainable")
+    # Pickled as it is: by its name a worker would import its module, and wrap it once more there.
+    private.__qualname__ = f"keep_private.<locals>.{private.__name__}"
     return private
 
 
