@@ -83,12 +83,8 @@ class Roster:
 
     @property
     def url(self) -> str | None:
-        """Of their databases, with ``{agent}`` in it: for their hosts' memory only."""
-        if self.vaults is None:
-            return None
-        return private_url(_resolved(self.vaults).replace("{agent}", _MARK)).replace(
-            _MARK, "{agent}"
-        )
+        """Of their databases; see :func:`url_of`."""
+        return None if self.vaults is None else url_of(self.vaults)
 
     def of_host(self, settings: AgentSettings, members: Sequence[int]) -> AgentSettings:
         """Settings of the host of some agents."""
@@ -320,9 +316,10 @@ def _resolved(template: str) -> str:
     return os.environ.get(template.removeprefix("env:"), "")
 
 
-def agent_url(template: str, agent: Agent) -> str:
-    """An agent's own URL, for its host's memory only."""
-    return private_url(_resolved(template).replace("{agent}", str(agent)))
+def url_of(template: str) -> str:
+    """The URL of agents' databases, with ``{agent}`` in it: for their hosts' memory only."""
+    marked = private_url(_resolved(template).replace("{agent}", _MARK))
+    return marked.replace(_MARK, "{agent}")
 
 
 def _checked_agents(agents: Sequence[str] | None, n_agents: int) -> tuple[Agent, ...]:

@@ -33,9 +33,9 @@ from raytune_searchers._agents import (
     PAUSE,
     AgentHosts,
     Roster,
-    agent_url,
     check_rounds,
     checked_template,
+    url_of,
 )
 from raytune_searchers._arguments import checked_run
 from raytune_searchers._audit import Row, config_in, foreign, stored_in, value_in
@@ -486,7 +486,7 @@ def agent_trials(
         >>> # best = max(trials, key=lambda trial: trial[1])
     """
     space = varying(to_space(search_space), "search_space")
-    url = agent_url(str(checked_template(agent_vaults)), agent)
+    url = url_of(str(checked_template(agent_vaults))).replace("{agent}", str(agent))
     history = AgentHistory(str(agent), space.public, vault=url, run_name=run, create=False)
     X, values = history.read()
     constants = dict(search_space)
