@@ -116,10 +116,11 @@ def _metric_of(given: _Settings) -> str:
     return names[0] if names else given.metric
 
 
-class MeansRun(LossesRun):
-    """The driver's side of a run under somebody else's searcher; a callback compares with it.
+class PrivateTrainable(LossesRun):
+    """A trainable for any searcher; made by :func:`private_trainable`.
 
-    All of a process that have one run are one, also those that Tune unpickles at a restore.
+    In the driver it is the run, with which a callback compares. All callbacks of a process that
+    have one run have this one, also those that Tune unpickles at a restore.
 
     Args:
         given: Arguments of :func:`private_trainable`.
@@ -138,6 +139,14 @@ class MeansRun(LossesRun):
         hosted(self._config, self._space)  # raises where the incumbent lies outside
         self._groups, self._labels = whose(given)
         self._start(given.vault, given.run_name, given.noise)
+        self._private: Any = make_private(
+            given.trainable, self._actor_name, "private_trainable", MEANS
+        )
+        self.__name__ = str(self._private.__name__)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A trial gets the function alone, and imports nothing of a driver's."""
+        return copy.copy, (self._private,)
 
     def __getstate__(self) -> dict[str, Any]:
         """As of every run; of scores their facts: functions of the user's may hold records."""
@@ -269,8 +278,51 @@ class MeansRun(LossesRun):
         if trial_id not in self._cut_short:
             super()._see_whole(trial_id)
 
+    # What the user reads --------------------------------------------------------------------
 
-_HERE: weakref.WeakValueDictionary[str, MeansRun] = weakref.WeakValueDictionary()
+    @property
+    def callback(self) -> ComparingCallback:
+        """For ``tune.RunConfig(callbacks=[...])``: compares every row of one experiment.
+
+        No trial runs without it.
+        """
+        return ComparingCallback(self)
+
+    def __call__(self, config: dict[str, Any], **parameters: Any) -> Any:
+        """One trial, as Tune runs it: the released value under the metric."""
+        return self._private(config, **parameters)
+
+    @retelling
+    def release_score(self, score: Any, told: Any) -> tuple[float, float]:
+        """Releases one score of the model that was chosen, out of ``final_share``; or replays it.
+
+        Args:
+            score: Its name, or one of :mod:`privbo_plugins.scores`.
+            told: :func:`privbo_plugins.scores.predictions` of the trials' validation records.
+
+        Returns:
+            The estimate, and the standard deviation that noise gives it.
+
+        Raises:
+            ValueError: If nothing is kept for it, or these are other records.
+            BudgetExceededError: If another score was released instead.
+        """
+        made = one_score(score)
+        secret = cloudpickle.dumps(made), rows_of([made], told), index_of(told.y_true)
+        channel = self._open()
+        return channel.call_sealed("release_score", self._run, secret)  # type: ignore[no-any-return]
+
+    def plan(self, n_records: int, **time: Any) -> CentralPlan:  # type: ignore[override]
+        """Says what a run would release over so many records, with a warning if that says nothing.
+
+        Args:
+            n_records: Number of validation records.
+            **time: ``seconds_per_trial`` and ``n_workers``, as every search's plan takes them.
+        """
+        return super().plan(self._param_space, n_records, **time)
+
+
+_HERE: weakref.WeakValueDictionary[str, PrivateTrainable] = weakref.WeakValueDictionary()
 """What this process knows of each run."""
 
 
@@ -280,7 +332,7 @@ def _joined(name: str, state: dict[str, Any]) -> ComparingCallback:
     if found is not None:
         found.go_on_from(state)
         return ComparingCallback(found)
-    made = MeansRun.__new__(MeansRun)
+    made = PrivateTrainable.__new__(PrivateTrainable)
     made.__setstate__(state)
     return ComparingCallback(made)
 
@@ -292,7 +344,7 @@ class ComparingCallback(tune.Callback):  # type: ignore[misc]  # Ray has no type
         run: What compares.
     """
 
-    def __init__(self, run: MeansRun) -> None:
+    def __init__(self, run: PrivateTrainable) -> None:
         self._run = run
         self._looked_back = self._taken = False
         self._refused: str | None = None
@@ -362,66 +414,6 @@ class ComparingCallback(tune.Callback):  # type: ignore[misc]  # Ray has no type
         """Looks at trials that were out when the experiment ended."""
         left = {trial.trial_id: flat(trial.last_result) for trial in trials}
         self._run.end(left, broken=sys.exc_info()[0] is not None)
-
-
-class PrivateTrainable(MeansRun):
-    """A trainable for any searcher; made by :func:`private_trainable`.
-
-    Args:
-        given: Its arguments.
-    """
-
-    def __init__(self, given: _Settings) -> None:
-        super().__init__(given)
-        self._private: Any = make_private(
-            given.trainable, self._actor_name, "private_trainable", MEANS
-        )
-        self.__name__ = str(self._private.__name__)
-
-    @property
-    def callback(self) -> ComparingCallback:
-        """For ``tune.RunConfig(callbacks=[...])``: compares every row of one experiment.
-
-        No trial runs without it.
-        """
-        return ComparingCallback(self)
-
-    def __call__(self, config: dict[str, Any], **parameters: Any) -> Any:
-        """One trial, as Tune runs it: the released value under the metric."""
-        return self._private(config, **parameters)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A trial gets the function alone, and imports nothing of a driver's."""
-        return copy.copy, (self._private,)
-
-    @retelling
-    def release_score(self, score: Any, told: Any) -> tuple[float, float]:
-        """Releases one score of the model that was chosen, out of ``final_share``; or replays it.
-
-        Args:
-            score: Its name, or one of :mod:`privbo_plugins.scores`.
-            told: :func:`privbo_plugins.scores.predictions` of the trials' validation records.
-
-        Returns:
-            The estimate, and the standard deviation that noise gives it.
-
-        Raises:
-            ValueError: If nothing is kept for it, or these are other records.
-            BudgetExceededError: If another score was released instead.
-        """
-        made = one_score(score)
-        secret = cloudpickle.dumps(made), rows_of([made], told), index_of(told.y_true)
-        channel = self._open()
-        return channel.call_sealed("release_score", self._run, secret)  # type: ignore[no-any-return]
-
-    def plan(self, n_records: int, **time: Any) -> CentralPlan:  # type: ignore[override]
-        """Says what a run would release over so many records, with a warning if that says nothing.
-
-        Args:
-            n_records: Number of validation records.
-            **time: ``seconds_per_trial`` and ``n_workers``, as every search's plan takes them.
-        """
-        return super().plan(self._param_space, n_records, **time)
 
 
 @called_with(_Settings)
