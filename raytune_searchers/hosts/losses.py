@@ -26,7 +26,6 @@ from privbo_plugins.sessions.records import Session
 from privbo_plugins.shown import TrialRecord
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.run import stored_settings
-from privbo_plugins.store.vault import Vault
 from raytune_searchers._channel import KV, LOSSES, RELEASE, UNWATCHED, Entry
 from raytune_searchers.hosts.base import RunHost, Settings, by_name, remember
 
@@ -76,7 +75,10 @@ class LossHost(RunHost[Session]):
     def open(self) -> Session:
         """Begins the run in the vault, or joins it."""
         key, vault = f"ray/{self.settings.run}", self.open_vault()
-        s = self.settings = _adopted(self.settings, vault, key)
+        s: RunSettings = self.settings
+        stored = stored_settings(vault, key)
+        if stored is not None:
+            s = self.settings = _adopting(s, type(s.config).from_dict(stored["config"]))
         session = Session.open(
             vault, key, s.config, maximize=s.maximize, seed=s.seed, noise=self.noise, unit=s.unit
         )
@@ -95,9 +97,7 @@ class LossHost(RunHost[Session]):
         """
         _ = self.session  # whose own number of trials may have been adopted
         own: RunSettings = self.settings
-        if settings.adopt_trials:
-            kept = settings.config.with_trials(own.config.n_trials)
-            settings = replace(settings, config=kept)
+        settings = _adopting(settings, own.config)
         if settings.watched != own.watched:
             raise ValueError(
                 "This run is held by a search of its own, which suggests its trials, and "
@@ -257,9 +257,7 @@ class LossHost(RunHost[Session]):
         return self.session.release_score(score, rows, index)
 
 
-def _adopted(settings: RunSettings, vault: Vault, key: str) -> RunSettings:
-    stored = stored_settings(vault, key)
-    if stored is None or not settings.adopt_trials:
+def _adopting(settings: RunSettings, own: CentralConfig) -> RunSettings:
+    if not settings.adopt_trials:
         return settings
-    began_with = type(settings.config).from_dict(stored["config"])
-    return replace(settings, config=settings.config.with_trials(began_with.n_trials))
+    return replace(settings, config=settings.config.with_trials(own.n_trials))
