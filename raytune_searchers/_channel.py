@@ -153,6 +153,7 @@ class Channel:
 
 
 _KNOWN: dict[str, Any] = {}
+"""Hosts' actors that this process has found, by name; None once one has ended."""
 
 
 def begun_key(name: str) -> bytes:
@@ -180,7 +181,7 @@ def _send_from_trial(name: str, missing: MissingHost, watched: bool, *args: Any)
         except ActorUnavailableError:  # out of reach, or being started again: Ray will know
             pass
         except RayActorError:
-            _KNOWN.pop(name, None)
+            _KNOWN[name] = None
             if name.startswith("memory/"):
                 _let_the_search_end(watched)
                 raise VaultError(missing.lost) from None
@@ -208,9 +209,6 @@ def _let_the_search_end(watched: bool) -> None:
         time.sleep(GRACE)
 
 
-_SEEN: set[str] = set()
-
-
 def _actor_of_trial(name: str, missing: MissingHost) -> Any:
     """The host's actor.
 
@@ -219,13 +217,12 @@ def _actor_of_trial(name: str, missing: MissingHost) -> Any:
         VaultError: If there never was one.
     """
     try:
-        if name not in _KNOWN:
+        if _KNOWN.get(name) is None:
             _KNOWN[name] = ray.get_actor(name, namespace=NAMESPACE)
-            _SEEN.add(name)
         return _KNOWN[name]
     except (ValueError, RayError):
         pass
-    if name in _SEEN or kv._internal_kv_exists(begun_key(name), namespace=KV):
+    if name in _KNOWN or kv._internal_kv_exists(begun_key(name), namespace=KV):
         raise RayActorError
     raise VaultError(missing.absent)
 

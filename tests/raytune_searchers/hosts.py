@@ -198,7 +198,6 @@ class LocalRay:
         actors._ANCHORS.clear()
         actors._KEPT.clear()
         _channel._KNOWN.clear()
-        _channel._SEEN.clear()
 
     def end_ray(self):
         """``ray.shutdown`` and another ``ray.init``, in this process."""
