@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import Evaluation, RewardAlgorithm, Slot
 from privbo_plugins.algorithms.reward_plan import RewardPlan, make_reward_plan
-from privbo_plugins.errors import PrivacyWarning, warn
 from privbo_plugins.plots import Report, RewardHistory
 from privbo_plugins.privacy.figures import warn_of_delta
 from privbo_plugins.privacy.guarantee import LocalGuarantee
@@ -144,7 +143,7 @@ class RewardSearch(RewardsRun, TuneSearch):
         begins = not self._suggesting
         suggestion = super().suggest(trial_id)
         if begins and self.mechanism is None:
-            warn(f"Nothing is protected: {NOT_PRIVATE}.", PrivacyWarning)
+            self._warn_at_once([NOT_PRIVATE])
         return suggestion
 
     def _next(self, trial_id: str, space: TuneSpace) -> tuple[str, Array | None]:

@@ -230,7 +230,6 @@ class ComparedRun:
         return self._channel
 
     def _connect(self) -> Channel:
-        self._check_alive()
         url = None if self._handle is None else private_url(self._handle)
         channel, self._vault_id, reasons = connect(self._anchor, self._settings(), url)
         self._warn_at_once(reasons)

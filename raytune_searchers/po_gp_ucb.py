@@ -24,7 +24,6 @@ from privbo_plugins.algorithms.po_gp_ucb import (
 from privbo_plugins.algorithms.po_gp_ucb.modeler import PUBLISHED, GivenRows, RowsSettings
 from privbo_plugins.algorithms.po_gp_ucb.plan import TablePlan, make_table_plan
 from privbo_plugins.algorithms.protocols import Evaluation
-from privbo_plugins.errors import PrivacyWarning, warn
 from privbo_plugins.plots import Report, RowHistory
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.privacy.source import NoiseSource
@@ -201,9 +200,7 @@ class POGPUCBSearch(Published, TuneSearch):
         self._asked = 0
         self._beside = False
         self._rows.check_points(self._points, repeats=self._repeats)
-        reasons = self._rows.claim().reasons
-        if reasons:
-            warn(f"Nothing is protected: {'; '.join(reasons)}.", PrivacyWarning)
+        self._warn_at_once(self._rows.claim().reasons)
 
     # State ----------------------------------------------------------------------------------
 
