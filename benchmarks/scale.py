@@ -84,9 +84,6 @@ class _Near:
     _channel: Channel | None
     host: Any = None
 
-    def _check_alive(self) -> None:
-        pass
-
     def _open(self) -> Channel:
         if self._channel is None:
             self._channel = self.joined(None)

@@ -37,6 +37,11 @@ from raytune_searchers._trainable import Trainable
 from raytune_searchers.hosts.actors import in_worker
 from raytune_searchers.hosts.rewards import LedgerHost, LedgerSettings
 
+FAILED_NOTE = (
+    "trials failed: whether a trial fails may tell of its user's reward; what a private function "
+    "raises is withheld, but not what is raised or logged around it"
+)
+
 
 class RewardsRun(ComparedRun):
     """A run on one privatised number a trial, before the host of its users' ledger."""
@@ -133,7 +138,7 @@ class Ledger(RewardsRun):
         stored = stored_in(results)
         self._checked_report(stored)
         if any(trial.failed for trial in stored):
-            self._call("failed")
+            self._call("note", FAILED_NOTE)
         return self._report()["guarantee"]  # type: ignore[no-any-return]
 
     def _look_again(self, stored: Stored, report: Mapping[str, Any]) -> bool:

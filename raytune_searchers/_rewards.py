@@ -31,7 +31,7 @@ from privbo_plugins.status import planned_trials, status, used_up
 from privbo_plugins.users import NOT_PRIVATE
 from raytune_searchers._audit import Row, stored_in, value_in
 from raytune_searchers._evaluations import UserOf, wrap
-from raytune_searchers._local import RewardsRun
+from raytune_searchers._local import FAILED_NOTE, RewardsRun
 from raytune_searchers._search import ON_TUNE, TuneSearch, config_at
 from raytune_searchers._settings import RewardSearchSettings
 from raytune_searchers._space import TuneSpace
@@ -197,7 +197,7 @@ class RewardSearch(RewardsRun, TuneSearch):
             return True
         record = self._audit(trial_id, result)
         if error and record.entered:
-            self._call("failed")
+            self._call("note", FAILED_NOTE)
         return record.entered
 
     def _learn(

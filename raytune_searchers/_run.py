@@ -248,7 +248,8 @@ class ComparedRun:
             RuntimeError: If space, metric or mode are not known.
             VaultError: If the run's vault was in memory and is gone.
         """
-        self._check_alive()
+        if self._has_host and self._handle is None:
+            check_alive(self._anchor)
         name = type(self).__name__
         if self._space is None:
             raise RuntimeError(
@@ -262,11 +263,6 @@ class ComparedRun:
                 f"metric={self._metric!r} and mode={self._mode!r}."
             )
         return self._space
-
-    def _check_alive(self) -> None:
-        """Raises VaultError if the run's vault was in memory and is gone."""
-        if self._has_host and self._handle is None:
-            check_alive(self._anchor)
 
     def _check_lives(self) -> None:
         """Ends the experiment in the driver, once, before its trials fail for it one by one."""

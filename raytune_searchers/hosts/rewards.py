@@ -22,11 +22,6 @@ from raytune_searchers.hosts.base import RunHost, Settings, by_name, remember
 _NAMED = "named"
 """Kind of marks in the vault: that users are named."""
 
-_FAILED = (
-    "trials failed: whether a trial fails may tell of its user's reward; what a private function "
-    "raises is withheld, but not what is raised or logged around it"
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerSettings(Settings):
@@ -57,7 +52,7 @@ class LedgerHost(RunHost[RewardSession]):
 
     missing, prefix = USERS_LEDGER, "ldp/"
     fixed = ("mechanism", "user_budget", "user_delta", "metric", "maximize")
-    operations = RunHost.operations | by_name("record failed ledger enter charge session.store")
+    operations = RunHost.operations | by_name("record ledger enter charge session.store")
 
     def open(self) -> RewardSession:
         """Opens the ledger in the vault."""
@@ -83,10 +78,6 @@ class LedgerHost(RunHost[RewardSession]):
         value = self.session.replay(trial)
         entered = value is not None or trial in self._entered
         return self.record_of(trial, operations, value, entered)
-
-    def failed(self) -> None:
-        """Records that a trial failed, which the guarantee reports."""
-        self.session.run.note(_FAILED)
 
     def claim(self, reasons: list[str]) -> LocalGuarantee:
         """Claims what the ledger allows."""
