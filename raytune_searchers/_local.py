@@ -26,13 +26,13 @@ from privbo_plugins.privacy.local import LocalMechanism, RewardPrivacy, make_mec
 from privbo_plugins.privacy.settings import UserSettings
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.rewards import check_user_budget, local_guarantee
-from privbo_plugins.settings import called_with, named, setting, settings
+from privbo_plugins.settings import again, called_with, named, setting, settings
 from privbo_plugins.users import PLAIN
 from raytune_searchers._arguments import check_target
 from raytune_searchers._audit import Stored, config_in, stored_in
 from raytune_searchers._evaluations import UserOf, wrap
 from raytune_searchers._run import ComparedRun
-from raytune_searchers._settings import TrainableSettings
+from raytune_searchers._settings import RewardSearchSettings, TrainableSettings
 from raytune_searchers._trainable import Trainable
 from raytune_searchers.hosts.actors import in_worker
 from raytune_searchers.hosts.rewards import LedgerHost, LedgerSettings
@@ -167,11 +167,8 @@ class _Settings(TrainableSettings, RewardPrivacy, UserSettings):
         "user.",
         default=None,
     )
-    vault: str | Path | None = setting(
-        "Where users' evaluations are counted (never a raw reward goes there): None for the "
-        "memory of an actor, which ends with the driver, or a path or URL, or "
-        "``env:NAME``.",
-        default=None,
+    vault: str | Path | None = again(
+        RewardSearchSettings, "vault", default=None, more="Never a raw reward goes there."
     )
 
 

@@ -60,11 +60,10 @@ class SearchSettings(TuneSettings):
 class TrainableSettings:
     """What a private trainable has for any searcher, beside its vault."""
 
-    run_name: str | None = setting(
-        "Name of the run in the database; None makes one. Needed to go on with a ledger "
-        "after ``Tuner.restore`` in a new process.",
-        default=None,
-    )
+    run_name: str | None = again(
+        SearchSettings, "run_name", default=None,
+        more="Needed to go on with a ledger after ``Tuner.restore`` in a new process.",
+    )  # fmt: skip
     noise: NoiseSource | None = again(NoiseSettings, "noise", default=None)
 
 

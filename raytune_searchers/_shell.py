@@ -93,14 +93,12 @@ def _send(host: str, args: tuple[Any, ...]) -> Reply:
         VaultError: If there is no host.
         PrivacyError: If it ended.
     """
-    actor = _actor_of(host)
     try:
-        return ray.get(actor.call.remote(*args))  # type: ignore[no-any-return]
+        return ray.get(_actor_of(host).call.remote(*args))  # type: ignore[no-any-return]
     except RayActorError:
-        pass
+        raise PrivacyError(HOST_ENDED) from None
     except RayError as error:
         raise PrivacyError(f"An agent's host did not answer ({type(error).__name__}).") from None
-    raise PrivacyError(HOST_ENDED)
 
 
 def _actor_of(host: str) -> Any:

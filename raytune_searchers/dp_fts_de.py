@@ -128,10 +128,7 @@ class _Settings:
         default=None,
     )
     seed: int | None = setting("Drives points and draws, never noise.", default=None)
-    run_name: str | None = setting(
-        "Name of the run in the databases; None makes one.",
-        default=None,
-    )
+    run_name: str | None = again(SearchSettings, "run_name", default=None)
     noise: NoiseSource | None = again(NoiseSettings, "noise", default=None)
 
 
