@@ -11,14 +11,11 @@ import numpy as np
 
 from privbo_plugins.algorithms.dp_fts_de import FederationConfig, make_model
 from privbo_plugins.federation import FederatedServer, connect
-from privbo_plugins.privacy.local import make_mechanism
-from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
+from privbo_plugins.privacy.noise import SecureNoise
 from privbo_plugins.sessions import broadcasts as ledger_module
-from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.transaction import Transaction
-from privbo_plugins.store.vault import open_vault
 from tests import wires
 from tests.worker import CONTEXT, PATIENCE, children
 
@@ -44,15 +41,6 @@ def at_once(work, *jobs, folder):
 def _take_part(work, job, barrier, file):
     warnings.simplefilter("error")
     work(*job, barrier.wait, lambda answer: file.write_text(json.dumps(answer)))
-
-
-def release_rewards(url, seed, ready, answer):
-    """A curator's ten trials of one user, each seed with noise of its own."""
-    mechanism = make_mechanism(0.5, value_range=(0.0, 1.9), mechanism="laplace")
-    ready()
-    noise = InsecureNoise(seed)
-    curator = RewardSession(mechanism, open_vault(url), "study", noise=noise, user_budget=5.0)
-    answer([curator.release(str(t), seed, "Jane", 0.0) for t in range(10)])
 
 
 def release_table(url, seed, ready, answer):

@@ -564,16 +564,6 @@ def test_a_row_is_no_user_of_that_number_in_another_run(path):
     assert not any(pseudonym(asked, "x", name) in people for name in (3, "3"))
 
 
-def test_answers_that_crash_are_neither_charged_nor_told(monkeypatch):
-    curator = curator_of(outcomes=Y, **PRIVATE)
-    with monkeypatch.context() as patched:
-        patched.setattr(Transaction, "release", fails_with(Crash()))
-        with pytest.raises(PrivacyError, match="failed inside the engine"):
-            curator.evaluate(3)
-    assert curator.answers() == {}
-    assert curator.evaluate(3) == curator.answers()[3]
-
-
 @pytest.mark.parametrize(("maximize", "worst"), [(True, -2.0), (False, 3.0)])
 @pytest.mark.parametrize("given", ["array", "function"])
 def test_what_is_no_number_counts_as_the_end_that_nobody_wants(maximize, worst, given):

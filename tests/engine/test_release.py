@@ -22,8 +22,9 @@ import pytest
 from privbo_plugins.errors import VaultError
 from privbo_plugins.files import LogHead
 from privbo_plugins.privacy.local import make_mechanism
+from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.sessions.rewards import RewardSession
-from privbo_plugins.store.release import Order, Outlet
+from privbo_plugins.store.release import TEST_NOISE, Order, Outlet
 from privbo_plugins.store.run import begin_or_join
 from privbo_plugins.store.vault import Vault, open_vault
 
@@ -340,16 +341,18 @@ def test_what_a_host_remembers_and_the_vault_does_not_hold_is_refused(path):
         begin_or_join(open_vault(f"sqlite:///{path}"), KEY, {"a": 1}, run_id="0" * 32)
 
 
-def test_an_outlet_is_secure_or_says_so_for_ever(path):
-    class Overwritten:
-        def add_gaussian(self, value, scale):
-            return value
+class Overwritten(SecureNoise):
+    """A subclass could do anything."""
 
+
+@pytest.mark.parametrize("noise", [InsecureNoise(0), Overwritten()], ids=type)
+def test_an_outlet_is_secure_or_says_so_for_ever_and_of_its_run_alone(path, noise):
     run = run_of(path)
     assert not Outlet(run).uses_test_noise
     assert run.marks("unprotected") == ()
-    assert Outlet(run, Overwritten()).uses_test_noise
-    assert run_of(path).marks("unprotected") == ("the noise came from a test source",)
+    assert Outlet(run, noise).uses_test_noise
+    assert run_of(path).marks("unprotected") == (TEST_NOISE,)
+    assert begin_or_join(run.vault, "another", {"a": 1}).marks("unprotected") == ()
 
 
 def test_nobody_but_the_mechanisms_and_the_way_out_draws():

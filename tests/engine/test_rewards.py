@@ -18,14 +18,12 @@ from privbo_plugins.privacy.local import LOCAL_MECHANISMS, make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.privacy.words import texts_of
 from privbo_plugins.sessions.rewards import RewardSession, local_guarantee
-from privbo_plugins.store.release import TEST_NOISE
 from privbo_plugins.store.transaction import Transaction
 from privbo_plugins.store.vault import open_vault
 from tests.inside import pseudonym
 
 from ..leaks import Scanner
 from .helpers import Counting, Crash, in_threads
-from .scenes import at_once, release_rewards
 
 DELTA = 1e-6
 
@@ -95,18 +93,6 @@ def test_threads_that_tell_the_same_trials_get_one_release_each(url, shared):
     later = open_vault(url)
     assert curator_of(later).evaluations() == seen[0]
     later.close()
-
-
-def test_two_processes_draw_a_trial_once(path, tmp_path):
-    url = f"sqlite:///{path}"
-    answers = at_once(release_rewards, (url, 1), (url, 2), folder=tmp_path)
-    assert answers[0] == answers[1]
-    assert len(set(answers[0])) == 10
-    curator = curator_of(open_vault(url), budget=5.0)
-    assert curator.evaluations() == {str(t): value for t, value in enumerate(answers[0])}
-    assert curator.most()[0] == 10
-    with pytest.raises(BudgetExceededError):
-        curator.release("10", 0.0, "Jane", 0.0)
 
 
 # Charge, draw, store ------------------------------------------------------------------------
@@ -374,35 +360,6 @@ def test_two_workers_begin_a_run_at_once(url, monkeypatch):
         assert in_threads(2, lambda i: curator_of(vaults[i], SecureNoise())) == []
     for vault in vaults:
         vault.close()
-
-
-# Test noise ---------------------------------------------------------------------------------
-
-
-class OfMyOwn(SecureNoise):
-    """A subclass could do anything."""
-
-
-@pytest.mark.parametrize("noise", [InsecureNoise(0), OfMyOwn()], ids=type)
-@pytest.mark.parametrize("joins", ["first", "later"])
-def test_test_noise_is_told_for_ever_and_of_its_run_alone(vault, noise, joins):
-    if joins == "first":
-        curator_of(vault, noise)
-    curator = RewardSession(mechanism_of(), vault, "study")
-    curator.release("0", 0.3, "Jane", 0.0)
-    curator.run.note("a trial was asked twice")
-    assert curator.guarantee(1, users_named=True).protected is (joins == "later")
-    curator_of(vault, noise)
-    for named in (True, False):
-        guarantee = RewardSession(mechanism_of(), vault, "study").guarantee(1, users_named=named)
-        assert not guarantee.protected
-        assert guarantee.reasons == (TEST_NOISE,)
-        assert guarantee.notes == ("a trial was asked twice",)
-        assert guarantee.epsilon == math.inf
-        assert TEST_NOISE in guarantee.details()
-    other = RewardSession(mechanism_of(), vault, "another study")
-    other.release("0", 0.3, "Jane", 0.0)
-    assert other.guarantee(1, users_named=True).protected
 
 
 # Secrecy ------------------------------------------------------------------------------------
