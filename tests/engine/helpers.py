@@ -97,28 +97,6 @@ def answer(query, Y, noise=None):
     return Release(query.kind, query.key, tuple(published), query.meta)
 
 
-def run_steps(algorithm, losses, noise=None, until=lambda a: a.phase[0] != "step"):
-    """Drives the steps of an algorithm without a session; returns the released gradients."""
-    archive = {}
-    gradients = []
-    while not until(algorithm):
-        trials, X, slot = [], [], 0
-        while not algorithm.ready(range(slot)):
-            proposal = algorithm.propose(slot)
-            name = f"{proposal.step}/{slot}"
-            archive[name] = losses(proposal.x)
-            trials.append(name)
-            X.append(proposal.x)
-            slot += 1
-        for query in algorithm.step_queries(trials, X):
-            Y = np.column_stack([archive[t] for t in query.trials])
-            release = answer(query, Y, noise)
-            algorithm.observe(release)
-            if query.kind == "gradient":
-                gradients.append(np.array(release.values))
-    return gradients
-
-
 def open_session(
     config, space=None, *, vault=None, maximize=False, noise=None, host_key="run", seed=0
 ):
