@@ -16,7 +16,7 @@ from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.store.vault import open_vault
 
-from .helpers import answer, cube, open_session, quadratic, start, tell
+from .helpers import cube, open_session, quadratic, start, tell
 
 pytestmark = pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
 HOSTILE = st.sampled_from([0.0, 1.0, -1e3, 1e308, np.nan, np.inf, -np.inf]) | st.floats()
@@ -175,23 +175,6 @@ def test_the_comparison_costs_seven_hundredths_of_the_budget(d, mu, n):
 def test_what_never_releases_values_compares_nothing():
     plan = make_plan(GIBOConfig(mu=1.0, value_share=0.0), cube(2), 100)
     assert (plan.n_last, plan.mu_comparison, plan.n_values) == (0, 0.0, 0)
-
-
-def test_the_end_of_a_descent_on_a_plateau_is_left_for_a_point_that_values_name():
-    """The incumbent is on the plateau, too: the third finalist wins."""
-    algorithm = start(GIBOConfig(mu=1.0, n_starts=16), cube(2), 300)
-    rng, noise = np.random.default_rng(0), InsecureNoise(0)
-    X = rng.random((60, 2))
-    means = np.where((X < 0.35).all(1), 0.02, 0.9)
-    noisy = means + algorithm.plan.value_noise * rng.standard_normal(60)
-    algorithm.state.values = [(x.tolist(), float(v)) for x, v in zip(X, noisy, strict=True)]
-    algorithm.state.theta, algorithm.state.step = [0.9, 0.9], algorithm.plan.n_steps
-    algorithm._finalists.choose(algorithm._first, algorithm._search)
-    points = [np.array(x) for x in algorithm.state.finalists]
-    Y = np.stack([np.full(300, 0.02 if (x < 0.35).all() else 0.9) for x in points], axis=1)
-    (query,) = algorithm.step_queries(["a", "b", "c"], points)
-    algorithm.observe(answer(query, Y, noise))
-    assert (algorithm.recommendation() < 0.35).all()
 
 
 # The end of a search by values ------------------------------------------------------------------
