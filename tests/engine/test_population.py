@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
-from benchmarks.simulation import simulate
 from privbo_plugins.algorithms.dp_fts_de import (
     Agent,
     Broadcast,
@@ -26,8 +25,6 @@ from privbo_plugins.algorithms.dp_fts_de import (
 )
 from privbo_plugins.algorithms.dp_fts_de.agent import shared_model
 from privbo_plugins.algorithms.dp_fts_de.population import Belief, PopulationModel
-from privbo_plugins.federation import Alone, FederatedServer
-from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.settings import evolve, fields_of
 from privbo_plugins.spaces import Categorical, Float, Int, Space
 from tests.worker import PATIENCE, script
@@ -496,7 +493,8 @@ def test_threads_share_a_model(monkeypatch):
         return original(self, *rest)
 
     monkeypatch.setattr(Belief, "after", long)
-    model = fresh_of(LINE)
+    model = shared_model(config_of(), LINE)
+    assert shared_model(config_of(), LINE) is model
     model._lock = queue = Queue(4)
     assert in_threads(4, lambda _: model.belief(2)) == []
     assert updates == [True, True]
@@ -640,76 +638,3 @@ def test_any_sensible_prior_works(z, **assumed):
     V = model.belief(3).V
     assert np.linalg.eigvalsh((V + V.T) / 2).min() > -1e-6
     assert np.linalg.eigvalsh((V + V.T) / 2).max() < 1 + 1e-6
-
-
-# Does it help? ---------------------------------------------------------------------------------
-
-MAP = Space({"a": Int(0, 8), "b": Int(0, 8)})
-SEEDS, ROUNDS, AGENTS = 8, 4, 20
-FAMILY = FederationConfig(n_agents=AGENTS, z=1.0, n_rounds=ROUNDS)
-
-
-class NoiseOnly:
-    """A link whose broadcasts are the mechanism's noise."""
-
-    def __init__(self, link, seed):
-        self._link, self._seed = link, seed
-
-    def __getattr__(self, name):
-        return getattr(self._link, name)
-
-    def broadcasts(self):
-        return [
-            Broadcast(
-                b.round,
-                b.noise[:, None]
-                * np.random.default_rng([self._seed, b.round]).standard_normal(b.weights.shape),
-                b.noise,
-            )
-            for b in self._link.broadcasts()
-        ]
-
-
-def lost(seed, wrap):
-    """Mean distance to the best value after five points each: one hill, everybody's own bumps."""
-    rng, points = np.random.default_rng(seed), points_of(MAP)
-    top = rng.uniform(0.1, 0.9, 2)
-    hill = -0.35 * ((points - top) ** 2).sum(1)
-    own = np.linalg.cholesky(
-        squared_exponential(points, points, 0.05, 0.18) + 1e-10 * np.eye(len(points))
-    )
-    values = 0.75 + hill + 0.05 * rng.standard_normal((AGENTS, 1))
-    values = np.clip(values + rng.standard_normal((AGENTS, len(points))) @ own.T, 0, 1)
-
-    def evaluate(n, x):
-        return float(values[n, np.abs(points - x).max(1).argmin()])
-
-    server = FederatedServer(FAMILY, noise=InsecureNoise(seed), deadline=None)
-    done = simulate(server, MAP, evaluate, ROUNDS, seed=seed, link=wrap)
-    return float((values.max(1) - done.y.max(1)).mean())
-
-
-@pytest.mark.slow
-def test_the_default_helps_and_its_noise_does_not():
-    """Eight families, paired; both bounds are of Student's t with 7 degrees of freedom.
-
-    A federation that did not help would reach 3 for one choice of seeds in 100; one
-    whose broadcasts are noise reaches 2.4 for one in 40.
-    """
-    kept = shared_model(FAMILY, MAP)  # all of them use this one while it is held
-    alone, real, noise = (
-        np.array([lost(seed, wrap(seed)) for seed in range(SEEDS)])
-        for wrap in (
-            lambda seed: Alone,
-            lambda seed: lambda link: link,
-            lambda seed: lambda link: NoiseOnly(link, seed),
-        )
-    )
-
-    def t_value(gain):
-        return float(gain.mean() / gain.std(ddof=1) * math.sqrt(SEEDS))
-
-    assert shared_model(FAMILY, MAP) is kept
-    assert t_value(alone - real) > 3
-    assert t_value(alone - noise) < 2.4
-    assert (alone - real).mean() > 0.1 * alone.mean()
