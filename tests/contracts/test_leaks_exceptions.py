@@ -21,7 +21,6 @@ from optuna_samplers import (
     DPFTSDESampler,
     FederatedServer,
     LDPGPUCBSampler,
-    POGPUCBSampler,
     answer_trials,
     ldp_objective,
 )
@@ -48,7 +47,6 @@ from tests.leaks.scanner import links
 from tests.leaks.secrets import N_RECORDS, Secrets
 from tests.systems import (
     N_ROWS,
-    D,
     Rows,
     federation_config,
     make_federation,
@@ -232,12 +230,6 @@ def test_a_user_that_is_none_or_cannot_be_shown_is_not_quoted(how):
     assert error is None or own.scanner.hits(str(error).encode()) == []
 
 
-def test_the_number_of_values_is_not_told():
-    private = ldp_objective(lambda trial: np.zeros(7312), epsilon=1.0, bound=1.0)
-    error = raised(lambda: private(optuna.create_study().ask()), ValueError)
-    assert "7312" not in str(error)
-
-
 def test_what_the_curator_refuses_quotes_no_row():
     own = Rows()
     curator = own.curator(None)
@@ -247,17 +239,6 @@ def test_what_the_curator_refuses_quotes_no_row():
         study.ask().suggest_int("row", low, low + N_ROWS - 1)
         error = raised(lambda s=study: answer_trials(s, curator), ValueError)
         assert own.scanner.hits(f"{error} {error!r}".encode()) == []
-
-
-def test_samplers_pickle_public_numbers_only():
-    own = Rows()
-    table = own.curator(None).release()
-    sampler = POGPUCBSampler(table, seed=0)
-    assert table.Z.tobytes() in pickle.dumps(sampler)
-    assert own.scanner.hits(pickle.dumps(sampler)) == []
-    own.add_raw("a control", table.Z[3, 1])
-    assert own.scanner.hits(pickle.dumps(sampler))
-    assert table.Z.shape == (N_ROWS, D)
 
 
 # Errors of the engine while it holds data -------------------------------------------------------

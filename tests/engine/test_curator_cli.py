@@ -566,7 +566,6 @@ def test_requests_and_answers_name_their_table(tmp_path):
 
 
 _ANSWERS = {"format": "privbo-answers-1", "table": "one", "answers": {}}
-_SEEN = {"n": 1, "digest": "", "places": []}
 WRONG = [
     *(
         (text, read_answers, "is no privbo")
@@ -578,11 +577,7 @@ WRONG = [
     ),
     *(
         (json.dumps(_ANSWERS | {"vault": seen}), read_seen, "was changed since it was written")
-        for seen in (
-            [1], {"a": 1}, {"a": {}}, {"a": _SEEN | {"n": "1"}}, {"a": _SEEN | {"n": -1}},
-            {"a": _SEEN | {"digest": 2}}, {"a": _SEEN | {"places": "x"}},
-            {"a": _SEEN | {"places": [1]}}, {"a": _SEEN | {"more": 1}},
-        )
+        for seen in ([1], {"a": 1}, {"a": {}}, {"a": {"n": "1", "digest": "", "places": []}})
     ),
 ]  # fmt: skip
 

@@ -323,10 +323,6 @@ N, RUNS, CLAIM = 20, 1000, 2.0
 SMALL, LARGE = [(i, 0.5) for i in range(N - 1)], 30
 
 
-def of_persons(rows):
-    return entries_of(rows)
-
-
 def counted_per_row(rows):
     """Mutant: every row of a person is an entry."""
     return np.array([y for _, y in rows])
@@ -342,25 +338,15 @@ def sum_without_cap(rows):
     return N * np.array([sum(y for i, y in rows if i == p) / N for p in {i for i, _ in rows}])
 
 
-class Exact:
-    """What is released before noise of the claimed size, of a mutant that clips too late."""
-
-    def __init__(self, make):
-        self.make = make
-
-    def __call__(self, rows):
-        return float(np.mean(self.make(rows)))
-
-
 @pytest.mark.parametrize(("make", "sound"), [
-    (of_persons, True), (counted_per_row, False), (mean_over_rows, False),
+    (entries_of, True), (counted_per_row, False), (mean_over_rows, False),
     (sum_without_cap, False),
 ])  # fmt: skip
 def test_an_audit_finds_out_who_counts_a_person_by_rows(make, sound):
     """One person of 30 rows, all of them 1 or all of them 0; noise for one entry of 20."""
     noise, scale = InsecureNoise(7), gaussian_scale(1.0 / N, CLAIM)
     worlds = [[*SMALL, *[("odd", y)] * LARGE] for y in (0.0, 1.0)]
-    exact = [Exact(make)(rows) for rows in worlds]
+    exact = [float(np.mean(make(rows))) for rows in worlds]
     scores = [
         [float(noise.add_gaussian(np.array([value]), scale)[0]) for _ in range(RUNS)]
         for value in exact
