@@ -11,7 +11,7 @@ from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import RandomSampler
 
 from privbo_plugins.algorithms.po_gp_ucb import table as claims
-from privbo_plugins.errors import PrivacyError, VaultError
+from privbo_plugins.errors import VaultError
 from privbo_plugins.privacy.accountant import compose_epsilon
 from tests.contracts import optuna_matrix as matrix
 from tests.contracts import pages
@@ -107,25 +107,6 @@ def test_a_model_that_tunes_itself_privately_may_be_scored_by_optunasearchcv(tmp
         OptunaSearchCV(Tuned(), space, study=outer, cv=2, n_trials=1).fit(X, X[:, 0])
     assert len(inner.trials) == 3  # two folds, and the fit to all
     assert subject.guarantee(inner).protected
-
-
-@pytest.mark.parametrize("system", ["DP-GIBO", "LDP GP-UCB"])
-@pytest.mark.parametrize(
-    ("write", "fix"),
-    [
-        (lambda trial: trial.study, r"set_user_attr\(..., public=True\)"),
-        (lambda trial: trial.storage, r"set_user_attr\(..., public=True\)"),
-        (lambda trial: trial.relative_params, "trial.params"),
-    ],
-    ids=["study", "storage", "relative_params"],
-)
-def test_what_is_closed_to_a_private_objective_says_what_to_do_instead(
-    write, fix, system, tmp_path
-):
-    subject = SUBJECTS[system](Ground(tmp_path))
-    study = optuna.create_study(sampler=subject.sampler)
-    with pytest.raises(PrivacyError, match=fix):
-        study.optimize(subject.objective(write), n_trials=1)
 
 
 def test_a_sampler_of_optunas_that_serves_one_study_only_is_named_as_a_cause(tmp_path):
