@@ -110,12 +110,3 @@ def test_the_table_lists_every_check_and_claims_what_is_tested():
         found = {row[subject.name] for row in rows.values()}
         assert not any(outcome.startswith("no:") for outcome in found)
     assert len(set(NAMES)) == len(NAMES)
-
-
-def test_a_search_is_read_from_the_folder_of_an_experiment(tmp_path):
-    subject = conformance.dp_gibo(f"sqlite:///{tmp_path / 'vault.db'}")
-    search = conformance.on(subject)
-    config = search.suggest("1")
-    search.save_to_dir(str(tmp_path), "session")
-    again = type(search).from_experiment(tmp_path)
-    assert again.suggest("1") == config
