@@ -17,10 +17,11 @@ from privbo_plugins.algorithms.dp_fts_de import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de import config as config_module
 from privbo_plugins.errors import FederationError, SpaceChangedError
 from privbo_plugins.federation import FederatedServer
+from privbo_plugins.privacy import noise as noise_module
 from privbo_plugins.privacy.accountant import gdp_epsilon
 from privbo_plugins.privacy.ledger import AGENTS
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
-from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
+from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.transaction import Transaction
 from tests.worker import children
@@ -473,25 +474,25 @@ def test_two_servers_that_close_at_the_same_time_release_each_round_once(url):
 # A vault that fails ---------------------------------------------------------------------------
 
 
-PLACES = {
-    "charge": (Transaction, "charge"), "draw": (SecureNoise, "add_gaussian"),
-    "release": (Transaction, "release"),
-}  # fmt: skip
-
-
-@pytest.fixture(params=PLACES)
+@pytest.fixture(params=["charge", "draw", "release"])
 def broken(request, monkeypatch):
     """The disk is full while the list holds True: after the charge, while drawing, or after it."""
-    (owner, name), full = PLACES[request.param], [True]
-    original = getattr(owner, name)
+    full, name = [True], request.param
 
-    def refused(*args):
-        made = original(*args)
-        if full[0]:
-            raise sqlite3.OperationalError(f"database or disk is full: {SECRET} of {args}")
-        return made
+    def failing(call):
+        def refused(*args):
+            made = call(*args)
+            if full[0]:
+                raise sqlite3.OperationalError(f"database or disk is full: {SECRET} of {args}")
+            return made
 
-    monkeypatch.setattr(owner, name, refused)
+        return refused
+
+    if name == "draw":  # by what is given the exact sum
+        make = noise_module._measurement
+        monkeypatch.setattr(noise_module, "_measurement", lambda *how: failing(make(*how)))
+    else:
+        monkeypatch.setattr(Transaction, name, failing(getattr(Transaction, name)))
     return full
 
 
