@@ -496,25 +496,20 @@ class Task:
         A record that the model cannot predict decides nothing about the others': another one is
         predicted in its place. There are none where the model can predict no record.
         """
-        X = self.records.X_valid
+        X, n = self.records.X_valid, self.records.n_rows
         with forgiven:  # what it says may quote a record
             return self.loss.predicted(model, X), None
-        places = np.arange(self.records.n_rows)
-        predicted = np.isin(places, self._predictable(model, places))
-        if not predicted.any():
-            return None, predicted
+
+        def known(rows: Any) -> NDArray[np.float64]:
+            self.loss.predicted(model, rows)
+            return np.ones(_num_samples(rows))
+
+        alone = each_alone(known, [X], n)
+        if alone is None:
+            return None, np.zeros(n, dtype=bool)
+        places, predicted = np.arange(n), alone == 1
         others = np.where(predicted, places, places[predicted][0])
         return self.loss.predicted(model, _safe_indexing(X, others)), predicted
-
-    def _predictable(self, model: Any, places: NDArray[np.intp]) -> list[int]:
-        """Those places of validation records that the model predicts one by one."""
-        with forgiven:
-            self.loss.predicted(model, _safe_indexing(self.records.X_valid, places))
-            return list(places)
-        if len(places) == 1:
-            return []
-        halves = np.array_split(places, 2)
-        return [place for half in halves for place in self._predictable(model, half)]
 
     def warn_of_failed_fits(self) -> None:
         """Issues a ``FitFailedWarning`` if there were any, as other searches do."""
