@@ -86,7 +86,7 @@ class LossStudies(ReportedStudies[LossRun]):
         super().__init__(given)
         check_incumbent(config, to_space(self._search_space or {}))
         self._unit, self._config = Unit.of(given, config)
-        self._seed, self._noise = given.seed, given.noise
+        self._run_seed, self._noise = given.seed, given.noise
         self._groups, self._labels = whose(given)
         self._runs: set[str] = set()
         self._vault = open_vault(given.vault)
@@ -105,7 +105,7 @@ class LossStudies(ReportedStudies[LossRun]):
             f"optuna/{study.study_name}",
             self._config,
             maximize=study.directions[0] == StudyDirection.MAXIMIZE,
-            seed=self._seed,
+            seed=self._run_seed,
             run_id=remembered,
             noise=self._noise,
             unit=self._unit,

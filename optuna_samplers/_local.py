@@ -192,7 +192,9 @@ class LocalObjective(Releasing, Studies[_Rewards]):
         release = partial(_release, session, key, user, worst, guarded)
         value, error = released(self._objective, guarded, release)
         if value is not None:
-            trial.set_user_attr(PLAY_ATTR, self._marker(value, user is not None))
+            shown = {"release": value, "user_named": user is not None}
+            shown |= {**self.mechanism.parameters(), "test_noise": is_test(self._noise)}
+            trial.set_user_attr(PLAY_ATTR, shown)
             self._refresh(study)
         return value, error
 
@@ -214,14 +216,6 @@ class LocalObjective(Releasing, Studies[_Rewards]):
         """Returns the value that NaN and infinity count as: the worst end of the range."""
         maximize = study.direction == StudyDirection.MAXIMIZE
         return self.mechanism.low if maximize else self.mechanism.high
-
-    def _marker(self, value: float, user_named: bool) -> dict[str, Any]:
-        return {
-            **self.mechanism.parameters(),
-            "release": value,
-            "user_named": user_named,
-            "test_noise": is_test(self._noise),
-        }
 
     # What the user reads --------------------------------------------------------------------
 

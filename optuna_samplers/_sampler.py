@@ -8,6 +8,7 @@ objective, then ``after_trial``. Enqueued trials may skip the middle; ``add_tria
 from __future__ import annotations
 
 import abc
+import secrets
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -247,7 +248,7 @@ class StudySampler(ReportedStudies[S], BaseSampler):
     """Base of all samplers.
 
     Args:
-        given: What every sampler has; its seed drives independent draws, never noise.
+        given: What every sampler has; its seed drives candidates and draws, never noise.
 
     Raises:
         ValueError: If a search space holds nothing that varies.
@@ -255,10 +256,12 @@ class StudySampler(ReportedStudies[S], BaseSampler):
 
     def __init__(self, given: SpaceSettings) -> None:
         super().__init__(given)
-        self._independent = RandomSampler(seed=given.seed)
+        self._seed = secrets.randbits(32) if given.seed is None else int(given.seed)
+        self._independent = RandomSampler(seed=self._seed % 2**32)  # the most that NumPy takes
 
     def reseed_rng(self) -> None:
-        """A new seed for independent draws."""
+        """New seeds for candidates and independent draws."""
+        self._seed = secrets.randbits(32)
         self._independent.reseed_rng()
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:

@@ -6,7 +6,6 @@ resumed study, reads the trials again.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +18,6 @@ from optuna_samplers._sampler import OfStudy, StudySampler
 from optuna_samplers._settings import SpaceSettings
 from privbo_plugins.algorithms.protocols import Evaluation, RewardAlgorithm, Slot
 from privbo_plugins.sessions.scheduler import Attempt, SharedScheduler, finite, is_at
-from privbo_plugins.settings import evolve
 from privbo_plugins.spaces import Space
 
 EPOCH_ATTR = "privbo:epoch"
@@ -39,11 +37,6 @@ follow from their number) and of the space that it was drawn with, and the numbe
 Mark = Mapping[str, Any]
 
 
-def _short(seed: int) -> int:
-    """A seed that numpy takes; those below 2**32 as they are."""
-    return seed if seed < 2**32 else seed % 2**32
-
-
 @dataclass(eq=False)
 class Reading(OfStudy):
     """What one sampler object has read of one study, and what of it was shown."""
@@ -60,23 +53,17 @@ class ScheduledSampler(StudySampler[Reading]):
     Args:
         algorithm: The engine's.
         config: Its settings.
-        given: What every sampler has; its seed drives candidates as well.
+        given: What every sampler has.
     """
 
     def __init__(
         self, algorithm: Callable[..., RewardAlgorithm], config: Any, given: SpaceSettings
     ) -> None:
         self._algorithm, self._config = algorithm, config
-        self._seed = secrets.randbits(32) if given.seed is None else int(given.seed)
-        super().__init__(given if given.seed is None else evolve(given, seed=_short(self._seed)))
+        super().__init__(given)
 
     def _new_state(self, study: Study) -> Reading:
         return Reading()
-
-    def reseed_rng(self) -> None:
-        """New seeds for candidates and independent draws."""
-        self._seed = secrets.randbits(32)
-        super().reseed_rng()
 
     # What the algorithm knows -----------------------------------------------------------------
 

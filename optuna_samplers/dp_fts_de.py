@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -100,13 +99,12 @@ class DPFTSDESampler(StudySampler[_Agent]):
             raise ValueError(
                 f"link must be as of server.connect(agent), got a {type(given.link).__name__}."
             )
-        self.link, seed = given.link, given.seed
+        self.link = given.link
         super().__init__(given)
         FederationPlan(self.link.config, (), ()).warn_if_noise_dominates()
         space = to_space(self._search_space or {})
         if space is not None:
             self.link.join(space.to_dict())
-        self._seed = secrets.randbits(32) if seed is None else int(seed)
         self.quiet = False
         """Whether trials use what was received without sending anything."""
 
@@ -122,7 +120,6 @@ class DPFTSDESampler(StudySampler[_Agent]):
 
     def reseed_rng(self) -> None:
         """New seeds for points and draws."""
-        self._seed = secrets.randbits(32)
         super().reseed_rng()
         with self._lock:
             for of_storage in self._states.values():

@@ -143,8 +143,7 @@ def _run(given: Any, study: Study, private: Any, planned: int, verbs: Any) -> No
     done = len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
     line = {"total": planned, "initial": done, "desc": "private trials"}
     with progress(given.verbose == 1, **line) as moved:
-        callbacks = [*([moved] if moved else ()), *(given.callbacks or ())]
-        acts = [_keeping(act, study, raised) for act in (private, *callbacks)]
+        acts = [_keeping(act, study, raised) for act in (private, moved, *(given.callbacks or ()))]
         try:
             while not verbs.finished(study) and end > time.monotonic() and not study._stop_flag:
                 told = session.run.n_told()

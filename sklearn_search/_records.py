@@ -341,14 +341,11 @@ def apart(
 
 
 @contextmanager
-def progress(wanted: bool, **line: Any) -> Iterator[Callable[..., object] | None]:
+def progress(wanted: bool, **line: Any) -> Iterator[Callable[..., object]]:
     """Draws one line of progress, if it is wanted; yields what moves it on."""
-    if not wanted:
-        yield None
-        return
     from tqdm import tqdm
 
-    with tqdm(**line) as bar:
+    with tqdm(**line, disable=not wanted) as bar:
         yield lambda *_: bar.update()
 
 

@@ -68,11 +68,6 @@ _NO_LAST = (
 _LAST_SHARE = 0.1
 """Of the squared budget, for a last score."""
 
-_BACKENDS: Mapping[str, str] = {
-    "optuna": "sklearn_search._optuna",
-    "ray": "sklearn_search._ray",
-}
-
 _MIXED = (
     "this object has made {} runs, of {}: one that protects rows bounds nothing for persons, and "
     "one of validation records nothing for those that trained, so no figure holds for all of them"
@@ -103,7 +98,7 @@ _UNFITTED = (
 
 
 _KNOWN: Mapping[str, Rule] = {
-    "backend": one_of(*_BACKENDS),
+    "backend": one_of("optuna", "ray"),
     "method": one_of("dp-gibo", "released-means"),
     "incumbent": Rule(
         "'auto', a dictionary by parameter, or None",
@@ -574,7 +569,7 @@ def _searched(given: Any, task: Task, begin: Callable[..., None]) -> tuple[Found
     warn_of_rare_class(given, task.estimator, task.records.y)
     most = max(most_trainings(None), most_trainings(plan))
     training = math.inf if given.training_mu is None else given.training_mu * math.sqrt(most)
-    backend = import_module(_BACKENDS[given.backend])
+    backend = import_module(f"sklearn_search._{given.backend}")
     if given.protect == "all" and given.backend == "optuna":
         given = evolve(given, n_jobs=None)  # blocks at once, and trials one after another
     whom = f"{given.protect} {plural(unit)}" + " by groups=" * (task.records.groups is not None)
