@@ -11,7 +11,7 @@ import functools
 import threading
 import warnings
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import ParamSpec, TypeVar, cast
 
 from privbo_plugins.errors import (
@@ -221,31 +221,40 @@ def retelling(act: Callable[P, T]) -> Callable[P, T]:
     return sanitized_call
 
 
-class _Unheard:
-    """Drops warnings while protected records are scored: one of them may be what they tell of.
+class OfAllThreads:
+    """A setting of a process: the first to enter makes it, the last to leave takes it back.
 
-    Python's filters belong to all threads, so the first to enter sets them and the last to leave
-    puts them back. What another package does to them meanwhile, in another thread, goes unseen.
+    What another package does to it meanwhile, in another thread, goes unseen.
+
+    Args:
+        setting: Makes the context of the setting.
+        each: Called by all who enter: others may have undone the setting.
     """
 
-    def __init__(self) -> None:
-        self._lock, self._inside, self._filters = threading.Lock(), 0, ExitStack()
+    def __init__(
+        self,
+        setting: Callable[[], AbstractContextManager[object]],
+        each: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._setting, self._each, self._made = setting, each, ExitStack()
+        self._lock, self._inside = threading.Lock(), 0
 
     def __enter__(self) -> None:
         with self._lock:
             if self._inside == 0:
-                self._filters.enter_context(warnings.catch_warnings())
-            warnings.simplefilter("ignore")
+                self._made.enter_context(self._setting())
+            self._each()
             self._inside += 1
 
     def __exit__(self, *_error: object) -> None:
         with self._lock:
             self._inside -= 1
             if self._inside == 0:
-                self._filters.close()
+                self._made.close()
 
 
-unheard = _Unheard()
+unheard = OfAllThreads(warnings.catch_warnings, functools.partial(warnings.simplefilter, "ignore"))
+"""Drops warnings while protected records are scored: one of them may be what they tell of."""
 
 
 class _Forgiven:

@@ -66,9 +66,9 @@ class RecordLoss:
 
     sign = -1.0  # a loss is minimised
 
-    def nothing(self, n: int) -> Any:
-        """The losses of records that no model predicts: the worst."""
-        return np.full(n, math.nan)
+    def nothing(self, n: int, loss: float = math.nan) -> Any:
+        """The losses of records that no model predicts: the worst, or a given one."""
+        return np.full(n, loss)
 
     def known_alone(self, told: Any, known: Any) -> Any:
         """The losses of the records that a model predicts, and NaN of the others."""

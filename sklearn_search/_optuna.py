@@ -7,9 +7,8 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from logging import ERROR, getLogger
-from threading import Lock
 from typing import Any
 
 import optuna
@@ -28,6 +27,7 @@ from optuna_samplers._losses import CARRIED, RELEASE_ATTR, ROLE_ATTR, SCORES_ATT
 from optuna_samplers._sampler import StudySampler
 from optuna_samplers._study import SPLIT_ATTR
 from privbo_plugins.errors import ObjectiveFailedError, paid_for
+from privbo_plugins.sanitize import OfAllThreads
 from privbo_plugins.sessions.run_settings import differing
 from privbo_plugins.spaces import Categorical, Dimension, Float
 from sklearn_search._found import Found
@@ -71,7 +71,7 @@ def search(given: Any, task: Task, config: Any, planned: int, begin: Any) -> Fou
     else:
         verbs = private = private_objective(objective, **config, **kept)
         sampler = _own_sampler(given)
-    with _quiet(given.verbose):
+    with nullcontext() if given.verbose > 1 else _quiet:
         study = _study(given, sampler, task, verbs)
         begin(verbs._state(study).session.run.run_id)
         _run(given, study, private, planned, verbs)
@@ -214,30 +214,19 @@ def _suggested(trial: Any, name: str, wanted: BaseDistribution) -> Any:
     return suggest(name, numeric.low, numeric.high, step=numeric.step, log=numeric.log)
 
 
-_LEVELS: list[tuple[int, int]] = []
-"""Levels of Optuna's loggers before the first of the fits under way, once for each of them."""
-
-_ONE_AT_A_TIME = Lock()
-
-
 @contextmanager
-def _quiet(verbose: int) -> Iterator[None]:
-    """Optuna's line for each trial at 2 only; warnings always, but of what fit itself raises.
-
-    Of fits at the same time, the last one to end gives the levels back.
-    """
+def _few_lines() -> Iterator[None]:
+    """Warnings of Optuna's, but of what fit itself raises; no line for each trial."""
     of_trials = getLogger("optuna.study._optimize")
-    with _ONE_AT_A_TIME:
-        now = optuna.logging.get_verbosity(), of_trials.level
-        _LEVELS.append(_LEVELS[0] if _LEVELS else now)
-        if verbose < 2:
-            optuna.logging.set_verbosity(max(now[0], optuna.logging.WARNING))
-            of_trials.setLevel(ERROR)
+    before, own = optuna.logging.get_verbosity(), of_trials.level
+    optuna.logging.set_verbosity(max(before, optuna.logging.WARNING))
+    of_trials.setLevel(ERROR)
     try:
         yield
     finally:
-        with _ONE_AT_A_TIME:
-            before, own = _LEVELS.pop()
-            if not _LEVELS:
-                optuna.logging.set_verbosity(before)
-                of_trials.setLevel(own)
+        optuna.logging.set_verbosity(before)
+        of_trials.setLevel(own)
+
+
+_quiet = OfAllThreads(_few_lines)
+"""Fits may run at the same time."""

@@ -429,10 +429,7 @@ class Task:
             except Exception as error:
                 if self.error_score != "raise":
                     self.failed_fits.append(f"{type(error).__name__}: {error}")
-                    n, loss = self.records.n_rows, self.loss
-                    if isinstance(loss, RecordLoss):
-                        return np.full(n, self.of_a_failed_fit)
-                    return loss.nothing(n)
+                    return self.loss.nothing(self.records.n_rows, self.of_a_failed_fit)
                 self.failure = error
                 raise
             return self._scored(model)
@@ -480,9 +477,7 @@ class Task:
 
         def scored(X: Any, y: Any) -> Any:
             told = loss(model, y, loss.predicted(model, X))
-            if isinstance(loss, RecordScores):
-                return rows_of_scores(loss.scores, told)
-            return told if isinstance(loss, RecordLoss) else y
+            return rows_of_scores(loss.scores, told) if isinstance(loss, RecordScores) else told
 
         if each_alone(scored, own, _num_samples(own[1])) is None:
             scored(*own)

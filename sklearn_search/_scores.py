@@ -264,7 +264,7 @@ class RecordScores:
         """The same, where records that the model cannot predict count as the worst."""
         return replace(told, known=known)
 
-    def nothing(self, n: int) -> Predictions:
+    def nothing(self, n: int, _loss: float = math.nan) -> Predictions:
         """Predictions of which scores are about the worst: no record has one."""
         classes = self._labels_of_scores
         empty = np.full((n, len(classes)), math.nan)

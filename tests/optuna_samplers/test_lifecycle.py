@@ -195,10 +195,9 @@ def test_a_run_without_a_guarantee_says_so_at_its_first_trial(settings):
 
 @pytest.mark.parametrize("seed", [3, 2**40])  # NumPy's own end at 2**32
 def test_reseeding_changes_independent_draws_only(seed):
-    space = {"x": FloatDistribution(0, 1)}
     first = []
     for reseed in (False, False, True):
-        sampler, study = begun_study(search_space=space, seed=seed)
+        sampler, study = begun_study(search_space={"x": FloatDistribution(0, 1)}, seed=seed)
         if reseed:
             sampler.reseed_rng()
         trial = study.ask()
