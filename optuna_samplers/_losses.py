@@ -109,8 +109,6 @@ class LossRun(OfStudy):
         look = partial(unexplained, session, self.told, self.told_at)
         self.audit = _audit.Audit(look, self.expose, declared, session.fixed)
         self._marked: set[str] = set()
-        self._shown: set[str] = set()
-        self._announced = self.enqueued = False
         self._first_trials = FirstTrials()
         self._patience = EarlyStop(FRUITLESS, FRUITLESS)
 
@@ -181,7 +179,7 @@ class LossRun(OfStudy):
     def _follow(self, study: Study, trial: FrozenTrial) -> None:
         """Logs time and plan, shows the claim, and ends the loop if the plan is used up."""
         self._tell_time(trial)
-        first, self._announced = not self._announced, True
+        first = self.once("the plan")
         if first:
             self._announce()
         if self.session.finished:
@@ -294,8 +292,7 @@ class LossRun(OfStudy):
     def expose(self, study: Study, reason: str, fix: str = "") -> None:
         """Marks the run as unprotected, shows it in the study, and warns once."""
         self.session.run.mark_unprotected(reason)
-        if reason not in self._shown:
-            self._shown.add(reason)
+        if self.once(reason):
             self.show(study)
         self.warn(reason, fix)
 
@@ -332,7 +329,7 @@ class LossRun(OfStudy):
     def look_around(self, study: Study) -> None:
         """Notices what others have written since, so that the study never claims too much."""
         self._look(study)
-        for reason in [reason for reason in self.audit.found if reason not in self._shown]:
+        for reason in [reason for reason in self.audit.found if reason not in self.said]:
             self.expose(study, reason)
 
     def _look(self, study: Study) -> None:

@@ -70,11 +70,11 @@ class MeansObjective(Releasing, LossStudies):
         own, given = self._state(study), getattr(self._config, "incumbent", None)
         with self._lock:
             space = own.session.space
-            if given is None or space is None or own.enqueued or own.session.finished:
+            if given is None or space is None or own.session.finished:
                 return
-            own.enqueued = True
-            params = space.decode(space.incumbent(given)) | dict(given)
-            study.enqueue_trial(params, skip_if_exists=True)
+            if own.once("the incumbent"):
+                params = space.decode(space.incumbent(given)) | dict(given)
+                study.enqueue_trial(params, skip_if_exists=True)
 
     @retelling
     def release_score(self, study: Study, score: Any, told: Any) -> tuple[float, float]:

@@ -68,7 +68,6 @@ class Pace:
     def __init__(self) -> None:
         self._next = 0.0
         self._lock = threading.Lock()
-        self.warned = False
 
     def due(self) -> bool:
         """Tells whether enough time has passed, and no other thread is writing."""

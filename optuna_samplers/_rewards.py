@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 from optuna_samplers._evaluations import shows_release
 from optuna_samplers._local import LocalObjective, UserOf
 from optuna_samplers._publish import EXPOSED
-from optuna_samplers._sampler import Values, Wanted, constants_in
+from optuna_samplers._sampler import UNPROTECTED, Values, Wanted, constants_in
 from optuna_samplers._scheduler import EPOCH_ATTR, ScheduledSampler, params_of
 from optuna_samplers._settings import RewardRunSettings
 from optuna_samplers._space import to_space
@@ -91,8 +91,7 @@ class RewardSampler(ScheduledSampler):
         own, n = self._state(study), planned_trials(self._config)
         if self.mechanism is None:
             self._warn(study, NOT_PRIVATE)
-        elif not own.told_of_end and not study._stop_flag and used_up(len(completed(study)), n):
-            own.told_of_end = True
+        elif not study._stop_flag and used_up(len(completed(study)), n) and own.once(_OVER):
             warn(_OVER.format(n), UtilityWarning)
 
     def _suggest(self, study: Study, trial: FrozenTrial, wanted: Wanted) -> dict[str, Any]:
@@ -126,7 +125,7 @@ class RewardSampler(ScheduledSampler):
     def _warn(self, study: Study, reason: str, fix: str = "") -> None:
         """Shows a study without protection as such, and warns of it once."""
         own = self._state(study)
-        if not own.warned:
+        if UNPROTECTED not in own.said:
             show_guarantee(study, self._unprotected(reason))
         own.warn(reason, fix)
 

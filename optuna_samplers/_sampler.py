@@ -39,6 +39,9 @@ from privbo_plugins.plots import Report
 from privbo_plugins.privacy.claim import PrivacyGuarantee
 from privbo_plugins.spaces import Space, varying
 
+UNPROTECTED = "nothing is protected"
+"""What an object says of a study once."""
+
 
 @dataclass(eq=False)
 class OfStudy:
@@ -46,13 +49,17 @@ class OfStudy:
 
     intersection: IntersectionSearchSpace = field(default_factory=IntersectionSearchSpace)
     pace: Pace = field(default_factory=Pace)
-    warned: bool = False
-    told_of_end: bool = False
+    said: set[str] = field(default_factory=set)
+
+    def once(self, what: str) -> bool:
+        """Tells whether something is to be said now: it was not before, and is from now on."""
+        new = what not in self.said
+        self.said.add(what)
+        return new
 
     def warn(self, reason: str, fix: str = "") -> None:
         """Warns once that nothing is protected."""
-        if not self.warned:
-            self.warned = True
+        if self.once(UNPROTECTED):
             text = f"Nothing is protected: {reason}. {fix}".strip()
             warn(text, PrivacyWarning)
 
@@ -217,16 +224,15 @@ class ReportedStudies(Studies[S]):
             ValueError: If nothing has been released yet; not from a callback.
         """
         study = whole(study)
-        pace = self._state(study).pace
+        own = self._state(study)
         if trial is None:
-            pace.timed(lambda: self._publish(study))
+            own.pace.timed(lambda: self._publish(study))
             return
         try:
-            if completed(study) and (pace.due() or self._ended(study)):
-                pace.timed(lambda: self._publish(study))
+            if completed(study) and (own.pace.due() or self._ended(study)):
+                own.pace.timed(lambda: self._publish(study))
         except Exception as error:
-            if not pace.warned:
-                pace.warned = True
+            if own.once("what optuna-dashboard shows is not up to date"):
                 warn(
                     f"What optuna-dashboard shows is not up to date ({type(error).__name__}); "
                     "trials go on. Call publish(study) when the run is over.",

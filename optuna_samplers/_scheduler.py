@@ -7,7 +7,7 @@ resumed study, reads the trials again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from optuna.study import Study, StudyDirection
@@ -44,7 +44,6 @@ class Reading(OfStudy):
     scheduler: SharedScheduler[Any] | None = None
     mark: Mark | None = None
     shown: dict[str, Any] | None = None
-    said: set[str] = field(default_factory=set)
 
 
 class ScheduledSampler(StudySampler[Reading]):

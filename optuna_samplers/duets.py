@@ -233,9 +233,7 @@ class DUETSSampler(Published, RewardSampler):
                     "lost: give RDBStorage heartbeat_interval=, so that Optuna notices, or tell "
                     "them as failed with study.tell(number, state=TrialState.FAIL)."
                 )
-        new = [text for name, text in found.items() if name not in own.said]
-        own.said |= set(found)
-        return new
+        return [text for name, text in found.items() if own.once(name)]
 
     def _draw(self, study: Study, trial: FrozenTrial, name: str, dist: BaseDistribution) -> Any:
         """A random draw, before the space is known; with ``seed=`` another one in every trial."""
