@@ -123,19 +123,6 @@ def score_of(given: Any, estimator: Any) -> tuple[RecordLoss, float | None]:
     return RecordLoss(scorer, "predict", False), float(getattr(scorer, "_sign", 1) > 0)
 
 
-def bounds_of_blocks(given: Any, loss: RecordLoss, best: float | None) -> dict[str, Any]:
-    """``loss_bound`` of a block's loss; how gradients are clipped is planned, if not given.
-
-    Raises:
-        ValueError: If nothing says how large it may be.
-    """
-    if best and given.loss_bound is None:
-        found: dict[str, Any] = {"loss_bound": 1.0}
-    else:
-        found = bounds_of(given, loss)
-    return found | {"clipping_norm": given.clipping_norm}
-
-
 @dataclass(eq=False, repr=False)
 class BlockTask(Task):
     """What a trial does where every record is protected.
@@ -280,11 +267,14 @@ def block_task(given: Any, estimator: Any, records: Records, parameters: Any) ->
     """
     loss, best = score_of(given, estimator)
     own_copy(loss)
+    unit_bound = best and given.loss_bound is None
+    bounds = {"loss_bound": 1.0} if unit_bound else bounds_of(given, loss)
+    bounds |= {"clipping_norm": given.clipping_norm}  # None: it is planned
     inside = {"splits": given.cv, "valid_size": given.valid_size, "seed": given.random_state}
     here = given.backend == "optuna"  # elsewhere trials run at once, in processes of their own
     inside |= {"n_jobs": given.n_jobs if here else None, "bar": here and given.verbose == 1}
     whose = {"unit": given.unit}
     return BlockTask(
-        estimator, records, loss, bounds_of_blocks(given, loss, best), parameters,
-        given.error_score, withholds=True, best=best, whose=whose, **inside,
+        estimator, records, loss, bounds, parameters, given.error_score,
+        withholds=True, best=best, whose=whose, **inside,
     )  # fmt: skip

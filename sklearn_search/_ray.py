@@ -99,7 +99,13 @@ def search(given: Any, task: Task, config: Any, planned: int, begin: Any) -> Fou
                 time_budget_s=given.timeout,
                 reuse_actors=True,
             ),
-            run_config=_run_config(given, [*own, *(given.callbacks or ())]),
+            run_config=tune.RunConfig(
+                name=given.study_name,
+                storage_path=None if given.storage is None else str(given.storage),
+                verbose=given.verbose,
+                callbacks=[*own, *(given.callbacks or ())],
+                failure_config=tune.FailureConfig(fail_fast=True),
+            ),
         ).fit()
         if results.errors:
             raise ObjectiveFailedError(_FAILED)
@@ -124,16 +130,6 @@ def _private(
     private = private_trainable(trainable, param_space=space, **config, **kept)
     tuned = {"search_alg": copy.deepcopy(given.sampler), "num_samples": planned}
     return private, private, [private.callback], tuned | {"metric": private._metric, "mode": mode}
-
-
-def _run_config(given: Any, callbacks: list[Any]) -> Any:
-    return tune.RunConfig(
-        name=given.study_name,
-        storage_path=None if given.storage is None else str(given.storage),
-        verbose=given.verbose,
-        callbacks=callbacks,
-        failure_config=tune.FailureConfig(fail_fast=True),
-    )
 
 
 def _check(given: Any) -> None:
