@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de.plan import spent_by_round
 from privbo_plugins.algorithms.dp_fts_de.server import Broadcast, Measure, RoundSum
-from privbo_plugins.errors import FederationError, PrivacyError, VaultError
+from privbo_plugins.errors import FederationError, VaultError
 from privbo_plugins.plots import FederationHistory, Round
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.ledger import AGENTS, Charge, check_budget
@@ -20,7 +20,7 @@ from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.privacy.subsampling import rounds_of
 from privbo_plugins.sanitize import public_name
 from privbo_plugins.store.log import NOTE, UNPROTECTED
-from privbo_plugins.store.release import Order, Outlet, accept, admit
+from privbo_plugins.store.release import Order, Outlet
 from privbo_plugins.store.run import Run
 from privbo_plugins.store.transaction import Transaction
 
@@ -89,7 +89,7 @@ class BroadcastLedger:
             return to_payload(total.broadcast(noisy))
 
         def released(tx: Transaction) -> Mapping[str, Any]:
-            return self._outlet.release(tx, self._order(total, draw))
+            return self._outlet.release(tx, self._order(total), draw)
 
         self.known[total.t] = from_payload(total.t, self._guarded(total.t, released))
 
@@ -102,8 +102,8 @@ class BroadcastLedger:
         Raises:
             FederationError: If the round was not charged.
         """
-        order = self._order(measure, _drawn_by_agents)
-        known, token = self._guarded(measure.t, lambda tx: admit(self.run, tx, order))
+        order = self._order(measure)
+        known, token = self._guarded(measure.t, lambda tx: self._outlet.admit(tx, order))
         if known is not None:
             self.known[measure.t] = from_payload(measure.t, known)
         return token
@@ -114,14 +114,14 @@ class BroadcastLedger:
         Raises:
             FederationError: If the round was not released.
         """
-        order, payload = self._order(measure, _drawn_by_agents), to_payload(broadcast)
-        stored = self._guarded(measure.t, lambda tx: accept(self.run, tx, order, token, payload))
+        order, payload = self._order(measure), to_payload(broadcast)
+        stored = self._guarded(
+            measure.t, lambda tx: self._outlet.accept(tx, order, token, payload)
+        )
         self.known[measure.t] = from_payload(measure.t, stored)
 
-    def _order(
-        self, measure: Measure, draw: Callable[[NoiseSource], Mapping[str, Any]]
-    ) -> Order[Mapping[str, Any]]:
-        return Order(BROADCAST, str(measure.t), lambda tx: self._charge(tx, measure), draw)
+    def _order(self, measure: Measure) -> Order:
+        return Order(BROADCAST, str(measure.t), lambda tx: self._charge(tx, measure))
 
     def _charge(self, tx: Transaction, measure: Measure) -> None:
         """Charges a round; an attempt at one that was paid for and not opened pays again."""
@@ -143,10 +143,6 @@ class BroadcastLedger:
             failure = _NO_VAULT if isinstance(error, VaultError) else _NO_RELEASE
             failure = failure.format(t=t, kind=public_name(error))
         raise FederationError(failure)
-
-
-def _drawn_by_agents(_noise: NoiseSource) -> Mapping[str, Any]:
-    raise PrivacyError("Agents draw their shares of the noise themselves; a server draws none.")
 
 
 def _broadcasts_in(tx: Transaction) -> list[Broadcast]:

@@ -438,13 +438,10 @@ class Session(LossReader):
     def _release(self, tx: Transaction, query: Query, blocks: Iterable[Array]) -> Release:
         """Returns what a query releases; or what it released before."""
         before, scale = tx.head(), gaussian_scale(query.sensitivity, query.mu)
-        order = Order(
-            query.kind,
-            query.key,
-            charge=lambda tx: self._charge(tx, query, scale),
-            draw=lambda noise: self._draw(query, blocks, scale, noise),
+        order = Order(query.kind, query.key, lambda tx: self._charge(tx, query, scale))
+        payload = self._outlet.release(
+            tx, order, lambda noise: self._draw(query, blocks, scale, noise)
         )
-        payload = self._outlet.release(tx, order)
         release = release_of(query.kind, query.key, payload)
         if tx.head() != before:
             self._fresh.append(release)

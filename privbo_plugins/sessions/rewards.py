@@ -13,7 +13,7 @@ import hashlib
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from privbo_plugins.errors import (
@@ -36,7 +36,7 @@ from privbo_plugins.sanitize import retelling
 from privbo_plugins.sessions.run_settings import asked_with, check_asked
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.log import EVALUATION, NOTE, UNPROTECTED
-from privbo_plugins.store.release import Order, Outlet, accept, admit
+from privbo_plugins.store.release import Order, Outlet
 from privbo_plugins.store.run import begin_or_join
 from privbo_plugins.store.transaction import Transaction
 from privbo_plugins.store.vault import Vault
@@ -57,10 +57,6 @@ STUDY = "study"
 
 _POINT = "point"
 """Kind of marks: a digest of the parameters that a trial was released at."""
-
-
-def _drawn_elsewhere(_noise: NoiseSource) -> float:
-    raise PrivacyError("A ledger draws no noise: the process that evaluates the reward does.")
 
 
 class RewardSession:
@@ -179,16 +175,16 @@ class RewardSession:
             PrivacyError: If the trial was released at another point.
             VaultError: If the vault refuses; nothing is published.
         """
-        order = self._order(
-            trial, user, lambda noise: self.mechanism.randomize(reward, noise, worst)
-        )
+        order = self._order(trial, user)
         with self.run.transaction() as tx:
             points = () if tx.released(EVALUATION, trial) is None else tx.marks(_POINT)
             known = [at for at in points if at.endswith(f"/{trial}")]
             if known and f"{point}/{trial}" not in known:
                 raise PrivacyError(ANOTHER_POINT)
             tx.mark(_POINT, f"{point}/{trial}")
-            return self._outlet.release(tx, order)
+            return self._outlet.release(
+                tx, order, lambda noise: self.mechanism.randomize(reward, noise, worst)
+            )
 
     @retelling
     def charge(self, trial: str, user: User | None) -> tuple[float | None, str]:
@@ -202,7 +198,7 @@ class RewardSession:
             PrivacyError: If another user was charged for it.
         """
         with self.run.transaction() as tx:
-            return admit(self.run, tx, self._order(trial, user))
+            return self._outlet.admit(tx, self._order(trial, user))
 
     def store(self, trial: str, token: str, value: float) -> float:
         """Stores what the token's holder drew; a release that is there stays, and is returned.
@@ -217,16 +213,11 @@ class RewardSession:
                 "retried."
             )
         with self.run.transaction() as tx:
-            return accept(self.run, tx, self._order(trial, None), token, value)
+            return self._outlet.accept(tx, self._order(trial, None), token, value)
 
-    def _order(
-        self,
-        trial: str,
-        user: User | None,
-        draw: Callable[[NoiseSource], float] = _drawn_elsewhere,
-    ) -> Order[float]:
+    def _order(self, trial: str, user: User | None) -> Order:
         person = self._pseudonym(trial, user)
-        return Order(EVALUATION, trial, lambda tx: self._charge(tx, trial, person), draw)
+        return Order(EVALUATION, trial, lambda tx: self._charge(tx, trial, person))
 
     def _charge(self, tx: Transaction, trial: str, person: str) -> None:
         payer = tx.payer(trial)

@@ -291,7 +291,7 @@ class Curator:
             return self._manifest(Z, reasons, how).to_dict()
 
         with self._run.transaction() as tx:
-            released = self._outlet.release(tx, Order(TABLE, "0", self._charge, draw))
+            released = self._outlet.release(tx, Order(TABLE, "0", self._charge), draw)
             manifest = TableManifest.from_dict(released)
             return ReleasedTable(tx.table(TABLE).reshape(manifest.n, manifest.r), manifest)
 
@@ -369,9 +369,9 @@ class Curator:
             return self._answers.release(str(row), y, payer, self._worst)
         if not math.isfinite(y):
             raise PrivacyError(f"Row {row} has no finite outcome, so there is no answer.")
-        order = Order(ANSWER, str(row), self._column.tie, lambda _noise: {"y": y})
+        order = Order(ANSWER, str(row), self._column.tie)
         with self._run.transaction() as tx:
-            return float(self._outlet.release(tx, order)["y"])
+            return float(self._outlet.release(tx, order, lambda _noise: {"y": y})["y"])
 
     def _outcome(self, row: int) -> float:
         given, counts = self._outcomes, self._table.counts

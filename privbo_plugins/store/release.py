@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,20 +34,18 @@ TEST_NOISE = "the noise came from a test source"
 
 
 @dataclass(frozen=True)
-class Order(Generic[P]):
+class Order:
     """What is to be released.
 
     Attributes:
         kind: Of the release.
         key: Which one of its kind; what was released of both is replayed.
         charge: Checks the budget and writes the charge; if it raises, nothing is drawn.
-        draw: From a source of noise to what may be published: JSON-ready fields, or one number.
     """
 
     kind: str
     key: str
     charge: Callable[[Transaction], None]
-    draw: Callable[[NoiseSource], P]
 
 
 class Outlet:
@@ -69,8 +67,14 @@ class Outlet:
         """Checks whether the noise is a test's."""
         return not is_secure(self._noise)
 
-    def release(self, tx: Transaction, order: Order[P]) -> P:
+    def release(self, tx: Transaction, order: Order, draw: Callable[[NoiseSource], P]) -> P:
         """Charges, draws and stores; or replays.
+
+        Args:
+            tx: Of the run.
+            order: What is to be released.
+            draw: From a source of noise to what may be published: JSON-ready fields, or one
+                number.
 
         Raises:
             PrivacyError: If the charge is refused; nothing is drawn.
@@ -86,7 +90,7 @@ class Outlet:
             from privbo_plugins.store.log import UNPROTECTED  # a trial has no ledger
 
             tx.mark(UNPROTECTED, TEST_NOISE)
-        payload = order.draw(self._noise)
+        payload = draw(self._noise)
         tx.release(order.kind, order.key, payload)
         return payload
 
@@ -97,46 +101,43 @@ class Outlet:
         """
         return [choose(self._noise, q) for _ in range(n)]
 
+    # Drawn elsewhere ------------------------------------------------------------------------
 
-# Drawn elsewhere ------------------------------------------------------------------------------
+    def admit(self, tx: Transaction, order: Order) -> tuple[Any, str]:
+        """Charges for what another process draws: (its release if there is one, a token).
 
+        An attempt that started earlier loses its token: of all that draw, one may store.
+        """
+        known = tx.released(order.kind, order.key)
+        if known is not None:
+            return known, ""
+        self._run.check(tx)
+        order.charge(tx)
+        return None, tx.hand_token(order.key)
 
-def admit(run: Run, tx: Transaction, order: Order[P]) -> tuple[P | None, str]:
-    """Charges for what another process draws: (its release if there is one, a token).
+    def accept(self, tx: Transaction, order: Order, token: str, payload: P) -> P:
+        """Stores what the holder of a token drew; a release that is there already is replayed.
 
-    An attempt that started earlier loses its token: of all that draw, one may store.
-    """
-    known: P | None = tx.released(order.kind, order.key)
-    if known is not None:
-        return known, ""
-    run.check(tx)
-    order.charge(tx)
-    return None, tx.hand_token(order.key)
-
-
-def accept(run: Run, tx: Transaction, order: Order[P], token: str, payload: P) -> P:
-    """Stores what the holder of a token drew; a release that is there already is replayed.
-
-    Raises:
-        PrivacyError: If the token is void.
-    """
-    known: P | None = tx.released(order.kind, order.key)
-    if known is not None:
-        return known
-    run.check(tx)
-    if not tx.takes_token(order.key, token):
-        raise PrivacyError(
-            "A release without a valid charge was refused: it was never charged, or another "
-            "attempt of this trial has started since. Nothing was published."
-        )
-    tx.release(order.kind, order.key, payload)
-    return payload
+        Raises:
+            PrivacyError: If the token is void.
+        """
+        known: P | None = tx.released(order.kind, order.key)
+        if known is not None:
+            return known
+        self._run.check(tx)
+        if not tx.takes_token(order.key, token):
+            raise PrivacyError(
+                "A release without a valid charge was refused: it was never charged, or another "
+                "attempt of this trial has started since. Nothing was published."
+            )
+        tx.release(order.kind, order.key, payload)
+        return payload
 
 
 def draw_reward(
     mechanism: LocalMechanism, reward: float, worst: float, noise: NoiseSource | None
 ) -> float:
-    """Draws what :func:`admit` charged for, in the process that holds the raw reward.
+    """Draws what :meth:`Outlet.admit` charged for, in the process that holds the raw reward.
 
     Args:
         mechanism: What happens to a reward.

@@ -56,22 +56,20 @@ class Shared:
 
 
 class Counter:
-    """Orders that count what was charged and drawn."""
+    """Counts what was charged and drawn."""
 
     def __init__(self):
         self.charged = []
         self.drawn = []
 
-    def order(self, key):
+    def release(self, run, key):
         def draw(_noise):
             self.drawn.append(key)
             return {"values": [float(len(self.drawn))]}
 
-        return Order("value", key, lambda _tx: self.charged.append(key), draw)
-
-    def release(self, run, key):
+        order = Order("value", key, lambda _tx: self.charged.append(key))
         with run.transaction() as tx:
-            return float(Outlet(run).release(tx, self.order(key))["values"][0])
+            return float(Outlet(run).release(tx, order, draw)["values"][0])
 
 
 def run_of(path, rollback_guard=None):
@@ -267,12 +265,12 @@ def test_copies_that_draw_at_the_same_moment_publish_one_release(path, tmp_path)
         published.append(other.release(run_of(copy, rollback_guard), "a"))
         return {"values": [7.0]}
 
-    order = Order("value", "a", lambda _tx: None, draw)
+    order = Order("value", "a", lambda _tx: None)
     outlet = Outlet(first)
 
     def release():
         with first.transaction() as tx:
-            outlet.release(tx, order)
+            outlet.release(tx, order, draw)
         published.append(7.0)
 
     with pytest.raises(VaultError):
