@@ -12,7 +12,7 @@ from privbo_plugins.errors import SpaceChangedError, VaultError
 from privbo_plugins.settings import is_finite
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.log import DAMAGED
-from privbo_plugins.store.run import OtherSettingsError, begin_or_join, stored_settings
+from privbo_plugins.store.run import begin_or_join, stored_settings
 from privbo_plugins.store.vault import open_vault
 
 Array = NDArray[np.float64]
@@ -61,13 +61,11 @@ class AgentHistory:
             raise VaultError(
                 f"The vault holds no run {run_name!r} of the agent {agent!r}: check both names."
             )
-        try:
-            self._run = begin_or_join(held, key, {"space": space.to_dict()})
-        except OtherSettingsError:
-            raise SpaceChangedError(
-                f"The vault of the agent {agent!r} holds the run {run_name!r} over another search "
-                "space. Use the same space, or another run_name=."
-            ) from None
+        other = SpaceChangedError(
+            f"The vault of the agent {agent!r} holds the run {run_name!r} over another search "
+            "space. Use the same space, or another run_name=."
+        )
+        self._run = begin_or_join(held, key, {"space": space.to_dict()}, otherwise=other)
 
     @property
     def n_trials(self) -> int:

@@ -32,7 +32,7 @@ from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.sessions.broadcasts import BroadcastLedger, claimed_of
 from privbo_plugins.sessions.settings import FederatedServerSettings
 from privbo_plugins.spaces import Float, Space
-from privbo_plugins.store.run import OtherSettingsError, Run, begin_or_join
+from privbo_plugins.store.run import Run, begin_or_join
 from privbo_plugins.store.vault import open_vault
 
 if TYPE_CHECKING:
@@ -407,14 +407,13 @@ def _asked(asked: Mapping[str, Any]) -> tuple[str, int, Mapping[str, Any] | None
 
 def _run_of(given: FederatedServerSettings) -> Run:
     settings = given.config.to_dict() | {"noise_multiplier": given.config.noise_multiplier}
-    try:
-        return begin_or_join(open_vault(given.vault), f"federation:{given.run_name}", settings)
-    except OtherSettingsError:
-        raise ValueError(
-            f"The vault holds the federation {given.run_name!r} with other settings (or a noise "
-            "multiplier that this version would not choose for them). Use the same, or another "
-            "run_name=."
-        ) from None
+    other = ValueError(
+        f"The vault holds the federation {given.run_name!r} with other settings (or a noise "
+        "multiplier that this version would not choose for them). Use the same, or another "
+        "run_name=."
+    )
+    vault, key = open_vault(given.vault), f"federation:{given.run_name}"
+    return begin_or_join(vault, key, settings, otherwise=other)
 
 
 def _check_clock(given: FederatedServerSettings) -> None:

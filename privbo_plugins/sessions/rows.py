@@ -54,12 +54,7 @@ from privbo_plugins.sessions.tables import (
 from privbo_plugins.settings import takes
 from privbo_plugins.store.log import UNPROTECTED
 from privbo_plugins.store.release import TEST_NOISE, Order, Outlet
-from privbo_plugins.store.run import (
-    OtherSettingsError,
-    Run,
-    begin_or_join,
-    stored_settings,
-)
+from privbo_plugins.store.run import Run, begin_or_join, stored_settings
 from privbo_plugins.store.transaction import Transaction
 from privbo_plugins.store.vault import open_vault
 
@@ -253,14 +248,12 @@ class Curator:
 
     def _joined(self) -> Run:
         settings = self._table.settings() | {"outcomes": answer_settings(self._randomised)}
-        try:
-            return begin_or_join(self._vault, f"{PREFIX}{self._name}", settings)
-        except OtherSettingsError:
-            raise VaultError(
-                f"The vault holds a release named {self._name!r} of a table of another size or "
-                "with other settings. Use the same, or another run_name= for another table: the "
-                "privacy losses add up for people who are in both."
-            ) from None
+        other = VaultError(
+            f"The vault holds a release named {self._name!r} of a table of another size or with "
+            "other settings. Use the same, or another run_name= for another table: the privacy "
+            "losses add up for people who are in both."
+        )
+        return begin_or_join(self._vault, f"{PREFIX}{self._name}", settings, otherwise=other)
 
     @property
     def runs(self) -> tuple[Run, ...]:

@@ -108,9 +108,7 @@ class Total:
     mu2: float
 
 
-class OtherSettingsError(VaultError):
-    """A run was started with other settings: nothing that a second look would change."""
-
+_OTHER_SETTINGS = "The vault holds this run with other settings. Use the same."
 
 Check = Callable[[Mapping[str, Any]], None]
 """Raises if the settings of a stored run are not those that it is joined with."""
@@ -314,6 +312,7 @@ def begin_or_join(
     settings: Mapping[str, Any],
     *,
     same: Check | None = None,
+    otherwise: Exception | None = None,
     fresh: Mapping[str, Any] | None = None,
     run_id: str | None = None,
 ) -> Run:
@@ -324,6 +323,7 @@ def begin_or_join(
         host_key: What the host calls it, unique in the vault.
         settings: What it must have been started with.
         same: Compares stored settings in the caller's own words; None wants them equal.
+        otherwise: What is raised then if they are not; None for an error that knows no names.
         fresh: What a run that is started stores beside its settings.
         run_id: Its identity, if the host remembers one: then it is joined, or not found.
 
@@ -342,7 +342,7 @@ def begin_or_join(
     if same is not None:
         same(stored)
     elif stored != json.loads(json.dumps(settings)):
-        raise OtherSettingsError("The vault holds this run with other settings. Use the same.")
+        raise otherwise or VaultError(_OTHER_SETTINGS)
     return Run(vault, found, stored, begun)
 
 
