@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from privbo_plugins.errors import PrivacyError
 from privbo_plugins.store.transaction import Transaction
@@ -131,8 +130,7 @@ class AnsweredColumn:
 
 
 def _of_run(tx: Transaction, name: str) -> _Shown:
-    found = tx.run()
-    settings: dict[str, Any] = {} if found is None else found[1]
+    settings = tx.settings() or {}
     tied = frozenset(tx.marks(_TIED))
     names = (settings.get("scaling") or {}).get("columns") or ()
     released = _names_of(names) if tx.released(TABLE, "0") is not None else frozenset()

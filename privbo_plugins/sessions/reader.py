@@ -33,7 +33,6 @@ from privbo_plugins.errors import (
     PrivacyError,
     SpaceChangedError,
     UtilityWarning,
-    VaultError,
     warn,
 )
 from privbo_plugins.groups import Unit
@@ -260,7 +259,7 @@ class LossReader:
             space = None if self.space is None else self.space.to_dict()
             if space is None or self._constants is None:
                 with self.run.transaction() as tx:
-                    frozen = frozen_of(tx)
+                    frozen = tx.frozen()
                 self._constants = frozen.get("constants")
                 space = space or frozen.get("space")
             return space, self._constants
@@ -307,7 +306,7 @@ class LossReader:
         """Brings the algorithm up to the committed releases."""
         if self._learnt is None:
             return  # a resumed run whose host has not told the space yet: nothing to learn with
-        frozen = frozen_of(tx) if self._learnt.mode is None else {}
+        frozen = tx.frozen() if self._learnt.mode is None else {}
         if frozen:
             if frozen["space"] != self._learnt.space.to_dict():
                 raise SpaceChangedError(space_changed(None, self._learnt.space))
@@ -460,7 +459,7 @@ class LossReader:
             validation, training = (self.run.spent.of(tx, who) for who in (VALIDATION, TRAINING))
             reasons = [*tx.marks(UNPROTECTED), *reasons]
             notes, failed = list(tx.marks(NOTE)), max(failed, tx.count(state="failed"))
-            frozen, beside = frozen_of(tx), tx.marks(RUNS_BESIDE)
+            frozen, beside = tx.frozen(), tx.marks(RUNS_BESIDE)
         unit, dealt = self.unit.word, self.unit.records_in_blocks
         notes += together([self.config.mu] * (1 + int(beside[-1]) if beside else 0), unit)
         if math.isinf(self.config.mu) and not reasons:
@@ -510,18 +509,6 @@ def _whom(unit: Unit) -> tuple[str, Mapping[str, Any]]:
 
 
 _FAILED = "{} trial(s) failed or were pruned; whether a trial does so is not covered"
-
-
-def frozen_of(tx: Transaction) -> dict[str, Any]:
-    """Returns what the run's first vector has fixed; empty before it.
-
-    Raises:
-        VaultError: If the vault has lost the run.
-    """
-    run = tx.run()
-    if run is None:
-        raise VaultError("The vault no longer holds this run.")
-    return run[2] or {}
 
 
 def release_of(kind: str, key: str, payload: Mapping[str, Any]) -> Release:

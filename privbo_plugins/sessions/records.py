@@ -52,7 +52,6 @@ from privbo_plugins.sessions.reader import (
     PRIVATE,
     LossReader,
     Published,
-    frozen_of,
     most_trainings,
     own_release,
     published_of,
@@ -350,8 +349,7 @@ class Session(LossReader):
                 self.plan.warn_if_noise_dominates()
             tx.freeze({"space": space.to_dict(), "mode": mode, "n_records": n_records})
         if constants is not None and self._constants is None:
-            frozen = frozen_of(tx)
-            if "constants" not in frozen:
+            if "constants" not in tx.frozen():
                 tx.freeze({"constants": dict(constants)})
         if mode == PRIVATE and self.plain:
             raise PrivacyError(_STARTED_PLAIN)

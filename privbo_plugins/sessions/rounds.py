@@ -103,13 +103,10 @@ class Rounds:
         self.current: VisibleRound | Attempt | None = None
         self.given_up: Attempt | None = None
         """The attempt that was given up last."""
-        self.space: dict[str, Any] | None = None
         self._left: set[int] = set()
         self._shared: SharedModel | None = None
         with self.run.transaction() as tx:
-            known = tx.run()
-            if known is not None and known[2] is not None:
-                self.space = known[2]["space"]
+            self.space: dict[str, Any] | None = tx.frozen().get("space")
         if given.space is not None:
             self.agree(given.space.to_dict())
         if self.hold and self.ledger.n_left:
@@ -130,10 +127,8 @@ class Rounds:
         with self.lock:
             if self.space is None:
                 with self.run.transaction() as tx:
-                    known = tx.run()
-                    if known is not None and known[2] is not None:
-                        self.space = known[2]["space"]
-                    else:
+                    self.space = tx.frozen().get("space")
+                    if self.space is None:
                         tx.freeze({"space": space})
                         self.space = space
             if self.space != space:

@@ -73,14 +73,14 @@ class StoredRun:
         name: What its host calls it.
         run_id: Its identity.
         settings: What it was started with.
-        frozen: What its first release has fixed; None before that.
+        frozen: What its first release has fixed; empty before that.
     """
 
     vault: Vault
     name: str
     run_id: str
     settings: Mapping[str, Any]
-    frozen: Mapping[str, Any] | None
+    frozen: Mapping[str, Any]
 
     @property
     def title(self) -> str:
@@ -218,7 +218,7 @@ class StoredRun:
         own = self.settings
         config = entry(own["algorithm"]).load_config().from_dict(own["config"])
         session = LossReader(self._run, config, seed=own["seed"], maximize=own["maximize"])
-        if self.frozen is not None:
+        if self.frozen:
             session.set_space(Space.from_dict(self.frozen["space"]))
         return session
 
@@ -300,9 +300,9 @@ def runs_of(vault: Vault) -> list[StoredRun]:
         found = []
         for name in sorted(tx.hosts()):
             tx.run_id = tx.run_of_host(name) or ""
-            known = tx.run()
-            if known is not None and not holds_answers(name):
-                found.append(StoredRun(vault, name, tx.run_id, known[1], known[2]))
+            settings = tx.settings()
+            if settings is not None and not holds_answers(name):
+                found.append(StoredRun(vault, name, tx.run_id, settings, tx.frozen()))
     return found
 
 

@@ -350,8 +350,7 @@ def stored_settings(vault: Vault, host_key: str) -> dict[str, Any] | None:
     """The settings that the run of a host key was started with; None if there is none."""
     with vault.transaction("") as tx:
         tx.run_id = tx.run_of_host(host_key) or ""
-        known = tx.run() if tx.run_id else None
-    return None if known is None else known[1]
+        return tx.settings()
 
 
 def _found_or_begun(
@@ -359,9 +358,9 @@ def _found_or_begun(
 ) -> tuple[str, dict[str, Any], bool]:
     with vault.transaction("") as tx:
         tx.run_id = run_id or tx.run_of_host(host_key) or ""
-        known = tx.run() if tx.run_id else None
+        known = tx.settings()
         if known is not None:
-            return tx.run_id, known[1], False
+            return tx.run_id, known, False
         if run_id is not None:
             raise VaultError(
                 "This run was started with another vault, which holds its ledger; without it "

@@ -258,14 +258,21 @@ class Transaction(_Ledger, _Board):
 
     # Runs ---------------------------------------------------------------------------------
 
-    def run(self) -> tuple[str, dict[str, Any], dict[str, Any] | None] | None:
-        """Host key, settings and, once known, the frozen facts of the run."""
+    def settings(self) -> dict[str, Any] | None:
+        """Returns what the run was started with; None if the vault holds no such run."""
         begun = self._newest(RUN)
-        if begun is None:
-            return None
-        frozen = self._select("events", "key", "payload", kind=FROZEN)
-        facts = {name: parsed(payload, dict).get(name) for name, payload in frozen}
-        return begun[0], parsed(begun[1], dict), facts or None
+        return None if begun is None else parsed(begun[1], dict)
+
+    def frozen(self) -> dict[str, Any]:
+        """Returns what the first trial has fixed; empty before it.
+
+        Raises:
+            VaultError: If the vault has lost the run.
+        """
+        if not self.has_mark(RUN):
+            raise VaultError("The vault no longer holds this run.")
+        facts = self._select("events", "key", "payload", kind=FROZEN)
+        return {name: parsed(payload, dict).get(name) for name, payload in facts}
 
     def run_of_host(self, host_key: str) -> str | None:
         """The run that a host key started, if any."""

@@ -84,7 +84,7 @@ def test_a_run_of_any_algorithm_stays_one(vault):
     opened(vault).release("1", 0.5, "Joe", 0.0)
     session = opened(vault)
     with vault.transaction(session.run.run_id) as tx:
-        assert tx.run() == ("loop/a", session.run.settings, None)
+        assert (tx.settings(), tx.frozen()) == (session.run.settings, {})
     with pytest.raises(SpaceChangedError, match=r"over none, .*Nothing was drawn"):
         opened(vault, config=UCB, space=LINE)
 

@@ -125,19 +125,19 @@ def test_a_number_that_no_version_has_written_is_not_repeated(path):
 def test_a_run_keeps_its_settings_and_frozen_facts(vault):
     begin(vault)
     with vault.transaction("run") as tx:
-        assert tx.run() == ("host-run", {"a": 1}, None)
+        assert (tx.settings(), tx.frozen()) == ({"a": 1}, {})
         tx.freeze({"n": 7})
     with vault.transaction("run") as tx:
-        assert tx.run() == ("host-run", {"a": 1}, {"n": 7})
+        assert (tx.settings(), tx.frozen()) == ({"a": 1}, {"n": 7})
         assert tx.run_of_host("host-run") == "run"
         assert tx.run_of_host("other") is None
     with vault.transaction("nobody") as tx:
-        assert tx.run() is None
+        assert tx.settings() is None
     with pytest.raises(VaultError), vault.transaction("run") as tx:
         tx.freeze({"n": 8})
     with vault.transaction("run") as tx:
         tx.freeze({"m": 1})
-        assert tx.run() == ("host-run", {"a": 1}, {"n": 7, "m": 1})
+        assert (tx.settings(), tx.frozen()) == ({"a": 1}, {"n": 7, "m": 1})
 
 
 def begins(tx, more):
@@ -445,7 +445,7 @@ def test_a_fact_under_another_name_changes_none_that_was_fixed(vault):
     with vault.transaction("run") as tx:
         tx.freeze({"mode": "private"})
         tx.append(Event("run", "frozen", "again", payload='{"mode": "plain"}'))
-        assert tx.run() == ("host-run", {"a": 1}, {"mode": "private", "again": None})
+        assert (tx.settings(), tx.frozen()) == ({"a": 1}, {"mode": "private", "again": None})
 
 
 @pytest.mark.parametrize("cost", ["[NaN, 0.0]", "[-2.0, 0.0]", "[2.0]", '["2", 0.0]', "2.0", "{"])
