@@ -272,8 +272,7 @@ class Session(LossReader):
             if deal_of(index) != dealt or (dealt and len(y) != dealt[1]):
                 raise ValueError(_OTHER_DEAL)
             return y, index
-        rows = told if isinstance(told, np.ndarray) else rows_of(scores, told)
-        return checked_rows(scores, rows), index or index_of(getattr(told, "y_true", None))
+        return _rows_of(scores, told, index)
 
     def _entries(self, rows: Array, index: str | None = None) -> Array:
         """One value a record, or a person, of the rows' values.
@@ -360,8 +359,7 @@ class Session(LossReader):
     ) -> tuple[Published, bool]:  # fmt: skip
         """Releases and stores a trial; also tells whether the current step is complete now."""
         known = self._known()
-        if len(y) != known.n_records:
-            raise ValueError(_OTHER_LENGTH.format(known.n_records, plural(self.unit.entry)))
+        self._check_length(y)
         row = tx.trial(trial)
         if row is not None and not known.at(row, params):
             raise PrivacyError(ANOTHER_POINT)
@@ -377,9 +375,7 @@ class Session(LossReader):
         query = algorithm.value_query(trial, role, step, x)
         if query is not None and enqueued is not None and role == START:
             query = replace(query, meta={**query.meta, "x": x.tolist(), ENQUEUED: enqueued})
-        rows = y.reshape(len(y), -1)
-        blocks = [rows[start : start + BLOCK] for start in range(0, len(y), BLOCK)]
-        release = None if query is None else self._release(tx, query, blocks)
+        release = None if query is None else self._release(tx, query, _in_blocks(y))
         if row is not None and row.value is not None:  # told, and its losses purged under way
             value, release = row.value, release or own_release(tx, row)
         else:
@@ -392,6 +388,11 @@ class Session(LossReader):
         own = release if release is not None and release.key == trial else None
         told = published_of(value, role, step, own)._replace(carried=release is None)
         return told, (wanted or now == START) and self._due(tx, now)
+
+    def _check_length(self, rows: Array) -> None:
+        n = self._known().n_records
+        if len(rows) != n:
+            raise ValueError(_OTHER_LENGTH.format(n, plural(self.unit.entry)))
 
     def _due(self, tx: Transaction, role: str) -> bool:
         """Checks if the step may be complete with a trial whose release is not observed yet."""
@@ -507,20 +508,16 @@ class Session(LossReader):
             ValueError: If nothing is kept for it, or these are other records; nothing is charged.
             BudgetExceededError: If another score was released instead.
         """
-        rows = told if isinstance(told, np.ndarray) else rows_of([score], told)
-        rows = checked_rows([score], rows)
-        index = index or index_of(getattr(told, "y_true", None))
+        rows, index = _rows_of([score], told, index)
         with self._lock, self._transaction() as tx:
             known = self._known()
             ask = getattr(known.algorithm, "final_query", None)
             if ask is None or self.unit.rows is not None or self.unit.records_in_blocks:
                 raise ValueError("A last score is one of records, of a run that releases means.")
             query = ask(score)
-            if known.n_records != len(rows):
-                raise ValueError(_OTHER_LENGTH.format(known.n_records, plural(self.unit.entry)))
+            self._check_length(rows)
             self.labels.check(tx, len(rows), index, len(rows))
-            blocks = [rows[start : start + BLOCK] for start in range(0, len(rows), BLOCK)]
-            before, release = tx.head(), self._release(tx, query, blocks)
+            before, release = tx.head(), self._release(tx, query, _in_blocks(rows))
             found = release.scores
             if score.name not in found or release.meta["setup"] != score.setup:
                 raise BudgetExceededError(_OTHER_LAST.format(*found))
@@ -577,6 +574,18 @@ _OTHER_LENGTH = (
     "order; this vector has another length. Return NaN for one that cannot be scored instead "
     "of dropping it. Nothing was stored or charged."
 )
+
+
+def _rows_of(scores: Any, told: Any, index: str | None) -> tuple[Array, str | None]:
+    """One row a record of scores' values, and the fingerprint of its labels."""
+    rows = told if isinstance(told, np.ndarray) else rows_of(scores, told)
+    return checked_rows(scores, rows), index or index_of(getattr(told, "y_true", None))
+
+
+def _in_blocks(y: Array) -> list[Array]:
+    """Rows of what records gave, (n,) or (n, m), in blocks (n_block, m)."""
+    rows = y.reshape(len(y), -1)
+    return [rows[start : start + BLOCK] for start in range(0, len(y), BLOCK)]
 
 
 def _check_same_settings(stored: Mapping[str, Any], given: Mapping[str, Any]) -> None:
