@@ -198,20 +198,19 @@ def setting(
     )
 
 
-def again(cls: type, name: str, *, default: Any, kw_only: bool = True, more: str = "") -> Any:
-    """A setting of another class with another default, or another place.
+def again(cls: type, name: str, *, default: Any, more: str = "") -> Any:
+    """A setting of another class with another default.
 
     Args:
         cls: The other class.
         name: Of the setting.
         default: As for :func:`setting`.
-        kw_only: As there.
         more: What else it means here.
     """
     field = fields_of(cls)[name]
     metadata = {_HELP: f"{field.metadata[_HELP]} {more}".strip()}
     return attrs.field(
-        default=default, validator=field.validator, converter=field.converter, kw_only=kw_only,
+        default=default, validator=field.validator, converter=field.converter, kw_only=True,
         metadata=metadata,
     )  # fmt: skip
 

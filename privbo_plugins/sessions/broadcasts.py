@@ -167,7 +167,7 @@ def claimed_of(run: Run, config: FederationConfig, *, held: bool) -> FederationG
     with run.transaction() as tx:
         reasons, noted = list(tx.marks(UNPROTECTED)), tx.marks(NOTE)
         released = len(tx.charges())
-        lost = released - sum(kind == BROADCAST for _, kind, _, _ in tx.releases_after(0))
+        lost = released - tx.n_released()
     if lost:
         noted = (
             *noted,

@@ -108,15 +108,6 @@ class AnsweredColumn:
             for name in sorted(own & other.as_it_is)
         ]
 
-    def check_table(self, tx: Transaction) -> None:
-        """Checks that no run answers a column of the table as it is.
-
-        Raises:
-            PrivacyError: If one does.
-        """
-        for why in self.shown_elsewhere(tx):
-            raise PrivacyError(why)
-
     def _others(self, tx: Transaction) -> Iterator[_Shown]:
         """Looks at all other runs of the vault that release a table."""
         keys, run_id = tx.hosts(), tx.run_id

@@ -293,7 +293,8 @@ class Curator:
             raise PrivacyError("This curator was resumed without X: it cannot release.")
         self._check_groups()
         self._table.charge(tx)
-        self._column.check_table(tx)  # after the charge, which has locked the vault
+        for why in self._column.shown_elsewhere(tx):  # the charge has locked the vault
+            raise PrivacyError(why)
 
     def _check_groups(self) -> None:
         """Refuses an operation that needs the groups of a run, where this process has none.

@@ -140,9 +140,7 @@ class StoredRun:
     def n_releases(self) -> int:
         """Number of releases; of an agent's own trials, which are none, zero."""
         with self.vault.transaction(self.run_id) as tx:
-            if self.kind == "rewards":
-                return sum(value is not None for *_, value in tx.evaluations())
-            return len(tx.releases_after(0))
+            return tx.n_released()
 
     def published(self) -> dict[str, float]:
         """Reads what trials may show, by the vault's name of each trial.
