@@ -75,7 +75,7 @@ class CuratorSettings:
         "2^20 times ``neighbor_distance``.",
         default=None,
     )
-    r: int | None = setting(
+    r: Count | None = setting(
         'Columns of the released table; None for d ("gaussian"), or for the largest that the '
         'published theorem allows ("projection").',
         default=None,

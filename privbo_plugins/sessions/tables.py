@@ -124,11 +124,9 @@ class TableMechanism:
     def _checked_r(self, r: int | None) -> int | None:
         if r is None:
             return self.d if self.is_private else None
-        if not isinstance(r, int | np.integer) or isinstance(r, bool) or r < 1:
-            raise ValueError(f"r must be an integer >= 1, got {r!r}.")
         if self.is_private:
             public_projection(self.d, r, self._seed)
-        return int(r)
+        return r
 
     def public(self) -> dict[str, Any]:
         """Lists the public settings that the run and the manifest both hold."""
