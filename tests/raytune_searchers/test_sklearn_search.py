@@ -17,7 +17,7 @@ from sklearn_search import PrivateSearch
 from tests.inside import unspent
 from tests.leaks.scanner import Scanner
 from tests.sklearn_search import test_scores
-from tests.sklearn_search.problems import halves, shares
+from tests.sklearn_search.problems import halves, scanner_of, shares
 
 pytestmark = [
     pytest.mark.slow,
@@ -47,10 +47,8 @@ def make_search(folder, **settings):
 
 
 def check_nothing_is_left(search, folder):
-    scanner, (X, y) = Scanner(), shares(N)
-    for i in halves(N)[1]:
-        scanner.add_number(f"y[{i}]", y[i])
-        scanner.add_number(f"X[{i}, 0]", X[i, 0])
+    X, y = shares(N)
+    scanner = scanner_of(X, halves(N)[1], y)
     for t, params in enumerate(search.cv_results_["params"]):
         scanner.add_vector(f"losses of trial {t}", losses_of(params)[losses_of(params) > 0.1])
     files = {str(f): f.read_bytes() for f in folder.rglob("*") if f.is_file()}

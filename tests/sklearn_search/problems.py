@@ -20,6 +20,7 @@ from optuna_samplers import DPGIBOSampler
 from sklearn_search import PrivateSearch
 from tests.independence.sealed import Deaf
 from tests.inside import n_compared, session_of, unspent
+from tests.leaks.scanner import Scanner
 
 N = 240
 SPACE = {"C": FloatDistribution(1e-3, 1e3, log=True)}
@@ -66,6 +67,14 @@ def halves(n=N, random_state=0):
     return np.sort(train), np.sort(valid)
 
 
+def lasting(folder, **more):
+    """Settings of a study that is gone on with, and of its vault; both lie in a folder."""
+    return {
+        "storage": f"sqlite:///{folder}/study.db", "study_name": "s", "load_if_exists": True,
+        "vault": f"sqlite:///{folder}/private.db", **more,
+    }  # fmt: skip
+
+
 def make_search(estimator=None, space=None, **settings):
     """A search of few trials."""
     given = {"mu": 1.0, "n_trials": 8, "seed": 3} | settings
@@ -96,6 +105,21 @@ def left_out(search):
     return session.plan.n_last - n_compared(session.releases())
 
 
+def shown_by(search, name="loss"):
+    """To the setting of each trial what a column has of it."""
+    return zip(search.cv_results_["params"], search.cv_results_[name], strict=True)
+
+
+def scanner_of(X, places, y=None):
+    """Finds the first entries of some records, and their targets."""
+    scanner = Scanner()
+    for i in places:
+        scanner.add_number(f"X[{i}, 0]", X[i, 0])
+        if y is not None:
+            scanner.add_number(f"y[{i}]", y[i])
+    return scanner
+
+
 class Telling(ClassifierMixin, BaseEstimator):
     """A classifier that predicts ones, and notes what it was fitted with."""
 
@@ -118,3 +142,16 @@ class Telling(ClassifierMixin, BaseEstimator):
         if self.chokes:
             raise ValueError(f"cannot predict {X[0]}")
         return np.ones(len(X), dtype=int)
+
+
+class Ends(Telling):
+    """Ends its n-th fit from now on as it is told; the count is the class's, for clones."""
+
+    left = 0
+    raised: type[BaseException] = RuntimeError
+
+    def fit(self, X, y):
+        Ends.left -= 1
+        if Ends.left == 0:
+            raise Ends.raised("in the middle")
+        return super().fit(X, y)

@@ -26,7 +26,15 @@ from sklearn_search import PrivateSearch
 from sklearn_search._blocks import BlockTask
 from tests.independence.seen import differences, left_by
 from tests.leaks.scanner import Scanner, exception_leaks
-from tests.sklearn_search.problems import Telling, classes, see_fit, shares
+from tests.sklearn_search.problems import (
+    Telling,
+    classes,
+    lasting,
+    scanner_of,
+    see_fit,
+    shares,
+    shown_by,
+)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning"),
@@ -96,9 +104,7 @@ def test_without_noise_what_is_released_is_the_mean_score_of_the_blocks():
     X, y = classes(N)
     with warnings.catch_warnings(action="ignore"):
         search = make_search(mu=float("inf"), scoring="roc_auc").fit(X, y)
-    for params, mean in zip(
-        search.cv_results_["params"], search.cv_results_["mean_test_score"], strict=True
-    ):
+    for params, mean in shown_by(search, "mean_test_score"):
         assert mean == pytest.approx(1 - np.mean(by_hand(X, y, auc, params)), abs=1e-9)
     assert np.array_equal(search.predict(X), clone(search.best_estimator_).fit(X, y).predict(X))
 
@@ -130,9 +136,7 @@ def test_a_block_that_cannot_be_fitted_is_the_worst_and_says_nothing():
 
 def test_nothing_of_a_fit_is_told_even_if_all_fail():
     X, y = np.random.default_rng(5).uniform(0.1, 0.9, size=(N, 3)), classes(N)[1]
-    scanner = Scanner()
-    for i in range(N):
-        scanner.add_number(f"X[{i}, 0]", X[i, 0])
+    scanner = scanner_of(X, range(N))
     search = make_search(Telling(fails=True), {"a": uniform(0, 1)}).fit(X, y)
     with pytest.raises(AttributeError, match=r"the last fit.*failed") as raised:
         search.best_estimator_  # noqa: B018
@@ -142,10 +146,7 @@ def test_nothing_of_a_fit_is_told_even_if_all_fail():
 
 def interrupted(folder, X, groups=None, **more):
     """Fits after another search of the same study was stopped in its third trial."""
-    where = {
-        "vault": str(folder / "vault.db"), "storage": f"sqlite:///{folder / 'study.db'}",
-        "study_name": "s", "load_if_exists": True, "refit": False,
-    }  # fmt: skip
+    where = lasting(folder, refit=False)
 
     def stop(study, trial):
         if trial.number == 2:
@@ -163,13 +164,15 @@ def interrupted(folder, X, groups=None, **more):
 def test_a_search_goes_on_with_the_same_blocks_alone(persons, tmp_path):
     X, ids = pd.DataFrame(classes(N)[0]), np.arange(N) // 2
     same = ids if persons else None
-    assert interrupted(tmp_path, X, same).guarantee_.protected
+    first, again = (interrupted(tmp_path, X, same).guarantee_ for _ in range(2))
+    assert first.protected
+    assert again.mu_spent == first.mu_spent, "nothing was left to do"
     for other in (
         {"n_blocks": K + 1},
         {"random_state": 1},
         {"groups": ids + 1} if persons else {"X": X.iloc[::-1]},
     ):
-        with pytest.raises(ValueError, match=r"another|other"):
+        with pytest.raises(ValueError, match=r"told apart in another|others than the run"):
             interrupted(tmp_path, **({"X": X, "groups": same} | other))
 
 
@@ -533,19 +536,6 @@ def test_validation_records_cannot_be_given_apart():
     X, y = classes(N)
     with pytest.raises(ValueError, match="no X_valid= or y_valid="):
         make_search().fit(X, y, X_valid=X[:5].copy(), y_valid=y[:5])
-
-
-def test_a_study_goes_on_with_the_same_blocks_only(tmp_path):
-    X, y = classes(N)
-    kept = {
-        "storage": f"sqlite:///{tmp_path / 's.db'}", "vault": tmp_path / "v.db",
-        "study_name": "s", "load_if_exists": True,
-    }  # fmt: skip
-    first = make_search(**kept).fit(X, y)
-    again = make_search(**kept).fit(X, y)
-    assert again.guarantee_.mu_spent == first.guarantee_.mu_spent
-    with pytest.raises(ValueError, match="told apart"):
-        make_search(**(kept | {"n_blocks": 5})).fit(X, y)
 
 
 @pytest.mark.slow

@@ -16,23 +16,9 @@ from scipy.stats import uniform
 from privbo_plugins.errors import PrivacyWarning
 from tests.inside import LEDGER
 from tests.optuna_samplers.runs import rows
-from tests.sklearn_search.problems import Telling, classes, make_search, whole_budget
+from tests.sklearn_search.problems import Ends, classes, lasting, make_search, whole_budget
 
 pytestmark = pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
-
-
-class Ends(Telling):
-    """Ends its n-th fit from now on as it is told."""
-
-    left = 0
-    raised: type[BaseException] = RuntimeError
-
-    def fit(self, X, y):
-        Ends.left -= 1
-        if Ends.left == 0:
-            raise Ends.raised("in the middle")
-        super().fit(X, y)
-        return self
 
 
 def search_in(folder, **more):
@@ -144,12 +130,10 @@ def test_an_interruption_says_in_one_sentence_what_is_spent_and_how_to_go_on(las
 
 
 def test_a_fit_that_spends_anew_in_a_vault_with_other_runs_says_so(tmp_path):
-    X, y = classes()
-    lasting = {
-        "storage": f"sqlite:///{tmp_path}/study.db", "study_name": "s", "load_if_exists": True,
-    }  # fmt: skip
-    make_search(vault=str(tmp_path / "v.db"), loss="zero_one").fit(X, y)
+    (X, y), kept = classes(), lasting(tmp_path, loss="zero_one")
+    alone = {name: kept[name] for name in ("vault", "loss")}
+    make_search(**alone).fit(X, y)
     with pytest.warns(PrivacyWarning, match=r"the vault holds 1 other runs: .*squares of mu"):
-        make_search(vault=str(tmp_path / "v.db"), loss="zero_one").fit(X, y)
+        make_search(**alone).fit(X, y)
     for _ in range(2):  # one that goes on with its own says nothing
-        make_search(vault=str(tmp_path / "v.db"), loss="zero_one", **lasting).fit(X, y)
+        make_search(**kept).fit(X, y)

@@ -14,8 +14,8 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from privbo_plugins.errors import ObjectiveFailedError
 from sklearn_search import PrivateSearch
-from tests.leaks.scanner import Scanner, exception_leaks
-from tests.sklearn_search.problems import Telling, classes, halves, shares
+from tests.leaks.scanner import exception_leaks
+from tests.sklearn_search.problems import Telling, classes, halves, scanner_of, shares
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning"),
@@ -42,10 +42,7 @@ def losses_of(params):
 def secrets(trials):
     """Validation records, and every trial's losses and their mean."""
     X, y = shares()
-    valid, scanner = halves(N)[1], Scanner()
-    for i in valid:
-        scanner.add_number(f"y[{i}]", y[i])
-        scanner.add_number(f"X[{i}, 0]", X[i, 0])
+    scanner = scanner_of(X, halves(N)[1], y)
     for t, params in enumerate(trials["params"]):
         losses = losses_of(params)
         for i, loss in enumerate(losses):
@@ -152,9 +149,7 @@ class _Interrupted(Telling):
 )
 def test_no_exception_and_no_log_of_one_holds_a_validation_record(estimator, kind, caplog):
     X, y = np.random.default_rng(5).uniform(0.1, 0.9, size=(N, 3)), classes(N)[1]
-    scanner = Scanner()
-    for i in halves(N)[1]:
-        scanner.add_number(f"X[{i}, 0]", X[i, 0])
+    scanner = scanner_of(X, halves(N)[1])
     search = PrivateSearch(estimator, {"a": uniform(0, 1)}, mu=1, n_trials=8)
     with pytest.raises(kind) as raised:
         search.fit(X, y)
@@ -253,9 +248,7 @@ def test_what_predicting_warns_of_is_not_heard(n_jobs):
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_no_exception_of_a_fit_leads_to_a_protected_training_record(n_jobs):
     X, y = np.random.default_rng(5).uniform(0.1, 0.9, size=(N, 3)), classes(N)[1]
-    scanner = Scanner()
-    for i in halves(N)[0]:
-        scanner.add_number(f"X[{i}, 0]", X[i, 0])
+    scanner = scanner_of(X, halves(N)[0])
     fails = Telling(fails=True)
     open_ = PrivateSearch(fails, {"a": uniform(0, 1)}, mu=1, n_trials=8, n_jobs=n_jobs)
     with pytest.raises(ValueError, match="cannot be fitted to") as raised:

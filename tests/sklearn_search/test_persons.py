@@ -15,7 +15,13 @@ from sklearn.preprocessing import StandardScaler
 
 from privbo_plugins.errors import PrivacyWarning
 from sklearn_search._records import given_records, held_out
-from tests.sklearn_search.problems import classes, exact_search, make_search, session_behind
+from tests.sklearn_search.problems import (
+    classes,
+    exact_search,
+    lasting,
+    make_search,
+    session_behind,
+)
 
 pytestmark = [pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")]
 
@@ -96,18 +102,15 @@ def test_everything_names_the_unit_that_was_chosen(method, tmp_path):
 
 
 def test_a_search_goes_on_with_the_same_persons_in_another_order(tmp_path):
-    lasting = {
-        "storage": f"sqlite:///{tmp_path}/study.db", "study_name": "s", "load_if_exists": True,
-        "vault": str(tmp_path / "vault.db"), "seed": 0,
-    }  # fmt: skip
-    make_search(**lasting, callbacks=[lambda study, _: study.stop()]).fit(X, y, groups=IDS)
+    kept = lasting(tmp_path, seed=0)
+    make_search(**kept, callbacks=[lambda study, _: study.stop()]).fit(X, y, groups=IDS)
     order = np.random.default_rng(0).permutation(N)
-    again = make_search(**lasting).fit(X[order], y[order], groups=IDS[order])
+    again = make_search(**kept).fit(X[order], y[order], groups=IDS[order])
     assert session_behind(again).finished
     others = IDS.copy()
     others[others == "id-0"] = "id-x"
     with pytest.raises(ValueError, match=r"others than the run's|told apart in"):
-        make_search(**lasting).fit(X, y, groups=others)
+        make_search(**kept).fit(X, y, groups=others)
 
 
 BAD = {

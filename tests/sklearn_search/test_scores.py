@@ -24,7 +24,7 @@ from sklearn.metrics import (
 from privbo_plugins import scores
 from privbo_plugins.errors import BudgetExceededError, ObjectiveFailedError, UtilityWarning
 from sklearn_search import PrivateSearch
-from tests.sklearn_search.problems import classes
+from tests.sklearn_search.problems import classes, lasting, shown_by
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning"),
@@ -144,8 +144,7 @@ def test_a_loss_of_ones_own_that_fails_for_a_record_fails_for_it_alone(odd):
         method="released-means",
     )  # fmt: skip
     search.fit(X[:200], y[:200], X_valid=X[200:], y_valid=other)
-    columns = search.cv_results_
-    for params, released in zip(columns["params"], columns["loss"], strict=True):
+    for params, released in shown_by(search):
         exact = off(y[200:], Ridge(**params).fit(X[:200], y[:200]).predict(X[200:]))
         exact[100] = 1.0
         assert released == pytest.approx(exact.mean())
@@ -230,17 +229,14 @@ def test_the_last_score_is_of_the_very_model_and_paid_for_without_one_too():
 
 
 def test_a_last_score_is_replayed_and_no_other_is_released(tmp_path):
-    lasting = {
-        "storage": f"sqlite:///{tmp_path}/study.db", "study_name": "s", "load_if_exists": True,
-        "vault": f"{tmp_path}/vault.db", "scoring": "f1",
-    }  # fmt: skip
-    first = fitted(make_search(final_score="roc_auc", **lasting))
+    kept = lasting(tmp_path, scoring="f1")
+    first = fitted(make_search(final_score="roc_auc", **kept))
     with pytest.warns(UtilityWarning, match="is shown again"):
-        again = fitted(make_search(final_score="roc_auc", **lasting))
+        again = fitted(make_search(final_score="roc_auc", **kept))
     assert again.final_score_ == first.final_score_
     assert again.guarantee_.mu_spent == pytest.approx(1.0)
     with pytest.raises(BudgetExceededError):
-        fitted(make_search(final_score="recall", **lasting))
+        fitted(make_search(final_score="recall", **kept))
 
 
 @pytest.mark.parametrize(

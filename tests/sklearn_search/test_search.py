@@ -48,14 +48,17 @@ from sklearn_search._search import NOTE
 from tests.optuna_samplers.runs import rows
 from tests.sklearn_search.problems import (
     SPACE,
+    Ends,
     N,
     Telling,
     classes,
     exact_search,
     halves,
+    lasting,
     left_out,
     make_search,
     session_behind,
+    shown_by,
     targets,
     whole_budget,
 )
@@ -147,9 +150,7 @@ def test_a_trial_shows_the_mean_loss_of_the_records_that_were_held_out(name):
     space = {parameter: FloatDistribution(1e-3, 1e2, log=True)}
     search = exact_search(estimator, space, sampler=sampler, n_trials=4, **settings).fit(X, y)
     assert len(search.cv_results_["loss"]) == 4
-    for params, shown in zip(
-        search.cv_results_["params"], search.cv_results_["loss"], strict=True
-    ):
+    for params, shown in shown_by(search):
         model = clone(estimator).set_params(**params).fit(X[train], y[train])
         assert shown == pytest.approx(by_hand(name, model, X[valid], y[valid]), rel=1e-12)
 
@@ -167,9 +168,7 @@ def test_the_released_values_carry_the_noise_that_the_guarantee_states():
     sampler, T = optuna.samplers.RandomSampler(seed=0), 20
     search = make_search(sampler=sampler, n_trials=T, loss="zero_one").fit(X, y)
     off = []
-    for params, shown in zip(
-        search.cv_results_["params"], search.cv_results_["loss"], strict=True
-    ):
+    for params, shown in shown_by(search):
         model = LogisticRegression(**params).fit(X[train], y[train])
         off.append((shown - np.mean(model.predict(X[valid]) != y[valid])) / math.sqrt(T) * 120)
     assert 3.0 < float(np.dot(off, off)) < 60.0  # chi-square of 20: once in 10^5 outside
@@ -719,9 +718,7 @@ def test_the_balanced_loss_has_the_weights_of_the_training_records():
     kinds = np.array(["ill", "well"])
     of_class = compute_class_weight("balanced", classes=kinds, y=y[train])
     weights = dict(zip(kinds.tolist(), of_class.tolist(), strict=True))
-    for params, shown in zip(
-        search.cv_results_["params"], search.cv_results_["mean_test_score"], strict=True
-    ):
+    for params, shown in shown_by(search, "mean_test_score"):
         wrong = LogisticRegression(**params).fit(X[train], y[train]).predict(X[valid]) != y[valid]
         assert shown == pytest.approx(1 - np.mean(wrong * [weights[label] for label in y[valid]]))
     bound = make_search(loss="balanced").fit(X, y).guarantee_.parameters["value_range"]
@@ -733,31 +730,20 @@ def test_the_balanced_loss_has_the_weights_of_the_training_records():
 # Studies that are kept ---------------------------------------------------------------------------
 
 
-class Interrupted(Telling):
-    """Fails at its n-th fit; the count is the class's, for clones."""
-
-    left = 4
-
-    def fit(self, X, y):
-        type(self).left -= 1
-        if type(self).left == 0:
-            raise RuntimeError("the power went")
-        return super().fit(X, y)
+@pytest.fixture(autouse=True)
+def fits_end_well():
+    Ends.left, Ends.raised = 0, RuntimeError
 
 
 def kept(folder, **settings):
-    return make_search(
-        Interrupted(), {"a": uniform(0, 1)}, storage=f"sqlite:///{folder / 'study.db'}",
-        study_name="s", load_if_exists=True, vault=f"sqlite:///{folder / 'private.db'}",
-        **settings,
-    )  # fmt: skip
+    return make_search(Ends(), {"a": uniform(0, 1)}, **lasting(folder, **settings))
 
 
 def test_a_study_that_goes_on_with_a_table_in_another_order_is_refused(tmp_path):
     pandas = pytest.importorskip("pandas", reason="pandas is not installed; Ray brings it along")
     table = pandas.DataFrame(X, index=[f"patient {i}" for i in range(len(X))])
-    Interrupted.left = 4
-    with pytest.raises(RuntimeError, match="the power went"):
+    Ends.left = 4
+    with pytest.raises(RuntimeError, match="in the middle"):
         kept(tmp_path).fit(table, y)
     with pytest.raises(ValueError, match="or in another order") as raised:
         kept(tmp_path).fit(table[::-1], y[::-1])
@@ -766,8 +752,8 @@ def test_a_study_that_goes_on_with_a_table_in_another_order_is_refused(tmp_path)
 
 
 def test_a_study_that_was_interrupted_goes_on_with_its_ledger(tmp_path):
-    Interrupted.left = 4
-    with pytest.raises(RuntimeError, match="the power went"):
+    Ends.left = 4
+    with pytest.raises(RuntimeError, match="in the middle"):
         kept(tmp_path).fit(X, y)
     search = kept(tmp_path).fit(X, y)
     states = [trial.state.name for trial in search.study_.trials]
@@ -793,8 +779,7 @@ def _trainings_in(folder):
 @pytest.mark.parametrize("refit", [True, False], ids=["refit", "no refit"])
 def test_each_fit_to_the_training_records_is_charged_before_it_happens(refit, method, tmp_path):
     """Whatever fits, a trial or the model that is published, and however often fit is called."""
-    settings = {"training_mu": 0.5, "refit": refit, "method": method}
-    settings |= {"vault": f"sqlite:///{tmp_path / 'private.db'}"}
+    settings = lasting(tmp_path, training_mu=0.5, refit=refit, method=method)
     charged = []
 
     class Counted(Telling):
@@ -803,8 +788,6 @@ def test_each_fit_to_the_training_records_is_charged_before_it_happens(refit, me
             charged.append((_trainings_in(tmp_path), len(Telling.seen)))
             return self
 
-    settings |= {"storage": f"sqlite:///{tmp_path / 'study.db'}"}
-    settings |= {"study_name": "s", "load_if_exists": True}
     search = make_search(Counted(), {"a": uniform(0, 1)}, **settings)
     for _ in range(3):
         search.fit(X, y)
@@ -841,7 +824,6 @@ ANOTHER = [
 def test_a_study_goes_on_with_the_same_records_and_vault_alone(
     change, data, error, said, tmp_path
 ):
-    Interrupted.left = -1
     kept(tmp_path).fit(X, y)
     with pytest.raises(error, match=said):
         kept(tmp_path).set_params(**change).fit(*data)
@@ -858,7 +840,6 @@ def test_a_vault_holds_no_losses_once_the_search_is_over(tmp_path):
 
 
 def test_workers_with_one_storage_and_one_vault_share_one_plan(tmp_path):
-    Interrupted.left = -1
     optuna.storages.RDBStorage(f"sqlite:///{tmp_path / 'study.db'}").remove_session()
     with ThreadPoolExecutor(2) as pool:
         searches = list(pool.map(lambda _: kept(tmp_path, n_trials=20).fit(X, y), range(2)))
@@ -880,11 +861,8 @@ class Slow(Telling):
 
 
 def test_a_search_that_runs_out_of_time_says_what_was_spent_and_goes_on(tmp_path):
-    search = make_search(
-        Slow(), {"a": uniform(0, 1)}, timeout=0.5, n_trials=24, study_name="s",
-        load_if_exists=True, storage=f"sqlite:///{tmp_path / 'study.db'}",
-        vault=f"sqlite:///{tmp_path / 'private.db'}",
-    ).fit(X, y)  # fmt: skip
+    settings = lasting(tmp_path, timeout=0.5, n_trials=24)
+    search = make_search(Slow(), {"a": uniform(0, 1)}, **settings).fit(X, y)
     assert 0 < len(search.cv_results_["loss"]) < 24
     assert 0 < search.guarantee_.mu_spent < 1
     assert search.guarantee_.protected
