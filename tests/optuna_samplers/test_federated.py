@@ -318,13 +318,7 @@ def _shared(kind, path):
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [
-        "one journal",
-        pytest.param("one file of two journals"),
-        pytest.param("one database"),
-        pytest.param("one URL"),
-    ],
+    "kind", ["one journal", "one file of two journals", "one database", "one URL"]
 )
 def test_studies_in_one_storage_are_warned_of(kind, tmp_path):
     federation = Federation(2, storage=_shared(kind, tmp_path))

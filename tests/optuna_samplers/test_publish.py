@@ -18,10 +18,11 @@ def losses(trial):
     return (trial.suggest_float("x", 0, 1) - RECORDS) ** 2
 
 
-def begun(n_trials=6, **more):
+def begun(n_trials=6):
     sampler = DPGIBOSampler(mu=1.0, n_trials=20, seed=0)
     study = optuna.create_study(sampler=sampler)
-    study.optimize(sampler.private(losses), n_trials=n_trials, **more)
+    if n_trials:
+        study.optimize(sampler.private(losses), n_trials=n_trials)
     return study, sampler
 
 
@@ -121,8 +122,7 @@ def test_as_a_callback_it_waits_and_shows_the_end(monkeypatch):
     """The clock stands still after a call that took a second, so that only the end is due."""
     ticks = iter([0.0, 0.0, 1.0])
     monkeypatch.setattr(_publish, "clock", lambda: next(ticks, 1.5))
-    sampler = DPGIBOSampler(mu=1.0, n_trials=20, seed=0)
-    study = optuna.create_study(sampler=sampler)
+    study, sampler = begun(0)
     seen = []
 
     def look(study, trial):
@@ -140,8 +140,7 @@ def test_a_failure_of_the_callback_is_one_warning_and_no_failed_trial(monkeypatc
         raise RuntimeError("secret 0.7123")
 
     monkeypatch.setattr("optuna_samplers._sampler.publish", broken)
-    sampler = DPGIBOSampler(mu=1.0, n_trials=20, seed=0)
-    study = optuna.create_study(sampler=sampler)
+    study, sampler = begun(0)
     with pytest.warns(UtilityWarning, match="not up to date \\(RuntimeError\\)") as caught:
         study.optimize(sampler.private(losses), n_trials=4, callbacks=[sampler.publish])
     assert len(caught) == 1
@@ -153,8 +152,7 @@ def test_a_failure_of_the_callback_is_one_warning_and_no_failed_trial(monkeypatc
 
 def test_threads_leave_whole_pictures():
     reader = pytest.importorskip("optuna_dashboard._custom_plot_data")
-    sampler = DPGIBOSampler(mu=1.0, n_trials=20, seed=0)
-    study = optuna.create_study(sampler=sampler)
+    study, sampler = begun(0)
     study.optimize(sampler.private(losses), n_jobs=4, callbacks=[sampler.publish])
     shown = reader.get_plotly_graph_objects(attrs_of(study))
     assert len(shown) == 3
@@ -165,8 +163,7 @@ def test_threads_leave_whole_pictures():
 
 
 def test_an_unprotected_study_says_so_first():
-    sampler = DPGIBOSampler(mu=1.0, n_trials=20, seed=0)
-    study = optuna.create_study(sampler=sampler)
+    study, sampler = begun(0)
     with warnings.catch_warnings(action="ignore"):
         study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=3)
         sampler.publish(study)
@@ -228,8 +225,7 @@ def test_every_system_says_what_its_values_are_and_shows_its_pictures(name, tmp_
 def test_names_and_values_from_outside_are_no_markup_in_a_note():
     """A table's bars, HTML and links, in a name and in a choice; long ones are cut."""
     name, choice = "x | <img src=x>", "[here](http://x.example)" + "y" * 99
-    sampler = DPGIBOSampler(mu=1.0, n_trials=20, seed=0)
-    study = optuna.create_study(sampler=sampler)
+    study, sampler = begun(0)
 
     def objective(trial):
         return (trial.suggest_float(name, 0, 1) - RECORDS) ** 2 + len(

@@ -1,7 +1,6 @@
 """Workers that share a study, and workers that come back to one."""
 
 import json
-import pickle
 import time
 import warnings
 from pathlib import Path
@@ -52,18 +51,6 @@ def work(name, kind, where, vault, out, settings):
     )
     study.optimize(sampler.private(slow_plane))
     Path(out, f"shown-{name}.json").write_text(json.dumps(shown(sampler, study)))
-
-
-def resume(storage, pickled, out):
-    """Resumes with a new vault in memory, or a pickled sampler whose own stayed behind."""
-    sampler = make_sampler() if pickled is None else pickle.loads(pickled)
-    study = optuna.load_study(study_name="s", storage=storage, sampler=sampler)
-    told = ["nothing", ""]
-    try:
-        study.optimize(sampler.private(plane), n_trials=1)
-    except Exception as error:
-        told = [type(error).__name__, str(error)]
-    Path(out).write_text(json.dumps(told))
 
 
 def candidates(seed, out):
