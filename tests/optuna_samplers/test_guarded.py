@@ -7,7 +7,7 @@ import pytest
 from optuna.trial import TrialState
 
 from optuna_samplers import private_objective
-from privbo_plugins.errors import PrivacyError
+from privbo_plugins.errors import PrivacyError, PrivacyWarning
 from tests.drivers import begin, status
 
 pytestmark = [
@@ -90,6 +90,34 @@ def test_public_values_pass_and_are_noted(system, operation, tmp_path):
     expected = {"report": {1: 0.5}}.get(operation, {})
     assert study.trials[0].intermediate_values == expected
     assert ("a" in study.trials[0].user_attrs) == (operation == "set_user_attr")
+
+
+BESIDE_LOSSES = "privbo:release", "privbo:role", "privbo:public"
+BESIDE_REWARDS = "privbo:play", "privbo:public"
+WRITTEN = {
+    "records": BESIDE_LOSSES, "any sampler": BESIDE_LOSSES,
+    "rewards": BESIDE_REWARDS, "duets": BESIDE_REWARDS,
+}  # fmt: skip
+"""What a private objective writes beside a value, by system."""
+
+
+@pytest.mark.parametrize(
+    ("system", "name"), [(system, name) for system in WRITTEN for name in WRITTEN[system]]
+)
+def test_what_stood_under_the_plugins_own_attributes_unprotects(system, name, tmp_path):
+    """A journal keeps what is overwritten for ever, so it is looked at before it is."""
+    run = begin(system, "optuna", tmp_path)
+    study, private = run.study, private_of(run, [lambda trial: trial.report(1.0, 0, public=True)])
+    study.optimize(private, n_trials=1)
+    assert run.ask("guarantee").protected
+    trial = study.ask()
+    trial.set_user_attr(name, 0.735)
+    with pytest.warns(PrivacyWarning, match="not declared public"):
+        study.tell(trial, private(trial))
+    guarantee = run.ask("guarantee")
+    assert not guarantee.protected
+    assert "not declared public" in guarantee.details()
+    assert study.user_attrs["privbo:guarantee"].startswith("NOT PROTECTED")
 
 
 def test_the_guarded_trial_passes_on_what_is_harmless(tmp_path):

@@ -446,26 +446,6 @@ def test_named_users_are_not_claimed_to_have_paid_once(who):
 # Guards ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [PLAY, "privbo:public"])
-def test_what_stood_under_the_objectives_own_attributes_unprotects(name):
-    """A journal keeps what is overwritten for ever, so it is looked at before it is."""
-
-    def shows(trial):
-        trial.report(1.0, 0, public=True)
-        return 0.5
-
-    private = wrapped(shows)
-    study = optuna.create_study()
-    study.optimize(private, n_trials=1)
-    check_protected(private, study, 1)
-    trial = study.ask()
-    trial.set_user_attr(name, 0.735)
-    with pytest.warns(PrivacyWarning, match="not declared public"):
-        study.tell(trial, private(trial))
-    check_exposed(private.guarantee(study), study)
-    assert "not declared public" in private.guarantee(study).details()
-
-
 def test_the_plugins_own_attributes_are_closed():
     def erases(trial):
         trial.set_user_attr("privbo:more", 1, public=True)
