@@ -4,15 +4,13 @@
 """
 
 import os
-import warnings
 from pathlib import Path
 
-import ray
 from ray import tune
 
 from raytune_searchers import DPFTSDESearch, FederationConfig
 from tests.raytune_searchers.runs import tuner
-from tests.raytune_searchers.scenes import kill_driver
+from tests.raytune_searchers.scenes import kill_driver, own_ray
 from tests.worker import append, first_time, lines
 
 CONFIG = {"n_agents": 4, "epsilon": 4.0, "n_rounds": 2, "n_startup": 1, "n_features": 20}
@@ -62,10 +60,7 @@ def evaluations(folder):
 
 def drive(folder, ray_folder, config, search, after):
     """Runs the experiment ``folder``/run until so many evaluations, the last of which ends it."""
-    from tests.raytune_searchers.conftest import INIT  # workers need no pytest
-
-    warnings.simplefilter("ignore")
-    ray.init(_temp_dir=ray_folder, **INIT)
+    own_ray(ray_folder)
     driver, place = os.getpid(), Path(folder)
 
     def strike(agent, before):

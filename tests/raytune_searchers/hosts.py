@@ -12,6 +12,7 @@ handle of whoever began it; one with a database is begun again after its process
 from __future__ import annotations
 
 import gc
+import re
 import uuid
 import weakref
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ import ray.cloudpickle as cloudpickle
 from ray.exceptions import RayActorError
 from ray.train._internal import session as ray_session
 
+from privbo_plugins.errors import VaultError
 from privbo_plugins.shown import flat
 from raytune_searchers import DPFTSDESearch, _channel
 from raytune_searchers._channel import HostActor
@@ -231,6 +233,11 @@ def crash(name):
 def lose(name):
     """Ends a host's actor for good."""
     ray.kill(ray.get_actor(name, namespace=_channel.NAMESPACE))
+
+
+def refused(text):
+    """What says of a vault these words and no others."""
+    return pytest.raises(VaultError, match=f"^{re.escape(text)}$")
 
 
 def _either(local, original):

@@ -4,16 +4,14 @@
 """
 
 import os
-import warnings
 from pathlib import Path
 
-import ray
 from ray import tune
 
 from privbo_plugins.privacy.noise import SecureNoise
 from raytune_searchers import LDPGPUCBSearch
 from tests.raytune_searchers.runs import tuner
-from tests.raytune_searchers.scenes import DRIVER, REPORTED, STORED, act, turn_of
+from tests.raytune_searchers.scenes import DRIVER, REPORTED, STORED, act, own_ray, turn_of
 from tests.worker import append, first_time
 
 CHARGED, PLAYED = "charged", "played"
@@ -89,10 +87,7 @@ def search_of(folder):
 
 def drive(folder, ray_folder):
     """Runs the experiment ``folder``/run, which kills this process in its last trial."""
-    from tests.raytune_searchers.conftest import INIT  # trials need no pytest
-
-    warnings.simplefilter("ignore")
-    ray.init(_temp_dir=ray_folder, **INIT)
+    own_ray(ray_folder)
     search = search_of(Path(folder))
     trainable = faulty(search.private, Path(folder), {(2, STORED): DRIVER})
     settings = {"num_samples": 3, "max_concurrent_trials": 1}

@@ -1,18 +1,16 @@
 """Experiments of ``private_trainable``: in this process, and by a driver that is killed."""
 
 import os
-import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
-import ray
 from ray import tune
 from ray.tune.search.optuna import OptunaSearch
 
 from raytune_searchers import private_trainable
 from tests.raytune_searchers.hosts import in_session, sent
 from tests.raytune_searchers.runs import LINE, squares, tuner
-from tests.raytune_searchers.scenes import CountedNoise, kill_driver, turn_of
+from tests.raytune_searchers.scenes import CountedNoise, kill_driver, own_ray, turn_of
 from tests.worker import append, first_time
 
 N = 6
@@ -108,10 +106,7 @@ class Experiment:
 
 def drive(folder, ray_folder, own):
     """Runs the experiment ``folder``/run until its third trial kills the driver."""
-    from tests.raytune_searchers.conftest import INIT  # trials need no pytest
-
-    warnings.simplefilter("ignore")
-    ray.init(_temp_dir=ray_folder, **INIT)
+    own_ray(ray_folder)
     driver, place = os.getpid(), Path(folder)
 
     def strike(turn):

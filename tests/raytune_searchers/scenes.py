@@ -161,12 +161,17 @@ def faulty(search, folder, faults):
     return trainable
 
 
-def drive(folder, ray_folder, faults, search, tune_settings, counted=False):
-    """Runs the experiment ``folder``/run."""
+def own_ray(folder):
+    """Starts the Ray of a driver in a process of its own, which warns of nothing."""
     from tests.raytune_searchers.conftest import INIT  # trials need no pytest
 
     warnings.simplefilter("ignore")
-    ray.init(_temp_dir=ray_folder, **INIT)
+    ray.init(_temp_dir=folder, **INIT)
+
+
+def drive(folder, ray_folder, faults, search, tune_settings, counted=False):
+    """Runs the experiment ``folder``/run."""
+    own_ray(ray_folder)
     noise = CountedNoise(Path(folder)) if counted else None
     made = make_search(**search, noise=noise)
     wanted = {(turn, point): what for turn, point, what in faults}
