@@ -81,18 +81,13 @@ def test_optuna_does_not_log_a_vector(kind, sampler, logged):
         seen.append(squares(trial))
         return returned(kind)(trial)
 
-    with warnings_of_wrapping(sampler):
+    outside = pytest.warns(PrivacyWarning, match="trials ran outside sampler.private")
+    with outside if sampler == "losses" else contextlib.nullcontext():
         study.optimize(objective, n_trials=1)
     assert study.trials[0].state.name == "FAIL"
     assert "cannot store as one number; what it was is not shown" in logged.text
     for y in seen[0][:20]:
         assert f"{y:.6g}"[1:7] not in logged.text.replace(str(study.trials[0].params), "")
-
-
-def warnings_of_wrapping(sampler):
-    if sampler == "losses":
-        return pytest.warns(PrivacyWarning, match="trials ran outside sampler.private")
-    return contextlib.nullcontext()
 
 
 def test_a_plain_study_afterwards_logs_as_ever(logged):

@@ -179,8 +179,7 @@ class _Keeping(Telling):
 
     def fit(self, X, y):
         self.kept_ = X["kind"].cat.categories.tolist()
-        super().fit(X, y)
-        return self
+        return super().fit(X, y)
 
     def predict(self, X):
         assert X["kind"].cat.categories.tolist() == self.kept_
@@ -207,8 +206,7 @@ class _KeepingRows(Telling):
 
     def fit(self, X, y):
         self.rows_ = X.index
-        super().fit(X, y)
-        return self
+        return super().fit(X, y)
 
 
 def test_a_model_knows_no_name_of_a_validation_row():
@@ -225,8 +223,7 @@ class _Warning(Telling):
 
     def fit(self, X, y):
         warnings.warn("while it is fitted", UserWarning, stacklevel=2)
-        super().fit(X, y)
-        return self
+        return super().fit(X, y)
 
     def predict(self, X):
         warnings.warn(f"has never seen {X[0]}", UserWarning, stacklevel=2)

@@ -1001,8 +1001,7 @@ class _Quoting(Telling):
         warnings.warn(f"cannot {X[0]}", UserWarning, stacklevel=2)
         if self.a < 0.5 or self.fails:
             raise ValueError(f"cannot be fitted to {X[0]}")
-        super().fit(X, y)
-        return self
+        return super().fit(X, y)
 
 
 @pytest.mark.parametrize("score", ["raise", math.nan])

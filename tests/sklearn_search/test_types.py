@@ -27,8 +27,14 @@ from tests.sklearn_search.problems import halves
 
 N = 12
 TRAIN, VALID = halves(N)
+SPLIT = {"valid_size": 0.5, "random_state": 0}
 PLACE = 3
 """Of the odd record among those that are validated."""
+
+
+def given_apart(X, V):
+    """Records that train and others that validate, whose targets are nothing."""
+    return given_records(Ridge(), X, np.zeros(len(X)), V, np.zeros(len(V)), {})
 
 
 def cells(record, place):
@@ -158,8 +164,7 @@ def both(hold, entry, odd):
 def test_one_validation_row_decides_no_type(holder, kind, odd):
     first, second = both(TABLES[holder], ORDINARY[kind], odd)
     y = np.arange(N) / 3
-    split = {"valid_size": 0.5, "random_state": 0}
-    one, other = (held_out(Ridge(), X, y, {}, **split) for X in (first, second))
+    one, other = (held_out(Ridge(), X, y, {}, **SPLIT) for X in (first, second))
     assert seen_of(other) == seen_of(one)
 
 
@@ -171,9 +176,8 @@ def test_one_validation_row_decides_no_type(holder, kind, odd):
 def test_one_target_and_one_weight_decide_no_type(estimator, holder, kind, odd):
     first, second = both(COLUMNS[holder], ORDINARY[kind], odd)
     X = np.arange(2 * N).reshape(N, 2) / 3
-    split = {"valid_size": 0.5, "random_state": 0}
     one, other = (
-        held_out(estimator, X, y, {"sample_weight": y}, **split) for y in (first, second)
+        held_out(estimator, X, y, {"sample_weight": y}, **SPLIT) for y in (first, second)
     )
     assert seen_of(other) == seen_of(one)
 
@@ -267,7 +271,7 @@ def test_the_types_that_a_user_declares_stay():
         "share": np.arange(N, dtype=np.float32) / 4,
         "day": pd.date_range("2020-01-01", periods=N),
     })  # fmt: skip
-    records = held_out(Ridge(), X, np.arange(N) / 4, {}, valid_size=0.5, random_state=0)
+    records = held_out(Ridge(), X, np.arange(N) / 4, {}, **SPLIT)
     assert records.X["kind"].cat.categories.tolist() == ["low", "high"]
     assert records.X["code"].cat.categories.tolist() == ["01", "02"]
     for part, places in ((records.X, TRAIN), (records.X_valid, VALID)):
@@ -279,17 +283,17 @@ def test_the_types_that_a_user_declares_stay():
 def test_texts_that_are_no_training_record_s_stay_texts_and_numbers_match_by_value():
     X = pd.DataFrame({"a": ["1.50", "no", "yes", "1.50"]})
     V = pd.DataFrame({"a": ["1.5", "never", None, "2"]})
-    first = given_records(Ridge(), X, [0.0] * 4, V, [0.0] * 4, {}).X_valid["a"].tolist()
+    first = given_apart(X, V).X_valid["a"].tolist()
     assert first[:2] == ["1.50", "never"]
     assert pd.isna(first[2])
     numbers = pd.DataFrame({"a": [1.5, 7.0, np.nan, 2.0]})  # the same file without "never"
-    other = given_records(Ridge(), X, [0.0] * 4, numbers, [0.0] * 4, {}).X_valid["a"].tolist()
+    other = given_apart(X, numbers).X_valid["a"].tolist()
     assert (other[0], other[3]) == (first[0], first[3])
 
 
 def test_a_sparse_table_keeps_its_type_and_shape():
     X = sparse.random(N, 3, density=0.5, format="csr", random_state=0)
-    records = held_out(Ridge(), X, np.arange(N) / 4, {}, valid_size=0.5, random_state=0)
+    records = held_out(Ridge(), X, np.arange(N) / 4, {}, **SPLIT)
     assert (records.X_valid != X[VALID]).nnz == 0
     assert (records.X != X[TRAIN]).nnz == 0
     assert records.X.dtype == records.X_valid.dtype == float
@@ -302,15 +306,14 @@ def test_one_cell_of_a_sparse_column_decides_no_type(odd):
         entries[VALID[PLACE]] = cell
         return pd.DataFrame({"a": pd.arrays.SparseArray(entries), "b": np.arange(N) / 4})
 
-    split = {"valid_size": 0.5, "random_state": 0}
-    one, other = (held_out(Ridge(), hold(x), np.arange(N), {}, **split) for x in (1, odd))
+    one, other = (held_out(Ridge(), hold(x), np.arange(N), {}, **SPLIT) for x in (1, odd))
     assert seen_of(other) == seen_of(one)
     assert isinstance(one.X["a"].dtype, pd.SparseDtype)
 
 
 def test_a_document_that_is_none_is_empty():
     texts, odd = ["a b", "b c"] * 6, ["a b", None, 7, ["x"]]
-    records = given_records(Ridge(), texts, [0.0] * N, odd, [0.0] * 4, {})
+    records = given_apart(texts, odd)
     assert list(records.X_valid) == ["a b", "", "", ""]
     assert records.X == texts
 
@@ -348,7 +351,7 @@ def test_a_record_that_cannot_be_predicted_decides_nothing_of_the_others(hold, u
 def test_a_validation_table_of_other_columns_is_refused_before_anything_is_fitted(hold):
     X = np.zeros((6, 3))
     with pytest.raises(ValueError, match="must have the columns of X") as raised:
-        given_records(Ridge(), hold(X), np.zeros(6), hold(X[:, :2].copy()), np.zeros(6), {})
+        given_apart(hold(X), hold(X[:, :2].copy()))
     assert not any(digit in str(raised.value) for digit in "0123"), (
         "neither names nor their number"
     )
@@ -371,7 +374,7 @@ def test_labels_that_are_texts_of_numbers_stay_texts(hold):
 def test_a_column_of_texts_and_numbers_has_one_type_whatever_one_record_holds(odd):
     X = pd.DataFrame({"a": [1, "a", 2.0, "b"], "b": range(4)})
     V = pd.DataFrame({"a": ["b", "c", odd], "b": range(3)})
-    typed = given_records(Ridge(), X, np.arange(4.0), V, np.arange(3.0), {}).X_valid
+    typed = given_apart(X, V).X_valid
     assert typed["a"].dtype == object
     assert typed["a"].tolist()[:2] == ["b", "c"]
 
@@ -383,7 +386,7 @@ def test_a_date_that_no_training_record_has_warns_of_nothing():
         {"a": pd.Series(pd.to_datetime(["2020-01-01", "2020-01-03"])).astype("category")}
     )
     with warnings.catch_warnings(action="error"):
-        given_records(Ridge(), X, np.arange(2.0), V, np.arange(2.0), {})
+        given_apart(X, V)
 
 
 @pytest.mark.parametrize("part", ["X", "y"])
@@ -392,17 +395,14 @@ def test_a_table_of_a_package_that_types_all_records_at_once_is_refused(part):
     given = {"X": np.arange(24.0).reshape(12, 2), "y": np.arange(12.0)}
     given[part] = arrow.table({"a": given["y"]}) if part == "X" else arrow.array(given["y"])
     with pytest.raises(ValueError, match=r"A table of pyarrow .* X\.to_pandas\(\)"):
-        held_out(Ridge(), *given.values(), {}, valid_size=0.5, random_state=0)
+        held_out(Ridge(), *given.values(), {}, **SPLIT)
 
 
 @pytest.mark.parametrize("groups", [None, [i // 2 for i in range(12)]])
 def test_weights_of_another_length_are_refused_before_a_fit_says_how_many_rows_there_are(groups):
     X, y = np.arange(24.0).reshape(12, 2), np.arange(12.0)
     with pytest.raises(ValueError, match="one entry for each row of X") as raised:
-        held_out(
-            Ridge(), X, y, {"sample_weight": np.ones(11)}, valid_size=0.5, random_state=0,
-            groups=groups,
-        )  # fmt: skip
+        held_out(Ridge(), X, y, {"sample_weight": np.ones(11)}, groups=groups, **SPLIT)
     assert not any(sign.isdigit() for sign in str(raised.value))
 
 
@@ -415,10 +415,9 @@ def test_times_and_truths_of_a_file_are_those_of_the_others_whatever_one_cell_is
         (pd.Series(range(2**60, 2**60 + N)), pd.Series([None, *range(2**60 + 1, 2**60 + N)])),
     ):
         made = [
-            given_records(Ridge(), pd.DataFrame({"a": part[1:]}), [0.0] * (N - 1),
-                          pd.DataFrame({"a": part}), [0.0] * N, {})
+            given_apart(pd.DataFrame({"a": part[1:]}), pd.DataFrame({"a": part}))
             for part in (one, other)
-        ]  # fmt: skip
+        ]
         assert made[0].X["a"].dtype == made[1].X["a"].dtype
         assert made[0].X["a"].tolist() == made[1].X["a"].tolist()
         assert made[0].X_valid["a"].tolist()[1:] == made[1].X_valid["a"].tolist()[1:]
