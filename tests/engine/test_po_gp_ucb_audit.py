@@ -132,7 +132,7 @@ def test_tables_from_whole_curators_are_as_private_as_they_claim():
     for X in pair(distance=1e3):
         scores.append([])
         for i in range(800):
-            vault = vault if i % 25 else open_vault()
+            vault = vault if i % 10 else open_vault()
             curator = Curator(X, epsilon=EPSILON, delta=DELTA, norm_bound=1.0, noise=noise,
                               vault=vault.handle, run_name=str(i))  # fmt: skip
             scores[-1].append(float(-curator.release().Z[0, 0]))
