@@ -54,7 +54,9 @@ demo-distributed: $(VENV)/.demo  ## eight workers tune one model and send few nu
 test: $(STAMP)  ## every check: style, types, architecture, tests
 	$(MAKE) -j 2 lint tests
 
+# Collecting compiles the tests once; workers that begin together would do it each.
 tests: $(STAMP)
+	$(BIN)/python -m pytest -q --collect-only >/dev/null || true
 	$(BIN)/python -m pytest -n 4
 
 test-fast: $(STAMP)  ## the tests without the slow ones
