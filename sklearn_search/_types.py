@@ -25,7 +25,8 @@ def of_training(records: Any, *, labels: bool = False) -> Any:
 
     Args:
         records: A table, a series, an array, or anything else, which stays as it is.
-        labels: Whether they are classes: whole numbers stay whole, and texts texts.
+        labels: Whether they are classes: whole numbers stay whole, and texts that stand among
+            objects stay texts. An array of texts may be one of numbers but for one record.
     """
     if hasattr(records, "iloc"):
         from sklearn_search._columns import own_columns
@@ -35,8 +36,9 @@ def of_training(records: Any, *, labels: bool = False) -> Any:
         return _cells(records)
     if not isinstance(records, np.ndarray) or not records.size:
         return records
-    texts = labels and isinstance(records.ravel()[0], str | bytes)
-    if records.dtype.kind in "OSU" and not texts and are_numbers(records):
+    records = _decoded(records) if labels else records
+    texts = labels and records.dtype.kind == "O" and isinstance(records.ravel()[0], str | bytes)
+    if records.dtype.kind in "OSUc" and not texts and are_numbers(records):
         records = as_floats(records)
     if labels and records.dtype.kind == "f" and are_whole(records):
         return records.astype(np.int64)
@@ -60,6 +62,7 @@ def as_in_training(known: Any, records: Any, missing: Any = None, *, labels: boo
         from sklearn_search._columns import fitting_columns
 
         return fitting_columns(known, records)
+    records = _decoded(records) if labels else records
     arrays = [given.to_numpy() if hasattr(given, "iloc") else given for given in (known, records)]
     if not all(isinstance(given, np.ndarray | list | tuple) for given in arrays):
         return records
@@ -67,6 +70,13 @@ def as_in_training(known: Any, records: Any, missing: Any = None, *, labels: boo
     texts = labels and isinstance(next(iter(cells.flat), None), str | bytes)
     found = _fitting_cells(cells, arrays[1], missing, texts or not are_numbers(cells))
     return records if found is None else found
+
+
+def _decoded(labels: Any) -> Any:
+    """Texts in place of bytes: an array of bytes is one of texts where one record has a text."""
+    if isinstance(labels, np.ndarray) and labels.dtype.kind == "S":
+        return np.char.decode(labels, "utf8", "backslashreplace")
+    return labels
 
 
 def _fitting_cells(known: NDArray[Any], records: Any, missing: Any, texts_too: bool) -> Any:

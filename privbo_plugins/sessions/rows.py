@@ -265,11 +265,13 @@ class Curator:
 
     # The table --------------------------------------------------------------------------------
 
+    @sanitize.retelling
     def release(self, progress: Progress = lambda _done, _of: None) -> ReleasedTable:
         """The released table: charged, drawn and stored in one transaction, then replayed.
 
         Args:
-            progress: Called with (rows done, rows) while noise is drawn.
+            progress: Called with (rows done, rows) while noise is drawn; what it raises is
+                dropped, as it would take back the charge of what was drawn.
 
         Raises:
             PrivacyError: If this curator was resumed without its rows before any release, or
@@ -355,7 +357,10 @@ class Curator:
         return None if payload is None else float(payload["y"])
 
     def _tell(self, row: int) -> float:
-        y = self._outcome(row)
+        return self._answered(row, self._outcome(row))
+
+    @sanitize.retelling
+    def _answered(self, row: int, y: float) -> float:
         if self._answers is not None:
             with self._run.transaction() as tx:
                 self._column.tie(tx)

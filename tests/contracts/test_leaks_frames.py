@@ -5,6 +5,7 @@ exception: a traceback that was cut leads to all that was cut off.
 """
 
 import functools
+import sqlite3
 import sys
 import types
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from scipy.stats import uniform
 from sklearn.pipeline import make_pipeline
 
 from optuna_samplers import private_objective
+from privbo_plugins import Curator
 from privbo_plugins.errors import VaultError
 from privbo_plugins.store.transaction import Transaction
 from sklearn_search import PrivateSearch
@@ -210,6 +212,26 @@ def test_what_leaves_a_loop_of_ask_and_tell_leads_to_no_secret(system, way, monk
     _failing(way, monkeypatch)
     hand = {"a": secret} if way == "returns something else" else secret
     assert frames_with(caught(functools.partial(tell, trial, hand)), secret) == []
+
+
+@pytest.mark.parametrize(
+    ("act", "fails"), [("release", "charge"), ("release", "put_table"), ("evaluate", "release")]
+)
+def test_what_leaves_a_curator_leads_to_no_row_or_outcome(act, fails, monkeypatch):
+    rows, y = (np.random.default_rng(key).uniform(0.1, 0.4, (N, 2)) for key in (5, 6))
+    curator = Curator(
+        rows, epsilon=1.0, delta=1e-6, bounds=[(-0.5, 0.5)] * 2, outcomes=lambda row: y[row, 0],
+        outcome_epsilon=1.0, outcome_range=(0.0, 1.0),
+    )  # fmt: skip
+
+    def refused(*_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(Transaction, fails, refused)
+    error = caught(curator.release if act == "release" else lambda: curator.evaluate(3))
+    assert isinstance(error, VaultError)
+    secret = rows if act == "release" else y  # whose curator holds the rows
+    assert frames_with(error, secret) == []
 
 
 # Ray Tune ---------------------------------------------------------------------------------------

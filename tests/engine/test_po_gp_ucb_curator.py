@@ -10,6 +10,7 @@ import math
 import pickle
 import warnings
 from contextlib import nullcontext
+from itertools import product
 
 import numpy as np
 import pytest
@@ -85,8 +86,14 @@ def unwarned(mechanism):
     return nullcontext()
 
 
-@pytest.mark.parametrize("place", ["charge", "draw", "put_table", "release", "progress"])
-@pytest.mark.parametrize("error", [RuntimeError, Crash])
+BROKEN = [
+    *product(["charge", "draw", "put_table", "release"], [RuntimeError, Crash]),
+    ("progress", KeyboardInterrupt),
+]
+"""Where a release breaks off, and by what; other errors of progress are dropped."""
+
+
+@pytest.mark.parametrize(("place", "error"), BROKEN)
 def test_a_crash_before_the_commit_leaves_neither_charge_nor_table(
     path, place, error, monkeypatch
 ):
@@ -107,7 +114,7 @@ def test_a_crash_before_the_commit_leaves_neither_charge_nor_table(
         patched.setattr(noise_module, "_measurement", counted)
         if place not in ("draw", "progress"):
             patched.setattr(Transaction, place, fail)
-        with pytest.raises(error):
+        with pytest.raises(error if place == "progress" else PrivacyError):
             curator.release(*([fail] if place == "progress" else []))
     assert drawn == (place != "charge")
     assert ledger(curator) == []
@@ -154,6 +161,13 @@ def test_progress_is_told_in_rows():
     seen = []
     curator_of(rows, noise=InsecureNoise(0)).release(lambda done, of: seen.append((done, of)))
     assert seen == [(5461, 6000), (6000, 6000)]
+
+
+def test_progress_that_fails_takes_back_no_charge():
+    curator = curator_of()
+    table = curator.release(lambda _done, _of: 1 / 0)
+    assert len(ledger(curator)) == 1
+    assert np.array_equal(curator.release().Z, table.Z)
 
 
 def damaged(raw, number):

