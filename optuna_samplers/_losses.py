@@ -111,6 +111,7 @@ class LossRun(OfStudy):
         self._marked: set[str] = set()
         self._first_trials = FirstTrials()
         self._patience = EarlyStop(FRUITLESS, FRUITLESS)
+        self._space: tuple[dict[str, BaseDistribution], Space | None] = ({}, None)
 
     def is_of(self, study: Study) -> bool:
         """Checks whether a study remembers this run; stops if it remembers another one.
@@ -156,7 +157,7 @@ class LossRun(OfStudy):
             raise VaultError("The study of this run no longer exists; nothing can be released.")
         key = key_of(frozen)
         self.entered.add(key)
-        space = to_space(frozen.distributions)
+        space = self._space_of(frozen.distributions)
         if space is None:
             raise ValueError(
                 "The objective suggested no parameter that varies, so there is nothing to tune: "
@@ -174,6 +175,13 @@ class LossRun(OfStudy):
         self._follow(study, frozen)
         n = len(study.directions)
         return told.value if n == 1 else told.values(n)
+
+    def _space_of(self, distributions: dict[str, BaseDistribution]) -> Space | None:
+        """The space of a trial's parameters, kept in one assignment: other threads tell too."""
+        kept = self._space
+        if kept[0] != distributions:
+            self._space = kept = dict(distributions), to_space(distributions)
+        return kept[1]
 
     @paid_for()
     def _follow(self, study: Study, trial: FrozenTrial) -> None:
