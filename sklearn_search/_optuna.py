@@ -121,13 +121,19 @@ def _study(given: Any, sampler: Any, task: Task, verbs: Any) -> Study:
 
 
 def _kept(run: Any, split: dict[str, Any]) -> Any:
-    """Returns the split that a run began with, by its vault: a study's attribute can be edited."""
-    spent = run.charged  # by a version that kept none, for which the vault cannot vouch
+    """Returns the split that a run began with, by its vault: a study's attribute can be edited.
+
+    None of a run that something else than a search began.
+    """
+    spent = run.charged  # before what another worker marks is read
     with run.transaction() as tx:
         known = tx.marks(SPLIT_ATTR)
-        if not known and not spent:
-            tx.mark(SPLIT_ATTR, json.dumps(split, sort_keys=True))
-    return json.loads(known[0]) if known else split
+        if known:
+            return json.loads(known[0])
+        if spent:
+            return None
+        tx.mark(SPLIT_ATTR, json.dumps(split, sort_keys=True))
+    return split
 
 
 def _run(given: Any, study: Study, private: Any, planned: int, verbs: Any) -> None:

@@ -31,6 +31,7 @@ from sklearn.svm import SVC, SVR, LinearSVC
 from sklearn.utils.class_weight import compute_class_weight
 
 from optuna_samplers import DPGIBOSampler
+from optuna_samplers._study import SPLIT_ATTR
 from privbo_plugins import losses
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
 from privbo_plugins.errors import (
@@ -43,6 +44,7 @@ from privbo_plugins.errors import (
 )
 from privbo_plugins.privacy.words import of_unit
 from privbo_plugins.settings import fields_of
+from privbo_plugins.store.transaction import Transaction
 from sklearn_search import PrivateSearch
 from sklearn_search._search import NOTE
 from tests.optuna_samplers.runs import rows
@@ -829,6 +831,19 @@ def test_a_study_goes_on_with_the_same_records_and_vault_alone(
         kept(tmp_path).set_params(**change).fit(*data)
     with pytest.raises(ValueError, match=OTHERS):
         kept(tmp_path).fit(X, y, X_valid=X[:60].copy(), y_valid=y[:60])
+
+
+def test_a_run_that_no_search_began_is_not_taken_for_one_by_what_its_study_says(
+    tmp_path, monkeypatch
+):
+    mark = Transaction.mark
+    with monkeypatch.context() as patched:
+        patched.setattr(Transaction, "mark", lambda tx, kind, text: (
+            None if kind == SPLIT_ATTR else mark(tx, kind, text)
+        ))  # fmt: skip
+        kept(tmp_path).fit(X, y)
+    with pytest.raises(ValueError, match="before this search"):
+        kept(tmp_path).fit(X, y)
 
 
 def test_a_vault_holds_no_losses_once_the_search_is_over(tmp_path):
