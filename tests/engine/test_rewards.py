@@ -345,7 +345,7 @@ def test_another_delta_of_the_same_run_is_refused():
 def test_two_workers_begin_a_run_at_once(url, monkeypatch):
     """Both have seen that the run is not begun."""
     vaults = [open_vault(url) for _ in range(2)]
-    barrier, seen, plain = threading.Barrier(2), threading.local(), Transaction.run
+    barrier, seen, plain = threading.Barrier(2), threading.local(), Transaction.settings
 
     def slow(tx):
         known = plain(tx)
@@ -356,7 +356,7 @@ def test_two_workers_begin_a_run_at_once(url, monkeypatch):
         return known
 
     with monkeypatch.context() as patched:
-        patched.setattr(Transaction, "run", slow)
+        patched.setattr(Transaction, "settings", slow)
         assert in_threads(2, lambda i: curator_of(vaults[i], SecureNoise())) == []
     for vault in vaults:
         vault.close()
