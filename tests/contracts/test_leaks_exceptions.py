@@ -257,7 +257,7 @@ INSIDE = {
 
 BESIDE = [
     (optuna.trial.Trial, "set_user_attr"), (LocalObjective, "_worst"),
-    (LocalObjective, "guarantee"), (LocalObjective, "_marker"),
+    (LocalObjective, "guarantee"), (LocalObjective, "_refresh"),
 ]  # fmt: skip
 """Where something fails before or after a reward is released."""
 
