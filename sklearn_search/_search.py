@@ -13,9 +13,8 @@ from pathlib import Path
 from traceback import clear_frames
 from typing import Any
 
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.metrics import check_scoring
-from sklearn.model_selection._search import BaseSearchCV, _search_estimator_has
 from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import (
     UNUSED,
@@ -132,7 +131,31 @@ def _of_fit(name: str) -> bool:
     return name.endswith("_") and not name.startswith("_")
 
 
-class PrivateSearch(BaseSearchCV):  # type: ignore[misc]  # without types
+def _has(name: str) -> Callable[[Any], bool]:
+    """Checks whether a search has something of its estimator's."""
+
+    def check(search: Any) -> bool:
+        coming = search.refit and "best_estimator_" not in vars(search)
+        getattr(search.estimator if coming else search.best_estimator_, name)
+        return True
+
+    return check
+
+
+def _of_estimator(name: str) -> Any:
+    """Makes a method of the fitted estimator one of the search, if the estimator has it."""
+
+    def called(self: Any, X: Any) -> Any:
+        """As of ``best_estimator_``."""
+        check_is_fitted(self)
+        return getattr(self.best_estimator_, name)(X)
+
+    called.__name__ = name
+    called.__qualname__ = f"PrivateSearch.{name}"
+    return available_if(_has(name))(called)
+
+
+class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # without types
     """Tunes an estimator with differential privacy for the validation records.
 
     Each trial fits a clone on the training records and scores the validation records one by one;
@@ -178,7 +201,6 @@ class PrivateSearch(BaseSearchCV):  # type: ignore[misc]  # without types
         (True, 1.0)
     """
 
-    _parameter_constraints: Mapping[str, Any] = {}  # fit has rules of its own
     __metadata_request__fit = dict.fromkeys(  # sklearn's
         ("X_valid", "y_valid", "groups", "groups_valid"), UNUSED
     )
@@ -452,7 +474,15 @@ class PrivateSearch(BaseSearchCV):  # type: ignore[misc]  # without types
         scorer = check_scoring(self.best_estimator_, scoring=to_scorer(self.scoring, self.refit))
         return scorer(self.best_estimator_, X, y, **params)  # type: ignore[no-any-return]
 
-    @available_if(_search_estimator_has("set_output"))  # type: ignore[untyped-decorator]  # of a package without types
+    predict = _of_estimator("predict")
+    predict_proba = _of_estimator("predict_proba")
+    predict_log_proba = _of_estimator("predict_log_proba")
+    decision_function = _of_estimator("decision_function")
+    score_samples = _of_estimator("score_samples")
+    transform = _of_estimator("transform")
+    inverse_transform = _of_estimator("inverse_transform")
+
+    @available_if(_has("set_output"))  # type: ignore[untyped-decorator]  # of a package without types
     def set_output(self, *, transform: str | None = None) -> PrivateSearch:
         """As of the estimator, before and after ``fit``.
 
@@ -478,6 +508,11 @@ class PrivateSearch(BaseSearchCV):  # type: ignore[misc]  # without types
     def classes_(self) -> Any:
         """Class labels, of a classifier that was fitted."""
         return self.best_estimator_.classes_
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of features that ``fit`` has seen."""
+        return int(self.best_estimator_.n_features_in_)
 
     def __sklearn_is_fitted__(self) -> bool:
         """Checks whether there is a recommendation."""
