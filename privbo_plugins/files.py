@@ -46,7 +46,8 @@ class LogHead:
             ValueError: If it says something else.
         """
         texts = isinstance(places, list) and all(isinstance(text, str) for text in places)
-        if type(n) is not int or not 0 <= n < 2**63 or not isinstance(digest, str) or not texts:
+        known = type(n) is int and 0 <= n < 2**63 and isinstance(digest, str)
+        if not (known and texts and (n == 0) == (digest == "")):
             raise ValueError("This is no record of what a vault has shown.")
         return cls(n, digest, tuple(places))
 

@@ -157,7 +157,7 @@ def given_records(
         )
     persons = groups is not None or groups_valid is not None
     X, y = rows_of(X, y, persons)
-    rows_of(X_valid, y_valid, persons)
+    X_valid, y_valid = rows_of(X_valid, y_valid, persons)
     _check_columns(X, X_valid)
     n, n_valid = _num_samples(X), _num_samples(X_valid)
     check_entries(params, n)
@@ -176,8 +176,13 @@ def given_records(
     return apart(kind, X, y, X_valid, y_valid, dict(params), told_apart, whose)
 
 
+def _cuttable(part: Any) -> Any:
+    known = part is None or hasattr(part, "shape") or isinstance(part, list | tuple | Mapping)
+    return part if known else list(part)
+
+
 def rows_of(X: Any, y: Any, persons: bool) -> Any:
-    """X and y that can be indexed.
+    """X and y that can be indexed, and cut: sparse tables are CSR, other sequences lists.
 
     Args:
         X: Records.
@@ -194,7 +199,7 @@ def rows_of(X: Any, y: Any, persons: bool) -> Any:
                 "so that one decides them: give X.to_pandas(), whose columns are typed anew."
             )
     with suppress(ValueError) if persons else nullcontext():
-        return indexable(X, y)
+        return [_cuttable(part) for part in indexable(X, y)]
     raise ValueError(
         "X and y, and X_valid and y_valid, must have one entry for each row, and their lengths "
         "differ: take both from one table."

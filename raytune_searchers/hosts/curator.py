@@ -75,9 +75,7 @@ class CuratorHost(Host["Curator"]):
     """The host of a curator."""
 
     missing, prefix = CURATOR, "curator/"
-    operations = Host.operations | by_name(
-        "join session.evaluate session.release session.guarantee"
-    )
+    operations = Host.operations | by_name("join release session.evaluate session.guarantee")
     kept = False  # nobody could come back to it: its name is in no folder
 
     def open(self) -> Curator:
@@ -97,6 +95,10 @@ class CuratorHost(Host["Curator"]):
         """Has the curator made; its vault is its own."""
         _ = self.session
         return None, ()
+
+    def release(self) -> ReleasedTable:
+        """Returns the released table; no caller's code runs while it is drawn."""
+        return self.session.release()
 
     def translate(self, error: BaseException) -> Exception:
         """As a host's errors travel; why an outcome failed may be told."""

@@ -65,6 +65,7 @@ def test_a_run_of_plain_floats_is_told_as_unprotected(tmp_path):
         [3.0, ""],
         [2**63, ""],
         [1, 2],
+        [0, "ab"],
     ],
     ids=repr,
 )

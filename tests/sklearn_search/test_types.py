@@ -2,7 +2,9 @@
 
 import io
 import math
+import operator
 import warnings
+from collections import deque
 from types import SimpleNamespace
 
 import numpy as np
@@ -318,11 +320,27 @@ def test_a_document_that_is_none_is_empty():
     assert records.X == texts
 
 
+class Numbered:
+    """A sequence that knows its entries by number alone."""
+
+    def __init__(self, entries):
+        self.entries = list(entries)
+
+    def __len__(self):
+        return len(self.entries)
+
+    def __getitem__(self, place):
+        return self.entries[operator.index(place)]
+
+
 HOLDERS = {
     "array": np.asarray,
     "frame": lambda X: pd.DataFrame(X, columns=["a", "b"]),
-    "sparse": sparse.csr_matrix,
+    **{kind: getattr(sparse, f"{kind}_matrix") for kind in "csr csc coo dia bsr lil dok".split()},
+    "sparse array": sparse.coo_array,
     "list": np.ndarray.tolist,
+    "deque": lambda X: deque(X.tolist()),
+    "numbered": lambda X: Numbered(X.tolist()),
 }
 
 
@@ -345,6 +363,27 @@ def test_a_record_that_cannot_be_predicted_decides_nothing_of_the_others(hold, u
     assert np.isfinite(shown[0]).all()
     assert np.isnan(shown[1][unpredictable]).all()
     assert shown[1][others].tobytes() == shown[0][others].tobytes()
+
+
+@pytest.mark.parametrize("hold", [list, tuple, deque, Numbered, of_cells])
+@pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
+def test_a_label_that_a_loss_of_ones_own_fails_for_ends_no_fit(hold):
+    def own(y, predicted):
+        return np.array([abs(float(label) - p) / 9 for label, p in zip(y, predicted, strict=True)])
+
+    X, y = np.random.default_rng(0).normal(size=(60, 2)), [0.5] * 60
+    apart = {"X_valid": X[:30] + 9.0, "y_valid": hold(["x", *y[1:30]])}
+    search = PrivateSearch(
+        Ridge(),
+        {"alpha": [1.0, 10.0]},
+        mu=np.inf,
+        n_trials=3,
+        method="released-means",
+        loss=own,
+        loss_bound=1.0,
+    )
+    with warnings.catch_warnings(action="ignore"):
+        assert search.fit(X, y, **apart).cv_results_["loss"].max() < 0.5
 
 
 @pytest.mark.parametrize("hold", [np.asarray, pd.DataFrame], ids=["array", "frame"])
