@@ -27,7 +27,7 @@ from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.validation import _check_method_params, _num_samples
 
 from privbo_plugins.algorithms.values import value_range
-from privbo_plugins.convert import as_losses, each_alone
+from privbo_plugins.convert import as_losses, as_records, each_alone
 from privbo_plugins.errors import NotLossesError, ObjectiveFailedError, warn
 from privbo_plugins.foreign import answer
 from privbo_plugins.groups import Groups
@@ -178,7 +178,7 @@ def given_records(
 
 def _cuttable(part: Any) -> Any:
     known = part is None or hasattr(part, "shape") or isinstance(part, list | tuple | Mapping)
-    return part if known else list(part)
+    return part if known else as_records(part)  # an entry that cannot be read is None
 
 
 def rows_of(X: Any, y: Any, persons: bool) -> Any:

@@ -386,6 +386,32 @@ def test_a_label_that_a_loss_of_ones_own_fails_for_ends_no_fit(hold):
         assert search.fit(X, y, **apart).cv_results_["loss"].max() < 0.5
 
 
+class Damaged(Numbered):
+    """One of its records cannot be read."""
+
+    def __getitem__(self, place):
+        if range(len(self))[place] == PLACE:
+            raise ValueError("Jane Doe")
+        return super().__getitem__(place)
+
+
+@pytest.mark.parametrize("part", ["X", "y"])
+@pytest.mark.parametrize("settings", [
+    {"method": "released-means", "n_trials": 3},
+    {"protect": "all", "n_blocks": 6, "n_trials": 6, "scoring": "accuracy"},
+], ids=["validation", "blocks"])  # fmt: skip
+def test_a_record_that_a_container_cannot_read_ends_no_fit(settings, part):
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    parts = {"X": X.tolist(), "y": [int(x > 0) for x in X[:, 0]]}
+    odd = parts | {part: Damaged(parts[part])}
+    given = odd if "protect" in settings else {
+        "X": (X + 0.1).tolist(), "y": parts["y"], "X_valid": odd["X"], "y_valid": odd["y"]
+    }  # fmt: skip
+    search = PrivateSearch(LogisticRegression(), {"C": [0.1, 10.0]}, mu=1.0, **settings)
+    with warnings.catch_warnings(action="ignore"):
+        assert search.set_params(refit=False).fit(**given).guarantee_.protected
+
+
 @pytest.mark.parametrize("hold", [np.asarray, pd.DataFrame], ids=["array", "frame"])
 def test_a_validation_table_of_other_columns_is_refused_before_anything_is_fitted(hold):
     X = np.zeros((6, 3))
