@@ -1,5 +1,6 @@
 """What every system does on every host with what is wrong: it refuses, notices, or remembers."""
 
+import itertools
 import math
 import re
 import shutil
@@ -47,53 +48,78 @@ def only_error(run):
 
 # What objectives return -------------------------------------------------------------------------
 
+
+class Panic(BaseException):
+    """What libraries written in other languages raise."""
+
+
+class Panics:
+    """An object whose conversion quotes a record."""
+
+    def __init__(self, secret):
+        self.secret = secret
+
+    def __array__(self, *_, **__):
+        raise Panic(self.secret)
+
+    __float__ = __array__
+
+
+SEEN_AT_ONCE = "an average in a list"
+"""What is refused before the number of records is fixed."""
+
 WRONG = {
+    SEEN_AT_ONCE: (lambda y: [float(y.mean())], "looks like an average"),
     "a number": (lambda y: float(y.mean()), r"single number\. Return the vector"),
     "too short": (lambda y: y[:-1], "another length"),
     "empty": (lambda y: y[:0], "non-empty vector"),
     "a column": (lambda y: y[:, None], r"shape \(n_records,\), got an array of 2"),
     "nothing": (lambda _: None, "one value (per|a) |real numbers"),
     "a text": (lambda y: str(y.tolist()), "real numbers"),
-    "an average in a list": (lambda y: [float(y.mean())], "looks like an average"),
     "a dictionary": (lambda y: {"losses": y}, "real numbers|one value per validation record"),
+    "what cannot be read": (lambda y: Panics(str(y.tolist())), "an exception"),
 }
 """From a vector to what is none, and what is said then."""
 
 
-@pytest.mark.parametrize("wrong", WRONG)
 @on_losses
-def test_what_is_no_vector_of_losses_fails_its_trial_and_costs_nothing(system, host, wrong, start):
-    run, (bend, said) = start(system, host), WRONG[wrong]
-    if system == "persons" and wrong == "an average in a list":  # how many rows is no fact there
-        said = "another length"
-    if system == "scores":  # whose functions get a record's entry of each part
-        said = f"one entry for each record|{said}"
-        if wrong == "a column":
-            return
-    if system == "blocks":
-        said = f"A run of blocks takes|{said}"
-    if "average" not in wrong:  # which is seen before the number of records is fixed
-        run.trials(2)
-    before, good = status(run)["releases"], run.returned
-    run.returned = lambda config: bend(run.own.vector())
-    assert run.trials(1, caught=True) == [None]
-    assert re.search(said, only_error(run))
-    assert status(run)["releases"] == before
-    run.returned = good
+def test_what_is_no_vector_of_losses_fails_its_trial_and_costs_nothing(system, host, start):
+    run = start(system, host)
+    good = run.returned
+    for wrong, (bend, said) in WRONG.items():
+        if system == "persons" and wrong == SEEN_AT_ONCE:  # how many rows is no fact there
+            said = "another length"
+        if system == "scores":  # whose functions get a record's entry of each part
+            said = f"one entry for each record|{said}"
+            if wrong == "a column":
+                continue
+        if system == "blocks":
+            said = f"A run of blocks takes|{said}"
+        before = status(run)["releases"]
+        run.errors.clear()
+        run.returned = lambda config, bend=bend: bend(run.own.vector())
+        assert run.trials(1, caught=True) == [None], wrong
+        assert re.search(said, only_error(run)), wrong
+        assert status(run)["releases"] == before, wrong
+        run.returned = good
+        if wrong == SEEN_AT_ONCE:
+            run.trials(2)
     finishes(run)
 
 
-@pytest.mark.parametrize(
-    ("odd", "many"), [(math.nan, False), (math.nan, True), (-math.inf, True), (1e308, False)]
-)
+ODD = ((math.nan, 5), (math.nan, N_RECORDS), (-math.inf, N_RECORDS), (1e308, 5))
+"""What losses are instead, and how many of them."""
+
+
 @pytest.mark.parametrize(("system", "host"), [p for p in LOSSES if p[0] != "outside"])
-def test_odd_losses_become_a_constant_and_the_run_goes_on(system, host, odd, many, start):
+def test_odd_losses_become_a_constant_and_the_run_goes_on(system, host, start):
     """No error, no warning (all are errors here), and nothing of a released value is odd."""
-    run = start(system, host)
+    run, odd = start(system, host), itertools.cycle(ODD)
 
     def returned(config):
+        value, many = next(odd)
         y = run.own.vector()
-        y[: len(y) if many else 5] = odd
+        y[:many] = value
         return y
 
     run.returned = returned
@@ -105,15 +131,17 @@ def test_odd_losses_become_a_constant_and_the_run_goes_on(system, host, odd, man
     finishes(run)
 
 
-@pytest.mark.parametrize("returned", [None, [0.1, 0.2], {"reward": 0.5}], ids=str)
 @on_rewards
-def test_what_is_no_reward_fails_its_trial_and_costs_nothing(system, host, returned, start):
+def test_what_is_no_reward_fails_its_trial_and_costs_nothing(system, host, start):
     run = start(system, host)
-    good, run.returned = run.returned, lambda config: returned
-    assert run.trials(1, caught=True) == [None]
-    only_error(run)
-    told = status(run)
-    assert (told["releases"], told["protected"]) == (0, False)
+    good = run.returned
+    for wrong in (None, [0.1, 0.2], {"reward": 0.5}, Panics(run.own.token)):
+        run.errors.clear()
+        run.returned = lambda config, wrong=wrong: wrong
+        assert run.trials(1, caught=True) == [None]
+        only_error(run)
+        told = status(run)
+        assert (told["releases"], told["protected"]) == (0, False)
     run.returned = good
     run.trials(2)
     assert (status(run)["releases"], run.ask("guarantee").protected) == (2, True)
@@ -124,35 +152,6 @@ def test_a_budget_of_users_needs_their_names(host, start):
     run = start("rewards", host)
     with pytest.raises(ValueError, match="needs user_id"):
         (run.told if host == "optuna" else run.search).private(losses_at)
-
-
-class Panic(BaseException):
-    """What libraries written in other languages raise."""
-
-
-class Panics:
-    """An object whose conversion quotes a record."""
-
-    def __init__(self, token):
-        self.token = token
-
-    def __array__(self, *_, **__):
-        raise Panic(self.token)
-
-    __float__ = __array__
-
-
-@pytest.mark.parametrize(("system", "host"), [*LOSSES, *REWARDS])
-def test_what_a_returned_object_raises_is_withheld(system, host, start):
-    run = start(system, host)
-    good, run.returned = run.returned, lambda config: Panics(run.own.token)
-    shown = run.trials(1, caught=True)
-    assert (shown == [None]) == bool(run.errors)
-    if run.errors:
-        only_error(run)
-    run.returned = good
-    run.trials(1)
-    assert run.ask("guarantee").protected
 
 
 # Records ----------------------------------------------------------------------------------------
@@ -177,13 +176,8 @@ def test_losses_whose_own_index_changes_are_refused(system, host, start):
     finishes(run)
 
 
-@pytest.mark.parametrize(
-    "ids",
-    [NAMES[::-1], [*NAMES[:-1], "somebody else"], NAMES[:-1]],
-    ids=["another order", "another record", "one fewer"],
-)
 @each_host
-def test_other_record_ids_are_refused_by_whoever_goes_on(host, ids, start, tmp_path):
+def test_other_record_ids_are_refused_by_whoever_goes_on(host, start, tmp_path):
     """Neither labels nor a digest of them are stored: who knows all others could try the last."""
     name = {} if host == "optuna" else {"run_name": "r"}
     run = start("records", host, vault=True, record_ids=NAMES, **name)
@@ -205,10 +199,12 @@ def test_other_record_ids_are_refused_by_whoever_goes_on(host, ids, start, tmp_p
             one in blob for one in (b"patient 1", digest, bytes.fromhex(digest.decode()))
         )
     again(np.array(NAMES)).trials(1)
-    other = again(ids)
-    with pytest.raises(ValueError, match=OTHERS) as raised:
-        other.trials(1)
-    assert "patient" not in str(raised.value)
+    another_order, another_record = NAMES[::-1], [*NAMES[:-1], "somebody else"]
+    for ids in (another_order, another_record, NAMES[:-1]):
+        other = again(ids)
+        with pytest.raises(ValueError, match=OTHERS) as raised:
+            other.trials(1)
+        assert "patient" not in str(raised.value)
     if host == "optuna":
         with pytest.warns(PrivacyWarning, match=r"names none: .*record_ids= again"):
             again(None).trials(1)
