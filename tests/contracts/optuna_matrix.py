@@ -17,6 +17,7 @@ import os
 import shutil
 import signal
 import socket
+import sqlite3
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -33,8 +34,6 @@ from optuna.trial import TrialState
 from privbo_plugins.errors import PrivacyError
 from tests.contracts import pages
 from tests.contracts.optuna_subjects import (
-    BEAT,
-    GRACE,
     N_RECORDS,
     SUBJECTS,
     TOKEN,
@@ -48,6 +47,7 @@ from tests.contracts.optuna_subjects import (
 )
 from tests.leaks.evidence import Evidence
 from tests.leaks.scanner import Scanner
+from tests.optuna_samplers.runs import rows
 from tests.threads import taking_turns
 from tests.worker import child, ended
 
@@ -679,13 +679,16 @@ def heartbeat(cell):
     cell.subject.close()
     worker = child(hang_there, cell.subject.name, str(cell.folder), url)
     _wait_for(lambda: (cell.ground.private / "hangs").exists())
-    time.sleep(GRACE + 2 * BEAT)
+    file = cell.ground.shared / "study.db"
+    _a_day_passes(file)
+    recent = "SELECT 1 FROM trial_heartbeats WHERE heartbeat > datetime('now', '-1 hour')"
+    _wait_for(lambda: rows(file, recent))
     optuna.storages.fail_stale_trials(study)
     assert study.trials[3].state == TrialState.RUNNING  # its heart beats
     assert worker.pid is not None
     os.kill(worker.pid, signal.SIGKILL)
     worker.join()
-    time.sleep(GRACE + 2 * BEAT)
+    _a_day_passes(file)
     cell.again()
     study = optuna.load_study(study_name="s", storage=study._storage, sampler=cell.subject.sampler)
     go_on(study, cell.subject)
@@ -693,6 +696,12 @@ def heartbeat(cell):
     retries = [t for t in study.trials if t.system_attrs.get("failed_trial") == 3]
     assert [trial.state for trial in retries] == [TrialState.COMPLETE]
     return cell.check(study)
+
+
+def _a_day_passes(file):
+    """Puts the last sign of life of all trials back; their hearts beat once a second."""
+    with contextlib.closing(sqlite3.connect(file)) as database, database:
+        database.execute("UPDATE trial_heartbeats SET heartbeat = datetime('now', '-1 day')")
 
 
 def _wait_for(there, patience=60.0):
