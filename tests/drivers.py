@@ -388,6 +388,11 @@ class OnOptuna(Run):
             self.private = optuna_samplers.private_objective(self.objective, **own)
             self.told = self.private
             return
+        if self.key == "any sampler, local":
+            self.sampler = optuna.samplers.RandomSampler(seed=0)
+            own = self.system.settings | self.vault | self.more
+            self.private = self.told = ldp_objective(self.objective, **own)
+            return
         kind = getattr(optuna_samplers, f"{self.system.name}Sampler")
         if self.key == "federation":
             config = optuna_samplers.FederationConfig(n_agents=1, epsilon=4.0, n_rounds=2)

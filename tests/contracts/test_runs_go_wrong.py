@@ -3,7 +3,6 @@
 import itertools
 import math
 import re
-import shutil
 import warnings
 
 import numpy as np
@@ -12,11 +11,11 @@ import pytest
 import ray.cloudpickle as cloudpickle
 
 from privbo_plugins.convert import fingerprint
-from privbo_plugins.errors import PrivacyWarning, UtilityWarning, VaultError
+from privbo_plugins.errors import PrivacyWarning, UtilityWarning
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.sessions.scheduler import FRUITLESS, HOPELESS
 from tests.drivers import ANY, EVERYWHERE, HOSTS, N_RECORDS, SYSTEMS, begin, status
-from tests.inside import end_host, host_name
+from tests.inside import host_name
 from tests.raytune_searchers.hosts import crash
 
 pytestmark = [
@@ -296,29 +295,3 @@ def test_a_host_that_was_begun_again_knows_whose_losses_it_gets(system, tmp_path
     assert None not in run.trials(2)
     run.returned = lambda config: run.own.vector()[:-1]
     assert run.trials(1) == [None]
-
-
-# A vault that was put back ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("when", ["a living host", "a host begun again", "another cluster"])
-@pytest.mark.parametrize("system", ["records", "persons", "outside", "rewards", "duets"])
-def test_a_search_notices_that_its_vault_was_put_back(system, when, tmp_path, local_hosts):
-    path, backup = tmp_path / "vault.db", tmp_path / "backup.db"
-    run = begin(system, "ray", tmp_path, vault=True)
-    run.trials(1)
-    shutil.copy(path, backup)
-    run.trials(1)
-    if when == "a host begun again":
-        crash(host_name(run.search))
-    if when == "another cluster":  # what the search has kept is all that is left
-        end_host(run.search)
-        local_hosts.forget()
-        run.reopen()
-    shutil.copy(backup, path)
-    try:
-        run.trials(1)
-    except VaultError as error:
-        run.errors.append(error)
-    assert "older backup" in str(run.errors[-1])
-    assert len(run.points) < 3 or run.results[-1].error
