@@ -75,7 +75,15 @@ ALL = [*conformance.documented(), *map(conformance.rewards, conformance.REWARDS[
 """Searches of the table, those that it knows as further ones on rewards, and one from outside."""
 
 
-@pytest.mark.parametrize("subject", ALL, ids=lambda one: one.name)
+ALIKE = ("LDPTGPUCBSearch", "LDPATAGPUCBSearch")
+"""One class with LDPGPUCBSearch but for the posterior."""
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [pytest.param(one, marks=[pytest.mark.soak] * (one.name in ALIKE)) for one in ALL],
+    ids=lambda one: one.name,
+)
 def test_the_table_says_what_a_search_does(subject, tmp_path):
     alike = "DPGIBOSearch" if subject is OUTSIDE else conformance.REWARDS[0].__name__
     expected = {name: row.get(subject.name, row[alike]) for name, row in documented().items()}
