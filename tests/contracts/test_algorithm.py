@@ -532,7 +532,7 @@ BETTER = {
 def test_the_better_of_two_is_recommended(make, maximize):
     """Both are evaluated; the second one is better."""
     algorithm = make(maximize=maximize)
-    for key in range(40):
+    for key in range(24):
         evaluation = algorithm.ask(key)
         if key < 12 and evaluation.agent is None:
             evaluation = replace(evaluation, x=np.array([float(key % 2)]))
