@@ -33,7 +33,9 @@ pytestmark = [
 
 everywhere = pytest.mark.parametrize(("system", "host"), EVERYWHERE)
 each_host = pytest.mark.parametrize("host", HOSTS)
-REWARDS = [(system, host) for system, host in EVERYWHERE if system.startswith("rewards")]
+on_rewards = pytest.mark.parametrize(
+    ("system", "host"), [pair for pair in EVERYWHERE if pair[0].startswith(("rewards", "duets"))]
+)
 PLANNED = [pair for pair in EVERYWHERE if pair[0] in ("records", "outside", "rewards", "duets")]
 TOLD_IN_VAULTS = [(system, host) for system, host in EVERYWHERE if system not in ("rows", *ANY)]
 
@@ -106,7 +108,7 @@ def test_of_a_table_it_is_said_at_once_that_rows_are_told_apart_badly(host, star
     assert (plan.n_rows, plan.n_columns, plan.epsilon) == (12, 2, 4.0)
 
 
-@pytest.mark.parametrize(("system", "host"), [*REWARDS, ("duets", "optuna"), ("duets", "ray")])
+@on_rewards
 def test_values_that_are_no_releases_cost_everything_and_are_on_no_page(system, host, start):
     run = start(system, host)
     released = run.trials(1)
@@ -146,8 +148,7 @@ def test_an_agent_whose_server_is_gone_says_so(start, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("system", [*(one for one, host in REWARDS if host == "ray"), "duets"])
-@each_host
+@on_rewards
 def test_without_privacy_there_are_trials_and_no_releases(system, host, start):
     run = start(system, host, epsilon=float("inf"), mechanism=None, user_budget=None)
     with pytest.raises(ValueError, match="epsilon=inf"):
