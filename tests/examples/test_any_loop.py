@@ -36,7 +36,7 @@ SETTINGS = {
 """With one parameter a plan of 9 trials."""
 
 LINE = Space({"x": Float(0.0, 1.0)})
-MIXED = Space({"y": Float(-2.0, 2.0), "lr": Float(1e-4, 1e-1, log=True), "k": Int(1, 6)})
+PLANE = Space({"x": Float(0.0, 1.0), "k": Int(1, 6)})
 
 ignoring_test_noise = pytest.mark.filterwarnings("ignore:Nothing is protected")
 
@@ -74,52 +74,6 @@ def told(loop, losses=squares):
 # The same as on the other hosts -----------------------------------------------------------------
 
 
-def distances(y, lr, k):
-    apart = (y / 4 + 0.5 - RECORDS) ** 2 + (np.log10(lr) / 3 + 1) ** 2 / 4 + abs(k - 4) / 20
-    return np.asarray(np.clip(apart, 0.0, 1.0))
-
-
-def suggested(trial):
-    lr = trial.suggest_float("lr", 1e-4, 1e-1, log=True)
-    return {"y": trial.suggest_float("y", -2.0, 2.0), "lr": lr, "k": trial.suggest_int("k", 1, 6)}
-
-
-def in_optuna():
-    return pytest.importorskip("optuna", reason="Optuna is not installed (the optuna extra)")
-
-
-@ignoring_test_noise
-@pytest.mark.parametrize("maximize", [False, True])
-def test_records_are_asked_for_and_released_as_in_optuna(maximize):
-    """Optuna's sampler is the oracle: it shares the engine, and nothing of the host."""
-    optuna = in_optuna()
-    from optuna_samplers import DPGIBOSampler
-
-    def losses(**params):
-        return 1 - distances(**params) if maximize else distances(**params)
-
-    space = optuna.distributions
-    sampler = DPGIBOSampler(
-        1.0,
-        **SETTINGS,
-        search_space={
-            "y": space.FloatDistribution(-2.0, 2.0),
-            "lr": space.FloatDistribution(1e-4, 1e-1, log=True),
-            "k": space.IntDistribution(1, 6),
-        },
-        seed=3,
-        noise=InsecureNoise(5),
-    )
-    study = optuna.create_study(sampler=sampler, direction="maximize" if maximize else "minimize")
-    study.optimize(sampler.private(lambda trial: losses(**suggested(trial))))
-    loop = records_of(space=MIXED, seed=3, maximize=maximize, noise=InsecureNoise(5))
-    turns = told(loop, losses)
-    assert [params for params, _ in turns] == [trial.params for trial in study.trials]
-    assert [value for _, value in turns] == [trial.value for trial in study.trials]
-    assert loop.recommend() == sampler.recommend(study)
-    assert len(turns) == 2 + 2 * 4 + 3
-
-
 def answer(x):
     """One user's; now and then it is none, which counts as what nobody wants."""
     return math.nan if 10 * x % 1 < 0.3 else abs(x - 0.3)
@@ -136,7 +90,8 @@ def answer(x):
     ],
 )
 def test_rewards_are_asked_for_and_released_as_in_optuna(algorithm, sampler, maximize, at_once):
-    optuna = in_optuna()
+    """Optuna's sampler is the oracle; of records ``raytune_searchers/test_same_sequence.py``."""
+    optuna = pytest.importorskip("optuna", reason="Optuna is not installed (the optuna extra)")
     import optuna_samplers
 
     space = {"x": optuna.distributions.FloatDistribution(0.0, 1.0)}
@@ -247,7 +202,7 @@ def test_a_run_goes_on_with_what_it_was_begun_with_or_not_at_all(tmp_path):
     with pytest.raises(ValueError, match="started with other settings"):
         records_of(tmp_path, maximize=True)
     with pytest.raises(SpaceChangedError):
-        records_of(tmp_path, space=MIXED)
+        records_of(tmp_path, space=PLANE)
     with pytest.raises(VaultError, match="is of another run"):
         rewards_of(tmp_path)
     with pytest.raises(ValueError, match="vault= and guard= together"):
