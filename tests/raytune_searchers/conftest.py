@@ -50,6 +50,20 @@ def the_ray(ray_folder):
     ray.shutdown()
 
 
+@pytest.fixture
+def killed(the_ray, tmp_path, monkeypatch):
+    """Runs an experiment until it kills its driver; the folder that it leaves, to go on from."""
+    from tests.raytune_searchers.scenes import run_until_killed
+
+    monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")  # all is saved that trials did before
+
+    def run(experiment):
+        run_until_killed(experiment, tmp_path)
+        return tmp_path / "run"
+
+    return run
+
+
 @pytest.fixture(autouse=True)
 def no_vault_outlives_its_test(request):
     """A process keeps vaults in memory to its end, and this one runs hundreds of tests."""

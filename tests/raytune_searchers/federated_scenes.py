@@ -1,19 +1,18 @@
-"""Small federations, and objectives that fail at a given point.
-
-:func:`drive` is for a process of its own: an experiment that its objective ends.
-"""
+"""Small federations, and objectives that fail at a given point."""
 
 import os
-from pathlib import Path
 
 from ray import tune
 
 from raytune_searchers import DPFTSDESearch, FederationConfig
 from tests.raytune_searchers.runs import tuner
-from tests.raytune_searchers.scenes import kill_driver, own_ray
+from tests.raytune_searchers.scenes import kill_driver
 from tests.worker import append, first_time, lines
 
 CONFIG = {"n_agents": 4, "epsilon": 4.0, "n_rounds": 2, "n_startup": 1, "n_features": 20}
+
+TWO = {"n_agents": 2}
+"""Agents; each has a host of its own then."""
 
 TRIALS = 3
 """Of each agent: one before its first round, and one a round."""
@@ -58,14 +57,16 @@ def evaluations(folder):
 # Killed -----------------------------------------------------------------------------------------
 
 
-def drive(folder, ray_folder, config, search, after):
-    """Runs the experiment ``folder``/run until so many evaluations, the last of which ends it."""
-    own_ray(ray_folder)
-    driver, place = os.getpid(), Path(folder)
+def dies_in_the_middle(folder):
+    """An experiment of two agents that kills its driver after half of their evaluations."""
+    driver = os.getpid()
 
     def strike(agent, before):
-        if len(evaluations(place)) >= after and first_time(place / "struck"):
-            kill_driver(driver, place / "run")
+        if len(evaluations(folder)) >= TRIALS and first_time(folder / "struck"):
+            kill_driver(driver, folder / "run")
 
-    made = make_search(config, **search)
-    start(made, made.private(noted(place, strike)), place).fit()
+    search = make_search(
+        TWO, vault=f"sqlite:///{folder}/server.db",
+        agent_vaults=f"sqlite:///{folder}/{{agent}}.db", run_name="r",
+    )  # fmt: skip
+    return start(search, search.private(noted(folder, strike)), folder)

@@ -1,17 +1,13 @@
-"""Trials with a private reward that die at a given point, and a driver that one of them kills.
-
-:func:`drive` is for a process of its own: one experiment in a Ray of its own, until it is killed.
-"""
+"""Trials with a private reward that die at a given point, and a driver that one of them kills."""
 
 import os
-from pathlib import Path
 
 from ray import tune
 
 from privbo_plugins.privacy.noise import SecureNoise
 from raytune_searchers import LDPGPUCBSearch
 from tests.raytune_searchers.runs import tuner
-from tests.raytune_searchers.scenes import DRIVER, REPORTED, STORED, act, own_ray, turn_of
+from tests.raytune_searchers.scenes import DRIVER, REPORTED, STORED, act, turn_of
 from tests.worker import append, first_time
 
 CHARGED, PLAYED = "charged", "played"
@@ -85,10 +81,8 @@ def search_of(folder):
     )
 
 
-def drive(folder, ray_folder):
-    """Runs the experiment ``folder``/run, which kills this process in its last trial."""
-    own_ray(ray_folder)
-    search = search_of(Path(folder))
-    trainable = faulty(search.private, Path(folder), {(2, STORED): DRIVER})
-    settings = {"num_samples": 3, "max_concurrent_trials": 1}
-    tuner(search, trainable, Path(folder), **settings).fit()
+def dies_at_the_last(folder):
+    """An experiment whose last trial kills its driver once its reward is stored."""
+    search = search_of(folder)
+    trainable = faulty(search.private, folder, {(2, STORED): DRIVER})
+    return tuner(search, trainable, folder, num_samples=3, max_concurrent_trials=1)

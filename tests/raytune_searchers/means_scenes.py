@@ -1,7 +1,6 @@
 """Experiments of ``private_trainable``: in this process, and by a driver that is killed."""
 
 import os
-from pathlib import Path
 from types import SimpleNamespace
 
 from ray import tune
@@ -10,7 +9,7 @@ from ray.tune.search.optuna import OptunaSearch
 from raytune_searchers import private_trainable
 from tests.raytune_searchers.hosts import in_session, sent
 from tests.raytune_searchers.runs import LINE, squares, tuner
-from tests.raytune_searchers.scenes import CountedNoise, kill_driver, own_ray, turn_of
+from tests.raytune_searchers.scenes import CountedNoise, kill_driver, turn_of
 from tests.worker import append, first_time
 
 N = 6
@@ -104,17 +103,22 @@ class Experiment:
         self.callback.on_experiment_end(trials=self.trials)
 
 
-def drive(folder, ray_folder, own):
-    """Runs the experiment ``folder``/run until its third trial kills the driver."""
-    own_ray(ray_folder)
-    driver, place = os.getpid(), Path(folder)
+def in_a_file(folder, before=None):
+    """The same with its vault in a file; arguments as :func:`counted`'s."""
+    vault = f"sqlite:///{folder}/v.db"
+    return wrapped(folder, counted(folder, before), vault=vault, run_name="r")
+
+
+def dies_at_the_third(folder):
+    """An experiment whose third trial kills its driver before its losses are stored."""
+    driver = os.getpid()
 
     def strike(turn):
-        if turn == 2 and first_time(place / "struck"):
-            kill_driver(driver, place / "run")
+        if turn == 2 and first_time(folder / "struck"):
+            kill_driver(driver, folder / "run")
 
-    private = wrapped(place, counted(place, strike), **own)
-    tuner(
-        OptunaSearch(seed=1), private, place, callbacks=[private.callback], metric="loss",
+    private = in_a_file(folder, strike)
+    return tuner(
+        OptunaSearch(seed=1), private, folder, callbacks=[private.callback], metric="loss",
         mode="min", num_samples=N, max_concurrent_trials=1,
-    ).fit()  # fmt: skip
+    )  # fmt: skip

@@ -1,12 +1,13 @@
 """Trainables that fail at a given point of a given trial, and a driver that they kill.
 
-:func:`drive` is for a process of its own (``tests.worker.script``): one experiment in a Ray of its
+:func:`run_until_killed` runs an experiment that kills its driver in a process and a Ray of its
 own; the test that began it goes on from what it leaves behind.
 """
 
 import json
 import os
 import pickletools
+import pkgutil
 import shutil
 import signal
 import tempfile
@@ -169,32 +170,40 @@ def own_ray(folder):
     ray.init(_temp_dir=folder, **INIT)
 
 
-def drive(folder, ray_folder, faults, search, tune_settings, counted=False):
-    """Runs the experiment ``folder``/run."""
+def dies_at_the_third(folder):
+    """An experiment whose third trial kills its driver before its losses are stored."""
+    search = make_search(
+        n_starts=1, n_steps=1, memory=-1, vault=f"sqlite:///{folder}/vault.db", run_name="r",
+        noise=CountedNoise(folder),
+    )  # fmt: skip
+    trainable = faulty(search, folder, {(2, BEFORE): DRIVER})
+    return tuner(search, trainable, folder, param_space=LINE, max_concurrent_trials=1)
+
+
+def drive(experiment, folder, ray_folder):
+    """Runs an experiment in this process."""
     own_ray(ray_folder)
-    noise = CountedNoise(Path(folder)) if counted else None
-    made = make_search(**search, noise=noise)
-    wanted = {(turn, point): what for turn, point, what in faults}
-    trainable = faulty(made, Path(folder), wanted)
-    tuner(made, trainable, Path(folder), param_space=LINE, **tune_settings).fit()
+    pkgutil.resolve_name(experiment)(Path(folder)).fit()
 
 
 # For the test -----------------------------------------------------------------------------------
 
 
-def run_until_killed(scene, settings):
-    """Runs a scene in a process of its own until it is killed, then ends what its Ray left.
+def run_until_killed(experiment, folder):
+    """Runs an experiment in a process of its own until it is killed, then ends what its Ray left.
 
     Args:
-        scene: ``module:function``; it is given the folder of its Ray.
-        settings: Its other arguments.
+        experiment: A function of a module of scenes that makes its Tuner.
+        folder: The function's argument.
     """
+    named = f"{experiment.__module__}:{experiment.__name__}"
     ray_folder = Path(tempfile.mkdtemp(prefix="ry", dir="/tmp"))
     said = ray_folder / "said"
     with said.open("wb") as stderr:
         driver = script(
-            scene, settings | {"ray_folder": str(ray_folder)}, stdout=stderr, stderr=stderr,
-            start_new_session=True,
+            "tests.raytune_searchers.scenes:drive",
+            {"experiment": named, "folder": str(folder), "ray_folder": str(ray_folder)},
+            stdout=stderr, stderr=stderr, start_new_session=True,
         )  # fmt: skip
     try:
         assert driver.wait() == -signal.SIGKILL, said.read_text()[-3000:]

@@ -39,15 +39,14 @@ from tests.raytune_searchers.runs import (
 )
 from tests.raytune_searchers.scenes import (
     BEFORE,
-    DRIVER,
     KILL_VAULT,
     RAISE,
     REPORTED,
     STORED,
     TRIAL,
     CountedNoise,
+    dies_at_the_third,
     faulty,
-    run_until_killed,
     turn_of,
 )
 from tests.worker import lines
@@ -415,37 +414,19 @@ def test_a_zombie_of_a_step_that_is_over_joins_no_gradient(tmp_path):
 # The driver ---------------------------------------------------------------------------------
 
 
-def killed_driver(folder, **settings):
-    """Runs the driver until it is killed, then ends what it left of its Ray; the experiment."""
-    settings = {"folder": str(folder), "faults": [], "search": {}, "tune_settings": {}} | settings
-    settings["search"] = {"memory": -1} | settings["search"]
-    run_until_killed("tests.raytune_searchers.scenes:drive", settings)
-    return folder / "run"
-
-
 @pytest.mark.soak
-@pytest.mark.usefixtures("the_ray")
-class TestDriver:
-    def test_killed_with_a_vault_in_a_file_it_goes_on_elsewhere(self, tmp_path, monkeypatch):
-        monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
-        vault = f"sqlite:///{tmp_path}/vault.db"
-        path = killed_driver(
-            tmp_path,
-            faults=[(2, BEFORE, DRIVER)],
-            search={"vault": vault, "run_name": "r", **SHORT},
-            tune_settings={"max_concurrent_trials": 1},
-            counted=True,
-        )
-        found = DPGIBOSearch.from_experiment(path)
-        give_noise(found, CountedNoise(tmp_path))
-        check(found, path)
-        before = facts(found)
-        assert [kind for kind, *_ in before[1]] == ["value"] * 2
-        results = tune.Tuner.restore(str(path), faulty(found, tmp_path, {})).fit()
-        assert not results.errors
-        check_grown(before, found)
-        releases = check_finished(found, path, 1)
-        assert len(lines(tmp_path / "draws")) == len(releases)
-        evaluated = BEFORE_LAST + n_compared(releases)
-        again = len(lines(tmp_path / "trained")) - evaluated
-        assert again in (1, 2)  # the second while the lost one is awaited
+def test_a_killed_driver_goes_on_elsewhere(killed, tmp_path):
+    path = killed(dies_at_the_third)
+    found = DPGIBOSearch.from_experiment(path)
+    give_noise(found, CountedNoise(tmp_path))
+    check(found, path)
+    before = facts(found)
+    assert [kind for kind, *_ in before[1]] == ["value"] * 2
+    results = tune.Tuner.restore(str(path), faulty(found, tmp_path, {})).fit()
+    assert not results.errors
+    check_grown(before, found)
+    releases = check_finished(found, path, 1)
+    assert len(lines(tmp_path / "draws")) == len(releases)
+    evaluated = BEFORE_LAST + n_compared(releases)
+    again = len(lines(tmp_path / "trained")) - evaluated
+    assert again in (1, 2)  # the second while the lost one is awaited

@@ -15,14 +15,19 @@ from raytune_searchers import DPFTSDESearch
 from raytune_searchers._shell import AGENTS
 from raytune_searchers.hosts.server import SERVER
 from tests.inside import agent_hosts, call_host, host_name, settings_of
-from tests.raytune_searchers.federated_scenes import TRIALS, evaluations, make_search, noted, start
+from tests.raytune_searchers.federated_scenes import (
+    TRIALS,
+    TWO,
+    dies_in_the_middle,
+    evaluations,
+    make_search,
+    noted,
+    start,
+)
 from tests.raytune_searchers.hosts import crash, evaluation, lose, refused
-from tests.raytune_searchers.scenes import CountedNoise, run_until_killed
+from tests.raytune_searchers.scenes import CountedNoise
 from tests.raytune_searchers.test_faults import never_stalls  # noqa: F401
 from tests.worker import first_time, lines
-
-TWO = {"n_agents": 2}
-"""Agents; each has a host of its own then."""
 
 
 def rounds(search):
@@ -132,21 +137,13 @@ def test_a_server_with_a_database_begins_its_open_round_again(end, tmp_path):
 
 
 @pytest.mark.soak
-@pytest.mark.usefixtures("the_ray")
-def test_a_killed_driver_goes_on_elsewhere(tmp_path, monkeypatch):
-    monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
-    search = {
-        "vault": f"sqlite:///{tmp_path}/server.db",
-        "agent_vaults": f"sqlite:///{tmp_path}/{{agent}}.db",
-        "run_name": "r",
-    }
-    settings = {"folder": str(tmp_path), "config": TWO, "search": search, "after": TRIALS}
-    run_until_killed("tests.raytune_searchers.federated_scenes:drive", settings)
+def test_a_killed_driver_goes_on_elsewhere(killed, tmp_path):
+    path = killed(dies_in_the_middle)
     before = Counter(evaluations(tmp_path))
     assert TRIALS <= sum(before.values()) < 2 * TRIALS
-    found = DPFTSDESearch.from_experiment(tmp_path / "run")
+    found = DPFTSDESearch.from_experiment(path)
     private = found.private(noted(tmp_path))
-    results = tune.Tuner.restore(str(tmp_path / "run"), private).fit()
+    results = tune.Tuner.restore(str(path), private).fit()
     assert results.num_errors == 0
     after = Counter(evaluations(tmp_path))
     counts = f"before: {sorted(before.items())}, after: {sorted(after.items())}"

@@ -19,12 +19,13 @@ from tests.raytune_searchers.ldp_scenes import (
     CHARGED,
     PLAYED,
     DeadlyNoise,
+    dies_at_the_last,
     faulty,
     reward,
     search_of,
 )
 from tests.raytune_searchers.runs import LINE, fit
-from tests.raytune_searchers.scenes import REPORTED, STORED, TRIAL, run_until_killed
+from tests.raytune_searchers.scenes import REPORTED, STORED, TRIAL
 from tests.raytune_searchers.test_faults import never_stalls, shown
 from tests.worker import lines
 
@@ -147,11 +148,8 @@ def test_nothing_is_claimed_of_more_releases_than_the_last_report_knew(tmp_path,
 
 
 @pytest.mark.soak
-@pytest.mark.usefixtures("the_ray")
-def test_a_killed_driver_goes_on_with_its_ledger_in_a_file(tmp_path, monkeypatch):
-    monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
-    run_until_killed("tests.raytune_searchers.ldp_scenes:drive", {"folder": str(tmp_path)})
-    path = tmp_path / "run"
+def test_a_killed_driver_goes_on_elsewhere(killed, tmp_path):
+    path = killed(dies_at_the_last)
     search = LDPGPUCBSearch.from_experiment(path)
     before = check(call_host(search, "ledger"), path, 3)
     search.close()  # the restored experiment begins the ledger itself, though it suggests nothing

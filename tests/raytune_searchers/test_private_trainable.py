@@ -25,7 +25,12 @@ from raytune_searchers._channel import LOSSES, UNWATCHED
 from tests.drivers import TWO_SCORES
 from tests.inside import call_host, channel_of, host_name, published_by
 from tests.raytune_searchers.hosts import Trial, crash, in_session, lose, refused, sent
-from tests.raytune_searchers.means_scenes import Experiment, counted, wrapped
+from tests.raytune_searchers.means_scenes import (
+    Experiment,
+    counted,
+    dies_at_the_third,
+    in_a_file,
+)
 from tests.raytune_searchers.runs import (
     LINE,
     PLANE,
@@ -36,7 +41,6 @@ from tests.raytune_searchers.runs import (
     make_search,
     squares,
 )
-from tests.raytune_searchers.scenes import run_until_killed
 from tests.worker import lines
 
 N = 6
@@ -415,15 +419,11 @@ def test_a_config_that_population_based_training_changes_is_the_one_released(the
 
 @pytest.mark.soak
 @pytest.mark.usefixtures("quiet_noise")
-def test_a_driver_that_is_killed_goes_on_in_a_new_process_with_a_vault_in_a_file(
-    the_ray, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
-    own = {"vault": f"sqlite:///{tmp_path}/v.db", "run_name": "r"}
-    _run_until_killed(tmp_path, own)
+def test_a_killed_driver_goes_on_elsewhere(killed, tmp_path):
+    path = killed(dies_at_the_third)
     assert len(lines(tmp_path / "draws")) == 2
-    again = wrapped(tmp_path, counted(tmp_path), **own)
-    results = tune.Tuner.restore(str(tmp_path / "run"), again).fit()
+    again = in_a_file(tmp_path)
+    results = tune.Tuner.restore(str(path), again).fit()
     assert not results.errors
     assert len(results) == len(lines(tmp_path / "draws")) == N
     assert_sound(again)
@@ -432,11 +432,6 @@ def test_a_driver_that_is_killed_goes_on_in_a_new_process_with_a_vault_in_a_file
     assert {r.metrics["trial_id"]: r.metrics["loss"] for r in results} == published
     assert call_host(again, "report", False)["uncompared"] == []
     again.close()
-
-
-def _run_until_killed(folder, own):
-    scene = "tests.raytune_searchers.means_scenes:drive"
-    run_until_killed(scene, {"folder": str(folder), "own": own})
 
 
 # What an experiment that ends without a word leaves behind ---------------------------------------
