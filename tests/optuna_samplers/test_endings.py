@@ -1,6 +1,5 @@
 """Trials that never come to an end: pruned, failed, or of an unprotected run."""
 
-import numpy as np
 import optuna
 import pytest
 from optuna.trial import TrialState
@@ -8,8 +7,7 @@ from optuna.trial import TrialState
 from optuna_samplers import DPGIBOSampler, LDPGPUCBSampler
 from privbo_plugins.errors import ObjectiveFailedError, UtilityWarning
 from privbo_plugins.sessions.scheduler import FRUITLESS
-
-RECORDS = np.random.default_rng(11).uniform(0.4, 0.9, size=120)
+from tests.optuna_samplers.runs import RECORDS
 
 
 def make(**settings):

@@ -22,10 +22,6 @@ from tests.worker import children
 DESCENT = 2 + 2 * 2  # trials of make_sampler() on one parameter, before the last are compared
 
 
-def study_of(sampler, **arguments):
-    return optuna.create_study(sampler=sampler, **arguments)
-
-
 def ledger(sampler, study):
     return session_of(sampler, study).ledger()
 
@@ -43,7 +39,7 @@ def ask(study):
 def test_a_private_study_finds_the_optimum_in_both_directions(direction):
     sign = 1 if direction == "minimize" else -1
     sampler = make_sampler(mu=50.0, n_steps=8, loss_bound=(0, 1) if sign == 1 else (-1, 0))
-    study = study_of(sampler, direction=direction)
+    study = optuna.create_study(sampler=sampler, direction=direction)
     study.optimize(sampler.private(lambda trial: sign * squares(trial)))
     last = n_compared(session_of(sampler, study).releases())
     assert len(study.trials) == 2 + 8 * 2 + last
@@ -103,7 +99,7 @@ def test_an_error_of_tell_private_leaves_the_trial_running_and_tellable():
 def test_a_stale_trial_is_retried_under_its_own_name(tmp_path):
     """What the heartbeat does for a worker that died: once before its release, once after."""
     sampler = make_sampler(vault=f"sqlite:///{tmp_path}/vault.db")
-    study = study_of(sampler, storage=f"sqlite:///{tmp_path}/study.db")
+    study = optuna.create_study(sampler=sampler, storage=f"sqlite:///{tmp_path}/study.db")
     study.optimize(sampler.private(squares), n_trials=3)
     with warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning):
         retry = optuna.storages.RetryHeartbeatStaleTrialCallback()
@@ -249,7 +245,7 @@ def test_every_attempt_of_a_trial_pays_for_its_training():
             raise RuntimeError("the machine went away")
         return losses
 
-    study = study_of(sampler)
+    study = optuna.create_study(sampler=sampler)
     retry = optuna.storages.RetryHeartbeatStaleTrialCallback()
     for _ in range(4):
         study.optimize(sampler.private(objective), n_trials=1, catch=(Exception,))
@@ -272,7 +268,7 @@ def test_an_objective_called_again_on_one_trial_pays_again():
             raise RuntimeError
         return squares(trial)
 
-    study = study_of(sampler)
+    study = optuna.create_study(sampler=sampler)
     private = sampler.private(objective)
 
     def twice(trial):

@@ -27,10 +27,6 @@ def logged(caplog):
     optuna.logging.disable_propagation()
 
 
-def study_of(sampler, **more):
-    return optuna.create_study(sampler=sampler, **more)
-
-
 # Records ----------------------------------------------------------------------------------------
 
 
@@ -74,7 +70,7 @@ def test_optuna_does_not_log_a_vector(kind, sampler, logged):
         if sampler == "losses"
         else LDPGPUCBSampler(epsilon=1, value_range=(0.0, 1.0), seed=0)
     )
-    study = study_of(made)
+    study = optuna.create_study(sampler=made)
     seen = []
 
     def objective(trial):
@@ -93,7 +89,7 @@ def test_optuna_does_not_log_a_vector(kind, sampler, logged):
 def test_a_plain_study_afterwards_logs_as_ever(logged):
     sampler = make_sampler()
     with pytest.warns(PrivacyWarning):
-        study_of(sampler).optimize(returned("vector"), n_trials=1)
+        optuna.create_study(sampler=sampler).optimize(returned("vector"), n_trials=1)
     plain = optuna.create_study(sampler=optuna.samplers.RandomSampler())
     plain.optimize(lambda trial: [1.25, 2.5], n_trials=2)
     assert "Trial 1 failed with value [1.25, 2.5]." in logged.text
@@ -113,7 +109,7 @@ def test_a_plain_study_afterwards_logs_as_ever(logged):
 )
 def test_losses_that_all_lie_beyond_the_range_are_told_once(losses, direction, end):
     sampler = DPGIBOSampler(mu=1, seed=0, n_trials=30)
-    study = study_of(sampler, direction=direction)
+    study = optuna.create_study(sampler=sampler, direction=direction)
 
     def objective(trial):
         trial.suggest_float("x", 0, 1)
@@ -134,7 +130,9 @@ def test_small_errors_and_high_scores_are_what_people_look_for():
             trial.suggest_float("x", 0, 1)
             return np.full(4000, value)
 
-        study_of(sampler, direction=direction).optimize(sampler.private(objective), n_trials=12)
+        optuna.create_study(sampler=sampler, direction=direction).optimize(
+            sampler.private(objective), n_trials=12
+        )
 
 
 # Plans and loops --------------------------------------------------------------------------------
@@ -142,7 +140,7 @@ def test_small_errors_and_high_scores_are_what_people_look_for():
 
 def test_fewer_trials_than_planned_are_told_at_the_start(logged):
     sampler = DPGIBOSampler(mu=3, seed=0, n_trials=30)
-    study = study_of(sampler)
+    study = optuna.create_study(sampler=sampler)
     study.optimize(sampler.private(squares), n_trials=12)
     planned = sampler.status(study)["planned"]
     text = logged.text
@@ -154,7 +152,7 @@ def test_fewer_trials_than_planned_are_told_at_the_start(logged):
 
 def test_a_vault_in_memory_under_a_stored_study_is_told(tmp_path, logged):
     sampler = make_sampler()
-    study = study_of(sampler, storage=f"sqlite:///{tmp_path}/study.db")
+    study = optuna.create_study(sampler=sampler, storage=f"sqlite:///{tmp_path}/study.db")
     study.optimize(sampler.private(squares), n_trials=1)
     assert "its vault lies in this process's memory" in logged.text
 
@@ -186,7 +184,7 @@ def test_what_was_withheld_can_be_seen_by_the_line_that_the_error_names():
     def objective(trial):
         raise ValueError(f"row {trial.suggest_float('x', 0, 1)}")
 
-    study = study_of(DPGIBOSampler(1, seed=0))
+    study = optuna.create_study(sampler=DPGIBOSampler(1, seed=0))
     with pytest.raises(ValueError, match="withheld") as refused:
         study.optimize(study.sampler.private(objective))
     (line,) = re.findall(r"objective\(optuna.*params\)\)", str(refused.value))
@@ -200,7 +198,7 @@ def test_what_was_withheld_can_be_seen_by_the_line_that_the_error_names():
 )
 def test_the_direction_of_rewards_is_logged_once(kind, direction, told, logged):
     private = PRIVATE[kind](lambda trial: trial.suggest_float("x", 0, 1))
-    study_of(None, direction=direction).optimize(private, n_trials=3)
+    optuna.create_study(direction=direction).optimize(private, n_trials=3)
     said = [text for text in logged.messages if text.startswith("Values are ")]
     assert len(said) == 1
     assert told in said[0]
@@ -226,7 +224,7 @@ def test_scores_that_are_minimised_are_told_once_by_their_public_names(
         return trial.suggest_float("x", 0, 1)
 
     objective.__name__ = function
-    study = study_of(None, direction=direction)
+    study = optuna.create_study(direction=direction)
     if metric is not None:
         study.set_metric_names([metric])
     with warnings.catch_warnings(record=True, action="always", category=UtilityWarning) as caught:
@@ -243,7 +241,7 @@ def test_no_warning_tells_that_a_reward_lies_outside_its_range(logged):
         private = ldp_objective(
             lambda trial: reward + 0 * trial.suggest_float("x", 0, 1), epsilon=1.0, bound=1.0
         )
-        study = study_of(optuna.samplers.RandomSampler(seed=0), study_name="s")
+        study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0), study_name="s")
         study.optimize(private, n_trials=20)
         return [text for text in logged.messages if not text.startswith("Trial ")]
 
@@ -253,7 +251,7 @@ def test_no_warning_tells_that_a_reward_lies_outside_its_range(logged):
 def test_the_first_trials_tell_how_long_a_long_plan_takes(logged, monkeypatch):
     monkeypatch.setattr("privbo_plugins.sessions.scheduler._LONG", 0.0)
     sampler = DPGIBOSampler(1, n_trials=12, clipping_norm=0.1, seed=0)
-    study_of(sampler).optimize(sampler.private(squares))
+    optuna.create_study(sampler=sampler).optimize(sampler.private(squares))
     said = [text for text in logged.messages if "for all 12 trials of the plan" in text]
     assert len(said) == 1
     assert logged.messages.index(said[0]) < logged.messages.index(

@@ -343,6 +343,13 @@ def evaluate(search, trainable, trial, suggestion):
     return made
 
 
+def finish(search, trial, value, **more):
+    """A trial that has run elsewhere reports once and completes."""
+    result = {search.metric: value, "training_iteration": 1, **more}
+    search.on_trial_result(trial, result)
+    search.on_trial_complete(trial, result)
+
+
 def _of_the_tuner(search):
     """The Tuner's param_space, which fills in constants; a federation has none."""
     inner = getattr(search, "searcher", search)  # of a limiter

@@ -16,7 +16,7 @@ from privbo_plugins.shown import TrialRecord
 from raytune_searchers import DUETSSearch
 from raytune_searchers._space import to_space
 from raytune_searchers.duets import TAG
-from tests.raytune_searchers.hosts import evaluation
+from tests.raytune_searchers.hosts import evaluation, finish
 
 pytestmark = pytest.mark.filterwarnings("ignore:Nothing is protected. epsilon = infinity")
 
@@ -56,12 +56,6 @@ def config_of(search, trial):
     config = search.suggest(trial)
     assert isinstance(config, dict), f"suggests {config}"
     return config
-
-
-def finish(search, trial, value, **more):
-    result = {"value": value, "training_iteration": 1, **more}
-    search.on_trial_result(trial, result)
-    search.on_trial_complete(trial, result)
 
 
 def run(search, n, objective=score, prefix="t"):

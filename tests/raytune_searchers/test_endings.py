@@ -14,13 +14,10 @@ from raytune_searchers._search import FINISHED
 from raytune_searchers._trainable import REPEATED
 from tests.inside import call_host, n_compared
 from tests.raytune_searchers.hosts import evaluate, evaluation
+from tests.raytune_searchers.ldp_scenes import reward
 from tests.raytune_searchers.runs import LINE, begun, ledger, make_search, squares
 
 EVERYTHING_STOPPED = f"nothing was released of {FRUITLESS} trials one after another"
-
-
-def reward(config):
-    return 1 - abs(float(config["x"]) - 0.5)
 
 
 def searches():

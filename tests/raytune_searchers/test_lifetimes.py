@@ -10,6 +10,7 @@ from raytune_searchers._channel import LOSSES
 from raytune_searchers.hosts import actors
 from tests.inside import call_host, host_name, n_compared, published_by
 from tests.raytune_searchers import federated_scenes
+from tests.raytune_searchers.cluster_scenes import make_curator
 from tests.raytune_searchers.hosts import crash, evaluation, refused
 from tests.raytune_searchers.runs import begun, ledger, make_search, squares
 
@@ -131,12 +132,3 @@ def test_a_vault_in_a_database_and_a_curator_end_with_those_who_know_them(tmp_pa
     del search, answers
     gc.collect()
     assert local_hosts.alive == []
-
-
-def make_curator():
-    import numpy as np
-
-    from privbo_plugins.sessions.rows import Curator
-
-    X = np.random.default_rng(0).random((6, 2))
-    return Curator(X, epsilon=4.0, delta=1e-6, bounds=[(0, 1)] * 2, outcomes=X[:, 0])

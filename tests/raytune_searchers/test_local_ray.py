@@ -1,20 +1,18 @@
 """What stands in for Ray where only hosts are wanted does what Ray does with them."""
 
 import gc
-import os
-import signal
-import time
 import uuid
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
-import ray
 
 from privbo_plugins.errors import VaultError
-from raytune_searchers._channel import LOSSES, NAMESPACE, channel_of_trial
+from raytune_searchers._channel import LOSSES, channel_of_trial
 from raytune_searchers.hosts.actors import ActorHandle, anchor, connect, forgotten
 from raytune_searchers.hosts.base import Host, by_name
 from tests.raytune_searchers.hosts import crash as crash_here
+from tests.raytune_searchers.scenes import KILL_VAULT, kill_vault
 
 
 def counting(*, kept=True):
@@ -27,14 +25,6 @@ def counting(*, kept=True):
     own = {"missing": LOSSES, "operations": Host.operations | by_name("join add"), "kept": kept}
     does = {"open": lambda _: [0], "join": lambda *_: ("vault", ()), "add": add}
     return type("Counting", (Host,), own | does)
-
-
-def _kill_process(name):
-    actor = ray.get_actor(name, namespace=NAMESPACE)
-    pid = ray.get(actor.__ray_call__.remote(lambda _: os.getpid()))
-    os.kill(pid, signal.SIGKILL)
-    while os.path.exists(f"/proc/{pid}"):
-        time.sleep(0.02)
 
 
 def name_of(what):
@@ -113,4 +103,4 @@ class TestInThisProcess(Contract):
 class TestInRay(Contract):
     @pytest.fixture
     def crash(self, the_ray):
-        return _kill_process
+        return partial(kill_vault, how=KILL_VAULT)

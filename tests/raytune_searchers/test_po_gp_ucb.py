@@ -20,6 +20,7 @@ from raytune_searchers._search import FINISHED
 from raytune_searchers.hosts.curator import AnswerSettings, CuratorHost
 from raytune_searchers.po_gp_ucb import _SEEN_BESIDE
 from tests.leaks import Scanner
+from tests.raytune_searchers.hosts import finish
 
 N = 12
 
@@ -56,12 +57,6 @@ def row_of(search, trial, name="row"):
     assert set(config) == {name}
     assert type(row) is int
     return row
-
-
-def finish(search, trial, value, **more):
-    result = {"answer": value, "training_iteration": 1, **more}
-    search.on_trial_result(trial, result)
-    search.on_trial_complete(trial, result)
 
 
 def run(search, n=10 * N, prefix="t", sign=1.0):
