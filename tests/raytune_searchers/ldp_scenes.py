@@ -1,25 +1,13 @@
 """Trials with a private reward that die at a given point, and a driver that one of them kills."""
 
-import os
-
-from ray import tune
-
 from privbo_plugins.privacy.noise import SecureNoise
 from raytune_searchers import LDPGPUCBSearch
 from tests.raytune_searchers.runs import tuner
-from tests.raytune_searchers.scenes import DRIVER, REPORTED, STORED, act, turn_of
-from tests.worker import append, first_time
+from tests.raytune_searchers.scenes import DRIVER, STORED, faulty, strike
+from tests.worker import append
 
-CHARGED, PLAYED = "charged", "played"
-"""Where else a trial may die: while its noise is drawn, and before its user is charged."""
-
-
-def strike(folder, faults, point, actor, driver):
-    """Does once what shall happen at this point of this trial."""
-    turn = turn_of(folder, tune.get_context().get_trial_id())
-    what = faults.get((turn, point))
-    if what is not None and first_time(folder / f"struck-{turn}-{point}"):
-        act(what, driver, actor, folder / "run")
+CHARGED = "charged"
+"""Where else a trial may die: while its noise is drawn."""
 
 
 class DeadlyNoise(SecureNoise):
@@ -36,7 +24,7 @@ class DeadlyNoise(SecureNoise):
         self.__dict__.update(state)
 
     def add_laplace(self, value, scale):
-        strike(self.folder, self.faults, CHARGED, "", 0)
+        strike(self.folder, self.faults, CHARGED)
         noisy = super().add_laplace(value, scale)
         append(self.folder / "draws", noisy)
         return noisy
@@ -44,33 +32,6 @@ class DeadlyNoise(SecureNoise):
 
 def reward(config):
     return 1.0 - abs(float(config["x"]) - 0.75)
-
-
-def faulty(wrap, folder, faults, actor=""):
-    """A trainable with a private reward that notes each evaluation and fails where it shall.
-
-    Args:
-        wrap: Makes the reward private.
-        folder: For notes.
-        faults: What happens where.
-        actor: Name of the ledger's actor, for those that end it.
-    """
-    driver = os.getpid()
-
-    def evaluated(config):
-        append(folder / "played", turn_of(folder, tune.get_context().get_trial_id()))
-        strike(folder, faults, PLAYED, actor, driver)
-        return reward(config)
-
-    private = wrap(evaluated)
-
-    def trainable(config):
-        released = private(config)
-        strike(folder, faults, STORED, actor, driver)
-        tune.report(released)
-        strike(folder, faults, REPORTED, actor, driver)
-
-    return trainable
 
 
 def search_of(folder):
@@ -84,5 +45,5 @@ def search_of(folder):
 def dies_at_the_last(folder):
     """An experiment whose last trial kills its driver once its reward is stored."""
     search = search_of(folder)
-    trainable = faulty(search.private, folder, {(2, STORED): DRIVER})
+    trainable = faulty(search.private, folder, {(2, STORED): DRIVER}, reward)
     return tuner(search, trainable, folder, num_samples=3, max_concurrent_trials=1)

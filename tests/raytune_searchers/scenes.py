@@ -20,14 +20,10 @@ import ray
 from ray import tune
 
 from privbo_plugins.privacy.noise import SecureNoise
-from tests.inside import host_name
 from tests.raytune_searchers.runs import LINE, make_search, squares, tuner
 from tests.worker import append, first_time, script
 
-TRIAL, DRIVER, RAISE, NEVER, LOSE_VAULT, KILL_VAULT = (
-    "trial", "driver", "raise", "raise until healed", "end the vault's actor",
-    "kill the vault's process",
-)  # fmt: skip
+TRIAL, DRIVER, RAISE, KILL_VAULT = "trial", "driver", "raise", "kill the vault's process"
 """What happens: the trial's process or the driver is killed, the trainable raises, and so on."""
 
 BEFORE, STORED, REPORTED = "before", "stored", "reported"
@@ -62,14 +58,11 @@ class CountedNoise(SecureNoise):
         return noisy
 
 
-def kill_vault(actor_name, how):
-    """Ends the vault's actor for good, or kills the process that it runs in."""
-    actor = ray.get_actor(actor_name, namespace="privbo")
+def kill_vault(name):
+    """Kills the process of a vault's actor."""
+    actor = ray.get_actor(name, namespace="privbo")
     pid = ray.get(actor.__ray_call__.remote(lambda _host: os.getpid()))
-    if how == LOSE_VAULT:
-        ray.kill(actor)
-    else:
-        os.kill(pid, signal.SIGKILL)
+    os.kill(pid, signal.SIGKILL)
     while Path(f"/proc/{pid}").exists():
         time.sleep(0.02)
 
@@ -121,43 +114,46 @@ def restorable(experiment, since):
     return True
 
 
-def act(what, driver, actor_name, experiment):
-    if what in (LOSE_VAULT, KILL_VAULT):
-        kill_vault(actor_name, what)
-    elif what in (RAISE, NEVER):
+def strike(folder, faults, point, driver=0, vault=""):
+    """Does once what shall happen at this point of this trial."""
+    turn = turn_of(folder, tune.get_context().get_trial_id())
+    what = faults.get((turn, point))
+    if what is None or not first_time(folder / f"struck-{turn}-{point}"):
+        return
+    if what == KILL_VAULT:
+        kill_vault(vault)
+    elif what == RAISE:
         raise KeyError("Jane Doe")
     elif what == DRIVER:
-        kill_driver(driver, experiment)
+        kill_driver(driver, folder / "run")
     else:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def faulty(search, folder, faults):
-    """A private trainable that notes each training and fails once at each of the given points."""
-    driver, actor_name = os.getpid(), host_name(search)
+def faulty(wrap, folder, faults, function=squares, vault=""):
+    """A private trainable that notes each training and fails once at each of the given points.
 
-    def strike(turn, point):
-        what = faults.get((turn, point))
-        if what is None or (what == NEVER and (folder / "healed").exists()):
-            return
-        if what == NEVER or first_time(folder / f"struck-{turn}-{point}"):
-            act(what, driver, actor_name, folder / "run")
-
-    def turn():
-        return turn_of(folder, tune.get_context().get_trial_id())
+    Args:
+        wrap: Makes the function private.
+        folder: For notes.
+        faults: What happens, by (trial, point).
+        function: Of a config.
+        vault: Name of the vault's actor, where it is killed.
+    """
+    driver = os.getpid()
 
     def measured(config):
-        append(folder / "trained", turn())
-        strike(turn(), BEFORE)
-        return squares(config)
+        append(folder / "trained", turn_of(folder, tune.get_context().get_trial_id()))
+        strike(folder, faults, BEFORE, driver, vault)
+        return function(config)
 
-    private = search.private(measured)
+    private = wrap(measured)
 
     def trainable(config):
         released = private(config)
-        strike(turn(), STORED)
+        strike(folder, faults, STORED, driver, vault)
         tune.report(released)
-        strike(turn(), REPORTED)
+        strike(folder, faults, REPORTED, driver, vault)
 
     return trainable
 
@@ -176,7 +172,7 @@ def dies_at_the_third(folder):
         n_starts=1, n_steps=1, memory=-1, vault=f"sqlite:///{folder}/vault.db", run_name="r",
         noise=CountedNoise(folder),
     )  # fmt: skip
-    trainable = faulty(search, folder, {(2, BEFORE): DRIVER})
+    trainable = faulty(search.private, folder, {(2, BEFORE): DRIVER})
     return tuner(search, trainable, folder, param_space=LINE, max_concurrent_trials=1)
 
 

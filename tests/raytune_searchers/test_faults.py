@@ -144,7 +144,7 @@ class TestTrials:
         faults = {(0, BEFORE): TRIAL, (1, STORED): TRIAL, (2, REPORTED): TRIAL, (3, BEFORE): RAISE}
         with pytest.warns(PrivacyWarning, match="noise came from a test"):
             results = fit(
-                search, faulty(search, tmp_path, faults), tmp_path,
+                search, faulty(search.private, tmp_path, faults), tmp_path,
                 failure=tune.FailureConfig(max_failures=1), max_concurrent_trials=2,
             )  # fmt: skip
         assert not results.errors
@@ -174,7 +174,9 @@ class TestVault:
         """Where Tune asks for no more trials, it finds out when it saves the search."""
         monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "1")
         search = search_of(**SHORT)
-        trainable = faulty(search, tmp_path, {(2, BEFORE): KILL_VAULT})
+        trainable = faulty(
+            search.private, tmp_path, {(2, BEFORE): KILL_VAULT}, vault=host_name(search)
+        )
         often = tune.FailureConfig(max_failures=5)
         settings = {"failure": often, "num_samples": samples, "max_concurrent_trials": 1}
         with refused(LOSSES.lost):
@@ -422,7 +424,7 @@ def test_a_killed_driver_goes_on_elsewhere(killed, tmp_path):
     check(found, path)
     before = facts(found)
     assert [kind for kind, *_ in before[1]] == ["value"] * 2
-    results = tune.Tuner.restore(str(path), faulty(found, tmp_path, {})).fit()
+    results = tune.Tuner.restore(str(path), faulty(found.private, tmp_path, {})).fit()
     assert not results.errors
     check_grown(before, found)
     releases = check_finished(found, path, 1)

@@ -17,15 +17,13 @@ from tests.inside import call_host, host_name, ledger_of, published_by
 from tests.raytune_searchers.hosts import crash, evaluation, lose, refused, sent
 from tests.raytune_searchers.ldp_scenes import (
     CHARGED,
-    PLAYED,
     DeadlyNoise,
     dies_at_the_last,
-    faulty,
     reward,
     search_of,
 )
 from tests.raytune_searchers.runs import LINE, fit
-from tests.raytune_searchers.scenes import REPORTED, STORED, TRIAL
+from tests.raytune_searchers.scenes import BEFORE, REPORTED, STORED, TRIAL, faulty
 from tests.raytune_searchers.test_faults import never_stalls, shown
 from tests.worker import lines
 
@@ -44,7 +42,7 @@ def check(rows, path, n):
 @pytest.mark.soak
 @pytest.mark.usefixtures("the_ray")
 def test_trials_that_die_replay_what_was_stored_and_pay_once(tmp_path):
-    faults = {(0, CHARGED): TRIAL, (1, STORED): TRIAL, (2, REPORTED): TRIAL, (3, PLAYED): TRIAL}
+    faults = {(0, CHARGED): TRIAL, (1, STORED): TRIAL, (2, REPORTED): TRIAL, (3, BEFORE): TRIAL}
     made = []
 
     def wrap(evaluated):
@@ -55,7 +53,7 @@ def test_trials_that_die_replay_what_was_stored_and_pay_once(tmp_path):
         ))  # fmt: skip
         return made[0]
 
-    trainable = faulty(wrap, tmp_path, faults)
+    trainable = faulty(wrap, tmp_path, faults, reward)
     results = fit(
         None, trainable, tmp_path, num_samples=4, failure=tune.FailureConfig(max_failures=1),
         max_concurrent_trials=2,
@@ -66,7 +64,7 @@ def test_trials_that_die_replay_what_was_stored_and_pay_once(tmp_path):
     released = check(rows, tmp_path / "run", 4)
     assert len({person for _, person, *_ in rows}) == 1
     assert {r.metrics["trial_id"]: r.metrics["reward"] for r in results} == released
-    assert Counter(lines(tmp_path / "played")) == {0: 2, 1: 1, 2: 1, 3: 2}
+    assert Counter(lines(tmp_path / "trained")) == {0: 2, 1: 1, 2: 1, 3: 2}
     drawn = lines(tmp_path / "draws")
     assert sorted(drawn) == pytest.approx(sorted(released.values()))
     guarantee = private.guarantee(results)
@@ -153,12 +151,12 @@ def test_a_killed_driver_goes_on_elsewhere(killed, tmp_path):
     search = LDPGPUCBSearch.from_experiment(path)
     before = check(call_host(search, "ledger"), path, 3)
     search.close()  # the restored experiment begins the ledger itself, though it suggests nothing
-    results = tune.Tuner.restore(str(path), faulty(search.private, tmp_path, {})).fit()
+    results = tune.Tuner.restore(str(path), faulty(search.private, tmp_path, {}, reward)).fit()
     assert not results.errors
     after = check(call_host(search, "ledger"), path, len(results))
     assert before == after
     assert {trial for trial, _ in shown(path, "reward")} == set(after)
-    assert Counter(lines(tmp_path / "played")) == dict.fromkeys(range(len(after)), 1)
+    assert Counter(lines(tmp_path / "trained")) == dict.fromkeys(range(len(after)), 1)
     guarantee = search.guarantee(results)
     assert guarantee.protected
     assert guarantee.n_evaluations == len(after)

@@ -2,7 +2,6 @@
 
 import gc
 import uuid
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +11,7 @@ from raytune_searchers._channel import LOSSES, channel_of_trial
 from raytune_searchers.hosts.actors import ActorHandle, anchor, connect, forgotten
 from raytune_searchers.hosts.base import Host, by_name
 from tests.raytune_searchers.hosts import crash as crash_here
-from tests.raytune_searchers.scenes import KILL_VAULT, kill_vault
+from tests.raytune_searchers.scenes import kill_vault
 
 
 def counting(*, kept=True):
@@ -103,4 +102,4 @@ class TestInThisProcess(Contract):
 class TestInRay(Contract):
     @pytest.fixture
     def crash(self, the_ray):
-        return partial(kill_vault, how=KILL_VAULT)
+        return kill_vault
