@@ -462,13 +462,16 @@ def test_the_plugins_own_attributes_are_closed():
 
 # The end -------------------------------------------------------------------------------------
 
+NO_MORE = optuna.study.MaxTrialsCallback(20, states=None)
+"""Ends a loop that does not end by itself."""
+
 
 @pytest.mark.parametrize("kind", OURS)
 def test_a_loop_ends_with_the_trials_that_are_planned(kind):
     sampler = make(kind, n_trials=6)
     study = optuna.create_study(direction="maximize", sampler=sampler)
     private = sampler.private(line)
-    study.optimize(private, callbacks=[_no_more_than(20)])  # no n_trials=
+    study.optimize(private, callbacks=[NO_MORE])  # no n_trials=
     assert len(study.trials) == 6
     assert sampler.finished(study)
     with pytest.warns(
@@ -476,11 +479,11 @@ def test_a_loop_ends_with_the_trials_that_are_planned(kind):
     ):
         study.optimize(private, n_trials=3)
     assert len(study.trials) == 7
-    study.optimize(private, callbacks=[_no_more_than(20)])  # is warned once
+    study.optimize(private, callbacks=[NO_MORE])  # is warned once
     assert len(study.trials) == 8
     larger = make(kind, n_trials=10)
     study.sampler = larger
-    study.optimize(larger.private(line), callbacks=[_no_more_than(20)])
+    study.optimize(larger.private(line), callbacks=[NO_MORE])
     assert len(study.trials) == 10
 
 
@@ -493,13 +496,3 @@ def test_agents_go_on_after_the_trials_that_are_planned_and_are_warned_once():
         study.optimize(private, n_trials=1)
     study.optimize(private, n_trials=2)
     assert len(study.trials) == 9
-
-
-def _no_more_than(n):
-    """Fails a test whose loop does not end."""
-
-    def check(study, trial):
-        if trial.number >= n:
-            raise AssertionError(f"{trial.number} trials")
-
-    return check

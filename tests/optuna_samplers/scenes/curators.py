@@ -15,6 +15,7 @@ import optuna
 
 from optuna_samplers import answer_trials
 from privbo_plugins.sessions.rows import Curator
+from tests.optuna_samplers.scenes.studies import open_storage
 
 FAILS = 5
 """Of so many rows, the first has an outcome that quotes its row and raises."""
@@ -28,11 +29,6 @@ def log_everything(stream):
         logger.addHandler(handler)
         logger.setLevel(logging.DEBUG)
     return handler
-
-
-def open_storage(shared):
-    options = {"connect_args": {"timeout": 60.0}}
-    return optuna.storages.RDBStorage(f"sqlite:///{shared}/study.db", engine_kwargs=options)
 
 
 def main(private, shared, how):
@@ -58,7 +54,7 @@ def main(private, shared, how):
         np.savez(shared / "more.npz", X=X)
         print(X[0].tolist(), token)
         logging.getLogger("optuna").debug("row %s of %s", X[1].tolist(), token)
-    study = optuna.load_study(study_name="s", storage=open_storage(shared))
+    study = optuna.load_study(study_name="s", storage=open_storage("sqlite", shared))
     while not (shared / "stop").exists():
         answer_trials(study, curator)
         time.sleep(0.05)

@@ -25,6 +25,7 @@ from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.transaction import Transaction
 from privbo_plugins.store.vault import Vault
 from tests.inside import watch_draws
+from tests.optuna_samplers.scenes.studies import database_at
 from tests.worker import append
 
 SQUARE = {"x": FloatDistribution(0, 1), "y": FloatDistribution(-2, 2)}
@@ -203,10 +204,8 @@ def install_in_server(death, draws):
 
 def open_study(url, name, sampler):
     """The agent's study, which may exist."""
-    timeout = {"connect_args": {"timeout": 60.0}} if url.startswith("sqlite") else {}
-    storage = optuna.storages.RDBStorage(url, engine_kwargs=timeout)
     return optuna.create_study(
-        storage=storage, study_name=name, sampler=sampler, load_if_exists=True
+        storage=database_at(url), study_name=name, sampler=sampler, load_if_exists=True
     )
 
 

@@ -16,8 +16,12 @@ def open_storage(kind, folder):
     if kind == "journal":
         backend = optuna.storages.journal.JournalFileBackend(f"{folder}/study.log")
         return optuna.storages.JournalStorage(backend)
-    url = f"sqlite:///{folder}/study.db" if kind == "sqlite" else str(folder)
-    timeout = {"connect_args": {"timeout": 60.0}} if kind == "sqlite" else {}
+    return database_at(f"sqlite:///{folder}/study.db" if kind == "sqlite" else str(folder))
+
+
+def database_at(url):
+    """A storage whose file is waited for while another process writes."""
+    timeout = {"connect_args": {"timeout": 60.0}} if url.startswith("sqlite") else {}
     return optuna.storages.RDBStorage(url, engine_kwargs=timeout)
 
 
