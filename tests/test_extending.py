@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from pathlib import Path
@@ -127,31 +126,25 @@ class Tuner:
         self.trainable, self.space, self.config = trainable, param_space, tune_config
 
     def fit(self):
-        from tests.raytune_searchers.hosts import run_trial
+        from tests.raytune_searchers.hosts import evaluation
 
         search, samples = self.config.search_alg, self.config.num_samples
         assert search.set_search_properties(None, None, dict(self.space), num_samples=samples)
-        names = (f"t{i}" for i in range(1000 if samples < 0 else samples))
-        trials = (run_trial(search, self.trainable, name) for name in names)
-        return list(itertools.takewhile(lambda trial: trial is not None, trials))
+        return evaluation(search, self.trainable, 1000 if samples < 0 else samples)
 
 
 @pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:ray.*")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_it_runs_on_ray_tune(tmp_path, monkeypatch, capsys):
-    tune = pytest.importorskip("ray.tune", reason="Ray is not installed (the ray extra)")
+def test_it_runs_on_ray_tune(local_hosts, tmp_path, monkeypatch, capsys):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed (the viz extra)")
-    from tests.raytune_searchers.hosts import LocalRay
-
-    monkeypatch.setattr(tune, "Tuner", Tuner)
-    with LocalRay().installed():
-        run = ran("ray", tmp_path, monkeypatch)
-        search, results = run["search"], run["results"]
-        assert search.finished()
-        check_noise([(trial.config["x"], trial.metrics["loss"]) for trial in results])
-        check_guarantee(search.guarantee(results), capsys.readouterr().out)
-        best = min(results, key=lambda trial: trial.metrics["loss"])
-        assert search.recommend() == best.config
+    monkeypatch.setattr("ray.tune.Tuner", Tuner)
+    run = ran("ray", tmp_path, monkeypatch)
+    search, results = run["search"], run["results"]
+    assert search.finished()
+    check_noise([(trial.config["x"], trial.metrics["loss"]) for trial in results])
+    check_guarantee(search.guarantee(results), capsys.readouterr().out)
+    best = min(results, key=lambda trial: trial.metrics["loss"])
+    assert search.recommend() == best.config
     assert "mu = 1 (Gaussian" in (tmp_path / "sixth-on-ray.html").read_text()
 
 
@@ -175,29 +168,28 @@ def test_rewards_of_users_run_on_the_third_host(tmp_path, monkeypatch, capsys):
 @pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:ray.*")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_reward_algorithm_runs_on_both_hosts_where_its_class_is_handed_to_them(
-    tmp_path, monkeypatch
+    local_hosts, tmp_path, monkeypatch
 ):
     """As much as the page says of them, and no more: their settings name no entry."""
     optuna = pytest.importorskip("optuna", reason="Optuna is not installed (the optuna extra)")
-    tune = pytest.importorskip("ray.tune", reason="Ray is not installed (the ray extra)")
-    from privbo_plugins.algorithms.registry import entry_of
-    from tests.raytune_searchers.hosts import LocalRay
+    from ray import tune
 
-    with LocalRay().installed():
-        run = ran("rewards", tmp_path, monkeypatch)
-        sampler, search = run["sampler"], run["search"]
-        study = optuna.create_study(sampler=sampler, direction="maximize")
-        study.optimize(sampler.private(lambda trial: trial.suggest_float("x", 0, 1)), n_trials=8)
-        assert sampler.guarantee(study).protected
-        assert sampler.guarantee(study).n_evaluations == 8
-        assert set(sampler.recommend(study)) == {"x"}
-        results = Tuner(
-            search.private(lambda config: config["x"]),
-            param_space={"x": tune.uniform(0, 1)},
-            tune_config=tune.TuneConfig(search_alg=search, num_samples=8),
-        ).fit()
-        assert search.guarantee(results).n_evaluations == 8
-        assert set(search.recommend()) == {"x"}
+    from privbo_plugins.algorithms.registry import entry_of
+
+    run = ran("rewards", tmp_path, monkeypatch)
+    sampler, search = run["sampler"], run["search"]
+    study = optuna.create_study(sampler=sampler, direction="maximize")
+    study.optimize(sampler.private(lambda trial: trial.suggest_float("x", 0, 1)), n_trials=8)
+    assert sampler.guarantee(study).protected
+    assert sampler.guarantee(study).n_evaluations == 8
+    assert set(sampler.recommend(study)) == {"x"}
+    results = Tuner(
+        search.private(lambda config: config["x"]),
+        param_space={"x": tune.uniform(0, 1)},
+        tune_config=tune.TuneConfig(search_alg=search, num_samples=8),
+    ).fit()
+    assert search.guarantee(results).n_evaluations == 8
+    assert set(search.recommend()) == {"x"}
     with pytest.raises(TypeError, match="names no algorithm"):
         entry_of(run["config"])
 
