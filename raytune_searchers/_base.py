@@ -326,10 +326,8 @@ class PrivateSearch(LossesRun, TuneSearch):
             self._call("place", trial_id, x)
             del self._points[0]
             return "ask", x
-        answer, x = self._call("ask", trial_id, False)
-        if answer == "wait" and not self._here:  # only for trials that a restore may have dropped
-            answer, x = self._call("ask", trial_id, True)
-        return answer, x
+        # Where none of them runs here, a restore may have dropped the trials that hold the places.
+        return self._call("ask", trial_id, not self._here)  # type: ignore[no-any-return]
 
     def _take_plain(self, trial_id: str, x: Array | None, result: Row, value: float) -> bool:
         if x is None:

@@ -116,7 +116,7 @@ class LossHost(RunHost[Session]):
         session = self.session
         if self.finished():
             return "finished", None
-        proposal = session.ask(trial) if beyond else session.ask_planned(trial)
+        proposal = session.ask_planned(trial, beyond=beyond)
         if proposal is None:
             return ("finished" if session.finished else "wait"), None
         return "ask", proposal.x
