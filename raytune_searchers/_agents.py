@@ -18,6 +18,7 @@ from ray.exceptions import ActorUnavailableError, RayError
 
 from privbo_plugins.algorithms.dp_fts_de import FederationConfig
 from privbo_plugins.errors import VaultError
+from privbo_plugins.sessions.server import checked_names
 from privbo_plugins.store.vault import as_handle
 from raytune_searchers._arguments import checked_handle, private_url
 from raytune_searchers._shell import AGENTS, Agent
@@ -323,21 +324,14 @@ def url_of(template: str) -> str:
 
 
 def _checked_agents(agents: Sequence[str] | None, n_agents: int) -> tuple[Agent, ...]:
-    if agents is None:
-        return tuple(range(n_agents))
-    names = tuple(agents)
-    if len(set(names)) != len(names) or len(names) != n_agents:
-        raise ValueError(
-            f"agents must list {n_agents} different names, one an agent, got {len(names)} with "
-            f"{len(set(names))} different ones."
-        )
+    names = checked_names(agents, n_agents)
     for name in names:
         if not isinstance(name, str) or _NAME.fullmatch(name) is None:
             raise ValueError(
                 "An agent's name has 1 to 64 letters, digits, '_', '-' and '.', not '.' first, "
                 f"got {name!r}."
             )
-    return names
+    return names or tuple(range(n_agents))
 
 
 def check_rounds(config: FederationConfig, trials: int, deadline: float | None) -> None:

@@ -56,7 +56,7 @@ class FederatedServer:
     @takes(FederatedServerSettings)
     def __init__(self, given: FederatedServerSettings) -> None:
         self.config = given.config
-        self._names = _checked_names(given.agents, self.config.n_agents)
+        self._names = checked_names(given.agents, self.config.n_agents)
         self.rounds = Rounds(given)
         self.run = self.rounds.run
         self._agents = LocalAgents(self.rounds, given.noise)
@@ -266,7 +266,12 @@ class FederatedServer:
         return page.write(path)
 
 
-def _checked_names(agents: Sequence[str] | None, n_agents: int) -> tuple[str, ...]:
+def checked_names(agents: Sequence[str] | None, n_agents: int) -> tuple[str, ...]:
+    """Names of the agents of a federation; none where numbers are their names.
+
+    Raises:
+        ValueError: If there are more or fewer of them than agents, or two are the same.
+    """
     names = () if agents is None else tuple(agents)
     if agents is not None and (len(set(names)) != len(names) or len(names) != n_agents):
         raise ValueError(

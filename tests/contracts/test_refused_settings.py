@@ -151,7 +151,6 @@ FEDERATIONS = [
     ({"log_to": "/nowhere/{agent}"}, "log_to= needs"),
     ({"log_to": "/nowhere/all", "hosts": "agent"}, "log_to= needs"),
     ({"agents": ["a", "b"]}, "4 different names"),
-    ({"agents": ["a", "a", "b", "c"]}, "4 different names"),
     ({"agents": ["a", "../b", "c", "d"]}, "letters, digits"),
     ({"n_trials": 1}, "above n_startup=1"),
     ({"deadline": 0.0}, "positive number of seconds"),
