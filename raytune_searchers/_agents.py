@@ -103,16 +103,16 @@ class _OneHost:
         self.standings: dict[int, Standing] = {}
         self.stale = True
         self.known_at = 0.0
-        """When the host was asked what is known of it."""
+        """When the host told what is known of it."""
         self._future: Any = None
         self._status: Status | None = None
-        self._asked_at = 0.0
-        self.changed_at = 0.0
-        """When a trial of its agents began or ended."""
 
     def change(self) -> None:
-        """Marks the known status as out of date, and an answer that is on its way too."""
-        self.stale, self.changed_at = True, time.monotonic()
+        """Marks the known status as out of date, and drops an answer that is on its way.
+
+        A trial of its agents has begun or ended.
+        """
+        self.stale, self._future = True, None
 
     def settled(self, status: Status | None) -> bool:
         """Checks whether asking again would tell nothing new."""
@@ -122,7 +122,7 @@ class _OneHost:
     def ask(self, actor: Any, status: Status | None, skip: Mapping[int, int]) -> Any:
         """Asks where the agents are, unless that has been asked; what to wait for."""
         if self._future is None:
-            self._asked_at, self._status = time.monotonic(), status
+            self._status = status
             self._future = actor.call.remote("tend", status, dict(skip))
         return self._future
 
@@ -136,8 +136,7 @@ class _OneHost:
         error, standings = ray.get(future)
         if error is not None:
             return str(error[1])
-        self.standings, self.known_at = standings, self._asked_at
-        self.stale = self._asked_at < self.changed_at
+        self.standings, self.known_at, self.stale = standings, time.monotonic(), False
         return None
 
 
