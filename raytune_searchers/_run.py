@@ -40,7 +40,7 @@ from raytune_searchers._arguments import checked_handle, checked_run, identify, 
 from raytune_searchers._audit import Row, Stored, read, stored_record
 from raytune_searchers._channel import SHORT_RUN, Channel
 from raytune_searchers._space import TuneSpace
-from raytune_searchers.hosts.actors import anchor, check_alive, check_lives, connect, furthest
+from raytune_searchers.hosts.actors import anchor, check_lives, connect, furthest
 from raytune_searchers.hosts.base import Host, Settings, actor_name
 
 T = TypeVar("T")
@@ -246,10 +246,7 @@ class ComparedRun:
 
         Raises:
             RuntimeError: If space, metric or mode are not known.
-            VaultError: If the run's vault was in memory and is gone.
         """
-        if self._has_host and self._handle is None:
-            check_alive(self._anchor)
         name = type(self).__name__
         if self._space is None:
             raise RuntimeError(

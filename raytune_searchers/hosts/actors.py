@@ -287,16 +287,6 @@ def check_lives(own: ActorHandle) -> None:
         own.lost()
 
 
-def check_alive(own: ActorHandle) -> None:
-    """For a vault in memory: that it may still be started here, or lives.
-
-    Raises:
-        VaultError: If it is gone.
-    """
-    if own.actor is None and not own.may_begin:
-        _found_actor(own)
-
-
 def _found_actor(own: ActorHandle) -> Any:
     if ray.is_initialized():
         try:
