@@ -55,11 +55,16 @@ class LogHead:
     def shown(cls, pair: Any, places: Any) -> LogHead:
         """Parses what a host shows: a pair (n, digest), or None before anything was shown.
 
+        Args:
+            pair: As the host keeps it, or as bytes of JSON.
+            places: Where the vault has lain.
+
         Raises:
             VaultError: If it shows something else.
         """
-        with suppress(TypeError, ValueError):
-            n, digest = (0, "") if pair is None else pair
+        with suppress(TypeError, ValueError, RecursionError):
+            shown = json.loads(pair) if isinstance(pair, bytes) else pair
+            n, digest = (0, "") if pair is None else shown
             return cls.of(n, digest, places)
         raise VaultError(
             "What is shown of this run's vault (privbo:head, privbo:place) has been changed, so a "

@@ -338,8 +338,8 @@ class _Cluster:
         """The furthest head that any host of the run has shown, and where their vaults lay."""
         shown = kv._internal_kv_get(self._head, namespace=KV)
         keys = kv._internal_kv_list(self._place, namespace=KV)
-        places = [key[len(self._place) :].decode() for key in keys]
-        return LogHead.shown(None if shown is None else json.loads(shown), places)
+        places = [key[len(self._place) :].decode(errors="replace") for key in keys]
+        return LogHead.shown(shown, places)
 
     def show(self, head: LogHead) -> None:
         """Remembers a head."""

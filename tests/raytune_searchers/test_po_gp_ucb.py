@@ -173,16 +173,12 @@ def test_other_param_spaces_are_refused(space, text, table):
 # What is kept -----------------------------------------------------------------------------------
 
 
-def restored(search, folder):
-    search.save_to_dir(str(folder), "session")
-    return POGPUCBSearch.from_experiment(folder)
-
-
 def test_rows_of_trials_that_a_restore_dropped_come_last(table, tmp_path):
     search = search_of(table)
     dropped = {row_of(search, trial) for trial in ("lost", "resumed")}
     kept = row_of(search, "resumed")
-    again = restored(search, tmp_path)
+    search.save_to_dir(str(tmp_path), "session")
+    again = POGPUCBSearch.from_experiment(tmp_path)
     again.on_trial_result("resumed", {"training_iteration": 1})
     rows = run(again)
     assert len(rows) == N - 1
@@ -278,10 +274,8 @@ def secret_curator(folder):
 @pytest.fixture
 def secret(tmp_path):
     """Where the curator's rows and ledger are."""
-    folder = tmp_path / "secret"
-    folder.mkdir()
-    np.save(folder / "rows.npy", SECRET)
-    return folder
+    np.save(tmp_path / "rows.npy", SECRET)
+    return tmp_path
 
 
 @pytest.fixture(scope="module")
@@ -332,6 +326,13 @@ def test_a_cluster_notices_that_the_vault_of_a_curator_was_put_back(secret):
     assert later.call("evaluate", 6)[0] == error
 
 
+def test_where_a_clusters_memory_was_changed_nothing_is_drawn(secret, local_hosts):
+    host_of(secret_curator(secret)).call("release")
+    for shown in (b"[3", b"\xff", b"[" * 100_000, b"[3]", b'{"n": 3}', b"null"):
+        local_hosts._memory |= {k: shown for k in local_hosts._memory if k.startswith(b"head/")}
+        assert "has been changed" in str(host_of(secret_curator(secret)).reply)
+
+
 def quoting():
     raise ValueError(f"{SECRET.tolist()}")
 
@@ -377,15 +378,12 @@ def test_warnings_of_the_curator_reach_the_driver():
     answers.close()
 
 
-def test_it_is_not_begun_in_a_trial(monkeypatch):
-    monkeypatch.setattr("raytune_searchers.hosts.curator.in_worker", lambda: True)
-    with pytest.raises(PrivacyError, match="in the driver"):
-        answering(ending)
-
-
-def test_it_needs_a_running_ray(monkeypatch):
+def test_it_needs_a_running_ray_and_is_not_begun_in_a_trial(monkeypatch):
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     with pytest.raises(RuntimeError, match=r"ray\.init"):
+        answering(ending)
+    monkeypatch.setattr("raytune_searchers.hosts.curator.in_worker", lambda: True)
+    with pytest.raises(PrivacyError, match="in the driver"):
         answering(ending)
 
 
