@@ -224,8 +224,9 @@ class Member:
         Args:
             status: Of the server; None if it does not answer: the agent goes on alone.
         """
-        k = self.history.n_trials
-        if self.over or status is None or status.finished or k < self._participant.n_startup:
+        k, n_rounds = self.history.n_trials, self._settings.config.n_rounds
+        starts = k < self._participant.n_startup
+        if self.over or starts or status is None or status.released >= n_rounds:
             return Standing(k, not self.over)
         receipt = self._receipt(k)
         if receipt is not None and self._is_lost(receipt, status):

@@ -63,13 +63,11 @@ class Status(NamedTuple):
 
     Attributes:
         released: Rounds released so far.
-        finished: Whether these are all.
         incarnation: Changes when the server's process does, and an open round is lost.
         head: The end of the chain of releases.
     """
 
     released: int
-    finished: bool
     incarnation: str
     head: tuple[int, str]
 
@@ -122,9 +120,7 @@ class ServerHost(RunHost[FederatedServer]):
 
     def rounds(self) -> Status:
         """Closes the open round if its deadline is over, and tells where the rounds are."""
-        released = self.session.poll()
-        finished = released >= self.settings.config.n_rounds
-        return Status(released, finished, self._incarnation, self.head())
+        return Status(self.session.poll(), self._incarnation, self.head())
 
     @property
     def _incarnation(self) -> str:
