@@ -158,7 +158,6 @@ class AgentHosts:
             for name, members in zip(names, roster.members, strict=True)
         ]
         self.out, self._roster = out, roster
-        self._left: list[Left] = []
 
     @property
     def names(self) -> list[str]:
@@ -230,7 +229,7 @@ class AgentHosts:
             Agents that are left out now, and why.
         """
         futures: dict[Any, _OneHost] = {}
-        self._left = []
+        ended: list[tuple[_OneHost, str | None]] = []
         for host in self._hosts:
             if self.out.issuperset(host.members) or host.settled(status):
                 continue
@@ -238,12 +237,13 @@ class AgentHosts:
             try:
                 futures[host.ask(self._actor(host, settings), status, skip)] = host
             except Exception as error:  # Ray's, and what handles of an ended Ray raise
-                self._failed(host, error)
+                ended.append((host, self._failed(host, error)))
         if futures:
             heard, _ = ray.wait(list(futures), num_returns=len(futures), timeout=PAUSE)
-            for future in heard:
-                self._hear(futures[future])
-        return self._left
+            ended += [(futures[future], self._hear(futures[future])) for future in heard]
+        left: list[Left] = [(host.members, why) for host, why in ended if why is not None]
+        self.out.update(*(members for members, _ in left))
+        return left
 
     def begin(self, settings: Settings) -> None:
         """Has all hosts begin."""
@@ -255,30 +255,28 @@ class AgentHosts:
         for host in self._hosts:
             host.own.end()
 
-    def _hear(self, host: _OneHost) -> None:
+    def _hear(self, host: _OneHost) -> str | None:
+        """Takes a host's answer; why its agents are left out, if so."""
         try:
-            refused = host.hear()
+            return host.hear()
         except ActorUnavailableError:  # Ray is restarting it
             host.change()
+            return None
         except RayError as error:
-            self._failed(host, error)
-        else:
-            if refused is not None:
-                self._leave(host, refused)
+            return self._failed(host, error)
 
-    def _failed(self, host: _OneHost, error: Exception) -> None:
-        """A host has ended: with a database for its agents another one takes its place."""
+    def _failed(self, host: _OneHost, error: Exception) -> str | None:
+        """Takes note that a host has ended; why its agents are left out, if so.
+
+        With a database for its agents another one takes its place.
+        """
         host.change()
         if self._roster.vaults is not None:
             host.own.actor = None
-        elif host.own.actor is None and not host.standings:  # nothing was ever started here
+            return None
+        if host.own.actor is None and not host.standings:  # nothing was ever started here
             raise VaultError(AGENTS.lost) from error
-        else:
-            self._leave(host, AGENTS.lost)
-
-    def _leave(self, host: _OneHost, why: str) -> None:
-        self.out |= set(host.members)
-        self._left.append((host.members, why))
+        return AGENTS.lost
 
     def _actor(self, host: _OneHost, settings: Settings) -> Any:
         if host.own.actor is not None:
