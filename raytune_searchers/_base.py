@@ -321,6 +321,9 @@ class PrivateSearch(LossesRun, TuneSearch):
             warn(text, UtilityWarning)
 
     def _next(self, trial_id: str, space: TuneSpace) -> tuple[str, Array | None]:
+        if self._reconcile:
+            self._reconcile = False
+            self._call("give_back", frozenset(self._live))
         if self._points and not self._call("finished"):
             x = space.checked_point(self._points[0])
             self._call("place", trial_id, x)
@@ -336,15 +339,6 @@ class PrivateSearch(LossesRun, TuneSearch):
         if usable:
             self._call("tell_plain", trial_id, x, value)
         return usable
-
-    # The vault ------------------------------------------------------------------------------
-
-    def _open(self) -> Channel:
-        channel = super()._open()
-        if self._reconcile:
-            self._reconcile = False
-            channel.call("give_back", frozenset(self._live))
-        return channel
 
     def private(self, trainable: Trainable) -> Trainable:
         """Wraps a function trainable that returns one value per validation record.
