@@ -20,6 +20,7 @@ from ray.tune.search.sample import Domain, LogUniform, Quantized, Uniform
 from ray.tune.search.sample import Float as TuneFloat
 from ray.tune.search.sample import Integer as TuneInteger
 from ray.tune.search.variant_generator import parse_spec_vars
+from ray.tune.utils.util import unflatten_dict
 
 from privbo_plugins.spaces import Categorical, Dimension, Float, Int, Space
 
@@ -51,7 +52,7 @@ class TuneSpace:
 
     def suggestion(self, x: Sequence[float] | Array) -> dict[str, Any]:
         """A point of shape (D,) to the nested dictionary that Tune merges into the config."""
-        return _nested({**self.fixed, **self.space.decode(x)})
+        return dict(unflatten_dict({**self.fixed, **self.space.decode(x)}))
 
     def encode(self, config: Mapping[str, Any], handed: Array | None = None) -> Array:
         """A trial's config to the point that it evaluates, shape (D,).
@@ -247,17 +248,6 @@ def holds_placeholder(value: Any) -> bool:
 
 def _single(dim: Dimension) -> bool:
     return len(dim.choices) == 1 if isinstance(dim, Categorical) else dim.low == dim.high
-
-
-def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    nested: dict[str, Any] = {}
-    for name, value in flat.items():
-        *path, leaf = name.split("/")
-        place = nested
-        for part in path:
-            place = place.setdefault(part, {})
-        place[leaf] = value
-    return nested
 
 
 def _found(config: Mapping[str, Any], name: str) -> Any:
