@@ -235,6 +235,11 @@ def _even_grid(dim: Dimension) -> float | None:
     return 1.0 / steps if steps > 0.5 and abs(steps - round(steps)) < 1e-9 else None
 
 
+def is_constant(dim: Dimension) -> bool:
+    """Checks whether a dimension has one value only."""
+    return len(dim.choices) == 1 if isinstance(dim, Categorical) else dim.low == dim.high
+
+
 def _size(dim: Dimension) -> float:
     """Number of values; infinity if continuous."""
     if isinstance(dim, Categorical):

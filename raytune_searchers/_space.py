@@ -22,7 +22,7 @@ from ray.tune.search.sample import Integer as TuneInteger
 from ray.tune.search.variant_generator import parse_spec_vars
 from ray.tune.utils.util import unflatten_dict
 
-from privbo_plugins.spaces import Categorical, Dimension, Float, Int, Space
+from privbo_plugins.spaces import Categorical, Dimension, Float, Int, Space, is_constant
 
 Array = NDArray[np.float64]
 
@@ -131,7 +131,7 @@ def to_space(config: Mapping[str, Any]) -> TuneSpace | None:
         ValueError: As :func:`domains_of`.
     """
     dims = domains_of(config)
-    fixed = {name: dim.decode(0.0) for name, dim in dims.items() if _single(dim)}
+    fixed = {name: dim.decode(0.0) for name, dim in dims.items() if is_constant(dim)}
     varying = {name: dim for name, dim in dims.items() if name not in fixed}
     return TuneSpace(Space(varying), fixed) if varying else None
 
@@ -244,10 +244,6 @@ def holds_placeholder(value: Any) -> bool:
     if isinstance(value, tuple) and len(value) == 2 and value[0] in _PLACEHOLDERS:
         return True
     return isinstance(value, list | tuple) and any(map(holds_placeholder, value))
-
-
-def _single(dim: Dimension) -> bool:
-    return len(dim.choices) == 1 if isinstance(dim, Categorical) else dim.low == dim.high
 
 
 def _found(config: Mapping[str, Any], name: str) -> Any:

@@ -19,7 +19,7 @@ from sklearn.base import clone
 from sklearn.utils._param_validation import InvalidParameterError
 
 from privbo_plugins.errors import UtilityWarning, warn
-from privbo_plugins.spaces import Categorical, Dimension, Float, Int, Space
+from privbo_plugins.spaces import Categorical, Dimension, Float, Int, Space, is_constant
 
 _FIX = (
     "Give an Optuna distribution (FloatDistribution, IntDistribution, CategoricalDistribution), "
@@ -101,11 +101,6 @@ class Parameters:
                 f"incumbent= gives {name} what is none of its {len(objects)} choices. Give one of "
                 "the objects that param_distributions lists, or leave the parameter out."
             ) from None
-
-
-def is_constant(dim: Dimension) -> bool:
-    """Checks whether a dimension has one value only."""
-    return len(dim.choices) == 1 if isinstance(dim, Categorical) else dim.low == dim.high
 
 
 def to_parameters(given: Any, known: Iterable[str]) -> Parameters:
