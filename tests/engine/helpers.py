@@ -3,6 +3,7 @@
 import threading
 
 import numpy as np
+import sqlalchemy as sa
 
 from privbo_plugins.algorithms.dp_gibo import DPGIBO, make_plan
 from privbo_plugins.algorithms.protocols import Release
@@ -60,6 +61,15 @@ def in_threads(count, work):
     for thread in threads:
         thread.join()
     return errors
+
+
+def altered(url, *statements):
+    """Changes a vault's tables as another program would."""
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        for statement in statements:
+            connection.exec_driver_sql(statement)
+    engine.dispose()
 
 
 def cube(d):

@@ -28,7 +28,7 @@ from privbo_plugins.store.release import TEST_NOISE, Order, Outlet
 from privbo_plugins.store.run import begin_or_join
 from privbo_plugins.store.vault import Vault, open_vault
 
-from .helpers import cube, open_session, quadratic, tell
+from .helpers import altered, cube, open_session, quadratic, tell
 from .test_session import config
 
 KEY = "study"
@@ -186,17 +186,26 @@ def test_a_vault_that_lost_any_line_is_noticed(path, tmp_path, lost):
         "UPDATE privbo_events SET salt = 'f' WHERE seq = 3",
         "UPDATE privbo_events SET key = 'z' WHERE seq = 3",
         "UPDATE privbo_events SET payload = x'00' WHERE seq = 3",
-        "UPDATE privbo_events SET seq = 9 WHERE seq = 5",
+        "UPDATE privbo_events SET seq = 99 WHERE seq = 5",
+        "UPDATE privbo_events SET payer = 'bob' WHERE kind = 'paid'",
+        "UPDATE privbo_events SET payload = '[0.1, 0.0]' WHERE kind = 'paid'",
+        "UPDATE privbo_events SET payload = '[1.0, 0.1]' WHERE kind = 'paid'",
+        "UPDATE privbo_events SET payload = '[0.1]' WHERE key LIKE 'evaluation/%'",
+        "UPDATE privbo_events SET key = 'another' WHERE kind = 'paid'",
+        "DELETE FROM privbo_events WHERE kind = 'paid'",
     ],
 )
-def test_releases_that_do_not_fit_their_chain_end_the_run(path, many, damage):
-    run = run_of(path)
+def test_a_line_that_does_not_fit_the_chain_ends_every_run_of_its_vault(path, many, damage):
+    """Above all who was asked: another name would be another budget."""
+    run, mechanism = run_of(path), make_mechanism(1.0, bound=1.0)
     for key in "abc":
         many.release(run, key)
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(damage)
+    RewardSession(mechanism, run.vault, "users").release("0", 0.1, "ann", -1.0)
+    altered(f"sqlite:///{path}", damage)
     with pytest.raises(VaultError, match="damaged"):
         run_of(path)
+    with pytest.raises(VaultError, match="damaged"):
+        RewardSession(mechanism, open_vault(f"sqlite:///{path}"), "users")
 
 
 @pytest.mark.parametrize("lost", ["1", "3", "6"])
@@ -205,34 +214,12 @@ def test_events_that_are_cut_off_the_logs_end_are_missed_by_its_guard(path, many
     run = run_of(path, rollback_guard)
     for key in "abc":
         many.release(run, key)
-    with closing(sqlite3.connect(path)) as connection, connection:
-        last = f"(SELECT max(seq) - {lost} FROM privbo_events)"
-        connection.execute(f"DELETE FROM privbo_events WHERE seq > {last}")
+    last = f"(SELECT max(seq) - {lost} FROM privbo_events)"
+    altered(f"sqlite:///{path}", f"DELETE FROM privbo_events WHERE seq > {last}")
     with pytest.raises(VaultError, match=r"older backup|does not hold"):
         run_of(path, rollback_guard)
     with pytest.raises(VaultError, match="older backup"):
         many.release(run, "d")
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "UPDATE privbo_events SET payer = 'bob' WHERE kind = 'paid'",
-        "UPDATE privbo_events SET payload = '[0.1, 0.0]' WHERE kind = 'paid'",
-        "UPDATE privbo_events SET payload = '[1.0, 0.1]' WHERE kind = 'paid'",
-        "UPDATE privbo_events SET payload = '[0.1]' WHERE kind = 'release'",
-        "UPDATE privbo_events SET key = 'another' WHERE kind = 'paid'",
-        "DELETE FROM privbo_events WHERE kind = 'paid'",
-    ],
-)
-def test_a_ledger_of_users_that_does_not_fit_its_chain_ends_the_run(path, damage):
-    """Above all who was asked: another name would be another budget."""
-    mechanism = make_mechanism(1.0, bound=1.0)
-    RewardSession(mechanism, open_vault(f"sqlite:///{path}"), KEY).release("0", 0.1, "ann", -1.0)
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(damage)
-    with pytest.raises(VaultError, match="damaged"):
-        RewardSession(mechanism, open_vault(f"sqlite:///{path}"), KEY)
 
 
 # Put back ---------------------------------------------------------------------------------------

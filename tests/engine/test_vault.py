@@ -29,7 +29,7 @@ from privbo_plugins.store.transaction import Transaction
 from privbo_plugins.store.vault import as_handle, handle_of, open_vault, resolve_url
 from tests.inside import cursor_of, engine_of, lock_of
 
-from .helpers import Crash, in_threads
+from .helpers import Crash, altered, in_threads
 
 SECRET = np.array([0.123456789012345, 2.718281828459045, -9.87654321e-5] * 400)
 """Values whose eight bytes would not turn up by chance."""
@@ -67,15 +67,6 @@ def traces(folder, y):
 
 
 # Other versions -----------------------------------------------------------------------------
-
-
-def altered(url, *statements):
-    """Changes a vault's tables as another program would."""
-    engine = sa.create_engine(url)
-    with engine.begin() as connection:
-        for statement in statements:
-            connection.execute(sa.text(statement))
-    engine.dispose()
 
 
 def tables_of(url):
@@ -417,8 +408,7 @@ def test_an_empty_file_is_waited_for_and_then_refused(path, monkeypatch):
 def test_losses_that_another_program_made_a_text_are_not_quoted(path):
     vault = begin(open_vault(f"sqlite:///{path}"))
     put(vault, "t", np.frombuffer(b"Jane\xe5Doe" * 4))
-    with closing(sqlite3.connect(path)) as tool, tool:
-        tool.execute("UPDATE privbo_losses SET data = CAST(data AS TEXT)")
+    altered(f"sqlite:///{path}", "UPDATE privbo_losses SET data = CAST(data AS TEXT)")
     with pytest.raises(VaultError) as told, vault.transaction("run") as tx:
         next(tx.blocks(["t"], 4))
     assert "Jane" not in str(told.value)
@@ -434,8 +424,7 @@ def test_another_identity_than_the_log_began_with_is_damage(path, change, monkey
     """It salts the users' names: under another one each of them would have a new budget."""
     monkeypatch.setattr(vault_module, "_pause", lambda _: None)
     begin(open_vault(f"sqlite:///{path}"))
-    with closing(sqlite3.connect(path)) as tool, tool:
-        tool.execute(change)
+    altered(f"sqlite:///{path}", change)
     with pytest.raises(VaultError, match="never stored"):
         open_vault(f"sqlite:///{path}")
 
