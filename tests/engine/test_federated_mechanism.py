@@ -21,6 +21,7 @@ from tests.inside import draws_through
 
 UNIT = 2.0**FRACTION_BITS
 UNIFORM = Temperature(0.0, 0, 1)
+AGGREGATE = {"trust": "aggregate"}
 
 
 def config_of(**changed):
@@ -359,6 +360,16 @@ def test_only_the_papers_settings_have_the_papers_delta():
         ({"clipping_norm": 0.0}, "clipping_norm must be"),
         ({"clipping_norm": math.nan}, "clipping_norm must be"),
         ({"value_range": (math.nan, 1.0)}, "value_range"),
+        ({"trust": "nobody"}, "trust must be one of server, aggregate"),
+        *((AGGREGATE | more, said) for more, said in (
+            ({"q": 0.5}, "needs q=1"),
+            ({"colluding": 6}, "colluding=6 must be less than n_agents=6"),
+            ({"colluding": 0}, "colluding must be an integer >= 1"),
+            ({"min_present": 3}, r"min_present=3 must lie in \[4, 6\]"),
+            ({"min_present": 7}, r"min_present=7 must lie in \[4, 6\]"),
+        )),
+        ({"colluding": 1}, "belong to trust='aggregate'"),
+        ({"min_present": 5}, "belong to trust='aggregate'"),
     ],
     ids=str,
 )  # fmt: skip
