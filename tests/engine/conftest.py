@@ -8,6 +8,8 @@ from privbo_plugins.cli import main
 from privbo_plugins.sessions import rounds as server_module
 from privbo_plugins.store.vault import open_vault
 
+from .listeners import PUBLIC, serving
+
 
 @pytest.fixture
 def clock(monkeypatch):
@@ -15,6 +17,13 @@ def clock(monkeypatch):
     hands = SimpleNamespace(now=1000.0)
     monkeypatch.setattr(server_module, "time", SimpleNamespace(monotonic=lambda: hands.now))
     return hands
+
+
+@pytest.fixture
+def server():
+    """A federation's server that listens for one agent, whose deadline nobody waits for."""
+    with serving(1, deadline=None, space=PUBLIC) as made:
+        yield made
 
 
 @pytest.fixture

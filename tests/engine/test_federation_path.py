@@ -29,12 +29,6 @@ from .scenes import SPACE, as_json, vector
 pytestmark = pytest.mark.filterwarnings("ignore:This federation adds no noise")
 
 
-@pytest.fixture
-def server():
-    with serving(1, deadline=None, space=PUBLIC) as made:
-        yield made
-
-
 class Relay:
     """A machine between agent and server that records, and may change what it passes on.
 

@@ -445,12 +445,6 @@ def test_many_threads_of_an_agent_leave_room_for_others(monkeypatch):
 
 
 @pytest.fixture
-def server():
-    with serving(1, deadline=None, space=PUBLIC) as made:
-        yield made
-
-
-@pytest.fixture
 def link(server):
     with closing(connect(server.invitation(0), agreed=server.config)) as made:
         yield made

@@ -22,16 +22,6 @@ MIXED = Space({"x": Float(0.0, 1.0), "kind": Categorical(("a", "b")), "k": Int(1
 UCB = {"algorithm": "gp-ucb", "maximize": True}
 
 
-@pytest.fixture(params=["memory", "postgres"])
-def vault(request):
-    if request.param == "postgres":
-        opened = open_vault(request.getfixturevalue("postgres_database"))
-    else:
-        opened = open_vault()
-    yield opened
-    opened.close()
-
-
 def opened(vault, **given):
     return RewardSession(make_mechanism(1.0, value_range=(0.0, 1.0)), vault, "loop/a", **given)
 
