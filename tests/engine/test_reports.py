@@ -103,7 +103,7 @@ def test_a_broadcast_becomes_two_numbers():
 def test_epsilon_of_many_rounds_is_worked_out_for_some_and_for_the_released_ones():
     config = FederationConfig(n_agents=4, z=20.0, n_rounds=60, population="explore")
     counts = [t for t, _ in spent_by_round(config, 17)]
-    assert counts[0], counts[-1] == (1, 60)
+    assert (counts[0], counts[-1]) == (1, 60)
     assert 17 in counts
     assert len(counts) <= 13
     assert counts == sorted(set(counts))
