@@ -58,13 +58,13 @@ def test_epsilon_never_exceeds_its_delta(log_mu, log_delta):
 
 
 @pytest.mark.parametrize("mu", [0.2, 1.0, 3.0])
-@pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-9])
-def test_epsilon_against_dp_accounting(mu, delta):
+def test_epsilon_against_dp_accounting(mu):
     """The library's pessimistic discretisation lies just above the closed form."""
     theirs = pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=1e-4)
-    assert gdp_epsilon(mu, delta) == pytest.approx(
-        theirs.get_epsilon_for_delta(delta), rel=2e-3, abs=2e-4
-    )
+    for delta in (1e-3, 1e-6, 1e-9):
+        assert gdp_epsilon(mu, delta) == pytest.approx(
+            theirs.get_epsilon_for_delta(delta), rel=2e-3, abs=2e-4
+        )
 
 
 def test_limits_of_delta_and_epsilon():
