@@ -30,6 +30,16 @@ class Counting(InsecureNoise):
         return super().add_gaussian(value, scale)
 
 
+class Recorded(InsecureNoise):
+    """Keeps what Gaussian noise is to hide, and its scales."""
+
+    exact, scales = np.empty(0), ()
+
+    def add_gaussian(self, value, scale):
+        self.exact, self.scales = np.asarray(value), (*self.scales, scale)
+        return super().add_gaussian(value, scale)
+
+
 class NoNoise(InsecureNoise):
     """Adds nothing: shows what a mechanism makes of its input."""
 
@@ -61,6 +71,11 @@ def in_threads(count, work):
     for thread in threads:
         thread.join()
     return errors
+
+
+def everything_in(folder):
+    """Gives the bytes of a folder's files, one after another."""
+    return b"".join(p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file())
 
 
 def altered(url, *statements):

@@ -27,6 +27,13 @@ def gaussian_epsilon(mu, delta):
     return float(brentq(lambda e: gaussian_delta(mu, e) - delta, 0.0, 500.0, xtol=1e-12))
 
 
+def covariance(n, seed=0, rank=None):
+    """Gives random arms with unequal variances, of full rank or less."""
+    A = np.random.default_rng(seed).standard_normal((n, n if rank is None else rank))
+    K = A @ A.T
+    return K / np.diag(K).max()
+
+
 def conditioned(K, cross, prior, y, lam):
     """Gives mean and variance of a Gaussian process, a row each evaluation, by one inverse."""
     inverse = np.linalg.inv(K + lam * np.eye(len(K)))

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from privbo_plugins.algorithms.ldp_gp_ucb import bounds
 
+from .oracles import covariance
+
 
 def brute_gain(K, T, lam):
     """gamma_T over all multisets of T arms."""
@@ -17,12 +19,6 @@ def brute_gain(K, T, lam):
     for A in combinations_with_replacement(range(len(K)), T):
         best = max(best, 0.5 * np.linalg.slogdet(np.eye(T) + K[np.ix_(A, A)] / lam)[1])
     return best
-
-
-def covariance(n, seed):
-    A = np.random.default_rng(seed).standard_normal((n, n))
-    K = A @ A.T
-    return K / np.diag(K).max()
 
 
 @settings(max_examples=40)

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -17,6 +17,7 @@ from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.store.vault import open_vault
 
+from .helpers import Recorded
 from .oracles import gaussian_mu
 
 IDS = ["ann", "bob", "ann", "cyd", "ann", "bob", None, "ann"]
@@ -27,16 +28,6 @@ Y = np.random.default_rng(1).uniform(size=8)
 USUAL = {"epsilon": 1.0, "delta": 1e-5, "bounds": BOUNDS, "groups": IDS, "unit": "patient"}
 RANDOMISED = {"outcome_epsilon": 0.5, "outcome_range": (0.0, 1.0)}
 ENTRIES = st.floats(width=64) | st.sampled_from([-1e300, 1e300, math.nan, math.inf, 0.0, 1.0])
-
-
-class Recorded(InsecureNoise):
-    """Keeps what is to be hidden."""
-
-    exact = np.empty(0)
-
-    def add_gaussian(self, value, scale):
-        self.exact = np.asarray(value)
-        return super().add_gaussian(value, scale)
 
 
 def curator_of(rows=X, **more):
@@ -53,6 +44,7 @@ exact_of_all = functools.cache(functools.partial(exact_of, X))
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 9])
+@settings(max_examples=50)
 @given(own=arrays(float, (4, 2), elements=ENTRIES))
 def test_whatever_a_persons_rows_hold_they_move_the_table_by_its_sensitivity_at_most(k, own):
     other = X.copy()

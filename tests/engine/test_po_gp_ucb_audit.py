@@ -22,6 +22,7 @@ from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.store.vault import open_vault
 
 from .auditing import audited_mu
+from .helpers import Recorded
 
 RUNS = 20_000
 MUTANT_RUNS = 8000
@@ -29,21 +30,8 @@ MU = 1.0
 EPSILON, DELTA = gdp_epsilon(MU, 1e-5), 1e-5
 
 
-class Recorded(InsecureNoise):
-    """Keeps what is to be hidden, and the scale."""
-
-    def __init__(self, seed=0):
-        super().__init__(seed)
-        self.exact = np.empty(0)
-        self.scale = 0.0
-
-    def add_gaussian(self, value, scale):
-        self.exact, self.scale = value, scale
-        return super().add_gaussian(value, scale)
-
-
 def curator_of(X, **settings):
-    noise = Recorded()
+    noise = Recorded(0)
     return Curator(X, epsilon=EPSILON, delta=DELTA, noise=noise, **settings), noise
 
 
@@ -58,7 +46,7 @@ def audit(X, other, runs, draw=drawn, **settings):
     for curator, noise in curators:
         made = curator.release().manifest
         assert made.mu == pytest.approx(MU, abs=1e-6)
-        hidden.append((noise.exact, noise.scale))
+        hidden.append((noise.exact, noise.scales[-1]))
     direction = hidden[1][0] - hidden[0][0]
     source = InsecureNoise(1)
     scores = [[float(direction @ draw(*pair, source)) for _ in range(runs)] for pair in hidden]
@@ -175,7 +163,7 @@ def test_the_audit_flags_noise_that_rows_share():
     source, scores = InsecureNoise(1), []
     for curator, noise in curators:
         curator.release()
-        Z = [once_a_column(noise.exact, noise.scale, source) for _ in range(1000)]
+        Z = [once_a_column(noise.exact, noise.scales[-1], source) for _ in range(1000)]
         scores.append([float(z[2] - z[0]) for z in Z])
     assert audited_mu(*scores) > MU
 

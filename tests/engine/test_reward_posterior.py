@@ -13,7 +13,7 @@ from privbo_plugins.models.kernels import RBF, Matern52
 from privbo_plugins.models.reward_posterior import ArmsPosterior, FeaturePosterior, MixedPosterior
 from tests.inside import features_of
 
-from .oracles import conditioned
+from .oracles import conditioned, covariance
 
 TOLERANCE = 1e-4
 """What :class:`GrowingFeatures` leaves unexplained of a point that was told."""
@@ -31,13 +31,6 @@ def dense(K, cross, prior, y, lam):
 
 def dense_arms(K, arms, y, lam):
     return dense(K[np.ix_(arms, arms)], K[:, arms], np.diag(K), y, lam)
-
-
-def covariance(n, seed=0, rank=None):
-    """Random arms with unequal variances, of full rank or less."""
-    A = np.random.default_rng(seed).standard_normal((n, n if rank is None else rank))
-    K = A @ A.T
-    return K / np.diag(K).max()
 
 
 def numbers(arms):

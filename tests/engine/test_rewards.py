@@ -23,7 +23,7 @@ from privbo_plugins.store.vault import open_vault
 from tests.inside import pseudonym
 
 from ..leaks import Scanner
-from .helpers import Counting, Crash, in_threads
+from .helpers import Counting, Crash, everything_in, in_threads
 
 DELTA = 1e-6
 
@@ -378,10 +378,6 @@ class Peeking(Counting):
     def add_laplace(self, value, scale):
         self.found += everything_in(self.folder)
         return super().add_laplace(value, scale)
-
-
-def everything_in(folder):
-    return b"".join(p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file())
 
 
 def secrets():

@@ -29,7 +29,6 @@ from privbo_plugins.errors import (
     UtilityWarning,
 )
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
-from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.scores.score import (
     Estimate,
     checked_rows,
@@ -56,6 +55,8 @@ from privbo_plugins.sessions.clipping_warning import warn_of_scores
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.vault import open_vault
+
+from .helpers import Recorded
 
 N = 60
 RANGE = (-2.0, 3.0)
@@ -288,16 +289,6 @@ def test_all_statistics_of_a_run_move_by_the_root_of_their_number():
             assert np.linalg.norm(one - two) <= math.sqrt(3) * SENSITIVITY_SLACK
 
 
-class Recorded(InsecureNoise):
-    """Keeps the scale that it is given."""
-
-    scales = ()
-
-    def add_gaussian(self, value, scale):
-        self.scales += (scale,)
-        return super().add_gaussian(value, scale)
-
-
 @pytest.mark.parametrize(
     ("listed", "J"), [(["f1"], 1), (["f1", "recall"], 1), (["f1", "roc_auc", "neg_log_loss"], 3)]
 )
@@ -413,26 +404,21 @@ def test_a_history_shows_scores_their_front_their_noise_and_what_was_released_la
 
 
 @pytest.mark.parametrize(
-    ("constraints", "why"),
+    ("given", "why"),
     [
-        ({"precision": 0.5}, "got 'precision'; known: 'f1', 'recall'"),
-        ({"recall": 1.5}, r"constraints\['recall'\] must be a number in \[0, 1\]"),
-        ({"recall": math.nan}, "must be a number in"),
-        ({"recall": True}, "must be a number in"),
-        (["recall"], "must be a dictionary by score"),
+        ({"constraints": {"precision": 0.5}}, "got 'precision'; known: 'f1', 'recall'"),
+        ({"constraints": {"recall": 1.5}}, r"\['recall'\] must be a number in \[0, 1\]"),
+        ({"constraints": {"recall": math.nan}}, "must be a number in"),
+        ({"constraints": {"recall": True}}, "must be a number in"),
+        ({"constraints": ["recall"]}, "must be a dictionary by score"),
+        ({"constraints": {"recall": 0.5}, "scores": None}, "no scores"),
+        *(({"feasible_with": p}, r"feasible_with must be .* in \[0.5, 1\)") for p in (0.4, 1.0)),
+        ({"feasible_with": math.nan}, "feasible_with must be a number in"),
     ],
 )
-def test_a_constraint_is_of_a_score_and_within_its_range(constraints, why):
+def test_a_constraint_is_of_a_score_within_its_range_and_kept_with_half_a_chance(given, why):
     with pytest.raises(ValueError, match=why):
-        MeansConfig(mu=1.0, n_trials=3, scores=["f1", "recall"], constraints=constraints)
-    with pytest.raises(ValueError, match=r"no scores|dictionary"):
-        MeansConfig(mu=1.0, n_trials=3, constraints=constraints)
-
-
-@pytest.mark.parametrize("sure", [0.4, 1.0, math.nan])
-def test_a_constraint_is_kept_with_half_a_chance_at_least(sure):
-    with pytest.raises(ValueError, match=r"feasible_with must be a number in \[0.5, 1\)"):
-        MeansConfig(mu=1.0, n_trials=3, scores="f1", feasible_with=sure)
+        MeansConfig(**{"mu": 1.0, "n_trials": 3, "scores": ["f1", "recall"], **given})
 
 
 # Odd records ------------------------------------------------------------------------------------

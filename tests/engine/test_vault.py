@@ -29,7 +29,7 @@ from privbo_plugins.store.transaction import Transaction
 from privbo_plugins.store.vault import as_handle, handle_of, open_vault, resolve_url
 from tests.inside import cursor_of, engine_of, lock_of
 
-from .helpers import Crash, altered, in_threads
+from .helpers import Crash, altered, everything_in, in_threads
 
 SECRET = np.array([0.123456789012345, 2.718281828459045, -9.87654321e-5] * 400)
 """Values whose eight bytes would not turn up by chance."""
@@ -54,10 +54,6 @@ def begin(vault, run_id="run"):
 def put(vault, trial, y, run_id="run"):
     with vault.transaction(run_id) as tx:
         tx.put_losses(trial, y)
-
-
-def everything_in(folder):
-    return b"".join(p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file())
 
 
 def traces(folder, y):
