@@ -125,13 +125,18 @@ class Picture:
         ]
         return named if len(named) > 1 else []
 
-    def points(self) -> Iterator[tuple[str, float, float, str]]:
-        """Yields (series, x, y, text) of all points, for a table beside the picture."""
-        for series in self.series:
-            if series.look != BAND:
-                texts = series.texts or [""] * len(series.x)
-                for x, y, text in zip(series.x, series.y, texts, strict=True):
-                    yield series.name, x, y, text
+    def numbers(self) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Lists head and rows of a table beside the picture: all points, bars and texts."""
+        drawn = [series for series in self.series if series.look != BAND]
+        labels = {"across": self.x_label, "error": self.y_label}
+        bars = [name for name in labels if any(getattr(series, name) for series in drawn)]
+        rows: list[tuple[Any, ...]] = []
+        for own in drawn:
+            blank = [""] * len(own.x)
+            more = [getattr(own, name) or blank for name in (*bars, "texts")]
+            rows += zip([own.name] * len(own.x), own.x, own.y, *more, strict=True)
+        sds = [f"noise of {labels[bar]} (sd)" for bar in bars]
+        return ["", self.x_label, self.y_label, *sds, ""], rows
 
     def to_svg(self) -> str:
         """Draws an SVG for the inside of a page.

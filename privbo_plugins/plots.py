@@ -84,6 +84,13 @@ class History:
         own = next(iter(self.scores.values()), ())
         return [sd for _, sd in own] or [self.value_noise] * len(self.values)
 
+    @property
+    def recommended(self) -> list[bool]:
+        """Tells of each value whether it was released at the recommended point."""
+        if self.places is None or self.aim is None:
+            return [False] * len(self.values)
+        return [np.allclose(place, self.aim, 0, 1e-9) for place in self.places]
+
 
 @dataclass(frozen=True)
 class RewardHistory:
@@ -185,14 +192,16 @@ def picture_of_values(history: History) -> Picture:
 
 
 def picture_of_scores(history: History, other: str) -> Picture:
-    """Shows the first score of each trial and another, which are the front, and their noise."""
+    """Shows the first score of each trial and another, the front, what is recommended, noise."""
     (name, first), second, series = next(iter(history.scores.items())), history.scores[other], []
-    for kind, own, colour in (
-        ("front", True, COLOURS[0]), ("other trials", False, GREY),
-        ("lack a constraint", None, COLOURS[3]),
-    ):  # fmt: skip
-        pairs = zip(first, second, history.front, strict=True)
-        if at := [(x, y) for x, y, front in pairs if front is own]:
+    for kind, shown, colour in (
+        ("front", [front is True for front in history.front], COLOURS[0]),
+        ("other trials", [front is False for front in history.front], GREY),
+        ("lack a constraint", [front is None for front in history.front], COLOURS[3]),
+        ("recommended", history.recommended, COLOURS[2]),  # once more, on top
+    ):
+        pairs = zip(first, second, shown, strict=True)
+        if at := [(x, y) for x, y, own in pairs if own]:
             (x, wide), (y, high) = (zip(*one, strict=True) for one in zip(*at, strict=True))
             series.append(Series(kind, x, y, POINTS, high, wide, colour=colour))
     place = 1 + [*history.scores].index(other)

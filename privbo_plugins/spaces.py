@@ -214,6 +214,28 @@ class Categorical:
         return {"type": "categorical", "choices": [repr(choice) for choice in self.choices]}
 
 
+def is_plain(value: Any) -> bool:
+    """Checks whether a choice's repr is the same in every process."""
+    if type(value) is dict:
+        return all(map(is_plain, (*value, *value.values())))
+    if type(value) in (list, tuple):
+        return all(map(is_plain, value))
+    plain = type(value) in (bool, int, float, str, bytes) or isinstance(value, np.generic)
+    return value is None or plain
+
+
+def choice_text(choice: Any) -> str:
+    """Describes a choice, alike in every process: of an object no more than its name or type.
+
+    Example:
+        >>> choice_text({0: 1, 1: (5, 2)}), choice_text(len), choice_text(object())
+        ('{0: 1, 1: (5, 2)}', 'len', 'object')
+    """
+    if is_plain(choice):
+        return repr(choice)
+    return str(getattr(choice, "__qualname__", type(choice).__name__))
+
+
 def _equal(choice: Any, value: Any) -> bool:
     with forgiven:  # arrays and the like have no single truth value
         return bool(choice == value)

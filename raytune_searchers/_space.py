@@ -22,7 +22,15 @@ from ray.tune.search.sample import Integer as TuneInteger
 from ray.tune.search.variant_generator import parse_spec_vars
 from ray.tune.utils.util import unflatten_dict
 
-from privbo_plugins.spaces import Categorical, Dimension, Float, Int, Space, is_constant
+from privbo_plugins.spaces import (
+    Categorical,
+    Dimension,
+    Float,
+    Int,
+    Space,
+    choice_text,
+    is_constant,
+)
 
 Array = NDArray[np.float64]
 
@@ -293,21 +301,4 @@ def _encoded(name: str, dim: Dimension, value: Any, handed: float | None = None)
 def _described(dim: Dimension) -> Dimension:
     if not isinstance(dim, Categorical):
         return dim
-    return Categorical(tuple(f"{i}: {_description(c)}" for i, c in enumerate(dim.choices)))
-
-
-def _description(choice: Any) -> str:
-    """The same in every process: no memory address."""
-    named = getattr(choice, "__qualname__", None)
-    if named is not None:
-        return str(named)
-    return repr(choice)[:80] if _is_plain(choice) else type(choice).__name__
-
-
-def _is_plain(value: Any) -> bool:
-    """Checks whether a value's repr is the same in every process."""
-    if isinstance(value, Mapping):
-        return all(map(_is_plain, (*value, *value.values())))
-    if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
-    return value is None or isinstance(value, bool | int | float | str | bytes)
+    return Categorical(tuple(f"{i}: {choice_text(c)[:80]}" for i, c in enumerate(dim.choices)))

@@ -19,7 +19,16 @@ from sklearn.base import clone
 from sklearn.utils._param_validation import InvalidParameterError
 
 from privbo_plugins.errors import UtilityWarning, warn
-from privbo_plugins.spaces import Categorical, Dimension, Float, Int, Space, is_constant
+from privbo_plugins.spaces import (
+    Categorical,
+    Dimension,
+    Float,
+    Int,
+    Space,
+    choice_text,
+    is_constant,
+    is_plain,
+)
 
 _FIX = (
     "Give an Optuna distribution (FloatDistribution, IntDistribution, CategoricalDistribution), "
@@ -264,9 +273,7 @@ def _label(index: int, choice: Any) -> str:
     """Names a choice as it is stored, alike in every process: of objects no more than the type.
 
     Example:
-        >>> _label(0, (50, 20)), _label(1, object()), _label(2, len)
-        ('(50, 20)', '1: object', '2: len')
+        >>> _label(0, (50, 20)), _label(1, {"a": 5}), _label(2, object()), _label(3, len)
+        ('(50, 20)', "{'a': 5}", '2: object', '3: len')
     """
-    if _is_plain(choice) or (isinstance(choice, tuple | list) and all(map(_is_plain, choice))):
-        return repr(choice)
-    return f"{index}: {getattr(choice, '__name__', type(choice).__name__)}"
+    return repr(choice) if is_plain(choice) else f"{index}: {choice_text(choice)}"

@@ -14,7 +14,15 @@ import pytest
 
 from privbo_plugins.drawing import BAND, Picture, Series
 from privbo_plugins.page import Report, Section, Table
-from privbo_plugins.plots import FederationHistory, History, RewardHistory, Round, RowHistory
+from privbo_plugins.plots import (
+    FederationHistory,
+    History,
+    RewardHistory,
+    Round,
+    RowHistory,
+    picture_of_scores,
+    picture_of_values,
+)
 from privbo_plugins.privacy.guarantee import (
     FederationGuarantee,
     Guarantee,
@@ -32,7 +40,7 @@ HOSTILE = (
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 """A browser lets such a page load nothing, run nothing and send nothing."""
 
-LIMIT = 460_000
+LIMIT = 480_000
 """Bytes of a page."""
 
 
@@ -176,6 +184,20 @@ def test_the_points_of_a_picture_stand_in_numbers_beside_it():
     page = page_of(Picture("t", "r.", "x", "y", [series]))
     assert "<td>a</td><td>1</td><td>0.30000000000000004</td><td>one</td>" in page
     assert "<td>nan</td><td>&lt;two&gt;</td>" in page
+
+
+def test_each_score_stands_in_numbers_with_its_noise_and_what_is_recommended_is_marked():
+    told = {"a": [(0.5, 0.125), (0.25, 0.0625)], "b": [(0.75, 0.03125), (0.375, 0.015625)]}
+    history = History(
+        [("start", 0, 0.5), ("start", 0, 0.25)], 0.1, ["x"], np.zeros((1, 1)), [{"x": 0.0}], [1.0],
+        1.0, np.array([[0.25], [0.5]]), np.array([0.5]), scores=told, front=[True, False],
+    )  # fmt: skip
+    page = page_of(picture_of_scores(history, "b"))
+    assert '<th scope="col">noise of first score (sd)</th>' in page
+    cells = "<td>0.25</td><td>0.375</td><td>0.0625</td><td>0.015625</td>"
+    for name, row in (("other trials", cells), ("recommended", cells), ("front", "<td>0.5</td>")):
+        assert f"<tr><td>{name}</td>{row}" in page
+    assert "<td>0.5</td><td>0.125</td>" in page_of(picture_of_values(history))
 
 
 AXES = [

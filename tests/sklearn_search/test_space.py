@@ -122,6 +122,13 @@ def test_a_space_of_constants_is_refused():
         search_space_of({"p": [1], "q": IntDistribution(2, 2)})
 
 
+def test_choices_of_plain_values_are_told_by_what_they_hold():
+    given = [{0: 1, 1: 5}, {0: 1, 1: (5, None)}, [1, (2.5, "a")], "auto"]
+    found = search_space_of({"p": given})
+    assert found.dimensions["p"].choices == tuple(map(repr, given))
+    assert [found.decoded({"p": repr(choice)})["p"] for choice in given] == given
+
+
 def test_of_an_object_nothing_but_its_type_is_stored():
     class Secret:
         def __repr__(self):
