@@ -260,11 +260,17 @@ class LossRun(OfStudy):
         if plan is None or n_records is None:
             return
         of = plural(session.unit.word)
-        what = "scores, which are maximised" if session.maximize else "losses, which are minimised"
+        what = "values are losses, which are minimised"
+        if session.maximize:
+            what = "values are scores, which are maximised"
+        if scores := getattr(self._config, "scores", None):
+            better = ("smaller", "larger")
+            named = (f"{one.name} ({better[one.greater_is_better]} is better)" for one in scores)
+            what = f"released are {', '.join(named)}"
         most = self._config.n_trials or 0
         whole = f" (of n_trials={most}, as steps are whole)" if most > plan.n_trials else ""
         _logs.logger.info(
-            f"{plan.n_trials} trials{whole} are planned for {n_records} {of}; values are {what}."
+            f"{plan.n_trials} trials{whole} are planned for {n_records} {of}; {what}."
         )
         asked, left = _study.trials_of_loop(), plan.n_trials - session.run.n_told() + 1
         if asked is not None and asked < left:

@@ -77,13 +77,13 @@ class MeansObjective(Releasing, LossStudies):
                 study.enqueue_trial(params, skip_if_exists=True)
 
     @retelling
-    def release_score(self, study: Study, score: Any, told: Any) -> tuple[float, float]:
+    def release_score(self, study: Study, score: Any, predictions: Any) -> tuple[float, float]:
         """Releases one score of the model that was chosen, out of ``final_share``; or replays it.
 
         Args:
             study: The study.
             score: Its name, or one of :mod:`privbo_plugins.scores`.
-            told: :func:`privbo_plugins.scores.predictions` of the same validation records.
+            predictions: :func:`privbo_plugins.scores.predictions` of the same validation records.
 
         Returns:
             The estimate, and the standard deviation that noise gives it.
@@ -92,7 +92,9 @@ class MeansObjective(Releasing, LossStudies):
             ValueError: If nothing is kept for it, or these are other records.
             BudgetExceededError: If another score was released instead.
         """
-        return self._current(study).session.release_score(one_score(score), told)
+        if not isinstance(study, Study):
+            raise ValueError("The study comes first: release_score(study, score, predictions).")
+        return self._current(study).session.release_score(one_score(score), predictions)
 
     def _check_objectives(self, study: Study) -> None:
         """Refuses a study with more objectives than the run has scores."""

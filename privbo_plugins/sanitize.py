@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import inspect
 import threading
 import warnings
 from collections.abc import Callable
@@ -199,7 +200,7 @@ def retelling(act: Callable[P, T]) -> Callable[P, T]:
     A traceback holds every frame on the way, and who prints local variables shows a reward or a
     user's name. So the function's own exception is dropped with its frames, and one in the
     engine's own words is raised, in a frame that has let go of the arguments. The callers' frames
-    are theirs.
+    are theirs. A call with other arguments than the function takes is a TypeError that shows it.
 
     Example:
         >>> @retelling
@@ -208,12 +209,22 @@ def retelling(act: Callable[P, T]) -> Callable[P, T]:
         >>> check("Jane Doe")
         Traceback (most recent call last):
         privbo_plugins.errors.VaultError: The vault is gone.
+        >>> check()
+        Traceback (most recent call last):
+        TypeError: check(user): missing a required argument: 'user'.
     """
+    known = inspect.signature(act)
+    own = ", ".join(name for name in known.parameters if name != "self")
 
     @functools.wraps(act)
     def sanitized_call(*args: P.args, **kwargs: P.kwargs) -> T:
-        result, error = call(functools.partial(act, *args, **kwargs), sanitized)
-        del args, kwargs
+        bound, error = call(
+            functools.partial(known.bind, *args, **kwargs),
+            lambda raised: TypeError(f"{act.__name__}({own}): {raised}."),  # of names alone
+        )
+        if bound is not None:
+            result, error = call(functools.partial(act, *args, **kwargs), sanitized)
+        del args, kwargs, bound
         if error is not None:
             raise error
         return cast(T, result)

@@ -293,12 +293,12 @@ class PrivateTrainable(LossesRun):
         return self._private(config, **parameters)
 
     @retelling
-    def release_score(self, score: Any, told: Any) -> tuple[float, float]:
+    def release_score(self, score: Any, predictions: Any) -> tuple[float, float]:
         """Releases one score of the model that was chosen, out of ``final_share``; or replays it.
 
         Args:
             score: Its name, or one of :mod:`privbo_plugins.scores`.
-            told: :func:`privbo_plugins.scores.predictions` of the trials' validation records.
+            predictions: :func:`privbo_plugins.scores.predictions` of the same validation records.
 
         Returns:
             The estimate, and the standard deviation that noise gives it.
@@ -308,7 +308,8 @@ class PrivateTrainable(LossesRun):
             BudgetExceededError: If another score was released instead.
         """
         made = one_score(score)
-        secret = cloudpickle.dumps(made), rows_of([made], told), index_of(told.y_true)
+        rows = rows_of([made], predictions)
+        secret = cloudpickle.dumps(made), rows, index_of(predictions.y_true)
         channel = self._open()
         return channel.call_sealed("release_score", self._run, secret)  # type: ignore[no-any-return]
 

@@ -65,8 +65,9 @@ def _called(name: str, one: Any, given: Any, estimator: Any, y: Any) -> Score:
     classes = () if given.training_mu is not None or not is_classifier(estimator) else _classes(y)
     if labels is not None and not {*classes} <= {*labels}:
         raise ValueError(
-            f"The score {name!r} is of labels={labels!r}, and the classes that train are others: "
-            "give scores.f1(labels=(...), positive=...) of privbo_plugins, say."
+            f"The score {name!r} is of labels={labels!r}, and the classes that train are others. "
+            "These are not named, as they come from records: compare np.unique(y), and give "
+            "labels= all of them, as in scores.f1(labels=(...), positive=...) of privbo_plugins."
         )
     return own if own.name == name else own.called(name)
 

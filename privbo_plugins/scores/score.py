@@ -33,7 +33,14 @@ from numpy.typing import NDArray
 from privbo_plugins.convert import BlockScores, as_labels
 from privbo_plugins.errors import NotLossesError, PrivacyError
 from privbo_plugins.sanitize import call, of_converting, public_name, unheard
-from privbo_plugins.scores.statistics import Pairs, PerRecord, Predictions, Statistic
+from privbo_plugins.scores.statistics import (
+    Losses,
+    Moments,
+    Pairs,
+    PerRecord,
+    Predictions,
+    Statistic,
+)
 from privbo_plugins.settings import between
 
 Array = NDArray[np.float64]
@@ -42,6 +49,9 @@ Combine = Callable[[Array, Array], Any]
 
 _TELLING = 2.0
 """A denominator of fewer standard deviations of its noise divides nothing."""
+
+_CLIPPED = 0.9
+"""A mean of squared targets, or of errors, beyond which a range has clipped nearly all of them."""
 
 _SURE = 4.0
 """Standard deviations of noise beyond which a doubt is shown: one release in 10^4 misleads."""
@@ -471,9 +481,27 @@ def _doubt(score: Score, m: Array, s: Array) -> str:
         return f"about {m[-1]:.0%} of the records have other labels, or groups, than it was given"
     if isinstance(own, Pairs) and value < 0.5 - sure:
         return "negative records rank above positive ones: see the order of probabilities' columns"
+    if of_range := _doubt_of_range(own, m, s, value):
+        return of_range
     beyond = (value - best) * (1.0 if score.greater_is_better else -1.0)
     sure += 1e-6 * (score.high - score.low)  # without noise, rounding
     return "it lies beyond its best value: a prevalence or range is wrong" if beyond > sure else ""
+
+
+def _doubt_of_range(own: Statistic, m: Array, s: Array, value: float) -> str:
+    """Says what means of numbers show of the target's range."""
+    if isinstance(own, Moments):
+        told = f"the target's range [{own.y_low:g}, {own.y_high:g}]"
+        if m[2] > _CLIPPED + _SURE * s[2]:
+            return f"nearly all targets lie at the ends of {told}, or beyond: is it theirs?"
+        if not math.isfinite(value):
+            return f"targets vary less than the noise: {told} may be far too wide"
+    if isinstance(own, Losses) and own.labels is None:
+        if m[0] > _CLIPPED + _SURE * s[0]:
+            return "nearly all errors are as wide as the target's range, which may be too narrow"
+        if m[0] < _TELLING * s[0]:
+            return "errors are less than the noise: the target's range may be far too wide"
+    return ""
 
 
 def lacking(

@@ -456,8 +456,9 @@ def _check_classes(told: Predictions, labels: Sequence[Any]) -> None:
     if known is not None and {*known.tolist()} != {*labels}:
         raise NotLossesError(
             f"classes= of the predictions are other ones than labels={tuple(labels)!r} of a "
-            "score, where the last is the positive one unless positive= says another: give both "
-            'the same, as scores.f1(labels=("well", "ill")). Nothing was stored or charged.'
+            "score, where the last is the positive one unless positive= says another. They are "
+            "not named, as they come from records: compare them, and give both the same, as "
+            'scores.f1(labels=("well", "ill")). Nothing was stored or charged.'
         )
 
 

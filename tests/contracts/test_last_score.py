@@ -72,6 +72,21 @@ def test_what_it_raises_holds_no_prediction(score, host, start):
 
 
 @each_host
+def test_a_call_that_lacks_something_is_told_the_right_one(host, start):
+    run = start("scores", host, n_trials=3, final_share=0.36)
+    act, first = (
+        (run.told.release_score, [run.study]) if hasattr(run, "study")
+        else (run.search.release_score, [])
+    )  # fmt: skip
+    call = rf"release_score\({'study, ' * len(first)}score, predictions\)"
+    for lacking in ([*first, "accuracy"], [*first, "accuracy", [0.5], [0.5]], []):
+        with pytest.raises(TypeError, match=call):
+            act(*lacking)
+    with pytest.raises(ValueError, match=call if first else r"scores\.predictions"):
+        act("accuracy", *[[0.5], [0.5]][: 1 + len(first)])
+
+
+@each_host
 def test_a_recommendation_that_keeps_no_constraint_is_said_to(host, start):
     kept = start("scores", host, n_trials=3)
     kept.trials(3)

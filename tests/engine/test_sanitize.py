@@ -172,6 +172,17 @@ def test_what_passes_a_method_that_retells_is_what_it_returns_and_raises():
         Held().half(1, of=0)
 
 
+@pytest.mark.parametrize("given", [(), (NAME, NAME, NAME)])
+@pytest.mark.parametrize("by_name", [{}, {"y": NAME}])
+def test_a_call_with_other_arguments_names_those_that_there_are(given, by_name):
+    @retelling
+    def asked(self, who, of=None): ...
+
+    with pytest.raises(TypeError, match=r"^asked\(who, of\): .*('who'|too many|'y')") as caught:
+        asked(None, *given, **by_name)
+    assert [text for text in shown(caught.value) if NAME in text] == []
+
+
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
 def test_who_ends_a_process_ends_it_through_a_method_that_retells(kind):
     @retelling

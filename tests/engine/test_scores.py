@@ -852,6 +852,23 @@ def test_columns_in_another_order_and_a_wrong_prevalence_are_seen():
     assert "beyond its best value" in seen(scores.roc_auc(prevalence=0.1), told)
 
 
+OF_RANGES = [
+    scores.r2, scores.explained_variance, scores.neg_mean_absolute_error,
+    scores.neg_root_mean_squared_error, scores.d2_absolute_error_score,
+    lambda *ends: scores.d2_pinball_score(*ends, alpha=0.2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", OF_RANGES)
+def test_a_range_that_is_not_that_of_the_targets_is_named(make):
+    y = np.random.default_rng(0).uniform(100, 200, 1000)
+    told = scores.predictions(y, predicted=y[::-1] * 0.5 + y * 0.5)
+    for ends in ((100, 200), (0, 300)):
+        assert seen(make(*ends), told, 1.0) == ""
+    for ends in ((0, 1e6), (-1e7, 1e4), (500, 501), (150, 150.1)):
+        assert "target's range" in seen(make(*ends), told, 1.0), ends
+
+
 def test_a_doubt_warns_once(recwarn):
     run = Session.open(open_vault(), "s", MeansConfig(mu=1e3, n_trials=4, scores=["f1"]),
                        maximize=True)  # fmt: skip

@@ -11,6 +11,7 @@ import optuna
 import pytest
 
 from optuna_samplers import DPGIBOSampler, LDPGPUCBSampler, ldp_objective, private_objective
+from privbo_plugins import scores
 from privbo_plugins.convert import fingerprint
 from privbo_plugins.errors import PrivacyWarning, UtilityWarning
 from tests.inside import session_of
@@ -203,6 +204,18 @@ def test_the_direction_of_rewards_is_logged_once(kind, direction, told, logged):
     assert len(said) == 1
     assert told in said[0]
     assert ("create_study" in said[0]) == (direction == "minimize")
+
+
+def test_the_log_says_of_each_score_which_values_are_better(logged):
+    y = np.arange(100) % 2
+    private = private_objective(
+        lambda trial: scores.predictions(y, predicted=y * trial.suggest_int("x", 0, 1)),
+        scores=["f1", scores.cost([[0, 1], [5, 0]])], mu=1.0, n_trials=2,
+    )  # fmt: skip
+    study = optuna.create_study(directions=["maximize", "minimize"])
+    study.optimize(private)
+    (said,) = [text for text in logged.messages if "are planned for" in text]
+    assert said.endswith("released are f1 (larger is better), cost (smaller is better).")
 
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")

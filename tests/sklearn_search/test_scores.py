@@ -1,6 +1,7 @@
 """A search that chooses by scores: what it releases, shows and refuses."""
 
 import pickle
+import re
 import warnings
 from functools import partial
 
@@ -436,8 +437,10 @@ def test_where_training_is_protected_no_training_record_decides_a_refusal():
     ids=["usual", "other texts", "several", "last"],
 )  # fmt: skip
 def test_a_score_of_other_classes_than_those_that_train_is_refused(more):
-    with pytest.raises(ValueError, match="classes that train are others"):
+    with pytest.raises(ValueError, match=r"is of labels=\(.*\), and the classes") as refused:
         make_search(**more).fit(X, np.where(Y == 1, "ill", "well"))
+    assert "not named, as they come from records" in str(refused.value)
+    assert not {"'ill'", "'well'"} & {*re.findall(r"'\w+'", str(refused.value))}
 
 
 def test_a_score_under_a_name_of_one_s_own_has_the_classes_that_train():
