@@ -107,8 +107,7 @@ class Score(ScoreFacts):
         name: Under which it is shown.
         statistic: What is released.
         combine: From means m and their noise s, shape (k,) each, to a number; NaN where it is not
-            defined. See :func:`ratio`. It must keep and print nothing: it is called before the
-            release is stored.
+            defined. See :func:`ratio`. It must keep and print nothing.
         low: Least value of the score; the estimate is clipped to [low, high].
         high: Largest.
         greater_is_better: Whether large values are good.
@@ -271,7 +270,9 @@ def _called(combine: Combine, m: Array, s: Array) -> Array:
         with np.errstate(all="ignore"):
             # copies, laid out alike: a view's base holds the means around, too
             return _plain(combine(np.array(m, order="C"), np.array(s, order="C")), m.shape)
-    except BaseException:  # after the draw: what rose from here would take back its charge
+    except KeyboardInterrupt:  # charge and draw stand, and the next attempt asks again
+        raise
+    except BaseException:  # of one draw it would end each attempt
         return np.full(m.shape[1:] or 1, math.nan)
 
 

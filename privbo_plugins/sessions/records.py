@@ -12,6 +12,7 @@ import math
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -254,10 +255,13 @@ class Session(LossReader):
         rows, index = self._read(losses, index)
         y = self._entries(rows, index)
         with self._lock:
-            with self._transaction() as tx:
-                self._admit(tx, space, PRIVATE, len(y), constants)
-                self.labels.check(tx, len(y), index, len(rows))
-                told, due = self._record(tx, trial, params, y, enqueued)
+            recorded: tuple[Published, bool] | None = None
+            while recorded is None:
+                with self._transaction() as tx:
+                    self._admit(tx, space, PRIVATE, len(y), constants)
+                    self.labels.check(tx, len(y), index, len(rows))
+                    recorded = self._record(tx, trial, params, y, enqueued)
+            told, due = recorded
             if due:
                 self._settle()
             self._look_at_ends(told)
@@ -321,7 +325,8 @@ class Session(LossReader):
                 if not same or not self.plain:
                     tx.fail(trial)
                     return
-                _, due = self._record(tx, trial, params, np.array([float(value)]))
+                recorded = self._record(tx, trial, params, np.array([float(value)]))
+                due = recorded is not None and recorded[1]
                 self._known().count_plain(tx.told(), self.config.n_trials or math.inf)
             if due:
                 self._settle()
@@ -356,8 +361,11 @@ class Session(LossReader):
     def _record(
         self, tx: Transaction, trial: str, params: Mapping[str, Any], y: Array,
         enqueued: int | None = None,
-    ) -> tuple[Published, bool]:  # fmt: skip
-        """Releases and stores a trial; also tells whether the current step is complete now."""
+    ) -> tuple[Published, bool] | None:  # fmt: skip
+        """Releases and stores a trial; also tells whether the current step is complete now.
+
+        None where it has only drawn: commit, and call it again.
+        """
         known = self._known()
         self._check_length(y)
         row = tx.trial(trial)
@@ -376,6 +384,8 @@ class Session(LossReader):
         if query is not None and enqueued is not None and role == START:
             query = replace(query, meta={**query.meta, "x": x.tolist(), ENQUEUED: enqueued})
         release = None if query is None else self._release(tx, query, _in_blocks(y))
+        if release is None and query is not None:
+            return None
         if row is not None and row.value is not None:  # told, and its losses purged under way
             value, release = row.value, release or own_release(tx, row)
         else:
@@ -434,13 +444,23 @@ class Session(LossReader):
                 # also those of a point that was evaluated twice and compared once
                 tx.drop_losses(sorted(held - keep) if held & keep else None)
 
-    def _release(self, tx: Transaction, query: Query, blocks: Iterable[Array]) -> Release:
-        """Returns what a query releases; or what it released before."""
+    def _release(self, tx: Transaction, query: Query, blocks: Iterable[Array]) -> Release | None:
+        """Returns what a query releases; or what it released before.
+
+        None where it has only drawn what a user's own code sees first: commit, and ask again.
+        """
         before, scale = tx.head(), gaussian_scale(query.sensitivity, query.mu)
         order = Order(query.kind, query.key, lambda tx: self._charge(tx, query, scale))
         payload = self._outlet.release(
-            tx, order, lambda noise: self._draw(query, blocks, scale, noise)
-        )
+            tx, order, lambda noise: self._draw(query, blocks, scale, noise),
+            ahead=query.derived is not None,
+        )  # fmt: skip
+        if query.derived is not None:
+            if tx.head() != before:
+                return None
+            charged = replace(order, charge=lambda _: None)
+            made = partial(_with_derived, query.derived, payload)
+            payload = self._outlet.release(tx, charged, made)
         release = release_of(query.kind, query.key, payload)
         if tx.head() != before:
             self._fresh.append(release)
@@ -462,8 +482,7 @@ class Session(LossReader):
             exact = query.statistic(blocks, **query.settings)
         private = not self.plain and not math.isinf(query.mu)
         noisy = (noise.add_gaussian(exact, scale) if private else exact) + query.offset
-        derived = {} if query.derived is None else query.derived(noisy)
-        return {"values": noisy.tolist(), "meta": {**query.meta, **derived}}
+        return {"values": noisy.tolist(), "meta": dict(query.meta)}
 
     def charge_training(self, attempt: str) -> None:
         """Charges one training to the training records, before it happens.
@@ -509,23 +528,26 @@ class Session(LossReader):
             BudgetExceededError: If another score was released instead.
         """
         rows, index = _rows_of([score], told, index)
-        with self._lock, self._transaction() as tx:
-            known = self._known()
-            ask = getattr(known.algorithm, "final_query", None)
-            if ask is None or self.unit.rows is not None or self.unit.records_in_blocks:
-                raise ValueError("A last score is one of records, of a run that releases means.")
-            query = ask(score)
-            self._check_length(rows)
-            self.labels.check(tx, len(rows), index, len(rows))
-            before, release = tx.head(), self._release(tx, query, _in_blocks(rows))
-            found = release.scores
-            if score.name not in found or release.meta["setup"] != score.setup:
-                raise BudgetExceededError(_OTHER_LAST.format(*found))
-            if tx.head() == before:
-                with paid_for():
-                    warn(_SHOWN_AGAIN, UtilityWarning)
-            value, sd = found[score.name]
-            return value, sd
+        release: Release | None = None
+        while release is None:
+            with self._lock, self._transaction() as tx:
+                ask = getattr(self._known().algorithm, "final_query", None)
+                if ask is None or self.unit.rows is not None or self.unit.records_in_blocks:
+                    raise ValueError(
+                        "A last score is one of records, of a run that releases means."
+                    )
+                query = ask(score)
+                self._check_length(rows)
+                self.labels.check(tx, len(rows), index, len(rows))
+                drawn = tx.drawn(query.kind, query.key)
+                if drawn is not None and drawn["meta"] != query.meta:
+                    raise BudgetExceededError(_OTHER_LAST.format(drawn["meta"]["name"]))
+                before, release = tx.head(), self._release(tx, query, _in_blocks(rows))
+                if tx.head() == before:
+                    with paid_for():
+                        warn(_SHOWN_AGAIN, UtilityWarning)
+        value, sd = release.scores[score.name]
+        return value, sd
 
     def purge(self) -> None:
         """Deletes every raw loss of the run; ledger and releases stay."""
@@ -580,6 +602,11 @@ def _rows_of(scores: Any, told: Any, index: str | None) -> tuple[Array, str | No
     """One row a record of scores' values, and the fingerprint of its labels."""
     rows = told if isinstance(told, np.ndarray) else rows_of(scores, told)
     return checked_rows(scores, rows), index or index_of(getattr(told, "y_true", None))
+
+
+def _with_derived(derived: Any, drawn: Mapping[str, Any], _noise: NoiseSource) -> dict[str, Any]:
+    """Adds the public facts that are made of a draw."""
+    return {**drawn, "meta": {**drawn["meta"], **derived(np.array(drawn["values"]))}}
 
 
 def _in_blocks(y: Array) -> list[Array]:

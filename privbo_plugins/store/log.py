@@ -50,8 +50,8 @@ from privbo_plugins.files import LogHead
 
 Array = NDArray[np.float64]
 
-VAULT, HOST, RUN, FROZEN, CHARGE, PAID, RELEASE, ROWS, TOKEN = (
-    *("vault", "host", "run", "frozen", "charge", "paid", "release", "rows", "token"),
+VAULT, HOST, RUN, FROZEN, CHARGE, PAID, DRAWN, RELEASE, ROWS, TOKEN = (
+    *("vault", "host", "run", "frozen", "charge", "paid", "drawn", "release", "rows", "token"),
 )
 """Kinds of events."""
 

@@ -67,7 +67,10 @@ class Outlet:
         """Checks whether the noise is a test's."""
         return not is_secure(self._noise)
 
-    def release(self, tx: Transaction, order: Order, draw: Callable[[NoiseSource], P]) -> P:
+    def release(
+        self, tx: Transaction, order: Order, draw: Callable[[NoiseSource], P], *,
+        ahead: bool = False,
+    ) -> P:  # fmt: skip
         """Charges, draws and stores; or replays.
 
         Args:
@@ -75,13 +78,15 @@ class Outlet:
             order: What is to be released.
             draw: From a source of noise to what may be published: JSON-ready fields, or one
                 number.
+            ahead: Whether it is no release yet: a user's own code sees it first, in another
+                transaction. However that ends, the charge stands and the draw is the same.
 
         Raises:
             PrivacyError: If the charge is refused; nothing is drawn.
             VaultError: If the vault was restored from an older backup or refuses; nothing is
                 published.
         """
-        known: P | None = tx.released(order.kind, order.key)
+        known: P | None = (tx.drawn if ahead else tx.released)(order.kind, order.key)
         if known is not None:
             return known
         self._run.check(tx)
@@ -91,7 +96,7 @@ class Outlet:
 
             tx.mark(UNPROTECTED, TEST_NOISE)
         payload = draw(self._noise)
-        tx.release(order.kind, order.key, payload)
+        (tx.keep_drawn if ahead else tx.release)(order.kind, order.key, payload)
         return payload
 
     def sample(self, n: int, q: float) -> list[bool]:

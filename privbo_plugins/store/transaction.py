@@ -17,6 +17,7 @@ from privbo_plugins.privacy.ledger import Charge
 from privbo_plugins.store.log import (
     CHARGE,
     DAMAGED,
+    DRAWN,
     EVALUATION,
     FROZEN,
     HOST,
@@ -200,6 +201,15 @@ class _Ledger(Log):
     def released(self, kind: str, key: str) -> Any:
         """The stored release of a kind and key: its fields, its number, or None."""
         said = self._said(RELEASE, f"{kind}/{key}")
+        return None if said is None else _payload_of(kind, said)
+
+    def keep_drawn(self, kind: str, key: str, payload: Mapping[str, Any] | float) -> None:
+        """Stores what was drawn for a release that another transaction stores."""
+        self._add(DRAWN, f"{kind}/{key}", json.dumps(payload))
+
+    def drawn(self, kind: str, key: str) -> Any:
+        """Returns what was drawn for a release of a kind and key, or None."""
+        said = self._said(DRAWN, f"{kind}/{key}")
         return None if said is None else _payload_of(kind, said)
 
     def releases_after(self, seq: int) -> list[tuple[int, str, str, Any]]:

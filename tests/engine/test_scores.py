@@ -3,6 +3,8 @@
 import copy
 import itertools
 import math
+import subprocess
+import sys
 import traceback
 import warnings
 from contextlib import suppress
@@ -907,7 +909,7 @@ AFTER = {
     "too many": lambda m: m.repeat(2),
     "infinity": lambda m: m[0] * math.inf,
     **{kind.__name__: partial(lambda kind, m: rising(kind), kind)
-       for kind in (ValueError, SystemExit, KeyboardInterrupt, GeneratorExit)},
+       for kind in (ValueError, SystemExit, GeneratorExit)},
 }  # fmt: skip
 
 
@@ -930,6 +932,64 @@ def test_what_is_no_number_after_the_draw_is_the_worst_value_and_paid_for(
         told = run.tell("0", {"x": 0.5}, Space({"x": Float(0.0, 1.0)}), told_of(0))
     assert (told.value, told.scores["own"]) == (0.0, [0.0, 1.0])
     assert run.guarantee().mu_spent == pytest.approx(0.5)
+
+
+LEAVES = """
+import os, sys
+import numpy as np
+from privbo_plugins import scores
+from privbo_plugins.algorithms.released_means import MeansConfig
+from privbo_plugins.sessions.records import Session
+from privbo_plugins.spaces import Float, Space
+from privbo_plugins.store.vault import open_vault
+
+url, way, what = sys.argv[1:]
+
+def armed(frame, *_):
+    if frame.f_code.co_name == "release" and "transaction.py" in frame.f_code.co_filename:
+        raise TimeoutError
+
+def combine(m, s):
+    if leaving:
+        print(m[0], flush=True)
+        exec(way)
+    return m[0]
+
+leaving = False
+
+own = scores.Score("own", scores.PerRecord(lambda one: one.y_true), combine)
+config = MeansConfig(scores=[own], mu=1.0, n_trials=4, final_share=0.5)
+run = Session.open(open_vault(url), "s", config, maximize=True)
+told = scores.predictions(np.arange(100) % 2)
+space = Space({"x": Float(0.0, 1.0)})
+leaving = what == "trial"
+run.tell("0", {"x": 0.5}, space, told)
+leaving = what == "last"
+run.release_score(own, told)
+print(run.guarantee().mu_spent)
+"""
+
+WAYS = [
+    "os._exit(1)", "raise KeyboardInterrupt", "sys.setprofile(armed)",
+    "sys.setrecursionlimit(4 + len(__import__('inspect').stack()))",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("what", ["trial", "last"])
+def test_what_a_combination_does_to_its_process_takes_no_charge_back(way, what, tmp_path):
+    """Whatever ends the attempt: the next one makes its score of the same draw."""
+
+    def attempt(way):
+        given = [sys.executable, "-c", LEAVES, f"sqlite:///{tmp_path}/vault.db", way, what]
+        return subprocess.run(given, capture_output=True, text=True, timeout=60, check=False)
+
+    left, again = attempt(way), attempt("pass")
+    assert left.returncode, left.stderr
+    assert not again.returncode, again.stderr
+    if "release" in left.stderr:  # else it had been stored before the attempt ended
+        assert left.stdout.split()[0] == again.stdout.split()[0]
+    assert float(again.stdout.split()[-1]) == pytest.approx((0.5 / 4 + 0.5) ** 0.5)
 
 
 @pytest.mark.parametrize("name", ["greater_is_better", "vectorized"])

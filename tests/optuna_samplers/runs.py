@@ -79,7 +79,9 @@ def rows(path, sql):
 def vault_facts(path):
     """Ledger, releases and trials of a vault file, as stored."""
     released = rows(path, f"SELECT kind, key, payload FROM {RELEASES} ORDER BY seq")
+    drawn = rows(path, "SELECT key, payload FROM privbo_events WHERE kind = 'drawn'")
     return {
+        "drawn": {tuple(key.split("/", 1)): json.loads(p)["values"] for key, p in drawn},
         "ledger": rows(path, f"SELECT kind, key, mu FROM {LEDGER}"),
         "releases": {(kind, key): json.loads(p)["values"] for kind, key, p in released},
         "order": [(kind, key) for kind, key, _ in released],

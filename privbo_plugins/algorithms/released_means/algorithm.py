@@ -157,9 +157,8 @@ class ReleasedMeans(CentralAlgorithm):
                 "Nothing is kept for a last release: begin the run with final_share=0.1, say. "
                 "Nothing was stored or charged."
             )
-        return self._query(
-            LAST_SCORE, LAST_SCORE, (score,), self.config.mu_final, {"setup": score.setup}
-        )
+        meta = {"setup": score.setup, "name": score.name}
+        return self._query(LAST_SCORE, LAST_SCORE, (score,), self.config.mu_final, meta)
 
     def _query(
         self, kind: str, key: str, listed: Sequence[ScoreFacts], mu: float, meta: dict[str, Any]
