@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from inspect import signature
 from numbers import Integral
 from typing import Any
 
@@ -27,6 +28,7 @@ from privbo_plugins.blocks import Blocks, check_blocks, needed, plan_blocks
 from privbo_plugins.convert import as_losses, index_of
 from privbo_plugins.foreign import answer
 from privbo_plugins.privacy.figures import not_above
+from privbo_plugins.scores import Score
 from sklearn_search._losses import SCORED, RecordLoss, bounds_of, own_copy, to_loss
 from sklearn_search._records import (
     Records,
@@ -37,7 +39,8 @@ from sklearn_search._records import (
     progress,
     rows_of,
 )
-from sklearn_search._types import of_training
+from sklearn_search._scores import RecordScores
+from sklearn_search._types import of_training, texts_given
 
 
 def check_all(given: Any, apart: bool, persons: bool) -> None:
@@ -106,7 +109,7 @@ def score_of(given: Any, estimator: Any) -> tuple[RecordLoss, float | None]:
 
     Returns:
         The loss, or a scorer in its place; and the scorer's best value: 1, or 0 of a negated
-        loss; None for a loss.
+        loss, or that of a score of privbo_plugins; None for a loss.
 
     Raises:
         ValueError: If there is no such score.
@@ -114,12 +117,25 @@ def score_of(given: Any, estimator: Any) -> tuple[RecordLoss, float | None]:
     named = isinstance(given.scoring, str)
     if given.scoring is None or (named and given.scoring in SCORED):
         return to_loss(given, estimator, None), None
+    if isinstance(given.scoring, Score):
+        own = RecordScores([given.scoring])
+        own.check(estimator)
+        return RecordLoss(own.exact, "predict", False), own.best
     if not callable(given.scoring) and not (named and given.scoring in get_scorer_names()):
         raise ValueError(
             f"scoring={given.scoring!r} is no score of scikit-learn's, and none of several: with "
             'protect="all" give the name of one, or a function of (model, X, y).'
         )
     scorer = get_scorer(given.scoring)
+    takes = signature(getattr(scorer, "_score_func", scorer)).parameters if named else {}
+    of_one = getattr(takes.get("pos_label"), "default", None) is not None
+    if of_one and getattr(scorer, "_kwargs", {}).get("average", "binary") == "binary":
+        raise ValueError(
+            f'scoring={given.scoring!r} takes label 1 for positive, and with protect="all" no fit '
+            "may look whether records have it. Say which labels there are, from public knowledge: "
+            "scores.f1(labels=(0, 1), positive=1) of privbo_plugins, say, or make_scorer of "
+            "sklearn.metrics with pos_label=1."
+        )
     return RecordLoss(scorer, "predict", False), float(getattr(scorer, "_sign", 1) > 0)
 
 
@@ -198,6 +214,14 @@ class BlockTask(Task):
             "all": self.n_protected, "blocks": self.n_blocks, "by": self.seed, "inside": inside
         }  # fmt: skip
 
+    def training(self) -> Records:
+        """Returns all records, which train the model that is handed out, typed as in a block."""
+        own, labels = self.records, is_classifier(self.estimator)
+        y = of_training(own.y, labels=labels)
+        params = {name: of_training(value) for name, value in own.fit_params.items()}
+        texts = texts_given(own.y, y) if labels else {}
+        return replace(own, X=of_training(own.X), y=y, fit_params=params, texts=texts)
+
     def losses(self, values: Mapping[str, Any]) -> Any:
         """The loss of each block, shape (K,), for values as a host knows them."""
         line = {"total": self.n_entries, "desc": "blocks", "leave": False}
@@ -267,8 +291,9 @@ def block_task(given: Any, estimator: Any, records: Records, parameters: Any) ->
     """
     loss, best = score_of(given, estimator)
     own_copy(loss)
-    unit_bound = best and given.loss_bound is None
-    bounds = {"loss_bound": 1.0} if unit_bound else bounds_of(given, loss)
+    most = given.scoring.high - given.scoring.low if isinstance(given.scoring, Score) else best
+    unknown = given.loss_bound is None
+    bounds = {"loss_bound": float(most)} if most and unknown else bounds_of(given, loss)
     bounds |= {"clipping_norm": given.clipping_norm}  # None: it is planned
     inside = {"splits": given.cv, "valid_size": given.valid_size, "seed": given.random_state}
     here = given.backend == "optuna"  # elsewhere trials run at once, in processes of their own

@@ -38,7 +38,7 @@ from privbo_plugins.scores.score import rows_of as rows_of_scores
 from sklearn_search._losses import RecordLoss
 from sklearn_search._scores import RecordScores
 from sklearn_search._space import Parameters
-from sklearn_search._types import as_in_training, of_training
+from sklearn_search._types import as_in_training, of_training, texts_given
 
 _OTHER_SHAPES = (
     "The loss takes one target and one prediction (or a row of probabilities) of each validation "
@@ -60,6 +60,7 @@ class Records:
         split: How they were told apart, JSON-ready; public.
         labels: What a pandas table calls its validation records, in their order; None elsewhere.
         groups: Whose each validation row is; None where a row is a record.
+        texts: That labels of training were given as, where they are typed as others.
     """
 
     X: Any
@@ -70,6 +71,7 @@ class Records:
     split: Mapping[str, Any]
     labels: Any = None
     groups: Groups | None = None
+    texts: Mapping[Any, Any] = field(default_factory=dict)
 
     @property
     def n_valid(self) -> int:
@@ -329,7 +331,9 @@ def apart(
     split: Mapping[str, Any], groups: Groups | None = None,
 ) -> Records:  # fmt: skip
     """Records of which those that train know nothing of the others, by their types either."""
-    X, y = of_training(X), of_training(y, labels=labels)
+    X, given = of_training(X), y
+    y = of_training(given, labels=labels)
+    texts = texts_given(given, y) if labels else {}
     own = {name: of_training(value) for name, value in params.items()}
     names = getattr(X_valid, "index", None)
     with unheard:
@@ -342,7 +346,7 @@ def apart(
     names = names if hasattr(type(names), "to_numpy") and groups is None else None
     split = {**split, "index": names is not None}  # a study that compares one needs it again
     split |= {} if groups is None else {"persons": True}
-    return Records(X, y, X_valid, y_valid, own, split, names, groups)
+    return Records(X, y, X_valid, y_valid, own, split, names, groups, texts)
 
 
 @contextmanager
@@ -524,6 +528,10 @@ class Task:
         own = self.error_score
         return worst if own == "raise" or math.isnan(own) else float(own)
 
+    def training(self) -> Records:
+        """Returns the records that train, in their types."""
+        return self.records
+
     def fitted(self, params: Mapping[str, Any]) -> Any:
         """A clone with these parameters, fitted on the training records.
 
@@ -531,7 +539,10 @@ class Task:
             Exception: What the estimator raises, or an :class:`ObjectiveFailedError` in place of
                 it, where the training records are protected.
         """
-        fit = partial(self._fit, params, self.records)
+
+        def fit() -> Any:
+            return self._fit(params, self.training())
+
         if not self.withholds:
             return fit()
         with unheard:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from privbo_plugins.scores import named as registered
 from privbo_plugins.scores.score import rows_of
 from privbo_plugins.scores.statistics import Bins, GroupCells, Losses, Pairs
 from sklearn_search._losses import SCORED
+from sklearn_search._types import as_in_training
 
 
 def scores_in(given: Any) -> list[tuple[str, Any]]:
@@ -63,13 +65,28 @@ def _called(name: str, one: Any, given: Any, estimator: Any, y: Any) -> Score:
     own = one if isinstance(one, Score) else _made(one, given, estimator, y)
     labels = getattr(own.statistic, "labels", None)
     classes = () if given.training_mu is not None or not is_classifier(estimator) else _classes(y)
-    if labels is not None and not {*classes} <= {*labels}:
+    own = _typed(own, classes)
+    if labels is not None and not {*classes} <= {*getattr(own.statistic, "labels", ())}:
         raise ValueError(
             f"The score {name!r} is of labels={labels!r}, and the classes that train are others. "
             "These are not named, as they come from records: compare np.unique(y), and give "
             "labels= all of them, as in scores.f1(labels=(...), positive=...) of privbo_plugins."
         )
     return own if own.name == name else own.called(name)
+
+
+def _typed(score: Score, classes: Sequence[Any]) -> Score:
+    """The score with labels of the classes that train, where texts of numbers are numbers."""
+    labels: Any = getattr(score.statistic, "labels", None)
+    if labels is None or not len(classes):
+        return score
+    typed = as_in_training(np.array(classes), list(labels), labels=True).tolist()
+    if {*typed} != {*classes}:
+        return score
+    made = copy.copy(score)
+    statistic: Any = made.statistic
+    object.__setattr__(made, "statistic", replace(statistic, labels=tuple(typed)))
+    return made
 
 
 def to_scores(given: Any, estimator: Any, y: Any) -> RecordScores | None:
@@ -213,6 +230,12 @@ class RecordScores:
         """1.0 where the first score is maximised, else -1."""
         return 1.0 if self.scores[0].greater_is_better else -1.0
 
+    @property
+    def best(self) -> float:
+        """The best value of the first score, as :meth:`exact` signs it."""
+        own = self.scores[0]
+        return own.high if own.greater_is_better else -own.low
+
     def check(self, estimator: Any) -> None:
         """Checks that an estimator predicts what the scores take.
 
@@ -257,7 +280,8 @@ class RecordScores:
 
     def exact(self, model: Any, X: Any, y: Any) -> float:
         """Computes the first score of given records, without noise. It is not private."""
-        score, told = self.scores[0], self(model, y, self.predicted(model, X))
+        score = _typed(self.scores[0], getattr(model, "classes_", ()))
+        told = RecordScores([score])(model, y, RecordScores([score]).predicted(model, X))
         m = score.statistic.mean([rows_of([score], told)])
         return self.sign * score.estimate(m, np.zeros_like(m)).value
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from traceback import clear_frames
 from typing import Any
 
+import numpy as np
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.metrics import check_scoring
 from sklearn.utils import get_tags
@@ -58,6 +59,7 @@ from sklearn_search._records import Records, Task, check_fit_params, given_recor
 from sklearn_search._scores import RecordScores, last_score, scores_in, to_scorer, to_scores
 from sklearn_search._settings import PrivateSearchSettings, Shown
 from sklearn_search._space import check_values, to_parameters
+from sklearn_search._types import as_in_training
 
 _NO_LAST = (
     "final_score= is released of validation records that are one row each: leave it out with "
@@ -148,7 +150,8 @@ def _of_estimator(name: str) -> Any:
     def called(self: Any, X: Any) -> Any:
         """As of ``best_estimator_``."""
         check_is_fitted(self)
-        return getattr(self.best_estimator_, name)(X)
+        found = getattr(self.best_estimator_, name)(X)
+        return self._named(found) if name == "predict" else found
 
     called.__name__ = name
     called.__qualname__ = f"PrivateSearch.{name}"
@@ -445,6 +448,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
             of_first = next(n for n in self.cv_results_ if n.startswith("mean_test_"))
             self.best_score_ = float(self.cv_results_[of_first][place])
         self._unfitted = False
+        self._texts: Mapping[Any, Any] = {}
         if found.last is not None:
             self.final_score_ = found.last
         if self.refit or task.last:
@@ -453,7 +457,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
                 raise error
             self._unfitted = error is not None  # told when it is asked for, and never by fit
             if self.refit and error is None:
-                self.best_estimator_ = model
+                self.best_estimator_, self._texts = model, task.training().texts
             if hasattr(vars(self).get("best_estimator_"), "feature_names_in_"):
                 self.feature_names_in_ = self.best_estimator_.feature_names_in_
 
@@ -472,6 +476,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         if _routing_enabled():
             params = process_routing(self, "score", **params).estimator.score
         scorer = check_scoring(self.best_estimator_, scoring=to_scorer(self.scoring, self.refit))
+        if self._texts:
+            y = as_in_training(self.best_estimator_.classes_, y, labels=True)
         return scorer(self.best_estimator_, X, y, **params)  # type: ignore[no-any-return]
 
     predict = _of_estimator("predict")
@@ -507,7 +513,13 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
     @property
     def classes_(self) -> Any:
         """Class labels, of a classifier that was fitted."""
-        return self.best_estimator_.classes_
+        return self._named(self.best_estimator_.classes_)
+
+    def _named(self, labels: Any) -> Any:
+        """Labels of the fitted estimator as ``fit`` was given them."""
+        if not self._texts:
+            return labels
+        return np.array([self._texts.get(label, label) for label in labels.tolist()])
 
     @property
     def n_features_in_(self) -> int:

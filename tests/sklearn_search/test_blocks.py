@@ -86,11 +86,13 @@ def f1(model, X, y):
 
 SCORES = {"roc_auc": auc, "f1": f1, "accuracy": lambda model, X, y: np.mean(model.predict(X) == y)}
 
+OF_LABELS = {"f1": scores.f1()}
+
 
 @pytest.mark.parametrize("scoring", [*SCORES, auc], ids=[*SCORES, "a function"])
 def test_an_entry_is_the_score_of_a_block_computed_by_hand(scoring):
     X, y = classes(N)
-    search = make_search(scoring=scoring)
+    search = make_search(scoring=OF_LABELS.get(scoring, scoring))
     found = vectors(search, X, y)
     score = SCORES.get(scoring, scoring) if isinstance(scoring, str) else scoring
     assert found.shape == (len(search.cv_results_["params"]), K)
@@ -98,6 +100,20 @@ def test_an_entry_is_the_score_of_a_block_computed_by_hand(scoring):
         assert losses.tolist() == pytest.approx(by_hand(X, y, score, params))
     assert search.n_blocks_ == K
     assert not hasattr(search, "n_valid_")
+
+
+@pytest.mark.parametrize(
+    ("labels", "make", "score"),
+    [(["well", "ill"], scores.f1, f1), (["0", "1"], scores.f1, f1), (["b", "a"], scores.f1, f1),
+     ([7, 3], scores.roc_auc, auc), (["a", "b"], scores.roc_auc, auc)],
+)  # fmt: skip
+def test_a_score_names_its_labels_where_no_fit_may_look_at_them(labels, make, score):
+    X, y = classes(N)
+    search = make_search(mu=np.inf, scoring=make(labels=tuple(labels)))
+    with warnings.catch_warnings(action="ignore"):
+        search.fit(X, np.array(labels)[y])
+    for params, mean in shown_by(search, "mean_test_score"):
+        assert mean == pytest.approx(1 - np.mean(by_hand(X, y, score, params)), abs=1e-9)
 
 
 def test_without_noise_what_is_released_is_the_mean_score_of_the_blocks():
@@ -328,7 +344,7 @@ def test_a_type_that_one_record_gives_an_array_moves_the_score_of_its_own_block_
     part, odd, scoring
 ):
     X, y = classes(N)
-    search = make_search(refit=False, mu=1e-6, scoring=scoring, n_trials=6)
+    search = make_search(refit=False, mu=1e-6, scoring=OF_LABELS.get(scoring, scoring), n_trials=6)
     place = in_blocks(len, N, K).places()[4][0]
     cells, labels = X.tolist(), y.tolist()
     if part == "X":
@@ -522,7 +538,9 @@ def test_a_plan_says_which_blocks_and_how_many_records_would_do():
      ({"loss": "balanced"}, "scoring=\"balanced_accuracy\""),
      ({"per_group": "sum"}, "per_group= and group_bound=.*leave them out"),
      ({"scoring": "roc"}, "no score of scikit-learn's"),
-     ({"scoring": scores.f1()}, "name of one, or a function"),
+     *(({"scoring": name}, r"label 1 for positive.*scores\.f1\(labels=")
+       for name in ("f1", "precision", "recall", "jaccard", "average_precision")),
+     ({"scoring": scores.demographic_parity_difference("ab")}, "A gap needs the group"),
      ({"scoring": ["f1"]}, "none of several"),
      ({"scoring": "neg_max_error"}, "loss_bound="),
      ({"scoring": "roc_auc", "loss": "zero_one"}, "not both"),

@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
-from privbo_plugins import losses
+from privbo_plugins import losses, scores
 from sklearn_search import PrivateSearch
 from sklearn_search._columns import fitting_columns, own_columns
 from sklearn_search._losses import to_loss
@@ -438,6 +438,35 @@ def test_labels_that_are_texts_of_numbers_stay_texts_but_in_an_array_of_texts(ho
         search.fit(X, hold(labels))
     assert search.best_estimator_.classes_.tolist() == classes
     assert search.cv_results_["loss"].max() < 0.2
+
+
+HOLDS = {
+    "array": np.array, "bytes": lambda told: np.array(told, dtype="S"), "objects": of_objects,
+    "list": list, "series": pd.Series, "category": lambda told: pd.Series(told, dtype="category"),
+    "objects in a series": lambda told: pd.Series(told, dtype=object),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("hold", HOLDS.values(), ids=HOLDS)
+@pytest.mark.parametrize("names", [("10", "02139"), ("0", "1"), ("ill", "well")])
+@pytest.mark.parametrize(
+    "blocks", [{}, {"protect": "all", "n_blocks": 6}], ids=["apart", "blocks"]
+)
+@pytest.mark.parametrize("scored", [False, True], ids=["loss", "score"])
+def test_labels_come_back_as_they_were_given(scored, blocks, names, hold):
+    X = np.random.default_rng(0).normal(size=(240, 2))
+    labels = np.array(names)[(X[:, 0] > 0).astype(int)]
+    settings = {"scoring": scores.f1(labels=names)} if scored else {"method": "released-means"}
+    settings |= {"mu": np.inf, "n_trials": 2} | blocks
+    search = PrivateSearch(LogisticRegression(), {"C": [1.0, 10.0]}, **settings)
+    given = hold(labels.tolist())
+    with warnings.catch_warnings(action="ignore"):
+        told = search.fit(X, given).predict(X)
+    as_given = {*np.asarray(given).tolist()}
+    assert {*told.tolist()} == {*search.classes_.tolist()} == as_given
+    assert np.mean(told == np.asarray(given)) > 0.9
+    assert search.score(X, given) > 0.9
+    assert search.cv_results_["mean_test_score"].min() > 0.9
 
 
 @pytest.mark.parametrize("odd", ["q", 1, None])
