@@ -32,7 +32,14 @@ from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.groups import Unit, whose
 from privbo_plugins.privacy.settings import RecordSettings
 from privbo_plugins.sanitize import retelling
-from privbo_plugins.scores.score import ScoreFacts, check_directions, one_score, rows_of, sd_of
+from privbo_plugins.scores.score import (
+    ScoreFacts,
+    check_directions,
+    lack_of,
+    one_score,
+    rows_of,
+    sd_of,
+)
 from privbo_plugins.settings import again, called_with, evolve, part, setting, settings
 from privbo_plugins.shown import TrialRecord, flat
 from privbo_plugins.spaces import varying
@@ -102,7 +109,7 @@ def _metric_of(given: _Settings) -> str:
     """
     check_directions(given.scores, {"max": "MAXIMIZE", "min": "MINIMIZE"}[given.mode])
     names, taken = [score.name for score in given.scores or ()], OURS | {RELEASE, "config"}
-    for name in (*names, *map(sd_of, names)):
+    for name in (*names, *map(sd_of, names), *map(lack_of, given.constraints or ())):
         if name in taken or "/" in name:
             raise ValueError(
                 f"Results hold something else under {name!r}: call a score otherwise."

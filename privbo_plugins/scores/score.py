@@ -526,6 +526,11 @@ def sd_of(name: str) -> str:
     return f"{name}_sd"
 
 
+def lack_of(name: str) -> str:
+    """Name under which what a score lacks of its constraint stands beside it; <= 0 keeps it."""
+    return f"{name}_lacks"
+
+
 def front(
     scores: Sequence[ScoreFacts], releases: Sequence[Mapping[str, Sequence[float]]]
 ) -> list[bool]:

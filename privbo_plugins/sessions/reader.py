@@ -42,7 +42,7 @@ from privbo_plugins.privacy.figures import together
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge
 from privbo_plugins.privacy.words import RECORD, of_unit, plural, texts_of
-from privbo_plugins.scores.score import ScoreFacts, front, sd_of
+from privbo_plugins.scores.score import ScoreFacts, front, lack_of, sd_of
 from privbo_plugins.spaces import Space
 from privbo_plugins.status import status
 from privbo_plugins.store.log import NOTE, UNPROTECTED
@@ -94,13 +94,14 @@ class Published(NamedTuple):
         return [self.value, *[told[0] for told in self.scores.values()][1:]][:n]
 
     def beside(self, draw: str) -> dict[str, float]:
-        """Lists what else was released, by name: other scores, all deviations, and the draw.
+        """Lists what else was released, by name: other scores, deviations, lacks, and the draw.
 
         Args:
             draw: Name of the draw, where the value is an estimate of all releases.
         """
         found = {name: told[0] for name, told in [*self.scores.items()][1:]}
         found |= {sd_of(name): told[1] for name, told in self.scores.items()}
+        found |= {lack_of(name): lack for name, lack in self.lacks.items()}
         return found if self.draw is None else found | {draw: self.draw}
 
     @property

@@ -18,7 +18,7 @@ from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.blocks import in_blocks
 from privbo_plugins.cli import main
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, VaultError
-from privbo_plugins.scores import PerRecord, Score
+from privbo_plugins.scores import PerRecord, Score, predictions
 from privbo_plugins.store.run import NEVER_COMPARED
 from raytune_searchers import PrivateSearch, private_trainable, report_public
 from raytune_searchers._channel import LOSSES, UNWATCHED
@@ -113,11 +113,29 @@ def test_what_a_score_s_function_holds_is_in_no_pickle_of_the_experiment():
 # The callback, in this process ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["config", "training_iteration", "a/b", "least_sd"])
+@pytest.mark.parametrize(
+    "name", ["config", "training_iteration", "a/b", "least_sd", "least_lacks"]
+)
 def test_a_score_that_a_result_has_no_name_for_is_refused(name):
     other = Score(name, TWO_SCORES[1].statistic, TWO_SCORES[1].combine, greater_is_better=False)
     with pytest.raises(ValueError, match="hold something else under"):
-        private_of(scores=[TWO_SCORES[0], other])
+        private_of(scores=[TWO_SCORES[0], other], constraints={"least": 0.5})
+
+
+@pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
+def test_a_result_shows_what_it_lacks_of_each_constraint_by_name(local_hosts):
+    private, experiment = started(
+        lambda config: predictions(np.full(40, config["x"])), scores=[*TWO_SCORES],
+        constraints={"half": 0.25}, feasible_with=0.9, mode="min",
+    )  # fmt: skip
+    trial = experiment.run(private, "t0")
+    row = {name: told for name, told in trial.last_result.items() if name != "config"}
+    lacks = row["half"] - 0.25 + 1.2815516 * row["half_sd"]
+    assert row["half_lacks"] == pytest.approx(lacks)
+    assert private.guarantee([Trial("t0", trial.config, row)]).protected
+    other = row | {"half_lacks": lacks + 0.5}
+    with pytest.warns(PrivacyWarning, match="values under other names"):
+        assert not private.guarantee([Trial("t0", trial.config, other)]).protected
 
 
 def test_the_first_score_is_the_metric_and_no_other_name():
