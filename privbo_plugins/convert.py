@@ -184,7 +184,10 @@ def as_records(given: Any) -> list[Any]:
         >>> as_records(np.array([0.5, 1.0]))[1].dtype, as_records(["a", 1])[1]
         (dtype('float64'), 1)
     """
-    array: Any = _silently(lambda: _unmasked(_unwrapped(given)))
+    return _silently(lambda: _records(unmasked(_unwrapped(given)))) or []
+
+
+def _records(array: Any) -> list[Any]:
     if isinstance(array, np.ndarray) and array.ndim:
         typed = array.dtype.kind in "biufSU"
         rows = list(array if typed else array.tolist())
@@ -204,13 +207,11 @@ def index_of(returned: Any) -> str | None:
     """
     if type(returned) is BlockScores and returned.ndim:
         return f"{len(returned)}{_BLOCKS}{','.join(map(str, returned.dealt))}"
-    with unheard:
-        try:
-            labels = getattr(returned, "index", None)
-            known = hasattr(type(labels), "to_numpy")  # a list's index is a method
-            return fingerprint(labels) if known else None
-        except Exception:  # its text may quote labels
-            return None
+    with unheard, forgiven:  # its text may quote labels
+        labels = getattr(returned, "index", None)
+        known = hasattr(type(labels), "to_numpy")  # a list's index is a method
+        return fingerprint(labels) if known else None
+    return None
 
 
 def fingerprint(labels: Any) -> str:
@@ -227,16 +228,17 @@ def fingerprint(labels: Any) -> str:
         True
     """
     given = _unwrapped(labels)
-    if not (_is_vector(given) and len(given)):
+    n = _silently(lambda: _is_vector(given) and len(given))
+    if not n:
         raise ValueError(
             "record_ids must list one label per validation record, in the order of the losses: "
             "strings or numbers, such as the keys of a table."
         )
-    digest = hashlib.sha256(np.array(len(given)).tobytes())
-    for entry in given.tolist() if isinstance(given, np.ndarray) else _entries(given, len(given)):
+    digest = hashlib.sha256(np.array(n).tobytes())
+    for entry in given.tolist() if isinstance(given, np.ndarray) else _entries(given, n):
         text = _safely(str, entry, "")
         digest.update(f"{len(text)}:{text}".encode(errors="surrogatepass"))
-    return f"{len(given)}:{digest.hexdigest()}"
+    return f"{n}:{digest.hexdigest()}"
 
 
 def as_labels(given: Any) -> NDArray[Any] | None:
@@ -256,15 +258,13 @@ def as_labels(given: Any) -> NDArray[Any] | None:
 
 def _silently(convert: Callable[[], T]) -> T | None:
     """Converts without a warning, which would tell that some record is odd; None if it fails."""
-    with unheard, np.errstate(all="ignore"):
-        try:
-            return convert()
-        except Exception:  # its text may quote the data
-            return None
+    with unheard, np.errstate(all="ignore"), forgiven:  # its text may quote the data
+        return convert()
+    return None
 
 
 def _labels(given: Any) -> NDArray[Any] | None:
-    given = _unmasked(given)
+    given = unmasked(given)
     if isinstance(given, np.ndarray):
         typed = given.dtype.kind in "biufSU"
         return given if typed else np.asarray(np.frompyfunc(_label, 1, 1)(given), dtype=object)
@@ -273,7 +273,7 @@ def _labels(given: Any) -> NDArray[Any] | None:
     return np.array([_label(entry) for entry in _entries(given, len(given))], dtype=object)
 
 
-def _unmasked(given: Any) -> Any:
+def unmasked(given: Any) -> Any:
     """A masked array as one of objects, None under the mask; everything else as it is."""
     if not isinstance(given, np.ma.MaskedArray):
         return given
@@ -304,7 +304,7 @@ def _unwrapped(returned: Any) -> Any:
     A type that knows missing entries gives its entries one by one: as an array of numpy's, all of
     them would have another type if one is missing.
     """
-    try:
+    with forgiven:  # what it says may quote data; a record may be the cause
         if hasattr(returned, "to_pylist"):  # of pyarrow
             return returned.to_pylist()
         types: Any = getattr(returned, "dtypes", getattr(returned, "dtype", None))
@@ -316,8 +316,6 @@ def _unwrapped(returned: Any) -> Any:
             return _detached(returned)
         if hasattr(type(returned), "__array__") or isinstance(returned, memoryview):
             return np.asanyarray(returned)  # keeps the mask of a masked array
-    except Exception:  # what it says may quote data; a record may be the cause
-        pass
     return returned
 
 

@@ -96,9 +96,10 @@ def withheld(name: str) -> ObjectiveFailedError:
     """
     return _kind_of(name)(
         f"The private objective raised {name}. Its message and traceback are withheld, because "
-        "exception texts quote data and the host logs them. To see them, call the bare function, "
-        "which protects nothing: objective(optuna.trial.FixedTrial(study.trials[-1].params)), on "
-        "Ray Tune trainable(results[0].config)."
+        "exception texts quote data and the host logs them. To see them, call the bare function "
+        "yourself with what it was given, which protects nothing: outcomes(row) of a curator, in "
+        "a study objective(optuna.trial.FixedTrial(study.trials[-1].params)), on Ray Tune "
+        "trainable(results[0].config)."
     )
 
 

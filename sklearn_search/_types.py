@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.convert import as_floats, as_labels, as_rows
+from privbo_plugins.convert import as_floats, as_labels, as_rows, unmasked
 
 NUMBERS = "biuf"
 """Kinds of types of numbers."""
@@ -36,7 +36,7 @@ def of_training(records: Any, *, labels: bool = False) -> Any:
         return _cells(records)
     if not isinstance(records, np.ndarray) or not records.size:
         return records
-    records = _decoded(records) if labels else records
+    records = unmasked(_decoded(records) if labels else records)
     texts = labels and records.dtype.kind == "O" and isinstance(records.ravel()[0], str | bytes)
     if records.dtype.kind in "OSUc" and not texts and are_numbers(records):
         records = as_floats(records)
@@ -69,7 +69,7 @@ def as_in_training(known: Any, records: Any, missing: Any = None, *, labels: boo
         from sklearn_search._columns import fitting_columns
 
         return fitting_columns(known, records)
-    records = _decoded(records) if labels else records
+    records = unmasked(_decoded(records) if labels else records)
     arrays = [given.to_numpy() if hasattr(given, "iloc") else given for given in (known, records)]
     if not all(isinstance(given, np.ndarray | list | tuple) for given in arrays):
         return records
@@ -82,7 +82,10 @@ def as_in_training(known: Any, records: Any, missing: Any = None, *, labels: boo
 def _decoded(labels: Any) -> Any:
     """Texts in place of bytes: an array of bytes is one of texts where one record has a text."""
     if isinstance(labels, np.ndarray) and labels.dtype.kind == "S":
-        return np.char.decode(labels, "utf8", "backslashreplace")
+        decoded = np.char.decode(np.ma.getdata(labels), "utf8", "backslashreplace")
+        if not isinstance(labels, np.ma.MaskedArray):
+            return decoded
+        return np.ma.array(decoded, mask=labels.mask)
     return labels
 
 

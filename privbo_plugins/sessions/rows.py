@@ -381,6 +381,8 @@ class Curator:
         if not callable(given):
             return float(given[row])  # type: ignore[index]  # evaluate() has refused None
         y, failure = sanitize.call(lambda: as_reward(given(row)))
+        if isinstance(failure, SystemExit):
+            failure = sanitize.withheld("SystemExit")
         if failure is not None:
             if self._answers is not None and isinstance(failure, ObjectiveFailedError):
                 return math.nan  # failing tells of the row as well: it counts as the worst

@@ -13,9 +13,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from privbo_plugins.convert import as_labels, as_losses, as_records, as_reward
+from privbo_plugins.convert import (
+    as_labels,
+    as_losses,
+    as_records,
+    as_reward,
+    as_rows,
+    fingerprint,
+    index_of,
+)
 from privbo_plugins.errors import ObjectiveFailedError
 from privbo_plugins.sanitize import withheld
+from privbo_plugins.sessions.tables import checked_outcomes
 
 RECORDS = np.array([0.25, 0.5, 0.75])
 
@@ -272,6 +281,34 @@ def test_a_record_that_cannot_be_read_is_missing_alone(kind):
 def test_what_has_no_order_or_no_length_or_is_several_results_is_no_vector(returned):
     with pytest.raises(ValueError, match="one value per validation record"):
         as_losses(returned)
+
+
+def raising(kind):
+    """A container whose code raises something that quotes a record, wherever it is asked."""
+
+    def fails(*_, **__):
+        raise kind("Jane 0.123456")
+
+    names = ("__array__", "__len__", "__getitem__", "__iter__", "to_numpy", "to_pylist", "detach")
+    own = {**dict.fromkeys(names, fails), "index": property(fails), "dtype": property(fails)}
+    return type("Container", (), own)()
+
+
+DOORS = {
+    "losses": as_losses, "a reward": as_reward, "labels": as_labels, "records": as_records,
+    "rows": lambda given: as_rows(given, 2), "an index": index_of, "ids": fingerprint,
+    "outcomes": lambda given: checked_outcomes(given, 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [ValueError, SystemExit, GeneratorExit, BaseException])
+@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
+def test_what_a_container_raises_passes_no_door(door, kind):
+    try:
+        assert door(raising(kind)) in (None, [])
+    except ValueError as refused:
+        assert "Jane" not in str(refused)  # noqa: PT017
+        assert refused.__context__ is None  # noqa: PT017
 
 
 def test_the_losses_given_are_not_changed():

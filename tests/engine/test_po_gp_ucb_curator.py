@@ -380,7 +380,8 @@ def fails_with(error):
     "outcome",
     [
         fails_with(ValueError(f"{NAME} has {SECRET}")), fails_with(KeyError(NAME)),
-        fails_with(Crash(NAME)), fails_with(type(NAME.replace(" ", ""), (Exception,), {})(SECRET)),
+        fails_with(Crash(NAME)), fails_with(SystemExit(SECRET)), fails_with(GeneratorExit(NAME)),
+        fails_with(type(NAME.replace(" ", ""), (Exception,), {})(SECRET)),
         lambda row: [SECRET, SECRET], lambda row: {NAME: SECRET},
     ],
 )  # fmt: skip

@@ -24,6 +24,7 @@ from sklearn_search._columns import fitting_columns, own_columns
 from sklearn_search._losses import to_loss
 from sklearn_search._records import Task, given_records, held_out
 from sklearn_search._space import Parameters
+from sklearn_search._types import as_in_training, of_training
 from tests.independence.odd import ODD, of_objects
 from tests.sklearn_search.problems import halves
 
@@ -438,6 +439,20 @@ def test_labels_that_are_texts_of_numbers_stay_texts_but_in_an_array_of_texts(ho
         search.fit(X, hold(labels))
     assert search.best_estimator_.classes_.tolist() == classes
     assert search.cv_results_["loss"].max() < 0.2
+
+
+@pytest.mark.parametrize("kind", ["S", "U", int, float, object, bool])
+def test_what_lies_under_a_mask_is_no_label(kind):
+    labels = np.arange(12) % 2
+    whole = np.char.mod("%d", labels).astype(kind) if kind in ("S", "U") else labels.astype(kind)
+    masked = np.ma.array(whole, mask=np.arange(12) == PLACE)
+    known = of_training(whole, labels=True)
+    typed = as_in_training(known, masked, labels=True)
+    missing = [label is None or label != label for label in typed.tolist()]
+    assert missing == masked.mask.tolist()
+    assert np.delete(typed, PLACE).tolist() == np.delete(known, PLACE).tolist()
+    trained = of_training(masked, labels=True)
+    assert not {*np.ravel(trained)[PLACE : PLACE + 1].tolist()} & {*known.tolist()}
 
 
 HOLDS = {
