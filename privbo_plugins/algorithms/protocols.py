@@ -112,6 +112,8 @@ class Query:
         meta: Public facts stored with the release.
         settings: Public arguments of ``statistic``, by name.
         derived: From what was released, shape (d,), to more public facts of it.
+        ahead: Whether a user's own code is in ``derived``. Then what was drawn is stored with its
+            charge before that code sees it.
     """
 
     kind: str
@@ -124,6 +126,7 @@ class Query:
     meta: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     derived: Callable[[Array], Mapping[str, Any]] | None = None
+    ahead: bool = False
 
     def exact(self, blocks: Iterable[Array]) -> Array:
         """The statistic of some losses, as audits compute it: a secret."""

@@ -158,6 +158,11 @@ class Score(ScoreFacts):
     combine: Combine
     vectorized: bool
 
+    @property
+    def own_code(self) -> bool:
+        """Checks whether ``combine`` is a user's."""
+        return not _is_ours(getattr(self.combine, "func", self.combine))
+
     def called(self, name: str) -> Score:
         """Makes the same score under another name, as where a run has two of one kind.
 
@@ -244,10 +249,14 @@ def _described(part: Any) -> Any:
     maker = part.func if isinstance(part, partial) else type(part)
     named = [part, maker, type(maker)]
     name = next(one.__qualname__ for one in named if hasattr(one, "__qualname__"))
-    if not str(getattr(maker, "__module__", "")).startswith("privbo_plugins."):
+    if not _is_ours(maker):
         return [name]
     given = [part.args, part.keywords] if isinstance(part, partial) else vars(part)
     return [name, _described(given)]
+
+
+def _is_ours(maker: Any) -> bool:
+    return str(getattr(maker, "__module__", "")).startswith("privbo_plugins.")
 
 
 def _plain(made: Any, shape: tuple[int, ...]) -> Array:

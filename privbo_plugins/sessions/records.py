@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from privbo_plugins.algorithms.protocols import (
     ATTEMPTS,
     FINAL,
+    LAST_SCORE,
     START,
     START_STEP,
     CentralConfig,
@@ -453,9 +454,9 @@ class Session(LossReader):
         order = Order(query.kind, query.key, lambda tx: self._charge(tx, query, scale))
         payload = self._outlet.release(
             tx, order, lambda noise: self._draw(query, blocks, scale, noise),
-            ahead=query.derived is not None,
+            ahead=query.ahead,
         )  # fmt: skip
-        if query.derived is not None:
+        if query.ahead:
             if tx.head() != before:
                 return None
             charged = replace(order, charge=lambda _: None)
@@ -482,7 +483,8 @@ class Session(LossReader):
             exact = query.statistic(blocks, **query.settings)
         private = not self.plain and not math.isinf(query.mu)
         noisy = (noise.add_gaussian(exact, scale) if private else exact) + query.offset
-        return {"values": noisy.tolist(), "meta": dict(query.meta)}
+        payload = {"values": noisy.tolist(), "meta": dict(query.meta)}
+        return payload if query.ahead else _with_derived(query.derived, payload)
 
     def charge_training(self, attempt: str) -> None:
         """Charges one training to the training records, before it happens.
@@ -539,9 +541,9 @@ class Session(LossReader):
                 query = ask(score)
                 self._check_length(rows)
                 self.labels.check(tx, len(rows), index, len(rows))
-                drawn = tx.drawn(query.kind, query.key)
-                if drawn is not None and drawn["meta"] != query.meta:
-                    raise BudgetExceededError(_OTHER_LAST.format(drawn["meta"]["name"]))
+                known = tx.released(LAST_SCORE, LAST_SCORE) or tx.drawn(LAST_SCORE, LAST_SCORE)
+                if known is not None and not query.meta.items() <= known["meta"].items():
+                    raise BudgetExceededError(_OTHER_LAST.format(known["meta"]["name"]))
                 before, release = tx.head(), self._release(tx, query, _in_blocks(rows))
                 if tx.head() == before:
                     with paid_for():
@@ -604,9 +606,10 @@ def _rows_of(scores: Any, told: Any, index: str | None) -> tuple[Array, str | No
     return checked_rows(scores, rows), index or index_of(getattr(told, "y_true", None))
 
 
-def _with_derived(derived: Any, drawn: Mapping[str, Any], _noise: NoiseSource) -> dict[str, Any]:
-    """Adds the public facts that are made of a draw."""
-    return {**drawn, "meta": {**drawn["meta"], **derived(np.array(drawn["values"]))}}
+def _with_derived(derived: Any, drawn: Mapping[str, Any], *_noise: NoiseSource) -> dict[str, Any]:
+    """Adds the public facts that are made of a draw, if any are."""
+    more = {} if derived is None else derived(np.array(drawn["values"]))
+    return {**drawn, "meta": {**drawn["meta"], **more}}
 
 
 def _in_blocks(y: Array) -> list[Array]:

@@ -987,9 +987,10 @@ def test_what_a_combination_does_to_its_process_takes_no_charge_back(way, what, 
     left, again = attempt(way), attempt("pass")
     assert left.returncode, left.stderr
     assert not again.returncode, again.stderr
-    if "release" in left.stderr:  # else it had been stored before the attempt ended
-        assert left.stdout.split()[0] == again.stdout.split()[0]
-    assert float(again.stdout.split()[-1]) == pytest.approx((0.5 / 4 + 0.5) ** 0.5)
+    *seen, spent = again.stdout.split()
+    assert seen[:1] == left.stdout.split()[:1] or "recursion" in way  # which may strike later
+    assert len({*left.stdout.split(), *seen}) <= 3, "the means, and those around them"
+    assert float(spent) == pytest.approx((0.5 / 4 + 0.5) ** 0.5)
 
 
 @pytest.mark.parametrize("name", ["greater_is_better", "vectorized"])

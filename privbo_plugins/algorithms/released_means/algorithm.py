@@ -38,6 +38,7 @@ from privbo_plugins.errors import BudgetExceededError
 from privbo_plugins.models.smoothing import Smoother
 from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.scores.score import (
+    Score,
     ScoreFacts,
     doubts,
     estimates,
@@ -183,6 +184,7 @@ class ReleasedMeans(CentralAlgorithm):
             trials=(key,),
             meta=meta,
             derived=derived,
+            ahead=any(score.own_code for score in listed if isinstance(score, Score)),
         )
 
     def fallback_value(self, role: str, step: int) -> float:  # noqa: ARG002
