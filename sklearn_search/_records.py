@@ -331,8 +331,8 @@ def apart(
     split: Mapping[str, Any], groups: Groups | None = None,
 ) -> Records:  # fmt: skip
     """Records of which those that train know nothing of the others, by their types either."""
-    X, given = of_training(X), y
-    y = of_training(given, labels=labels)
+    given = y
+    X, y = of_training(X), of_training(y, labels=labels)
     texts = texts_given(given, y) if labels else {}
     own = {name: of_training(value) for name, value in params.items()}
     names = getattr(X_valid, "index", None)
