@@ -18,6 +18,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers import _space, _study
+from optuna_samplers._publish import shown_by_others
 from optuna_samplers._space import constants_of, described
 from privbo_plugins.errors import SpaceChangedError
 from privbo_plugins.privacy.local import LOCAL_MECHANISMS
@@ -85,7 +86,7 @@ _NAMED = 5
 """Attributes that a note names, at most."""
 
 _FILE = "artifacts:"
-"""What Optuna calls a file that was uploaded to a study, up to its id."""
+"""What Optuna calls a file that was uploaded to a study or a trial, up to its id."""
 
 
 # What this package writes -----------------------------------------------------------------------
@@ -115,6 +116,7 @@ def attributes_note(study: Study) -> list[str]:
     """Notes a study's files, and the names of attributes that somebody else wrote."""
     system = study._storage.get_study_system_attrs(study._study_id)
     of_others = {name for name in system if name.startswith("privbo:")} - {_study.JOINED_ATTR}
+    of_others |= shown_by_others(study)
     shown = study.user_attrs.items()
     others = sorted(of_others | {name for name, value in shown if not _is_own(study, name, value)})
     n_files = sum(name.startswith(_FILE) for name in system)
@@ -176,6 +178,8 @@ def outputs_of(trial: FrozenTrial, own: Collection[Any]) -> list[str]:
     found += [operation_on("set_user_attr", n) for n in trial.user_attrs if n not in own]
     others = [name for name in trial.constraints if ("set_constraint", name) not in own]
     found += [operation_on("set_constraint", name) for name in others]
+    files = [name for name in trial.system_attrs if name.startswith(_FILE)]
+    found += [operation_on("upload_artifact", name.removeprefix(_FILE)) for name in files]
     ours = [(n, v) for n, v in trial.system_attrs.items() if n.startswith("privbo:")]
     if not all(written(name, value, OF_TRIALS) for name, value in ours):
         found.append("set_system_attr")

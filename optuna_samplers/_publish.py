@@ -40,6 +40,7 @@ _ROWS = 20
 """Parameters that a note lists, at most."""
 
 _NOTE, _PLOT = "dashboard:", "dashboard:plot_data:"
+_NOTE_NAME = re.compile(rf"({_NOTE}(?:\d+:)?)note_(?:ver|str:\d+)")
 _SIGNATURE = "\n\n*Kept up to date by the sampler ({}), unless you edit it.*\n"
 _SIGNED = re.compile(re.escape(_SIGNATURE).replace(r"\{\}", "([0-9a-f]{12})") + r"\Z")
 
@@ -105,6 +106,11 @@ def publish(
     for section in report.sections:
         if isinstance(section.content, Picture):
             board.write_picture(section.content)
+
+
+def shown_by_others(study: Study) -> set[str]:
+    """Names the attributes of optuna-dashboard's that were not written here."""
+    return _Board(study).of_others()
 
 
 def note_of(study: Study) -> str:
@@ -193,6 +199,16 @@ class _Board:
         found = (re.fullmatch(r"dashboard:(\d+):note_str:0", name) for name in self._known)
         ids = (match[1] for match in found if match)
         return {int(i) for i in ids if _is_ours(self.read(f"{_NOTE}{i}:note_str:"))}
+
+    def of_others(self) -> set[str]:
+        """Names what stands on the dashboard's pages and is no note or picture of ours."""
+        notes = {name: _NOTE_NAME.fullmatch(name) for name in self._known}
+        own = {
+            name for name, note in notes.items()
+            if name.startswith(f"{_PLOT}privbo-")
+            or (note is not None and _is_ours(self.read(f"{note[1]}note_str:")))
+        }  # fmt: skip
+        return {name for name in self._known if name.startswith(_NOTE)} - own
 
     def write_picture(self, picture: Picture) -> None:
         """Writes a picture, if it has changed, as ``privbo-`` and its headline's first words."""

@@ -40,7 +40,7 @@ from sklearn_search._records import (
     rows_of,
 )
 from sklearn_search._scores import RecordScores
-from sklearn_search._types import of_training, texts_given
+from sklearn_search._types import of_training
 
 
 def check_all(given: Any, apart: bool, persons: bool) -> None:
@@ -216,11 +216,10 @@ class BlockTask(Task):
 
     def training(self) -> Records:
         """Returns all records, which train the model that is handed out, typed as in a block."""
-        own, labels = self.records, is_classifier(self.estimator)
-        y = of_training(own.y, labels=labels)
+        own = self.records
+        y = of_training(own.y, labels=is_classifier(self.estimator))
         params = {name: of_training(value) for name, value in own.fit_params.items()}
-        texts = texts_given(own.y, y) if labels else {}
-        return replace(own, X=of_training(own.X), y=y, fit_params=params, texts=texts)
+        return replace(own, X=of_training(own.X), y=y, fit_params=params)
 
     def losses(self, values: Mapping[str, Any]) -> Any:
         """The loss of each block, shape (K,), for values as a host knows them."""

@@ -53,7 +53,8 @@ def _own(column: Any) -> Any:
     if not hasattr(column, "cat"):
         return _retyped(column, texts=True).array
     column = column.cat.remove_unused_categories()
-    names = _retyped(pd.Series(column.cat.categories.tolist()), texts=False).tolist()
+    told = [_told(name) for name in column.cat.categories.tolist()]
+    names = _retyped(pd.Series(told), texts=False).tolist()
     ordered, column = column.cat.ordered, column.cat.rename_categories(names)
     return (column if ordered else column.cat.reorder_categories(_sorted(names))).array
 
@@ -117,17 +118,21 @@ def _plain(column: Any) -> Any:
         cells[pd.isna(cells)] = None
         column = pd.Series(cells, dtype=object)
     if column.dtype.kind == "O":
-        worded = [_worded(c) if type(c) is pd.Interval else c for c in np.asarray(column)]
-        column = pd.Series(worded, dtype=object)
+        column = pd.Series([_told(cell) for cell in np.asarray(column)], dtype=object)
     return _in_one_unit(column)
 
 
-def _worded(interval: Any) -> str:
-    """An interval as text, its ends as floats: whether they are whole, all of them decide."""
-    ends = interval.left, interval.right
-    if all(isinstance(end, Real) for end in ends):
-        interval = pd.Interval(*map(float, ends), closed=interval.closed)
-    return str(interval)
+def _told(cell: Any) -> Any:
+    """An interval as text, and a text as one that can be encoded, as columns of texts want it.
+
+    Ends of intervals are floats: whether they are whole, all of them decide.
+    """
+    if type(cell) is pd.Interval:
+        ends = cell.left, cell.right
+        if all(isinstance(end, Real) for end in ends):
+            cell = pd.Interval(*map(float, ends), closed=cell.closed)
+        return str(cell)
+    return cell.encode("utf-8", "backslashreplace").decode() if type(cell) is str else cell
 
 
 def _in_one_unit(column: Any) -> Any:

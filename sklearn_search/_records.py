@@ -38,7 +38,7 @@ from privbo_plugins.scores.score import rows_of as rows_of_scores
 from sklearn_search._losses import RecordLoss
 from sklearn_search._scores import RecordScores
 from sklearn_search._space import Parameters
-from sklearn_search._types import as_in_training, of_training, texts_given
+from sklearn_search._types import as_in_training, of_training
 
 _OTHER_SHAPES = (
     "The loss takes one target and one prediction (or a row of probabilities) of each validation "
@@ -60,7 +60,6 @@ class Records:
         split: How they were told apart, JSON-ready; public.
         labels: What a pandas table calls its validation records, in their order; None elsewhere.
         groups: Whose each validation row is; None where a row is a record.
-        texts: That labels of training were given as, where they are typed as others.
     """
 
     X: Any
@@ -71,7 +70,6 @@ class Records:
     split: Mapping[str, Any]
     labels: Any = None
     groups: Groups | None = None
-    texts: Mapping[Any, Any] = field(default_factory=dict)
 
     @property
     def n_valid(self) -> int:
@@ -331,9 +329,7 @@ def apart(
     split: Mapping[str, Any], groups: Groups | None = None,
 ) -> Records:  # fmt: skip
     """Records of which those that train know nothing of the others, by their types either."""
-    given = y
     X, y = of_training(X), of_training(y, labels=labels)
-    texts = texts_given(given, y) if labels else {}
     own = {name: of_training(value) for name, value in params.items()}
     names = getattr(X_valid, "index", None)
     with unheard:
@@ -346,7 +342,7 @@ def apart(
     names = names if hasattr(type(names), "to_numpy") and groups is None else None
     split = {**split, "index": names is not None}  # a study that compares one needs it again
     split |= {} if groups is None else {"persons": True}
-    return Records(X, y, X_valid, y_valid, own, split, names, groups, texts)
+    return Records(X, y, X_valid, y_valid, own, split, names, groups)
 
 
 @contextmanager

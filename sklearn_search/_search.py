@@ -150,8 +150,7 @@ def _of_estimator(name: str) -> Any:
     def called(self: Any, X: Any) -> Any:
         """As of ``best_estimator_``."""
         check_is_fitted(self)
-        found = getattr(self.best_estimator_, name)(X)
-        return self._named(found) if name == "predict" else found
+        return getattr(self.best_estimator_, name)(X)
 
     called.__name__ = name
     called.__qualname__ = f"PrivateSearch.{name}"
@@ -284,7 +283,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
             if others := self._other_runs({run, *before}):
                 warn(
                     f"fit spends anew, and the vault holds {others} other runs: for a {unit} that "
-                    f"is in several, squares of mu add up. To go on with one, give {_LASTING}.",
+                    f"several protect, squares of mu add up. To go on with one, give {_LASTING}.",
                     PrivacyWarning,
                 )
         self._fits = fits
@@ -448,7 +447,6 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
             of_first = next(n for n in self.cv_results_ if n.startswith("mean_test_"))
             self.best_score_ = float(self.cv_results_[of_first][place])
         self._unfitted = False
-        self._texts: Mapping[Any, Any] = {}
         if found.last is not None:
             self.final_score_ = found.last
         if self.refit or task.last:
@@ -457,7 +455,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
                 raise error
             self._unfitted = error is not None  # told when it is asked for, and never by fit
             if self.refit and error is None:
-                self.best_estimator_, self._texts = model, task.training().texts
+                self.best_estimator_ = model
             if hasattr(vars(self).get("best_estimator_"), "feature_names_in_"):
                 self.feature_names_in_ = self.best_estimator_.feature_names_in_
 
@@ -476,8 +474,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         if _routing_enabled():
             params = process_routing(self, "score", **params).estimator.score
         scorer = check_scoring(self.best_estimator_, scoring=to_scorer(self.scoring, self.refit))
-        if self._texts:
-            y = as_in_training(self.best_estimator_.classes_, y, labels=True)
+        classes = getattr(self.best_estimator_, "classes_", None)
+        if isinstance(classes, np.ndarray) and np.asarray(y).dtype.kind != classes.dtype.kind:
+            y = as_in_training(classes, y, labels=True)  # texts of numbers, as `fit` read them
         return scorer(self.best_estimator_, X, y, **params)  # type: ignore[no-any-return]
 
     predict = _of_estimator("predict")
@@ -513,13 +512,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
     @property
     def classes_(self) -> Any:
         """Class labels, of a classifier that was fitted."""
-        return self._named(self.best_estimator_.classes_)
-
-    def _named(self, labels: Any) -> Any:
-        """Labels of the fitted estimator as ``fit`` was given them."""
-        if not self._texts:
-            return labels
-        return np.array([self._texts.get(label, label) for label in labels.tolist()])
+        return self.best_estimator_.classes_
 
     @property
     def n_features_in_(self) -> int:
@@ -594,7 +587,8 @@ def _together(fits: Mapping[str, tuple[float, float, str]], unit: str) -> tuple[
     if len(set(whom)) > 1:
         return (_MIXED.format(len(fits), " and ".join(sorted(set(whom)))),)
     declared = any(map(math.isfinite, trainings))
-    return together(mus, unit) + (together(trainings, f"training {unit}") if declared else ())
+    own = unit if whom[0].startswith("all ") else f"validation {unit}"
+    return together(mus, own) + (together(trainings, f"training {unit}") if declared else ())
 
 
 def _searched(given: Any, task: Task, begin: Callable[..., None]) -> tuple[Found, float]:
@@ -620,6 +614,10 @@ def _searched(given: Any, task: Task, begin: Callable[..., None]) -> tuple[Found
     if given.protect == "all" and given.backend == "optuna":
         given = evolve(given, n_jobs=None)  # blocks at once, and trials one after another
     whom = f"{given.protect} {plural(unit)}" + " by groups=" * (task.records.groups is not None)
+    if given.protect != "all":  # what one run holds out, another may train on
+        split = task.records.split
+        how = "given apart" if split["given"] else f"held out by random_state={split['by']}"
+        whom += f" ({how}: {split['train']} train, {split['valid']} validate)"
     begun = partial(begin, mu=made.mu, training=training, unit=unit, whom=whom)
     try:
         found: Found = backend.search(given, task, config, plan.n_trials, begun)

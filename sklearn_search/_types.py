@@ -48,13 +48,6 @@ def of_training(records: Any, *, labels: bool = False) -> Any:
     return records
 
 
-def texts_given(given: Any, typed: Any) -> dict[Any, Any]:
-    """Texts that training labels were given as, by the numbers that :func:`of_training` made."""
-    found = [np.ravel(np.asarray(as_labels(part))).tolist() for part in (typed, given)]
-    pairs = zip(*found, strict=True)
-    return {own: text for own, text in pairs if isinstance(text, str | bytes) and own != text}
-
-
 def as_in_training(known: Any, records: Any, missing: Any = None, *, labels: bool = False) -> Any:
     """Convert validation records to the types of the training records.
 

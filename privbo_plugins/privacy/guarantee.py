@@ -197,9 +197,11 @@ def of_all(claims: Sequence[tuple[str, Guarantee]]) -> Guarantee:
     if trainings and not all(claim.trainings for claim in own):
         trainings = ()
         notes.append("not all runs declared a cost of training, so none is claimed for them all")
-    mechanism, neighbours, population = (
+    apart = [c for c in own if not c.in_blocks] or own  # they bound nothing for what trains
+    mechanism = "; ".join(dict.fromkeys(c.mechanism for c in own))
+    neighbours, population = (
         "; ".join(dict.fromkeys(texts))
-        for texts in zip(*((c.mechanism, c.neighbours, c.population) for c in own), strict=True)
+        for texts in zip(*((c.neighbours, c.population) for c in apart), strict=True)
     )
     return Guarantee(
         protected=not reasons,
@@ -215,7 +217,8 @@ def of_all(claims: Sequence[tuple[str, Guarantee]]) -> Guarantee:
         reasons=tuple(reasons),
         notes=(
             *notes,
-            f"several runs on the same {plural(unit)}, of which the squares of mu are added",
+            f"several runs on the same {plural(unit)}, of which the squares of mu are added: for "
+            f"a {unit} that each of them protects",
         ),
         trainings=trainings,
         in_blocks=all(claim.in_blocks for claim in own),

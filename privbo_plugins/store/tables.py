@@ -342,8 +342,10 @@ def _make_file_engine(url: sa.URL, writes: bool) -> sa.Engine:
 def _make_server_engine(url: sa.URL) -> sa.Engine:
     if url.drivername == "postgresql":
         url = url.set(drivername="postgresql+psycopg")
-    try:
-        return sa.create_engine(url, pool_pre_ping=True, hide_parameters=True)
+    try:  # an isolation that the address or the database sets could end the lock too early
+        return sa.create_engine(
+            url, pool_pre_ping=True, hide_parameters=True, isolation_level="READ COMMITTED"
+        )
     except (ImportError, sa.exc.NoSuchModuleError):
         raise VaultError(
             f"No driver for a vault on {url.drivername!r} is installed. SQLite and PostgreSQL are "

@@ -398,8 +398,12 @@ def test_a_claim_of_blocks_counts_records_and_names_both_populations():
     assert claim.population == "patients, of training and validation"
     assert "one patient, of training or validation" in claim.neighbours
     assert claim.deltas[0] < 1 / 5000
-    both = of_all([("a", claim), ("b", dataclasses.replace(claim, in_blocks=False))])
+    apart = dataclasses.replace(
+        claim, in_blocks=False, neighbours="one held out", population="patients held out"
+    )
+    both = of_all([("a", claim), ("b", apart)])
     assert not both.in_blocks
+    assert (both.neighbours, both.population) == (apart.neighbours, apart.population)
     assert "training patients" in " ".join(both.details().split())
 
 

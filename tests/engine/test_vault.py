@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext, suppress
 from pathlib import Path
 
 import numpy as np
@@ -703,6 +703,27 @@ def test_a_variable_may_hold_a_path_and_a_handle_is_a_text(tmp_path, monkeypatch
     assert first.vault_id == again.vault_id == pickle.loads(pickle.dumps(again)).vault_id
     assert again.handle == str(tmp_path / "sub.db")
     assert (tmp_path / "sub.db").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("isolation", ["serializable", "repeatable read"])
+def test_no_address_or_database_takes_a_transaction_apart(isolation, postgres_database):
+    import psycopg
+
+    name = postgres_database.rpartition("/")[2]
+    with psycopg.connect(postgres_database.replace("+psycopg", "")) as connection:
+        of_database = f"ALTER DATABASE {name} SET default_transaction_isolation"
+        connection.execute(f"{of_database} = '{isolation}'")
+    vault = begin(open_vault(postgres_database + "?autocommit=true"))
+    with suppress(ValueError), vault.transaction("run") as tx:
+        tx.put_losses("0", np.ones(3))
+        raise ValueError
+    with vault.transaction("run") as tx:
+        found = []
+        for query in ("SELECT count(*) FROM privbo_losses", "SHOW transaction_isolation"):
+            cursor_of(tx).execute(query)
+            found.append(cursor_of(tx).fetchone())
+        assert found == [(0,), ("read committed",)]
+    vault.close()
 
 
 def test_a_password_never_shows_in_the_representation(postgres_database):

@@ -50,6 +50,7 @@ MAKERS = {
     **{f"raises {k.__name__}": functools.partial(_evil, k) for k in KINDS},
     **{f"holds what raises {k.__name__}": lambda k=k: [_evil(k)] * 2 for k in KINDS},
     "missing": lambda: pd.NA,
+    "half a character": lambda: "caf\ud83d",
     "timestamp": lambda: pd.Timestamp(0),
     "square": lambda: np.zeros((2, 2)),
     "empty array": lambda: np.zeros(0),

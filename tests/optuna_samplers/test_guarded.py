@@ -1,9 +1,11 @@
 """What a private objective writes into its study: nothing but what is declared public."""
 
 import re
+import warnings
 from typing import Any
 
 import pytest
+from optuna.artifacts import FileSystemArtifactStore, upload_artifact
 from optuna.trial import TrialState
 
 from optuna_samplers import private_objective
@@ -118,6 +120,20 @@ def test_what_stood_under_the_plugins_own_attributes_unprotects(system, name, tm
     assert not guarantee.protected
     assert "not declared public" in guarantee.details()
     assert study.user_attrs["privbo:guarantee"].startswith("NOT PROTECTED")
+
+
+@each_system
+def test_a_file_that_is_uploaded_to_a_trial_unprotects(system, tmp_path):
+    (tmp_path / "files").mkdir()
+    file, store = tmp_path / "raw.csv", FileSystemArtifactStore(str(tmp_path / "files"))
+    file.write_text("0.735")
+    run = begin(system, "optuna", tmp_path)
+    trial = run.study.ask()
+    upload_artifact(study_or_trial=trial, file_path=str(file), artifact_store=store)
+    with warnings.catch_warnings(action="ignore", category=PrivacyWarning):
+        run.study.tell(trial, private_of(run, [lambda _: None])(trial))
+    assert not run.ask("guarantee").protected
+    assert "not declared public" in run.ask("guarantee").details()
 
 
 def test_the_guarded_trial_passes_on_what_is_harmless(tmp_path):

@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import optuna
+import plotly.graph_objects as go
 import pytest
 
 from optuna_samplers import DPGIBOSampler, _publish, private_objective
@@ -116,6 +117,22 @@ def test_the_mark_leaves_a_note_of_the_users_own():
     board.save_note(trial, "mine")
     sampler.publish(study)
     assert board.get_note(trial) == "mine"
+
+
+def test_what_others_show_on_the_dashboard_is_named_in_the_guarantee():
+    board = pytest.importorskip("optuna_dashboard")
+    study, sampler = begun()
+    sampler.publish(study)
+    assert "not cover" not in " ".join(sampler.guarantee(study).notes)
+    trial = optuna.Trial(study, study.trials[0]._trial_id)
+    board.save_note(trial, str(RECORDS[:3]))
+    board.save_plotly_graph_object(study, go.Figure(), graph_object_id="raw")
+    (note,) = [n for n in sampler.guarantee(study).notes if "did not write" in n]
+    assert f"dashboard:{trial._trial_id}:note_str:0" in note
+    assert "dashboard:plot_data:raw:0" in note
+    board.save_note(study, str(RECORDS[:3]))
+    (note,) = [n for n in sampler.guarantee(study).notes if "did not write" in n]
+    assert "dashboard:note_str:0" in note
 
 
 def test_as_a_callback_it_waits_and_shows_the_end(monkeypatch):

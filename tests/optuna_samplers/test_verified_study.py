@@ -268,6 +268,9 @@ def test_a_note_that_a_user_edited_is_told_apart_and_not_hidden(told, capsys):
     assert main(command) == 0
     before = capsys.readouterr().out
     _write_note(study, f"{FALSE}\n\n{_publish._signed(_note_of(study))} Mine.")
+    assert main(command) == 3, "the guarantee names it, and was written before"
+    study.sampler.guarantee(study)
+    capsys.readouterr()
     assert main(command) == 0
     said = capsys.readouterr().out
     assert re.findall(r"\d+(?= lines agree)", said) == [

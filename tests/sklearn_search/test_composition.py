@@ -57,7 +57,9 @@ def shown(search, who):
     """What the guarantee says that a record's mu is at most, of all fits."""
     claim = search.guarantee_
     for note in claim.notes:
-        if found := re.search(rf"for a {who} that is in all of them (\S+)-GDP", note):
+        if found := re.search(
+            rf"for a (?:validation )?{who} that is in all of them (\S+)-GDP", note
+        ):
             return float(found[1])
     if who == "record":
         return claim.mu

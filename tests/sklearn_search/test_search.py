@@ -683,10 +683,13 @@ def test_a_second_fit_says_before_it_spends_what_both_amount_to():
 
 
 @pytest.mark.parametrize(
-    ("more", "given"), [({"groups": np.arange(N) // 3}, {}), ({}, {"protect": "all"})], ids=str
-)
+    ("more", "given"),
+    [({"groups": np.arange(N) // 3}, {}), ({}, {"protect": "all"}), ({}, {"random_state": 1}),
+     ({"X_valid": X[:9] + 1, "y_valid": y[:9]}, {}), ({}, {"valid_size": 0.3})],
+    ids=str,
+)  # fmt: skip
 @pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
-def test_fits_that_protect_different_units_have_no_figure_together(more, given):
+def test_fits_that_protect_different_units_or_records_have_no_figure_together(more, given):
     search = make_search(loss="zero_one").fit(X, y)
     search.set_params(**given)
     with pytest.warns(PrivacyWarning, match="so no figure holds for all of them"):

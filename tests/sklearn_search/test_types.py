@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from scipy import sparse
 from sklearn.compose import ColumnTransformer, make_column_selector
 from sklearn.impute import SimpleImputer
@@ -25,7 +25,7 @@ from sklearn_search._losses import to_loss
 from sklearn_search._records import Task, given_records, held_out
 from sklearn_search._space import Parameters
 from sklearn_search._types import as_in_training, of_training
-from tests.independence.odd import ODD, of_objects
+from tests.independence.odd import MAKERS, ODD, of_objects
 from tests.sklearn_search.problems import halves
 
 N = 12
@@ -163,6 +163,7 @@ def both(hold, entry, odd):
 @pytest.mark.parametrize("kind", ORDINARY)
 @pytest.mark.parametrize("holder", TABLES)
 @settings(max_examples=8, suppress_health_check=list(HealthCheck))
+@example(odd=MAKERS["half a character"])
 @given(odd=ODD)
 def test_one_validation_row_decides_no_type(holder, kind, odd):
     first, second = both(TABLES[holder], ORDINARY[kind], odd)
@@ -175,6 +176,7 @@ def test_one_validation_row_decides_no_type(holder, kind, odd):
 @pytest.mark.parametrize("holder", COLUMNS)
 @pytest.mark.parametrize("estimator", [Ridge(), LogisticRegression()], ids=["Ridge", "Logistic"])
 @settings(max_examples=8, suppress_health_check=list(HealthCheck))
+@example(odd=MAKERS["half a character"])
 @given(odd=ODD)
 def test_one_target_and_one_weight_decide_no_type(estimator, holder, kind, odd):
     first, second = both(COLUMNS[holder], ORDINARY[kind], odd)
@@ -188,6 +190,7 @@ def test_one_target_and_one_weight_decide_no_type(estimator, holder, kind, odd):
 @pytest.mark.parametrize("kind", ORDINARY)
 @pytest.mark.parametrize("holder", TABLES)
 @settings(max_examples=8, suppress_health_check=list(HealthCheck))
+@example(odd=MAKERS["half a character"])
 @given(odd=ODD)
 def test_one_row_of_a_validation_table_decides_no_type(holder, kind, odd):
     first, second = both(TABLES[holder], ORDINARY[kind], odd)
@@ -468,7 +471,7 @@ HOLDS = {
     "blocks", [{}, {"protect": "all", "n_blocks": 6}], ids=["apart", "blocks"]
 )
 @pytest.mark.parametrize("scored", [False, True], ids=["loss", "score"])
-def test_labels_come_back_as_they_were_given(scored, blocks, names, hold):
+def test_the_last_model_and_its_score_take_labels_as_the_fits_did(scored, blocks, names, hold):
     X = np.random.default_rng(0).normal(size=(240, 2))
     labels = np.array(names)[(X[:, 0] > 0).astype(int)]
     settings = {"scoring": scores.f1(labels=names)} if scored else {"method": "released-means"}
@@ -477,11 +480,24 @@ def test_labels_come_back_as_they_were_given(scored, blocks, names, hold):
     given = hold(labels.tolist())
     with warnings.catch_warnings(action="ignore"):
         told = search.fit(X, given).predict(X)
-    as_given = {*np.asarray(given).tolist()}
-    assert {*told.tolist()} == {*search.classes_.tolist()} == as_given
-    assert np.mean(told == np.asarray(given)) > 0.9
+    numbers = {int(name) for name in names if name.isdigit()}
+    assert {*told.tolist()} == {*search.classes_.tolist()}
+    assert {*told.tolist()} in (numbers, {*names}, {name.encode() for name in names})
     assert search.score(X, given) > 0.9
     assert search.cv_results_["mean_test_score"].min() > 0.9
+
+
+@pytest.mark.parametrize("labels", [False, True], ids=["X", "y"])
+@pytest.mark.parametrize("dtype", [object, "category"])
+def test_a_text_that_cannot_be_encoded_trains_like_another(dtype, labels):
+    texts = ["red", "green", MAKERS["half a character"]()] * (N // 3)
+    if dtype == "category":
+        names = pd.Index(texts[:3], dtype=object)
+        texts = pd.Categorical.from_codes(np.arange(len(texts)) % 3, names)
+    column = pd.Series(texts, dtype=dtype)
+    typed = of_training(column if labels else column.to_frame("a"), labels=labels)
+    assert len(set(np.ravel(typed))) == 3
+    str(np.ravel(typed).tolist()).encode()
 
 
 @pytest.mark.parametrize("odd", ["q", 1, None])
