@@ -68,7 +68,7 @@ _SYSTEM = "OpenDP's cryptographic generator, seeded from the operating system's 
 
 _SAME = (
     "mechanism", "r", "epsilon", "delta", "neighbor_distance", "norm_bound",
-    "projection_seed", "unit", "rows_per_group",
+    "unit", "rows_per_group",
 )  # fmt: skip
 """Settings that a resumed curator takes as they are."""
 

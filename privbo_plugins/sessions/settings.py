@@ -80,7 +80,6 @@ class CuratorSettings:
         'published theorem allows ("projection").',
         default=None,
     )
-    projection_seed: int = setting("Seed of the public matrix for r < d.", default=0)
     columns: Sequence[str] | None = setting("Names for the manifest, public.", default=None)
     groups: Any = setting(
         "The person that each row belongs to, ids of shape (n,), private: persons are protected "

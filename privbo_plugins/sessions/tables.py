@@ -56,6 +56,9 @@ NOT_PRIVATE = (
 _NUMBERS_AT_ONCE = 2**14
 """Numbers in one draw of noise: the memory that the noise library needs stays small."""
 
+_SEED = 0
+"""Of the public matrix for r < d."""
+
 
 class TableMechanism:
     """Holds a curator's rows and what happens to them when the table is released.
@@ -85,7 +88,6 @@ class TableMechanism:
         self.neighbor_distance = None if nu is None else float(nu)
         self.norm_bound = checked_bound(given.norm_bound, self._scaling, self.neighbor_distance)
         self.columns = checked_columns(given.columns, self.d)
-        self._seed = int(given.projection_seed)
         self._r = self._checked_r(given.r)
         if self.counts is not None:
             self.X = np.where(self.counts[:, None], self.X, self._middle())
@@ -126,7 +128,7 @@ class TableMechanism:
         if r is None:
             return self.d if self.is_private else None
         if self.is_private:
-            public_projection(self.d, r, self._seed)
+            public_projection(self.d, r, _SEED)
         return r
 
     def public(self) -> dict[str, Any]:
@@ -140,7 +142,7 @@ class TableMechanism:
 
     def settings(self) -> dict[str, Any]:
         """Lists the public settings of the run."""
-        return self.public() | {"r": self._r, "projection_seed": self._seed}
+        return self.public() | {"r": self._r}
 
     def _public_scaling(self) -> dict[str, Any] | None:
         scaling = self._scaling
@@ -166,7 +168,7 @@ class TableMechanism:
 
         A person changes k rows at most, each by the Delta of one row: sqrt(k) times it in all.
         """
-        P = public_projection(self.d, self._r or self.d, self._seed)
+        P = public_projection(self.d, self._r or self.d, _SEED)
         delta_2 = sensitivity(self.neighbor_distance, self.norm_bound, P)
         delta_2 *= math.sqrt(self.rows_per_group or 1)
         return P, delta_2, noise_scale(delta_2, self.mu)
@@ -177,7 +179,7 @@ class TableMechanism:
         if not self.is_private:
             return self._projected(rows, noise)
         P, delta_2, sigma = self._noise_of_rows()
-        seeded = {"kind": "seeded", "seed": self._seed}
+        seeded = {"kind": "seeded", "seed": _SEED}
         return _with_noise(rows @ P, sigma, noise, progress), {
             "mu": self.mu, "sensitivity": delta_2, "noise_sd": sigma,
             "projection": {"kind": "identity"} if self._r == self.d else seeded,

@@ -68,7 +68,7 @@ GROUPS = [
     ["run_name"],
     ["batch_size", "value_share", "variant", "beta", "correction", "B", "R", "constants", "q", "z",
      "kernel", "kernel_matrix", "lengthscale", "noise_ratio", "beta_scale", "second_moment",
-     "step_rule", "memory", "as_published", "projection_seed", "log_to", "noise"],
+     "step_rule", "memory", "as_published", "log_to", "noise"],
 ]  # fmt: skip
 """In the order in which somebody who begins needs them; the last are for experts."""
 
