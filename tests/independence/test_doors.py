@@ -275,6 +275,10 @@ DOORS = {
     "as_floats": Door(("convert.as_floats", "returned"), _number, convert.as_floats),
     "as_labels, numbers": Door(("convert.as_labels", "given"), int, convert.as_labels),
     "as_labels, texts": Door(("convert.as_labels", "given"), str, convert.as_labels),
+    "unmasked": Door(
+        ("convert.unmasked", "given"), int,
+        lambda e: convert.as_labels(convert.unmasked(np.ma.array(of_objects(e), mask=False))),
+    ),
     "as_rows": Door(
         ("convert.as_rows", "given"), lambda i: [i, 0.5], lambda e: convert.as_rows(e, 2)
     ),
