@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from statistics import NormalDist
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -160,8 +161,8 @@ class Score(ScoreFacts):
 
     @property
     def own_code(self) -> bool:
-        """Checks whether ``combine`` is a user's."""
-        return not _is_ours(getattr(self.combine, "func", self.combine))
+        """Checks whether a user's code may be called with what was drawn."""
+        return type(self) is not Score or not _is_known(self.combine)
 
     def called(self, name: str) -> Score:
         """Makes the same score under another name, as where a run has two of one kind.
@@ -257,6 +258,16 @@ def _described(part: Any) -> Any:
 
 def _is_ours(maker: Any) -> bool:
     return str(getattr(maker, "__module__", "")).startswith("privbo_plugins.")
+
+
+def _is_known(part: Any) -> bool:
+    """Checks whether part of a combination is a function of this package, or plain data."""
+    if type(part) is partial:
+        return all(map(_is_known, (part.func, *part.args, *part.keywords.values())))
+    if type(part) is np.ndarray:
+        return part.dtype.kind in "biuf"
+    plain = part is None or type(part) in (bool, int, float, str)
+    return plain or (type(part) is FunctionType and _is_ours(part))
 
 
 def _plain(made: Any, shape: tuple[int, ...]) -> Array:

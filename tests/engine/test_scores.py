@@ -993,6 +993,36 @@ def test_what_a_combination_does_to_its_process_takes_no_charge_back(way, what, 
     assert float(spent) == pytest.approx((0.5 / 4 + 0.5) ** 0.5)
 
 
+class Derived(scores.Score):
+    """Of a class that may do anything."""
+
+
+class Alike:
+    func = staticmethod(scores.ratio)
+
+    def __call__(self, m, s):
+        return m[0]
+
+
+def leading(m):
+    return m[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "combine"),
+    [(scores.Score, lambda m, _s: m[0]), (scores.Score, partial(scores.ratio, leading, leading)),
+     (scores.Score, Alike()),
+     (scores.Score, partial(partial(scores.ratio, leading), leading)),
+     (Derived, scores.accuracy((0, 1)).combine)],
+)  # fmt: skip
+def test_a_users_code_is_found_in_any_part_of_a_score(kind, combine):
+    assert kind("own", scores.accuracy((0, 1)).statistic, combine).own_code
+
+
+def test_registered_scores_are_released_in_one_transaction():
+    assert [name for name, made in MADE.items() if made.own_code] == ["own"]
+
+
 @pytest.mark.parametrize("name", ["greater_is_better", "vectorized"])
 def test_what_is_asked_after_the_draw_is_true_or_false(name):
     with pytest.raises(ValueError, match="must be True or False"):
