@@ -36,8 +36,9 @@ def of_training(records: Any, *, labels: bool = False) -> Any:
         return _cells(records)
     if not isinstance(records, np.ndarray) or not records.size:
         return records
+    kind = records.dtype.kind  # a mask makes objects of texts, too
     records = unmasked(_decoded(records) if labels else records)
-    texts = labels and records.dtype.kind == "O" and isinstance(records.ravel()[0], str | bytes)
+    texts = labels and kind == "O" and isinstance(records.ravel()[0], str | bytes)
     if records.dtype.kind in "OSUc" and not texts and are_numbers(records):
         records = as_floats(records)
     if labels and records.dtype.kind == "f" and are_whole(records):

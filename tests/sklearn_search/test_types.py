@@ -500,6 +500,14 @@ def test_a_text_that_cannot_be_encoded_trains_like_another(dtype, labels):
     str(np.ravel(typed).tolist()).encode()
 
 
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("odd", [2, "x"])
+def test_one_label_of_an_array_decides_no_type_of_those_that_train(odd, masked):
+    labels = np.ma.array([0, 1, 0, 1, odd], mask=masked and [0, 1, 0, 0, 0])
+    typed = of_training(labels[:4] if masked else labels.data[:4], labels=True)
+    assert typed.dtype.kind in ("f" if masked else "i")
+
+
 @pytest.mark.parametrize("odd", ["q", 1, None])
 def test_a_column_of_texts_and_numbers_has_one_type_whatever_one_record_holds(odd):
     X = pd.DataFrame({"a": [1, "a", 2.0, "b"], "b": range(4)})
