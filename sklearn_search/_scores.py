@@ -80,7 +80,8 @@ def _typed(score: Score, classes: Sequence[Any]) -> Score:
     labels: Any = getattr(score.statistic, "labels", None)
     if labels is None or not len(classes):
         return score
-    typed = as_in_training(np.array(classes), list(labels), labels=True).tolist()
+    given = np.fromiter(labels, dtype=object, count=len(labels))
+    typed = as_in_training(np.array(classes), given, labels=True).tolist()
     if {*typed} != {*classes}:
         return score
     made = copy.copy(score)

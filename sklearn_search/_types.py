@@ -25,8 +25,8 @@ def of_training(records: Any, *, labels: bool = False) -> Any:
 
     Args:
         records: A table, a series, an array, or anything else, which stays as it is.
-        labels: Whether they are classes: whole numbers stay whole, and texts that stand among
-            objects stay texts. An array of texts may be one of numbers but for one record.
+        labels: Whether they are classes: whole numbers stay whole, and what is in an array is
+            numbers or texts.
     """
     if hasattr(records, "iloc"):
         from sklearn_search._columns import own_columns
@@ -36,17 +36,16 @@ def of_training(records: Any, *, labels: bool = False) -> Any:
         return _cells(records)
     if not isinstance(records, np.ndarray) or not records.size:
         return records
-    kind = records.dtype.kind  # a mask makes objects of texts, too
-    records = unmasked(_decoded(records) if labels else records)
-    texts = labels and kind == "O" and isinstance(records.ravel()[0], str | bytes)
-    if records.dtype.kind in "OSUc" and not texts and are_numbers(records):
-        records = as_floats(records)
-    if labels and records.dtype.kind == "f" and are_whole(records):
-        return records.astype(np.int64)
-    if records.dtype.kind in "SU":
-        width = np.char.str_len(records).max(initial=1)
-        return records.astype(f"{records.dtype.kind}{width}")
-    return records
+    records = as_objects(records)
+    numbers = _without_truths(records)
+    kind = numbers.dtype.kind
+    if kind in (f"c{NUMBERS}" if labels else "bc") or (kind == "O" and are_numbers(numbers)):
+        floats = np.asarray(as_floats(numbers))
+        return floats.astype(np.int64) if labels and are_whole(floats) else floats
+    if not labels or kind != "O":
+        return records
+    texts = _texts(records)
+    return texts if None in texts.ravel().tolist() else texts.astype(str)
 
 
 def as_in_training(known: Any, records: Any, missing: Any = None, *, labels: bool = False) -> Any:
@@ -63,24 +62,55 @@ def as_in_training(known: Any, records: Any, missing: Any = None, *, labels: boo
         from sklearn_search._columns import fitting_columns
 
         return fitting_columns(known, records)
-    records = unmasked(_decoded(records) if labels else records)
     arrays = [given.to_numpy() if hasattr(given, "iloc") else given for given in (known, records)]
     if not all(isinstance(given, np.ndarray | list | tuple) for given in arrays):
-        return records
+        return unmasked(records)
     cells = arrays[0] if isinstance(arrays[0], np.ndarray) else _cells(arrays[0])
     texts = labels and isinstance(next(iter(cells.flat), None), str | bytes)
-    found = _fitting_cells(cells, arrays[1], missing, texts or not are_numbers(cells))
-    return records if found is None else found
+    texts_too = texts or not are_numbers(cells)
+    if isinstance(arrays[1], np.ndarray):
+        own = as_objects(arrays[1])
+        arrays[1] = _texts(own) if texts else own if texts_too else _without_truths(own)
+    found = _fitting_cells(cells, arrays[1], missing, texts_too)
+    return unmasked(records) if found is None else found
 
 
-def _decoded(labels: Any) -> Any:
-    """Texts in place of bytes: an array of bytes is one of texts where one record has a text."""
-    if isinstance(labels, np.ndarray) and labels.dtype.kind == "S":
-        decoded = np.char.decode(np.ma.getdata(labels), "utf8", "backslashreplace")
-        if not isinstance(labels, np.ma.MaskedArray):
-            return decoded
-        return np.ma.array(decoded, mask=labels.mask)
-    return labels
+def as_objects(array: NDArray[Any]) -> NDArray[Any]:
+    """Returns cells as objects: texts, also in place of bytes, and None under a mask.
+
+    NumPy gives them a type by all of them; an array of spans of time may be one of numbers.
+    """
+    array = unmasked(array.astype(np.float64) if array.dtype.kind == "m" else array)
+    if array.dtype.kind not in "OSU":
+        return array
+    return np.asarray(np.frompyfunc(_decoded, 1, 1)(array.astype(object)), dtype=object)
+
+
+def _decoded(cell: Any) -> Any:
+    return cell.decode("utf8", "backslashreplace") if type(cell) is bytes else cell
+
+
+def _without_truths(cells: NDArray[Any]) -> NDArray[Any]:
+    """Cells with numbers in place of the texts that NumPy makes of truths beside a text."""
+    if cells.dtype != object:
+        return cells
+    return np.asarray(np.frompyfunc(_without_truth, 1, 1)(cells), dtype=object)
+
+
+def _without_truth(cell: Any) -> Any:
+    return _TRUTHS.get(cell, cell) if type(cell) is str else cell
+
+
+_TRUTHS = {"True": 1, "False": 0}
+
+
+def _texts(cells: NDArray[Any]) -> NDArray[Any]:
+    """Labels as NumPy makes texts of them where one is a text; None of what is no label."""
+    truths = np.array([isinstance(cell, bool | np.bool_) for cell in cells.ravel().tolist()])
+    plain = np.asarray(as_labels(cells), dtype=object).ravel()
+    plain[truths] = plain[truths].astype(bool)
+    told = [None if cell is None else str(cell) for cell in plain.tolist()]
+    return np.array(told, dtype=object).reshape(cells.shape)
 
 
 def _fitting_cells(known: NDArray[Any], records: Any, missing: Any, texts_too: bool) -> Any:

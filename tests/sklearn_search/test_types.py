@@ -428,11 +428,11 @@ def test_a_validation_table_of_other_columns_is_refused_before_anything_is_fitte
 
 @pytest.mark.parametrize(
     ("hold", "classes"),
-    [(of_objects, ["0", "1"]), (list, ["0", "1"]), (np.array, [0, 1])],
-    ids=["objects", "list", "array"],
+    [(list, ["0", "1"]), (np.array, [0, 1]), (of_objects, [0, 1])],
+    ids=["list", "array", "objects"],
 )
-def test_labels_that_are_texts_of_numbers_stay_texts_but_in_an_array_of_texts(hold, classes):
-    """One of numbers becomes such an array by one record's text."""
+def test_labels_that_are_texts_of_numbers_stay_texts_but_in_an_array(hold, classes):
+    """One of numbers becomes one of texts by one record's text, and of objects by one None."""
     X = np.random.default_rng(0).normal(size=(60, 2))
     labels = ["1" if x > 0 else "0" for x in X[:, 0]]
     search = PrivateSearch(
@@ -466,7 +466,9 @@ HOLDS = {
 
 
 @pytest.mark.parametrize("hold", HOLDS.values(), ids=HOLDS)
-@pytest.mark.parametrize("names", [("10", "02139"), ("0", "1"), ("ill", "well")])
+@pytest.mark.parametrize(
+    "names", [("10", "02139"), ("0", "1"), ("ill", "well"), ("False", "True")]
+)
 @pytest.mark.parametrize(
     "blocks", [{}, {"protect": "all", "n_blocks": 6}], ids=["apart", "blocks"]
 )
@@ -480,7 +482,8 @@ def test_the_last_model_and_its_score_take_labels_as_the_fits_did(scored, blocks
     given = hold(labels.tolist())
     with warnings.catch_warnings(action="ignore"):
         told = search.fit(X, given).predict(X)
-    numbers = {int(name) for name in names if name.isdigit()}
+    read = {"False": 0, "True": 1}
+    numbers = {read.get(name, name.isdigit() and int(name)) for name in names}
     assert {*told.tolist()} == {*search.classes_.tolist()}
     assert {*told.tolist()} in (numbers, {*names}, {name.encode() for name in names})
     assert search.score(X, given) > 0.9
@@ -500,12 +503,34 @@ def test_a_text_that_cannot_be_encoded_trains_like_another(dtype, labels):
     str(np.ravel(typed).tolist()).encode()
 
 
+CLASSES = {
+    "whole numbers": [0, 1, 2], "texts of numbers": ["0", "1"], "truths": [True, False],
+    "texts of truths": ["True", "False"], "bytes": [b"no", b"yes"], "texts": ["no", "yes"],
+    "bytes of numbers": [b"0", b"1"], "numbers and texts": [1, "a"], "large": [2**60, -1],
+    "truths and texts": [True, "a"], "fractions": [0.5, 1.0], "texts of fractions": ["1.0", "2"],
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("odd", [2, "x"])
-def test_one_label_of_an_array_decides_no_type_of_those_that_train(odd, masked):
-    labels = np.ma.array([0, 1, 0, 1, odd], mask=masked and [0, 1, 0, 0, 0])
-    typed = of_training(labels[:4] if masked else labels.data[:4], labels=True)
-    assert typed.dtype.kind in ("f" if masked else "i")
+@pytest.mark.parametrize("kind", CLASSES)
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@example(odd=lambda: "x")
+@example(odd=lambda: b"x")
+@example(odd=lambda: None)
+@example(odd=lambda: 2)
+@example(odd=lambda: 0.5)
+@example(odd=lambda: 10**30)
+@given(odd=ODD)
+def test_one_label_decides_no_type_of_an_array_that_numpy_types(kind, masked, odd):
+    def hold(entries):
+        made = np.array(entries)
+        assume(made.shape == (N,))
+        return np.ma.array(made, mask=np.arange(N) == VALID[0]) if masked else made
+
+    first, second = both(hold, lambda i: CLASSES[kind][i % len(CLASSES[kind])], odd)
+    X = np.arange(2 * N).reshape(N, 2) / 3
+    one, other = (held_out(LogisticRegression(), X, y, {}, **SPLIT) for y in (first, second))
+    assert seen_of(other) == seen_of(one)
 
 
 @pytest.mark.parametrize("odd", ["q", 1, None])
