@@ -34,10 +34,11 @@ from sklearn_search._records import (
     Records,
     Task,
     apart,
-    check_entries,
+    entries_of,
     groups_of,
     progress,
     rows_of,
+    typed_entries,
 )
 from sklearn_search._scores import RecordScores
 from sklearn_search._types import of_training
@@ -100,8 +101,8 @@ def all_records(X: Any, y: Any, params: Mapping[str, Any], groups: Any = None) -
     X, y = rows_of(X, y, groups is not None)
     n = _num_samples(X)
     persons = None if groups is None else groups_of(groups, n, X)
-    check_entries(params, n, alone=True)
-    return Records(X, y, (), None, dict(params), {}, groups=persons)
+    own = entries_of(params, n, alone=True)
+    return Records(X, y, (), None, own, {}, groups=persons)
 
 
 def score_of(given: Any, estimator: Any) -> tuple[RecordLoss, float | None]:
@@ -218,7 +219,7 @@ class BlockTask(Task):
         """Returns all records, which train the model that is handed out, typed as in a block."""
         own = self.records
         y = of_training(own.y, labels=is_classifier(self.estimator))
-        params = {name: of_training(value) for name, value in own.fit_params.items()}
+        params = typed_entries(own.fit_params, _num_samples(own.X))
         return replace(own, X=of_training(own.X), y=y, fit_params=params)
 
     def losses(self, values: Mapping[str, Any]) -> Any:

@@ -74,8 +74,11 @@ def _retyped(column: Any, *, texts: bool) -> Any:
     A type of pandas' own is one that a file with another entry has not, and so are whole numbers
     that are large, truths, and how fine times are.
     """
-    if isinstance(column.dtype, pd.SparseDtype) and column.dtype.subtype.kind in NUMBERS:
-        return column.astype(pd.SparseDtype(np.float64, 0.0))
+    if isinstance(column.dtype, pd.SparseDtype):
+        known = column.dtype.subtype.kind in NUMBERS
+        column = column if known else _retyped(pd.Series(np.asarray(column)), texts=texts)
+        numbers = known or column.dtype.kind in NUMBERS
+        return column.astype(pd.SparseDtype(np.float64, 0.0)) if numbers else column
     column = _plain(column)
     column = _in_one_unit((_truths(column) if texts else column).infer_objects())
     if column.isna().all():  # only records that are scored could say of what type it is

@@ -90,7 +90,7 @@ def _of_protected(error: BaseException) -> ObjectiveFailedError:
     )
 
 
-def check_entries(params: Mapping[str, Any], n_rows: int, *, alone: bool = False) -> None:
+def entries_of(params: Mapping[str, Any], n_rows: int, *, alone: bool = False) -> dict[str, Any]:
     """Checks what ``fit`` gets beside the records; no text tells how many rows persons have.
 
     Args:
@@ -98,12 +98,15 @@ def check_entries(params: Mapping[str, Any], n_rows: int, *, alone: bool = False
         n_rows: Number of rows.
         alone: Whether each part of the records is on its own, and no other record may reach it.
 
+    Returns:
+        The same, where what has one entry for each row can be cut.
+
     Raises:
         ValueError: If weights have another length, or, ``alone``, anything holds other records.
     """
+    own = {}
     for name, value in params.items():
-        listed = hasattr(value, "__len__") and not isinstance(value, str)
-        mine = listed and _num_samples(value) == n_rows
+        mine = _is_of_rows(value, n_rows)
         if name.endswith("sample_weight") and value is not None and not mine:
             raise ValueError(f"{name} must have one entry for each row of X.")
         if alone and not mine and _holds_rows(value):
@@ -112,6 +115,21 @@ def check_entries(params: Mapping[str, Any], n_rows: int, *, alone: bool = False
                 "of X: every block would see it, so that a record in it would touch all scores. "
                 'Leave it out with protect="all".'
             )
+        own[name] = _cuttable(value) if mine else value
+    return own
+
+
+def _is_of_rows(value: Any, n_rows: int) -> bool:
+    listed = hasattr(value, "__len__") and not isinstance(value, str)
+    return listed and _num_samples(value) == n_rows
+
+
+def typed_entries(params: Mapping[str, Any], n_rows: int) -> dict[str, Any]:
+    """Types what ``fit`` gets for each training record like these; all else stays."""
+    return {
+        name: of_training(value) if _is_of_rows(value, n_rows) else value
+        for name, value in params.items()
+    }
 
 
 def _holds_rows(value: Any, inside: bool = False) -> bool:
@@ -160,8 +178,7 @@ def given_records(
     X_valid, y_valid = rows_of(X_valid, y_valid, persons)
     _check_columns(X, X_valid)
     n, n_valid = _num_samples(X), _num_samples(X_valid)
-    check_entries(params, n)
-    whose = None
+    params, whose = entries_of(params, n), None
     if persons:
         if groups is None or groups_valid is None:
             raise ValueError(
@@ -173,10 +190,14 @@ def given_records(
         n, n_valid = trains.n, whose.n
     told_apart = {"given": True, "train": n, "valid": n_valid}
     kind = is_classifier(estimator)
-    return apart(kind, X, y, X_valid, y_valid, dict(params), told_apart, whose)
+    return apart(kind, X, y, X_valid, y_valid, params, told_apart, whose)
 
 
 def _cuttable(part: Any) -> Any:
+    if type(part).__module__.partition(".")[0] == "pandas" and not hasattr(part, "iloc"):
+        from pandas import Series  # an index or an array, typed by all entries as a column is
+
+        return Series(part)
     known = part is None or hasattr(part, "shape") or isinstance(part, list | tuple | Mapping)
     return part if known else as_records(part)  # an entry that cannot be read is None
 
@@ -303,7 +324,7 @@ def held_out(
         )
     X, y = rows_of(X, y, groups is not None)
     n, whose = _num_samples(X), None
-    check_entries(params, n)
+    params = entries_of(params, n)
     if groups is None:
         splitter = ShuffleSplit(1, test_size=valid_size, random_state=int(random_state))
         ((train, valid),) = splitter.split(np.empty(n))
@@ -319,7 +340,7 @@ def held_out(
     told_apart = {
         "given": False, "train": sizes[0], "valid": sizes[1], "by": int(random_state)
     }  # fmt: skip
-    own = _check_method_params(X, dict(params), indices=train)
+    own = _check_method_params(X, params, indices=train)
     labels = is_classifier(estimator)
     return apart(labels, X_train, y_train, X_valid, y_valid, own, told_apart, whose)
 
@@ -330,7 +351,7 @@ def apart(
 ) -> Records:  # fmt: skip
     """Records of which those that train know nothing of the others, by their types either."""
     X, y = of_training(X), of_training(y, labels=labels)
-    own = {name: of_training(value) for name, value in params.items()}
+    own = typed_entries(params, _num_samples(X))
     names = getattr(X_valid, "index", None)
     with unheard:
         typed, failed = call(

@@ -2,7 +2,7 @@
 
 A type that is found over all records is found by each of them: one text in a column of numbers
 makes all of it text. So the training records alone decide what a column holds, or what the user
-declares (a pandas category, the type of an array of numbers), and an entry of a validation record
+declares (a pandas category, numbers of single precision), and an entry of a validation record
 that does not fit is missing. The index of a pandas table reaches no model.
 """
 
@@ -39,7 +39,7 @@ def of_training(records: Any, *, labels: bool = False) -> Any:
     records = as_objects(records)
     numbers = _without_truths(records)
     kind = numbers.dtype.kind
-    if kind in (f"c{NUMBERS}" if labels else "bc") or (kind == "O" and are_numbers(numbers)):
+    if kind in ("biufc" if labels else "biuc") or (kind == "O" and are_numbers(numbers)):
         floats = np.asarray(as_floats(numbers))
         return floats.astype(np.int64) if labels and are_whole(floats) else floats
     if not labels or kind != "O":

@@ -595,7 +595,12 @@ def of_folds(cv, hold, *odd):
 
 
 @pytest.mark.parametrize("cv", [3, StratifiedKFold(3)], ids=["3", "stratified"])
-@pytest.mark.parametrize("hold", [list, pd.Series, lambda y: np.array(y, dtype=object)])
+@pytest.mark.parametrize(
+    "hold",
+    [list, pd.Series, lambda y: np.array(y, dtype=object), pd.Index,
+     lambda y: pd.Series(y, dtype=object).convert_dtypes().array],
+    ids=["list", "series", "objects", "index", "nullable"],
+)  # fmt: skip
 @pytest.mark.parametrize("odd", ODD_LABELS, ids=str)
 def test_one_odd_label_decides_the_folds_of_its_own_block_alone(cv, hold, odd):
     """Typed over all records, it made all labels objects, and a classifier's folds others."""

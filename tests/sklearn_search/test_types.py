@@ -134,6 +134,9 @@ TABLES = {
 COLUMNS = {
     "list": list, "array": of_objects, "series": of_cells, "series, inferred": inferred,
     "category": category, "series, nullable": nullable, "series, arrow": arrow,
+    "array, nullable": lambda entries: nullable(entries).array,
+    "array, arrow": lambda entries: arrow(entries).array,
+    "array of a category": lambda entries: category(entries).array, "index": pd.Index,
 }  # fmt: skip
 ORDINARY = {
     "texts of truths": lambda i: str(i % 2 == 0),
@@ -305,10 +308,11 @@ def test_a_sparse_table_keeps_its_type_and_shape():
     assert records.X.dtype == records.X_valid.dtype == float
 
 
-@pytest.mark.parametrize("odd", [math.nan, math.inf, 7, 0.5], ids=str)
-def test_one_cell_of_a_sparse_column_decides_no_type(odd):
+@pytest.mark.parametrize("odd", [math.nan, math.inf, 7, 0.5, None, "x", True], ids=str)
+@pytest.mark.parametrize("kind", [int, bool])
+def test_one_cell_of_a_sparse_column_decides_no_type(kind, odd):
     def hold(cell):
-        entries = [0, 1] * (N // 2)
+        entries = [kind(0), kind(1)] * (N // 2)
         entries[VALID[PLACE]] = cell
         return pd.DataFrame({"a": pd.arrays.SparseArray(entries), "b": np.arange(N) / 4})
 
@@ -530,6 +534,21 @@ def test_one_label_decides_no_type_of_an_array_that_numpy_types(kind, masked, od
     first, second = both(hold, lambda i: CLASSES[kind][i % len(CLASSES[kind])], odd)
     X = np.arange(2 * N).reshape(N, 2) / 3
     one, other = (held_out(LogisticRegression(), X, y, {}, **SPLIT) for y in (first, second))
+    assert seen_of(other) == seen_of(one)
+
+
+@pytest.mark.parametrize("odd", [None, "x", b"x", 0.5, 7], ids=str)
+@pytest.mark.parametrize(
+    "cells", [["lo", "hi"], [b"lo", b"hi"], [True, False], ["0", "1"], [0.5, 1.5]], ids=str
+)
+def test_one_cell_of_an_array_that_numpy_types_decides_no_type(cells, odd):
+    rows = [[cells[i % 2], cells[i // 2 % 2]] for i in range(N)]
+    first = np.array(rows)
+    rows[VALID[PLACE]][0] = odd
+    y = np.arange(N) % 2
+    one, other = (
+        held_out(LogisticRegression(), X, y, {}, **SPLIT) for X in (first, np.array(rows))
+    )
     assert seen_of(other) == seen_of(one)
 
 
