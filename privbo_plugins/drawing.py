@@ -31,6 +31,12 @@ GREY = "#7f7f7f"
 _MARKERS = (("o", "●"), ("s", "■"), ("^", "▲"), ("D", "◆"), ("v", "▼"), ("P", "✚"))
 """Of a series' points and of its name, so that colours are not all that tells them apart."""
 
+_TURN = np.append(np.linspace(0.0, 2.0 * math.pi, 33), math.nan)
+"""Angles of the corners that an ellipse is drawn with, and the gap after it."""
+
+_ELLIPSE = "noise: one standard deviation, in which 39 % of its draws lie"
+"""What an ellipse holds, for a legend: 1 - exp(-1/2) of a Gaussian with two coordinates."""
+
 _MOST = 500
 """Points that a page shows; of more, one in k is drawn."""
 
@@ -55,7 +61,9 @@ class Series:
         y: Vertical places; NaN where there is none.
         look: :data:`POINTS`, :data:`LINE`, :data:`BOTH`, :data:`DOTTED` or :data:`BAND`.
         error: Half the length of a bar through each point.
-        across: The same of a bar that lies.
+        across: Half the width of an ellipse around each point, in place of the bar; ``error`` is
+            half its height.
+        correlation: Of the two, which tilts the ellipse; NaN for none.
         low: Lower edge of a band.
         texts: A text on each point, in the table beside the picture and on hovering.
         colour: Its colour; empty for the next one.
@@ -67,6 +75,7 @@ class Series:
     look: str = BOTH
     error: Sequence[float] = ()
     across: Sequence[float] = ()
+    correlation: Sequence[float] = ()
     low: Sequence[float] = ()
     texts: Sequence[str] = ()
     colour: str = ""
@@ -109,7 +118,7 @@ class Picture:
 
     def thinned(self) -> Picture:
         """Leaves out points of a long picture evenly; its reading then says so."""
-        strokes = sum(len(s.x) * (3 if s.across else 1) for s in self.series)
+        strokes = sum(len(s.x) * (5 if s.across else 1) for s in self.series)
         step = math.ceil(strokes / _MOST)
         if step <= 1:
             return self
@@ -123,20 +132,23 @@ class Picture:
             for series, colour, _, sign in self._styled()
             if series.name
         ]
-        return named if len(named) > 1 else []
+        ellipses = [(_ELLIPSE, GREY, "○")] if any(s.across for s in self.series) else []
+        return [*(named if len(named) > 1 else []), *ellipses]
 
     def numbers(self) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Lists head and rows of a table beside the picture: all points, bars and texts."""
         drawn = [series for series in self.series if series.look != BAND]
-        labels = {"across": self.x_label, "error": self.y_label}
-        bars = [name for name in labels if any(getattr(series, name) for series in drawn)]
+        heads = {
+            "across": f"noise of {self.x_label} (sd)", "error": f"noise of {self.y_label} (sd)",
+            "correlation": "correlation of both noises",
+        }  # fmt: skip
+        noise = [name for name in heads if any(getattr(series, name) for series in drawn)]
         rows: list[tuple[Any, ...]] = []
         for own in drawn:
             blank = [""] * len(own.x)
-            more = [getattr(own, name) or blank for name in (*bars, "texts")]
+            more = [getattr(own, name) or blank for name in (*noise, "texts")]
             rows += zip([own.name] * len(own.x), own.x, own.y, *more, strict=True)
-        sds = [f"noise of {labels[bar]} (sd)" for bar in bars]
-        return ["", self.x_label, self.y_label, *sds, ""], rows
+        return ["", self.x_label, self.y_label, *(heads[name] for name in noise), ""], rows
 
     def to_svg(self) -> str:
         """Draws an SVG for the inside of a page.
@@ -164,9 +176,6 @@ class Picture:
                 axes.yaxis.set_minor_formatter("{x:g}" if high < 10 * low else "")
             if self.from_zero:
                 axes.set_ylim(bottom=0)
-            if any(series.across for series in self.series):  # long bars would hide the points
-                ends = {f"{n}lim": _around(getattr(s, n) for s in self.series) for n in "xy"}
-                axes.set(**ends)
             figure.savefig(written, format="svg", transparent=True, metadata={"Date": None})
         return _inlined(written.getvalue(), self.title)
 
@@ -176,19 +185,11 @@ class Picture:
             yield series, series.colour or COLOURS[i % len(COLOURS)], *_MARKERS[i % len(_MARKERS)]
 
 
-def _around(places: Iterable[Sequence[float]]) -> tuple[float, float]:
-    """Ends of an axis that holds all points."""
-    all_of_them = np.concatenate([*map(np.asarray, places)])
-    low, high = float(all_of_them.min()), float(all_of_them.max())
-    pad = 0.05 * (high - low) or 0.5
-    return low - pad, high + pad
-
-
 def _every(series: Series, step: int) -> Series:
     chosen = [i for i in range(len(series.x)) if i % step == 0 or i == len(series.x) - 1]
     cut: dict[str, Any] = {
         name: [getattr(series, name)[i] for i in chosen]
-        for name in ("x", "y", "low", "texts", "error", "across")
+        for name in ("x", "y", "low", "texts", "error", "across", "correlation")
         if getattr(series, name)
     }
     return replace(series, **cut)
@@ -202,10 +203,23 @@ def _draw(axes: Any, series: Series, colour: str, marker: str) -> None:
         return
     style = {LINE: "-", BOTH: "-", DOTTED: ":", POINTS: ""}[series.look]
     marker = marker if "markers" in series.look else ""
+    if series.across:
+        from matplotlib.lines import Line2D
+
+        axes.margins(0.25)  # ends are those of the points, which wide ellipses would hide
+        axes.add_artist(Line2D(*_ellipses(series), color=colour, linewidth=0.6))
     axes.errorbar(
-        x, y, series.error or None, series.across or None, color=colour, linestyle=style,
+        x, y, None if series.across else series.error or None, color=colour, linestyle=style,
         linewidth=1.6, marker=marker, markersize=3.5, markeredgewidth=0, elinewidth=0.6,
     )  # fmt: skip
+
+
+def _ellipses(series: Series) -> tuple[Any, Any]:
+    """Places of all ellipses' corners along and up, with NaN after each ellipse."""
+    told = series.x, series.y, series.across, series.error, series.correlation
+    x, y, wide, high, tilt = np.array(told, dtype=float)[:, :, None]
+    up = tilt * np.cos(_TURN) + np.sqrt(1.0 - tilt**2) * np.sin(_TURN)
+    return (x + wide * np.cos(_TURN)).ravel(), (y + high * up).ravel()
 
 
 def _inlined(svg: str, title: str) -> str:
@@ -222,27 +236,34 @@ def _inlined(svg: str, title: str) -> str:
 
 def _traces(series: Series, colour: str) -> Iterator[dict[str, Any]]:
     """Yields a series as plotly has it, which takes texts for HTML, links included."""
-    x, y, low = (
-        [v if math.isfinite(v) else None for v in map(float, values)]
-        for values in (series.x, series.y, series.low)
-    )
+    x, y, low = map(_finite, (series.x, series.y, series.low))
+    name = _plain(series.name)
+    edge = {"type": "scatter", "x": x, "mode": "lines", "line": {"width": 0, "color": colour},
+            "showlegend": False, "hoverinfo": "skip"}  # fmt: skip
     if series.look == BAND:
-        edge = {"type": "scatter", "x": x, "mode": "lines", "line": {"width": 0, "color": colour},
-                "showlegend": False, "hoverinfo": "skip"}  # fmt: skip
         yield {**edge, "y": y}
         yield {**edge, "y": low, "fill": "tonexty"}
         return
     trace: dict[str, Any] = {
-        "type": "scatter", "x": x, "y": y, "name": _plain(series.name),
+        "type": "scatter", "x": x, "y": y, "name": name, "legendgroup": name,
         "mode": LINE if series.look == DOTTED else series.look,
         "line": {"color": colour, "dash": "dot" if series.look == DOTTED else "solid"},
     }  # fmt: skip
-    for axis, half in (("x", series.across), ("y", series.error)):
-        if half:
-            trace[f"error_{axis}"] = {"type": "data", "array": list(half), "thickness": 0.6}
+    if series.across:
+        x, y = ([v and float(f"{v:.6g}") for v in _finite(of)] for of in _ellipses(series))
+        yield edge | {"x": x, "y": y, "line": {"width": 1, "color": colour}, "legendgroup": name}
+        noise = {"sd_x": series.across, "sd_y": series.error, "correlation": series.correlation}
+        trace["meta"] = {told: _finite(of) for told, of in noise.items()}
+    elif series.error:
+        trace["error_y"] = {"type": "data", "array": list(series.error), "thickness": 0.6}
     if series.texts:
         trace |= {"text": list(map(_plain, series.texts)), "hoverinfo": "text+x"}
     yield trace
+
+
+def _finite(values: Iterable[float]) -> list[float | None]:
+    """Lists numbers for JSON, which has no infinities."""
+    return [v if math.isfinite(v) else None for v in map(float, values)]
 
 
 def _plain(text: str) -> str:

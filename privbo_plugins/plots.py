@@ -58,6 +58,8 @@ class History:
         comparison: How it compares with the incumbent; None where nothing says it.
         figure: Names what values are: a mean, or a score.
         scores: By name, estimate and standard deviation of each score of each value.
+        correlations: By name, that of each further score's noise with the first's; NaN of values
+            that were released without it.
         front: With several scores, which values none betters in all of them; None for those
             that lack a constraint.
         last: Scores of the chosen model, released last, likewise.
@@ -75,6 +77,7 @@ class History:
     comparison: Comparison | None = None
     figure: str = "mean"
     scores: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
+    correlations: Mapping[str, Sequence[float]] = field(default_factory=dict)
     front: Sequence[bool | None] = ()
     last: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
@@ -200,10 +203,10 @@ def picture_of_scores(history: History, other: str) -> Picture:
         ("lack a constraint", [front is None for front in history.front], COLOURS[3]),
         ("recommended", history.recommended, COLOURS[2]),  # once more, on top
     ):
-        pairs = zip(first, second, shown, strict=True)
-        if at := [(x, y) for x, y, own in pairs if own]:
-            (x, wide), (y, high) = (zip(*one, strict=True) for one in zip(*at, strict=True))
-            series.append(Series(kind, x, y, POINTS, high, wide, colour=colour))
+        told = zip(first, second, history.correlations[other], shown, strict=True)
+        if at := [(*one, *two, tilt) for one, two, tilt, own in told if own]:
+            x, wide, y, high, tilts = zip(*at, strict=True)
+            series.append(Series(kind, x, y, POINTS, high, wide, tilts, colour=colour))
     place = 1 + [*history.scores].index(other)
     return _picture("scores", series, along=name, up=other, place=str(place))
 

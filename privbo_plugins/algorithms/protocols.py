@@ -91,8 +91,9 @@ class Release:
 LAST_SCORE = "score"
 """Kind of a release of the model that was chosen, after all trials."""
 
-SCORES, LACKS = "scores", "lacks"
-"""Public facts of a release: each score of the run, and what it lacks of each constraint."""
+SCORES, LACKS, CORRELATIONS = "scores", "lacks", "correlations"
+"""Public facts of a release: each score of the run, what it lacks of each constraint, and how the
+noise of each further score goes with that of the first."""
 
 
 @dataclass(frozen=True)

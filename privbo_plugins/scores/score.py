@@ -199,12 +199,16 @@ class Score(ScoreFacts):
 
     def _unclipped(self, m: Array, s: Array) -> Estimate:
         """The number that ``combine`` makes, and its standard deviation; inf without one."""
+        values = self._values(m, s)
+        sd = float(deviation(values[1:]))
+        return Estimate(float(values[0]), sd if math.isfinite(sd) else math.inf)
+
+    def _values(self, m: Array, s: Array) -> Array:
+        """Computes the number, then without noise that of the means and of those around them."""
         M, S = np.column_stack([m, around(m, s)]), np.zeros((len(s), 2 + 2 * np.count_nonzero(s)))
         S[:, 0] = s  # differences are those of the function without noise
         pairs = [(M, S)] if self.vectorized else zip(M.T, S.T, strict=True)
-        values = np.concatenate([_called(self.combine, *pair) for pair in pairs])
-        sd = float(deviation(values[1:]))
-        return Estimate(float(values[0]), sd if math.isfinite(sd) else math.inf)
+        return np.concatenate([_called(self.combine, *pair) for pair in pairs])
 
 
 def _probe(combine: Combine, shape: tuple[int, ...]) -> None:
@@ -467,6 +471,33 @@ def estimates(
     """
     pairs = zip(scores, _means(scores, released, n, noise), strict=True)
     return {score.name: score.estimate(m, s) for score, (m, s) in pairs}
+
+
+def correlations(
+    scores: Sequence[Any], released: Sequence[float], n: int, noise: float
+) -> dict[str, float]:
+    """Correlates the noise of each further score with that of the first, by name.
+
+    It is the correlation of the differences that their deviations rest on, both ways: near its
+    least a distance grows either way. It is 0 for scores of other statistics, and where a score
+    is not defined or has no differences.
+
+    Args:
+        scores: As for :func:`estimates`.
+        released: Likewise.
+        n: Likewise.
+        noise: Likewise.
+    """
+    (first, *others), (means, *_) = scores, _means(scores, released, n, noise)
+    alike = [first, *(other for other in others if other.statistic == first.statistic)]
+    values = np.array([score._values(*means) for score in alike])
+    with np.errstate(all="ignore"):  # as for a deviation
+        values[~np.isfinite(values).all(axis=1)] = math.nan
+        steps = values[:, 2:] - values[:, 1:2]
+        steps /= np.linalg.norm(steps, axis=1, keepdims=True)
+        found = np.nan_to_num(np.clip(steps @ steps[0], -1.0, 1.0)).tolist()
+    known = dict(zip((score.name for score in alike), found, strict=True))
+    return {other.name: known.get(other.name, 0.0) for other in others}
 
 
 def _means(

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import (
     ATTEMPTS,
+    CORRELATIONS,
     LAST_SCORE,
     START,
     START_STEP,
@@ -547,9 +548,13 @@ def scores_shown(
     told = [release.scores for release, own in zip(values, kept, strict=True) if own]
     chosen = scores[:n_objectives] if n_objectives > 1 else scores
     best = iter(front(chosen, told) if told else ())
+    known = [release.meta.get(CORRELATIONS, {}) for release in values]
     return {
         "figure": "score",
         "scores": {one.name: [release.scores[one.name] for release in values] for one in scores},
+        "correlations": {
+            one.name: [own.get(one.name, math.nan) for own in known] for one in scores[1:]
+        },
         "front": [next(best) if own else None for own in kept],
     }
 

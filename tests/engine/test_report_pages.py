@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from privbo_plugins.drawing import BAND, Picture, Series
+from privbo_plugins.drawing import BAND, POINTS, Picture, Series
 from privbo_plugins.page import Report, Section, Table
 from privbo_plugins.plots import (
     FederationHistory,
@@ -64,6 +64,7 @@ def records(n, d, name):
         places=rng.random((n, d)),
         aim=np.full(d, 0.5),
         scores={f"{name} {own}": rng.random((n, 2)).tolist() for own in "ab"},
+        correlations={f"{name} b": [math.nan, *rng.uniform(-1, 1, n - 1)] if n else []},
         front=[(True, False, None)[i % 3] for i in range(n)],
         last={name: (0.5, 0.125)},
     )
@@ -191,13 +192,41 @@ def test_each_score_stands_in_numbers_with_its_noise_and_what_is_recommended_is_
     history = History(
         [("start", 0, 0.5), ("start", 0, 0.25)], 0.1, ["x"], np.zeros((1, 1)), [{"x": 0.0}], [1.0],
         1.0, np.array([[0.25], [0.5]]), np.array([0.5]), scores=told, front=[True, False],
+        correlations={"b": [0.5, -0.25]},
     )  # fmt: skip
     page = page_of(picture_of_scores(history, "b"))
     assert '<th scope="col">noise of first score (sd)</th>' in page
-    cells = "<td>0.25</td><td>0.375</td><td>0.0625</td><td>0.015625</td>"
+    assert '<th scope="col">correlation of both noises</th>' in page
+    assert page.count("39 % of") == 3  # caption, its label, legend
+    cells = "<td>0.25</td><td>0.375</td><td>0.0625</td><td>0.015625</td><td>-0.25</td>"
     for name, row in (("other trials", cells), ("recommended", cells), ("front", "<td>0.5</td>")):
         assert f"<tr><td>{name}</td>{row}" in page
     assert "<td>0.5</td><td>0.125</td>" in page_of(picture_of_values(history))
+
+
+@pytest.mark.parametrize("tilt", [-1.0, -0.4, 0.0, 0.9, math.nan])
+def test_an_ellipse_is_a_contour_of_the_noise_that_holds_39_percent_of_its_draws(tilt):
+    """Of 100,000 draws, 1,000 fewer or more with probability < 10^-10."""
+    told = Series("a", [0.5, 2.0], [0.25, 3.0], POINTS, [0.1, 1.0], [0.2, 1.0], [tilt, math.nan])
+    picture = Picture("t", "r.", "x", "y", [told])
+    outline, points = json.loads(json.dumps(picture.to_dict(), allow_nan=False))["data"]
+    noise = {"sd_x": [0.2, 1.0], "sd_y": [0.1, 1.0], "correlation": [None, None]}
+    assert outline["y"][-34:] == [None] * 34  # of a release without it no ellipse is known
+    assert "<svg" in picture.to_svg()
+    if math.isfinite(tilt):
+        noise["correlation"][0] = tilt
+        x, y = (np.array(outline[key][:33]) - at for key, at in (("x", 0.5), ("y", 0.25)))
+        S = np.array([[0.04, tilt * 0.02], [tilt * 0.02, 0.01]])
+        inverse = np.linalg.pinv(S)
+        assert np.einsum("in,ij,jn->n", [x, y], inverse, [x, y]).max() == pytest.approx(
+            1, abs=1e-3
+        )
+        assert (np.abs(x).max(), np.abs(y).max()) == pytest.approx((0.2, 0.1), rel=5e-3)
+    if abs(tilt) < 1:
+        draws = np.random.default_rng(0).multivariate_normal([0, 0], S, 100_000).T
+        inside = np.einsum("in,ij,jn->n", draws, inverse, draws) < 1
+        assert inside.mean() == pytest.approx(0.3935, abs=0.01)
+    assert points["meta"] == noise
 
 
 AXES = [

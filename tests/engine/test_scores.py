@@ -34,6 +34,7 @@ from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
 from privbo_plugins.scores.score import (
     Estimate,
     checked_rows,
+    correlations,
     doubts,
     estimates,
     front,
@@ -54,6 +55,7 @@ from privbo_plugins.scores.statistics import (
     UnitStatistic,
 )
 from privbo_plugins.sessions.clipping_warning import warn_of_scores
+from privbo_plugins.sessions.reader import scores_shown
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.vault import open_vault
@@ -403,6 +405,14 @@ def test_a_history_shows_scores_their_front_their_noise_and_what_was_released_la
     assert shown.noises == [sd for _, sd in shown.scores["f1"]]
     assert [value for value, _ in shown.scores["f1"]] == [value for *_, value in shown.values]
     assert shown.last == {"recall": list(last)}
+    noise = math.sqrt(9 / 0.9) / 20  # of one of nine trials' means; all else is what was released
+    told = [correlations(run.config.scores, r.values, 4000, noise) for r in run.releases()[:3]]
+    assert shown.correlations == {
+        "precision": pytest.approx([one["precision"] for one in told], abs=1e-9)
+    }
+    earlier = [replace(r, meta={"scores": r.scores}) for r in run.releases()[:3]]
+    (unknown,) = scores_shown(run.config.scores, earlier, 1)["correlations"].values()
+    assert np.isnan(unknown).all()
 
 
 @pytest.mark.parametrize(
@@ -619,6 +629,63 @@ def test_the_standard_deviation_is_that_of_noise(name):
         for _ in range(1000)
     ), strict=True)  # fmt: skip
     assert 0.85 < np.mean(sds) / np.std(values) < (1.8 if name in GAPS else 1.15)
+
+
+def noisy_scores(listed, released, noise, draws):
+    """Scores of releases by their functions alone, shape (len(listed), draws)."""
+    rng, statistics = np.random.default_rng(2), statistics_of(listed)
+    drawn = np.array(released)[:, None] + noise * rng.standard_normal((len(released), draws))
+    parts = np.split(drawn, np.cumsum([own.k for own in statistics])[:-1])
+    means = [parts[statistics.index(own.statistic)] * own.diameter / 4000 for own in listed]
+    return [own.combine(m, np.zeros_like(m)) for own, m in zip(listed, means, strict=True)]
+
+
+@pytest.mark.parametrize("names", [
+    ["f1", "recall", "precision", "matthews_corrcoef", "roc_auc", "neg_brier_score", "cost"],
+    ["f1_macro, 3", "recall_macro, 3", "cohen_kappa, 3", "accuracy, 3"],
+    ["r2", "explained_variance", "neg_mean_absolute_error"],
+])  # fmt: skip
+def test_scores_go_together_as_their_noise_does(names):
+    """Covariances of 40,000 draws: each is .035 off, in deviations, with probability < 10^-6."""
+    listed, told = [MADE[name] for name in names], of(names[0], 5, 4000)
+    statistics = statistics_of(listed)
+    released = joined_means([rows_of(listed, told)], statistics, scales_of(statistics, 4000))
+    values, first = noisy_scores(listed, released, 1.0, 40_000), listed[0].name
+    sd = {name: one.sd for name, one in estimates(listed, released, 4000, 1.0).items()}
+    found = correlations(listed, released, 4000, 1.0)
+    assert [*found] == [own.name for own in listed[1:]]
+    for other, drawn in zip(listed[1:], values[1:], strict=True):
+        covariance = np.cov(values[0], drawn)[0, 1] / (sd[first] * sd[other.name])
+        assert covariance == pytest.approx(found[other.name], abs=0.035)
+        if other.statistic != listed[0].statistic:
+            assert found[other.name] == 0.0
+
+
+def test_what_is_the_same_goes_together_and_what_is_undefined_with_nothing():
+    def own(name, combine):
+        return scores.Score(name, SHARED, combine)
+
+    listed = [
+        own("sum", lambda m, s: m[0] + 2 * m[1]),
+        own("same", lambda m, s: (m[0] + 2 * m[1]) / 9 + s[0]),  # a public number more
+        own("less", lambda m, s: 1 - m[0] - 2 * m[1]),
+        own("crossing", lambda m, s: 2 * m[0] - m[1]),
+        own("distance", lambda m, s: abs(m[0] - m[1])),  # at its kink
+        own("flat", lambda m, s: 0.5),
+        own("huge", lambda m, s: 1e300 * m[0]),
+        own("undefined", lambda m, s: m[0] if s[0] == 0.0 or m[0] > 0.4 else math.nan),
+        own("nowhere", lambda m, s: m[0] / (m[1] > 0.4)),
+        scores.Score("apart", PerRecord(len, 2), lambda m, s: m[0] + 2 * m[1]),
+    ]
+    for released, noise in (([20.0] * 4, 1.0), ([20.0] * 4, 0.0), ([1e-9] * 4, 1.0)):
+        found = correlations(listed, released, 100, noise)
+        once = {"same": 1.0, "less": -1.0} if noise else {}
+        assert found == pytest.approx(dict.fromkeys(found, 0.0) | once, abs=1e-7)
+    again = [own("a", listed[4].combine), own("b", listed[4].combine), listed[0]]
+    assert correlations(again, [20.0] * 2, 100, 1.0) == pytest.approx({"b": 1.0, "sum": 0.0})
+
+
+SHARED = PerRecord(lambda told: told.probabilities, 2)
 
 
 @pytest.mark.parametrize("name", sorted({*MADE} - {"own"}))

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import (
+    CORRELATIONS,
     FINAL,
     LACKS,
     LAST_SCORE,
@@ -40,6 +41,7 @@ from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.scores.score import (
     Score,
     ScoreFacts,
+    correlations,
     doubts,
     estimates,
     joined_means,
@@ -171,8 +173,10 @@ class ReleasedMeans(CentralAlgorithm):
         wanted = self.config.constraints or {} if kind == "value" else {}
 
         def derived(released: Array) -> dict[str, Any]:
-            found = estimates(listed, released.tolist(), n, noise)
-            return {SCORES: found, LACKS: lacking(listed, wanted, feasible_with, found)}
+            told = listed, released.tolist(), n, noise
+            found = estimates(*told)
+            lacks = lacking(listed, wanted, feasible_with, found)
+            return {SCORES: found, LACKS: lacks, CORRELATIONS: correlations(*told)}
 
         return Query(
             kind=kind,
