@@ -2,8 +2,8 @@
 
 All of it comes from the report, so of releases and public facts. optuna-dashboard keeps notes and
 pictures in the study's system attributes, as texts in parts; they are written here, because a
-worker seldom has it installed. A note of ours ends with a digest of itself; a note without one,
-or with another, was edited by a user and stays as it is.
+worker seldom has it installed. A note of ours ends with a digest of itself, and so does a picture;
+a note without one, or with another, was edited by a user and stays as it is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
-from itertools import product
+from itertools import count, product, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,8 @@ from privbo_plugins.privacy.claim import PrivacyGuarantee
 from privbo_plugins.privacy.statement import as_markdown, template
 from privbo_plugins.reports import COMPARED, WORTH
 
-_PART = 2045
-"""Characters of a part, as optuna-dashboard cuts them; a note of one part is written at once."""
+_PART = 30_000
+"""Characters of a part of a picture: MySQL keeps 65,535 bytes of what JSON makes of them."""
 
 _SHARE = 20
 """A callback waits so many times as long as its last call has taken."""
@@ -41,8 +41,10 @@ _ROWS = 20
 
 _NOTE, _PLOT = "dashboard:", "dashboard:plot_data:"
 _NOTE_NAME = re.compile(rf"({_NOTE}(?:\d+:)?)note_(?:ver|str:\d+)")
+_PICTURE_NAME = re.compile(rf"({_PLOT}privbo-.+:)\d+")
 _SIGNATURE = "\n\n*Kept up to date by the sampler ({}), unless you edit it.*\n"
-_SIGNED = re.compile(re.escape(_SIGNATURE).replace(r"\{\}", "([0-9a-f]{12})") + r"\Z")
+_META = ', "meta": "{}"}}}}'
+"""How a signed picture ends: its layout comes last, and has the digest in a field of free use."""
 
 _HEADING = re.compile(r"^### (?:Recommendation|Guarantee)$", re.M)
 _RECOMMENDED = re.compile(
@@ -127,7 +129,7 @@ def shows_claim(note: str, values: str, claim: PrivacyGuarantee) -> bool | None:
         claim: What the vault lets claim.
     """
     wanted = _HEADING.split(_note(Report("", claim, []), values, None, None))
-    shown = _HEADING.split(_SIGNED.sub("", note))
+    shown = _HEADING.split(note[: -len(_signed(""))])
     same = [shown[0], *shown[2:]] == [wanted[0], *wanted[2:]]
     fits = same and all(map(_RECOMMENDED.fullmatch, shown[1].splitlines()))
     return fits if _is_ours(note) else None
@@ -188,11 +190,12 @@ class _Board:
         stem = _NOTE if trial_id is None else f"{_NOTE}{trial_id}:"
         version = self._known.get(f"{stem}note_ver", 0)
         there = self.read(f"{stem}note_str:")
+        first = str(self._known.get(f"{stem}note_str:0", ""))  # all of it, as it is written here
         body = _signed(text) if text else ""
-        if there == body or not _is_ours(there):
+        if there == body or not (_is_ours(there) or _is_ours(first)):
             return
         self._set(f"{stem}note_ver", version + 1)
-        self._write(f"{stem}note_str:", body)
+        self._write(f"{stem}note_str:", [body])  # at once: half of it would be somebody else's
 
     def marked(self) -> set[int]:
         """Finds ids of trials that have a note of ours."""
@@ -202,13 +205,18 @@ class _Board:
 
     def of_others(self) -> set[str]:
         """Names what stands on the dashboard's pages and is no note or picture of ours."""
-        notes = {name: _NOTE_NAME.fullmatch(name) for name in self._known}
-        own = {
-            name for name, note in notes.items()
-            if name.startswith(f"{_PLOT}privbo-")
-            or (note is not None and _is_ours(self.read(f"{note[1]}note_str:")))
-        }  # fmt: skip
-        return {name for name in self._known if name.startswith(_NOTE)} - own
+        return {name for name in self._known if name.startswith(_NOTE) and not self._is_own(name)}
+
+    def _is_own(self, name: str) -> bool:
+        """Tells whether an attribute is the version or a part of something written here."""
+        if note := _NOTE_NAME.fullmatch(name):
+            stem, end = f"{note[1]}note_str:", _SIGNATURE
+        elif picture := _PICTURE_NAME.fullmatch(name):
+            stem, end = picture[1], _META
+        else:
+            return False
+        counted = name.endswith("note_ver") and isinstance(self._known[name], int)
+        return (counted or name in self._parts(stem)) and _is_ours(self.read(stem), end)
 
     def write_picture(self, picture: Picture) -> None:
         """Writes a picture, if it has changed, as ``privbo-`` and its headline's first words."""
@@ -217,23 +225,20 @@ class _Board:
         if bracket:  # a plot there is narrow
             figure["layout"]["title"]["text"] = f"{head}<br><sub>({rest}</sub>"
         stem = f"{_PLOT}{'-'.join(('privbo', *head.lower().split()))}:"
-        text = json.dumps(figure, allow_nan=False)
+        text = _signed(json.dumps(figure, allow_nan=False).removesuffix("}}"), _META)
         if self.read(stem) != text:
-            self._write(stem, text)
+            self._write(stem, [text[i : i + _PART] for i in range(0, len(text), _PART)])
 
     def read(self, stem: str) -> str:
-        parts: list[str] = []
-        while f"{stem}{len(parts)}" in self._known:
-            parts.append(str(self._known[f"{stem}{len(parts)}"]))
-        return "".join(parts)
+        return "".join(str(self._known[name]) for name in self._parts(stem))
 
-    def _write(self, stem: str, text: str) -> None:
-        """Writes the text in parts; empties those that a longer one has left behind."""
-        n = max(1, -(-len(text) // _PART))
-        while f"{stem}{n}" in self._known:
-            n += 1
-        for i in range(n):
-            part = text[i * _PART : (i + 1) * _PART]
+    def _parts(self, stem: str) -> list[str]:
+        return [*takewhile(self._known.__contains__, map(f"{stem}{{}}".format, count()))]
+
+    def _write(self, stem: str, parts: list[str]) -> None:
+        """Writes a text, and empties the parts that a longer one has left behind."""
+        known = self._parts(stem)
+        for i, part in enumerate([*parts, *[""] * (len(known) - len(parts))]):
             if self._known.get(f"{stem}{i}") != part:
                 self._set(f"{stem}{i}", part)
 
@@ -246,11 +251,10 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
-def _signed(text: str) -> str:
-    return text + _SIGNATURE.format(_digest(text))
+def _signed(text: str, end: str = _SIGNATURE) -> str:
+    return text + end.format(_digest(text))
 
 
-def _is_ours(body: str) -> bool:
-    """Tells whether a note is as it was written here; an empty one is."""
-    found = _SIGNED.search(body)
-    return not body or (found is not None and found[1] == _digest(body[: found.start()]))
+def _is_ours(body: str, end: str = _SIGNATURE) -> bool:
+    """Tells whether a note or a picture is as it was written here; an empty one is."""
+    return not body or body == _signed(body[: -len(_signed("", end))], end)

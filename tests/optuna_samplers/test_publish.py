@@ -84,6 +84,84 @@ def test_a_note_of_the_users_own_is_never_overwritten(edited):
     assert note_of(study) == theirs
 
 
+def long_losses(trial):
+    for i in range(20):
+        trial.suggest_float(f"a_parameter_with_a_long_name_{i:02d}", 0, 1)
+    return losses(trial)
+
+
+def cut_off_after(n_writes, study, publish):
+    """Publishes in a worker that ends after some writes; tells whether it came to that."""
+    left, write = iter(range(n_writes)), study._storage.set_study_system_attr
+
+    def write_or_end(*args):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        write(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(study._storage, "set_study_system_attr", write_or_end)
+        try:
+            publish(study)
+        except KeyboardInterrupt:
+            return True
+    return False
+
+
+def named_of(study, sampler):
+    return [note for note in sampler.guarantee(study).notes if "did not write" in note]
+
+
+@pytest.mark.parametrize("over", ["nothing", "its own", "its own, saved by the dashboard"])
+def test_a_worker_that_ends_after_any_write_leaves_nothing_of_others(over, monkeypatch):
+    """The note is longer than the parts that the dashboard makes of one."""
+    board = pytest.importorskip("optuna_dashboard")
+    sampler = DPGIBOSampler(mu=1.0, n_trials=60, seed=0)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(long_losses), n_trials=2)
+    for number in (1, 0)[over == "nothing" :]:
+        params = study.trials[number].params
+        monkeypatch.setattr(sampler, "recommend", lambda _, params=params: dict(params))
+        if number == 1:
+            sampler.publish(study)
+            if "dashboard" in over:
+                board.save_note(study, note_of(study))
+    held, before = study._storage._studies[study._study_id], attrs_of(study)
+    for n_writes in range(99):
+        held.system_attrs = dict(before)
+        cut = cut_off_after(n_writes, study, sampler.publish)
+        assert "dashboard" in over or named_of(study, sampler) == []
+        assert len(note_of(study)) > 2045 or over == "nothing"  # and the dashboard can read it
+        sampler.publish(study)
+        assert named_of(study, sampler) == []
+        assert "Trial 0 was run there" in note_of(study)
+        assert note_of(study).count("Kept up to date") == 1
+        if not cut:
+            break
+    assert n_writes > 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    {
+        "dashboard:plot_data:privbo-mine:0": "raw losses",
+        "dashboard:plot_data:privbo-released-values:0": "raw losses",
+        "dashboard:plot_data:privbo-released-values:1": "raw losses",
+        "dashboard:plot_data:privbo-released-values:9": "raw losses",
+        "dashboard:note_str:9": "raw losses",
+        "dashboard:note_ver": "raw losses",
+        "dashboard:9:note_str:0": "raw losses",
+        "dashboard:raw": "raw losses",
+    }.items(),
+)
+def test_whatever_is_not_as_it_is_written_here_is_of_others(name, value):
+    study, sampler = begun()
+    sampler.publish(study)
+    assert named_of(study, sampler) == []
+    study._storage.set_study_system_attr(study._study_id, name, value)
+    assert name in " ".join(named_of(study, sampler))
+
+
 def test_the_note_is_written_anew_when_more_is_known_and_leaves_no_rest():
     study, sampler = begun()
     sampler.publish(study)
