@@ -88,6 +88,20 @@ _NAMED = 5
 _FILE = "artifacts:"
 """What Optuna calls a file that was uploaded to a study or a trial, up to its id."""
 
+_NAMED_OF_STUDIES = _forms(
+    "study:metric_names", "qmc:[0-9a-f]{64}", r"\w+:parent:\d+",
+    _study.JOINED_ATTR, rf"({_FILE}|dashboard:)(?s:.*)",
+)  # fmt: skip
+"""System attributes that Optuna and its samplers give a study, and what is looked at itself."""
+
+_NAMED_OF_TRIALS = _forms(
+    "fixed_params", "failed_trial", "retry_history", r"completed_rung_\d+", "grid_id",
+    "search_space", r"(tpe|gp):relative_params:\d+", r"\w+:generation", "x_for_tell",
+    r"(cma|sepcma|cmawm):optimizer:\d+", "mlflow_run_id",
+    rf"(privbo:|{_FILE}|constraints)(?s:.*)",
+)  # fmt: skip
+"""The same of a trial."""
+
 
 # What this package writes -----------------------------------------------------------------------
 
@@ -115,8 +129,11 @@ def stored(attrs: Mapping[str, Any], name: str, forms: re.Pattern[str]) -> Any:
 def attributes_note(study: Study) -> list[str]:
     """Notes a study's files, and the names of attributes that somebody else wrote."""
     system = study._storage.get_study_system_attrs(study._study_id)
-    of_others = {name for name in system if name.startswith("privbo:")} - {_study.JOINED_ATTR}
-    of_others |= shown_by_others(study)
+    trials = study.get_trials(deepcopy=False)
+    of_others = shown_by_others(study) | {*_enqueued_beside(trials)}
+    of_others |= {name for name in system if not _NAMED_OF_STUDIES.fullmatch(name)}
+    of_trials = {name for trial in trials for name in [*trial.system_attrs]}
+    of_others |= {name for name in of_trials if not _NAMED_OF_TRIALS.fullmatch(name)}
     shown = study.user_attrs.items()
     others = sorted(of_others | {name for name, value in shown if not _is_own(study, name, value)})
     n_files = sum(name.startswith(_FILE) for name in system)
@@ -130,6 +147,16 @@ def attributes_note(study: Study) -> list[str]:
     if n_files:
         notes.append(f"files were uploaded to the study, which are not covered: {n_files}")
     return notes
+
+
+def _enqueued_beside(trials: Sequence[FrozenTrial]) -> Iterator[str]:
+    """Names what trials were enqueued with that is no parameter, or out of its range."""
+    space = {name: one for t in trials for name, one in [*t.distributions.items()]}
+    for trial in trials if space else ():
+        fixed = trial.system_attrs.get("fixed_params")
+        for name, value in fixed.items() if isinstance(fixed, dict) else ():
+            if name not in space or not _space.contains(space[name], value):
+                yield f"fixed_params({name})"
 
 
 def _is_own(study: Study, name: str, value: object) -> bool:

@@ -18,7 +18,7 @@ from optuna.exceptions import TrialPruned
 from optuna.study import StudyDirection
 
 from optuna_samplers._audit import DECLARABLE, operation_on
-from optuna_samplers._space import shown_name
+from optuna_samplers._space import contains, shown_name
 from privbo_plugins import sanitize
 from privbo_plugins.errors import (
     BudgetExceededError,
@@ -145,7 +145,7 @@ class GuardedTrial:
                 distribution = _SUGGESTED[method](*args, **kwargs)
                 self._check(name, distribution)
                 value = suggest(name, *args, **kwargs)
-                if not distribution._contains(distribution.to_internal_repr(value)):
+                if not contains(distribution, value):
                     raise SpaceChangedError(_OUT_OF_RANGE.format(shown_name(name)))
                 return value
             except Exception as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import functools
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -119,6 +120,13 @@ def _numeric(kind: type[FloatDistribution | IntDistribution], *range_: Any) -> d
     """Describes a range: each trial makes each of its distributions anew."""
     low, high, log, step = range_
     return to_dimension("", kind(low, high, log=log, step=step)).to_dict()
+
+
+def contains(distribution: BaseDistribution, value: Any) -> bool:
+    """Tells whether a value of any type lies in a range, or among choices."""
+    with suppress(TypeError, ValueError):
+        return distribution._contains(distribution.to_internal_repr(value))
+    return False
 
 
 def constants_of(distributions: Mapping[str, BaseDistribution]) -> dict[str, Any]:

@@ -140,6 +140,8 @@ class Cell:
             assert trial.value in self.subject.released(study, trial)
         guarantee = self.subject.guarantee(study)
         assert guarantee.protected, guarantee.reasons
+        of_others = [note for note in guarantee.notes if "did not write" in note]
+        assert of_others == [] or {*study.user_attrs} & {"dataset", "n"}, of_others
         self.subject.check_charges(study, done=done)
         assert self.subject.done(study) or not done
         assert study.user_attrs["privbo:guarantee"] == guarantee.lasting

@@ -519,6 +519,31 @@ def test_attributes_of_every_study_are_noted_by_name_and_those_of_trials_a_reaso
         assert not owner.guarantee(study).protected
 
 
+@pytest.mark.parametrize("of", STUDIES)
+def test_system_attributes_that_nobody_known_writes_are_named(of):
+    owner, study = STUDIES[of]()
+    storage, of_study = storage_of(study), ("losses", "fixed_params")
+    for name in of_study:
+        storage.set_study_system_attr(study._study_id, name, [SECRET])
+    held = {"terminator:cv_scores": [SECRET], "study:metric_names": [SECRET]}
+    _added(TrialState.WAITING, system_attrs=held)(study)
+    assert _only_note(owner, study).endswith(f": {', '.join(sorted([*of_study, *held]))}")
+
+
+@pytest.mark.parametrize("state", [TrialState.WAITING, TrialState.FAIL], ids=["waits", "failed"])
+@EVERY_SYSTEM
+def test_what_is_enqueued_beside_the_space_is_named(make, state):
+    hosted = make()
+    private, study = hosted.begun(1)
+    known = next(iter(study.trials[0].params))
+    study.enqueue_trial(study.trials[0].params)
+    assert not any("did not write" in n for n in hosted.owner(private).guarantee(study).notes)
+    for params in ({"z": SECRET}, {known: 99 + SECRET}, {known: [SECRET]}, [SECRET]):
+        study.add_trial(create_trial(state=state, system_attrs={"fixed_params": params}))
+    note = _only_note(hosted.owner(private), study)
+    assert note.endswith(f"not covered: fixed_params({known}), fixed_params(z)")
+
+
 @EVERY_SYSTEM
 def test_what_samplers_write_into_a_study_on_disk_is_their_own(make, tmp_path):
     """Heads, places, summaries and files of every system have the forms that are known."""
