@@ -331,7 +331,7 @@ class ComparedRun:
         """
         if not self._has_host:
             return
-        with suppress(VaultError, RuntimeError):  # it has ended before, or there never was a run
+        with suppress(RuntimeError, ValueError):  # ended, never begun, or refused to this process
             self._report_now()
             self._closed = self._handle is None and self._channel is not None
         self._anchor.end()
