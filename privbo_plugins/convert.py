@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence, Sized
-from contextlib import suppress
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -27,9 +26,6 @@ from privbo_plugins.sanitize import forgiven, unheard
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
-
-_WITHHELD = (Exception, SystemExit, GeneratorExit)
-"""What a container raises; a library's panic is a failure of the objective that returned it."""
 
 
 def as_losses(values: Any) -> Array:
@@ -211,7 +207,7 @@ def index_of(returned: Any) -> str | None:
     """
     if type(returned) is BlockScores and returned.ndim:
         return f"{len(returned)}{_BLOCKS}{','.join(map(str, returned.dealt))}"
-    with unheard, suppress(*_WITHHELD):  # its text may quote labels
+    with unheard, forgiven:  # its text may quote labels
         labels = getattr(returned, "index", None)
         known = hasattr(type(labels), "to_numpy")  # a list's index is a method
         return fingerprint(labels) if known else None
@@ -262,7 +258,7 @@ def as_labels(given: Any) -> NDArray[Any] | None:
 
 def _silently(convert: Callable[[], T]) -> T | None:
     """Converts without a warning, which would tell that some record is odd; None if it fails."""
-    with unheard, np.errstate(all="ignore"), suppress(*_WITHHELD):  # its text may quote the data
+    with unheard, np.errstate(all="ignore"), forgiven:  # its text may quote the data
         return convert()
     return None
 
@@ -308,7 +304,7 @@ def _unwrapped(returned: Any) -> Any:
     A type that knows missing entries gives its entries one by one: as an array of numpy's, all of
     them would have another type if one is missing.
     """
-    with suppress(*_WITHHELD):  # what it says may quote data; a record may be the cause
+    with forgiven:  # what it says may quote data; a record may be the cause
         if hasattr(returned, "to_pylist"):  # of pyarrow
             return returned.to_pylist()
         types: Any = getattr(returned, "dtypes", getattr(returned, "dtype", None))

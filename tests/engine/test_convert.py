@@ -301,7 +301,7 @@ DOORS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", [ValueError, SystemExit, GeneratorExit])
+@pytest.mark.parametrize("kind", [ValueError, SystemExit, GeneratorExit, BaseException])
 @pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
 def test_what_a_container_raises_passes_no_door(door, kind):
     try:

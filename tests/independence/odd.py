@@ -44,7 +44,7 @@ PLAIN = st.one_of(
 )  # fmt: skip
 
 
-KINDS = [ValueError, RuntimeError, SystemExit, RecursionError, IndexError]
+KINDS = [ValueError, RuntimeError, SystemExit, RecursionError, IndexError, BaseException]
 MAKERS = {
     **ZOO,
     **{f"raises {k.__name__}": functools.partial(_evil, k) for k in KINDS},
