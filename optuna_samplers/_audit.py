@@ -150,7 +150,7 @@ def attributes_note(study: Study) -> list[str]:
 
 
 def _enqueued_beside(trials: Sequence[FrozenTrial]) -> Iterator[str]:
-    """Names what trials were enqueued with that is no parameter, or out of its range."""
+    """Names parameters of enqueued trials that the study has not, or that are out of range."""
     space = {name: one for t in trials for name, one in [*t.distributions.items()]}
     for trial in trials if space else ():
         fixed = trial.system_attrs.get("fixed_params")

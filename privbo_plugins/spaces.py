@@ -16,7 +16,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from privbo_plugins.errors import SpaceChangedError
 from privbo_plugins.sanitize import forgiven
@@ -505,6 +505,11 @@ def _texts(listed: Any) -> list[str]:
     if not (isinstance(listed, list) and all(isinstance(text, str) for text in listed)):
         raise TypeError
     return listed
+
+
+def same_point(one: ArrayLike, other: ArrayLike) -> bool:
+    """Tells whether two encoded points are one: rounding sets them apart by less."""
+    return np.allclose(one, other, rtol=0.0, atol=1e-9)
 
 
 def varying(space: T | None, name: str) -> T:

@@ -18,6 +18,7 @@ from privbo_plugins.algorithms.protocols import (
     CentralAlgorithm,
     Proposal,
 )
+from privbo_plugins.spaces import same_point
 from privbo_plugins.store.transaction import Transaction, TrialRow
 
 Array = NDArray[np.float64]
@@ -27,9 +28,6 @@ _ENOUGH_FAILURES = 2
 
 CLEAR = 10**6
 """Slots of trials that the host chose begin here, clear of those that are handed out."""
-
-_SAME = 1e-9
-"""Encoded points that are so near are the same."""
 
 
 def of_the_step(tx: Transaction, algorithm: CentralAlgorithm) -> list[TrialRow]:
@@ -47,7 +45,7 @@ def _evaluated_before(tx: Transaction, algorithm: CentralAlgorithm, step: int) -
     done = [row for row in tx.trials(state="done") if row.trial in held] if held else []
     for slot in range(algorithm.batch_capacity if done else 0):
         x = algorithm.propose(slot).x
-        found = next((row for row in done if np.allclose(row.x, x, rtol=0.0, atol=_SAME)), None)
+        found = next((row for row in done if same_point(row.x, x)), None)
         if found is not None:
             done.remove(found)
             tx.move(found.trial, step, slot)
@@ -100,7 +98,7 @@ def assign(
     chosen = [row.x for row in rows if row.slot >= CLEAR and row.state != "failed"]
     if chosen and algorithm.phase[0] == START:
         first = algorithm.propose(0).x  # not proposed again where the host has chosen it
-        taken |= {0} if any(np.allclose(x, first, rtol=0.0, atol=_SAME) for x in chosen) else set()
+        taken |= {0} if any(same_point(x, first) for x in chosen) else set()
     slot = next(i for i in range(len(taken) + 1) if i not in taken)
     others = [row for row in rows if row.state != "done" and row.trial != trial]
     out, gone = ([row.x for row in others if row.state == s] for s in ("out", "failed"))

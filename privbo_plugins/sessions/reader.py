@@ -44,7 +44,7 @@ from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge
 from privbo_plugins.privacy.words import RECORD, of_unit, plural, texts_of
 from privbo_plugins.scores.score import ScoreFacts, front, lack_of, sd_of
-from privbo_plugins.spaces import Space
+from privbo_plugins.spaces import Space, same_point
 from privbo_plugins.status import status
 from privbo_plugins.store.log import NOTE, UNPROTECTED
 from privbo_plugins.store.run import Run, Total
@@ -56,9 +56,6 @@ PRIVATE, PLAIN = "private", "plain"
 
 _UNPLANNED_TRAININGS = 100
 """So many trainings are charged before the first vector of losses has made a plan."""
-
-_SAME = 1e-9
-"""Encoded parameters that are so near are the same."""
 
 RUNS_BESIDE = "runs beside"
 """Kind of marks: how many other runs the host's object has made in the vault, in six digits."""
@@ -156,7 +153,7 @@ class Learnt:
             x = self.space.encode(params)
         except (KeyError, ValueError):  # one is missing, or a choice is none
             return False
-        return np.allclose(x, row.x, rtol=0.0, atol=_SAME)
+        return same_point(x, row.x)
 
 
 class LossReader:

@@ -36,10 +36,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-import numpy as np
-
 from privbo_plugins.algorithms.protocols import ATTEMPTS, Evaluation, Slot, lasting
-from privbo_plugins.spaces import Space
+from privbo_plugins.spaces import Space, same_point
 
 HOPELESS = 10
 """So many failures in a row end a run that nothing else would end."""
@@ -56,9 +54,6 @@ _LONG = 600.0
 
 _LOOKS = 5
 """Times that a claim is looked at again until a later trial has given way."""
-
-_SAME = 1e-9
-"""Points closer than this, in every coordinate, are one."""
 
 A = TypeVar("A", bound=Any)
 P = TypeVar("P", bound=Hashable)
@@ -469,7 +464,7 @@ def is_at(params: Mapping[str, Any], evaluation: Evaluation, space: Space) -> bo
         x = space.encode(own)
     except ValueError:  # a choice that the space does not know
         return False
-    return bool(np.allclose(space.snap(x), evaluation.x, rtol=0.0, atol=_SAME))
+    return same_point(space.snap(x), evaluation.x)
 
 
 def finite(value: Any) -> float | None:

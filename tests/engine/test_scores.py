@@ -1060,6 +1060,50 @@ def test_what_a_combination_does_to_its_process_takes_no_charge_back(way, what, 
     assert float(spent) == pytest.approx((0.5 / 4 + 0.5) ** 0.5)
 
 
+def interrupted_once():
+    """A score whose combination ends its first attempt, once that has seen a draw."""
+    left = iter([True])
+
+    def combine(m, s):
+        if m[0] != 0.5 and next(left, False):
+            raise KeyboardInterrupt
+        return m[0]
+
+    own = scores.Score("own", scores.PerRecord(lambda one: one.y_true), combine)
+    config = MeansConfig(scores=[own], mu=1e6, n_trials=4)
+    run = Session.open(open_vault(), "s", config, maximize=True, seed=0)
+    run.set_space(Space({"x": Float(0.0, 1.0)}))
+    return run
+
+
+def told_there(run, trial, x):
+    return run.tell(trial, {"x": x}, run.space, scores.predictions(np.full(100, x)))
+
+
+def test_a_draw_is_shown_at_the_point_that_it_is_of():
+    run = interrupted_once()
+    with pytest.raises(KeyboardInterrupt):
+        told_there(run, "0", 0.25)
+    with pytest.raises(PrivacyError, match="at other parameters"):
+        told_there(run, "0", 0.75)
+    assert run.releases() == []
+    assert told_there(run, "0", 0.25).value == pytest.approx(0.25, abs=1e-3)
+    assert run.recommendation() == {"x": pytest.approx(0.25)}
+
+
+def test_a_failed_trial_whose_draw_waits_is_asked_at_its_point_again():
+    run = interrupted_once()
+    first = run.ask("0")
+    with pytest.raises(KeyboardInterrupt):
+        told_there(run, "0", float(first.x[0]))
+    run.fail("0")
+    run.ask("1"), run.ask("2")
+    again = run.ask("0").x[0]
+    assert again == first.x[0]
+    assert told_there(run, "0", float(again)).value == pytest.approx(again, abs=1e-3)
+    assert len(run.ledger()) == 1
+
+
 class Derived(scores.Score):
     """Of a class that may do anything."""
 

@@ -26,12 +26,9 @@ from privbo_plugins.algorithms.duets.public_state import PublicState
 from privbo_plugins.algorithms.duets.server import Server
 from privbo_plugins.algorithms.protocols import Evaluation, RewardAlgorithm, Slot
 from privbo_plugins.algorithms.search import place
-from privbo_plugins.spaces import Space
+from privbo_plugins.spaces import Space, same_point
 
 Array = NDArray[np.float64]
-
-_SAME = 1e-9
-"""Points closer than this, in every coordinate, are one."""
 
 
 @dataclass(frozen=True)
@@ -248,7 +245,7 @@ class DUETS(RewardAlgorithm):
         if slot is None or slot not in self.slots():
             return False
         snapped = self.space.snap(self.evaluation_of(slot).x), self.space.snap(evaluation.x)
-        return bool(np.allclose(*snapped, rtol=0.0, atol=_SAME))
+        return same_point(*snapped)
 
     def _reward(self, value: float) -> float:
         return bounded(super()._reward(value))
