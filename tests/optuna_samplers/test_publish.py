@@ -114,8 +114,14 @@ def named_of(study, sampler):
 
 @pytest.mark.parametrize("over", ["nothing", "its own", "its own, saved by the dashboard"])
 def test_a_worker_that_ends_after_any_write_leaves_nothing_of_others(over, monkeypatch):
-    """The note is longer than the parts that the dashboard makes of one."""
+    """The note is longer than the parts that the dashboard makes of one.
+
+    What it has saved itself, and a picture in several parts, may be named until the next call.
+    """
     board = pytest.importorskip("optuna_dashboard")
+    reader = pytest.importorskip("optuna_dashboard._custom_plot_data")
+    if "dashboard" in over:
+        monkeypatch.setattr(_publish, "_PART", 300)
     sampler = DPGIBOSampler(mu=1.0, n_trials=60, seed=0)
     study = optuna.create_study(sampler=sampler)
     study.optimize(sampler.private(long_losses), n_trials=2)
@@ -136,6 +142,8 @@ def test_a_worker_that_ends_after_any_write_leaves_nothing_of_others(over, monke
         assert named_of(study, sampler) == []
         assert "Trial 0 was run there" in note_of(study)
         assert note_of(study).count("Kept up to date") == 1
+        shown = reader.get_plotly_graph_objects(attrs_of(study))
+        assert all("data" in json.loads(picture) for picture in shown.values())
         if not cut:
             break
     assert n_writes > 2
