@@ -170,6 +170,7 @@ class LossRun(OfStudy):
             told = self.session.tell(key, frozen.params, space, losses, fixed, enqueued=own)
         except BudgetExceededError:
             self._follow(study, frozen)
+            _study.stop(study)  # also where a trial that ended too early keeps its charge
             raise
         self._write(study, frozen, told, trial.set_user_attr)
         self._follow(study, frozen)

@@ -196,6 +196,37 @@ def test_a_plan_says_what_is_kept():
 # Several objectives -----------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.parametrize("retried", [True, False])
+def test_a_trial_that_ends_over_its_draw_keeps_its_charge_and_its_point(retried):
+    """A retry shows the draw; without one, the study ends as soon as nothing is left to draw."""
+    ends = iter([True])
+
+    def combine(m, s):
+        if m[0] != 0.5 and next(ends, False):
+            raise KeyboardInterrupt
+        return m[0]
+
+    own = scores.Score("own", scores.PerRecord(lambda one: one.predicted), combine)
+
+    def at(trial):
+        x = trial.suggest_float("x", 0, 1)
+        return scores.predictions(np.zeros(400), predicted=np.full(400, x))
+
+    private = private_objective(at, scores=[own], mu=1e4, n_trials=4)
+    study = optuna.create_study(direction="maximize")
+    with pytest.raises(KeyboardInterrupt):
+        study.optimize(private, n_trials=4)
+    if retried:
+        optuna.storages.RetryHeartbeatStaleTrialCallback()(study, study.trials[-1])
+    study.optimize(private, n_trials=20, catch=(BudgetExceededError,))
+    assert len(study.trials) == 5
+    done = study.get_trials(states=(optuna.trial.TrialState.COMPLETE,))
+    assert [t.value for t in done] == [pytest.approx(t.params["x"], abs=0.01) for t in done]
+    assert len(done) == 3 + retried
+    assert private.guarantee(study).mu_spent == pytest.approx(1e4)
+
+
 def several(sampler=None, n_trials=8, **more):
     given = {"scores": ["f1", "roc_auc", "accuracy"], "mu": 1.0, "n_trials": n_trials} | more
     private = private_objective(objective, **given)
