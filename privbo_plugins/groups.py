@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from privbo_plugins.convert import as_labels, as_losses, fingerprint, index_of
 from privbo_plugins.errors import NotLossesError, PrivacyWarning, warn
-from privbo_plugins.privacy.words import RECORD, plural
+from privbo_plugins.privacy.words import RECORD, as_row, plural
 from privbo_plugins.settings import POSITIVE, evolve, one_of
 
 Array = NDArray[np.float64]
@@ -65,6 +65,9 @@ _OTHER_INDEX = (
     "return losses in the order of groups, and losses.to_numpy() if places agree. Nothing was "
     "stored or charged."
 )
+
+
+_BY_IDS = "groups=ids, or record_ids= of what losses.by_group returns,"
 
 
 class Unit(NamedTuple):
@@ -105,12 +108,14 @@ class Unit(NamedTuple):
         return plural("block" if self.records_in_blocks else self.word)
 
     @classmethod
-    def of(cls, given: Any, config: Any) -> tuple[Unit, Any]:
+    def of(cls, given: Any, config: Any, way: str = _BY_IDS) -> tuple[Unit, Any]:
         """The unit that settings name, and the algorithm's settings for it.
 
         Args:
             given: :class:`privbo_plugins.privacy.settings.RecordSettings`.
             config: Settings of the algorithm.
+            way: How rows of one unit are protected there, for a warning where nothing says which
+                they are; empty where the word is that of rows already, or is not known yet.
 
         Raises:
             ValueError: If the settings do not go together.
@@ -137,7 +142,10 @@ class Unit(NamedTuple):
                 "leave it out."
             )
         if given.groups is None and (given.per_group, given.group_bound) == ("mean", None):
-            return cls(given.unit or RECORD, records_in_blocks=dealt), config
+            word, whole = given.unit, dealt[3:] if dealt else given.record_ids is not None
+            if way and not whole:
+                word = unit_of_rows(word, (), way)
+            return cls(word or RECORD, records_in_blocks=dealt), config
         if given.groups is None or given.record_ids is not None:
             raise ValueError(
                 "groups= stands in place of record_ids=: leave record_ids= out. And per_group= "
@@ -284,23 +292,32 @@ def names_of(X: Any) -> list[Any]:
     return [*getattr(getattr(X, "index", None), "names", ()), *getattr(X, "columns", ())]
 
 
-def warn_of_persons(names: Sequence[Any], way: str) -> None:
-    """Warns where the names of a table say that its rows belong to persons.
+def unit_of_rows(unit: str | None, names: Sequence[Any], way: str) -> str | None:
+    """Names what each row is where nothing says which rows are one person's, and warns of it.
 
     Names are public, and whether ids repeat is not: the warning looks at names alone.
 
     Args:
+        unit: What the user calls one of those who are protected; None for the default.
         names: Those of the table.
-        way: How persons are protected there.
+        way: How all rows of one are protected there.
+
+    Returns:
+        The unit; a row of it where it is no word for rows.
     """
     found = next((name for name in names if _OF_PERSONS.search(str(name))), None)
-    if found is not None:
+    row = unit and as_row(unit)
+    if found is not None or row != unit:
+        one = unit if unit and row != unit else PERSON
+        told = f"unit={one!r} is a name, and groups no rows"
+        if found is not None:
+            told = f"The table's {found!r} reads like the id of a person"
         warn(
-            f"The table's {found!r} reads like the id of a person, and each row is protected for "
-            f"itself: k rows of a person at k times mu. {way} protects persons, also where each "
-            "has one row.",
+            f"{told}: each row is protected for itself, and k rows of one {one} at k times mu. "
+            f"{way} protects {plural(one)} whole, also where each has one row.",
             PrivacyWarning,
         )
+    return row
 
 
 def whose(given: Any) -> tuple[Groups | None, str | None]:

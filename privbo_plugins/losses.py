@@ -443,8 +443,8 @@ def by_group(
     Rows are clipped to [0, bound] first, so none of them counts for more; NaN and infinity are the
     worst. Entries stand in the order of the ids (numbers, then texts), however rows stand.
     Rows without an id count as one person together. Tell the sampler what an entry is:
-    ``DPGIBOSampler(mu=1, unit="patient")``, with ``loss_bound=`` the same bound (of sums,
-    ``group_bound``).
+    ``DPGIBOSampler(mu=1, unit="patient", record_ids=np.unique(ids))``, with ``loss_bound=`` the
+    same bound (of sums, ``group_bound``).
 
     Args:
         losses: One value a row, shape (n_rows,).

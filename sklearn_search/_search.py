@@ -34,7 +34,7 @@ from privbo_plugins.algorithms.registry import entry, planned
 from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.errors import PrivacyWarning, paid_for, warn
 from privbo_plugins.foreign import no_attribute
-from privbo_plugins.groups import Unit, names_of, warn_of_persons
+from privbo_plugins.groups import Unit, names_of, unit_of_rows
 from privbo_plugins.privacy.accountant import compose_mu
 from privbo_plugins.privacy.figures import not_below, together
 from privbo_plugins.privacy.guarantee import Guarantee
@@ -265,7 +265,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
             params = process_routing(self, "fit", **params).estimator.fit
         check_fit_params(given.estimator, params)
         if groups is None:
-            warn_of_persons(names_of(X), "fit(X, y, groups=ids)")
+            row = unit_of_rows(given.unit, names_of(X), "fit(X, y, groups=ids)")
+            given = evolve(given, unit=row)
         task = self._task(given, self._records(given, X, y, groups, apart, params))
         self._keep(*_searched(given, task, self._begin), task)
 
@@ -634,7 +635,7 @@ def _planned(given: Any, task: Task, config: Any, n_records: Any) -> tuple[str, 
     """The unit, the algorithm's settings, and the plan that it makes of them."""
     made = entry(given.method).load_config()(**config)
     entries = task.deal(given.n_blocks, n_records, made.mu)
-    unit, for_plan = Unit.of(RecordSettings(**task.whose), made)
+    unit, for_plan = Unit.of(RecordSettings(**task.whose), made, way="")
     plan = planned(for_plan, task.parameters.space, entries, unit)
     if isinstance(task.loss, RecordLoss):
         warn_of_noise(task.loss, given.y_range, plan.value_noise)

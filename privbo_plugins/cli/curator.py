@@ -241,7 +241,7 @@ def release(
     """
     from tqdm import tqdm
 
-    from privbo_plugins.groups import warn_of_persons
+    from privbo_plugins.groups import unit_of_rows
     from privbo_plugins.sessions.rows import Curator
 
     _check_target(out, columns, settings["neighbor_distance"])
@@ -250,7 +250,8 @@ def release(
     X = read_table(data, columns)
     if groups is None:
         with _opened(data) as file:
-            warn_of_persons(_names(csv.reader(file)), "--groups COLUMN")
+            names = _names(csv.reader(file))
+        settings["unit"] = unit_of_rows(settings["unit"], names, "--groups COLUMN")
     curator = Curator(
         X,
         bounds=[(one.low, one.high) for one in columns for _ in one.names],

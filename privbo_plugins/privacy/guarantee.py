@@ -21,7 +21,7 @@ from privbo_plugins.privacy.accountant import (
 )
 from privbo_plugins.privacy.claim import PrivacyGuarantee, Spending, json_ready, told
 from privbo_plugins.privacy.statement import guess, percent
-from privbo_plugins.privacy.words import RECORD, ROW, Words, plural, texts_of
+from privbo_plugins.privacy.words import RECORD, ROW, Words, as_row, plural, texts_of
 
 __all__ = ["FederationGuarantee", "Guarantee", "LocalGuarantee", "OutsourcedGuarantee",
            "PrivacyGuarantee", "of_all"]  # fmt: skip
@@ -78,7 +78,7 @@ class Guarantee(PrivacyGuarantee):
             "records_by_mu": not self._asked[1],
             "records_unknown": self.n_records is None,
             "records_trained": bool(self.trainings),
-            "records_of_units": self.unit != RECORD,
+            "records_of_units": self.unit != as_row(self.unit),
         }
         return ("records", *(name for name, holds in cases.items() if holds))
 

@@ -98,7 +98,8 @@ class RecordSettings:
     )
     unit: Word | None = setting(
         "What one entry is called in every text, such as patient; None for record, or with "
-        "``groups`` person. Give it where the objective returns ``losses.by_group(...)``.",
+        "``groups`` person. Give it with ``record_ids`` where the objective returns "
+        "``losses.by_group(...)``: with neither it groups no rows, and texts say patient row.",
         default=None,
     )
     records_in_blocks: _Deal | None = setting(

@@ -57,6 +57,16 @@ def plural(unit: str) -> str:
     return unit + ("es" if re.search("(s|x|ch|sh)$", unit) else "s")
 
 
+def as_row(unit: str) -> str:
+    """Names a row that is taken for a unit; the word itself where it is one for rows.
+
+    Example:
+        >>> [as_row(unit) for unit in ("patient", "patient row", "record")]
+        ['patient row', 'patient row', 'record']
+    """
+    return unit if re.search(rf"\b({RECORD}|{ROW})$", unit) else f"{unit} {ROW}"
+
+
 def of_unit(said: Any, unit: str) -> Any:
     """Names the unit in a text, or in tables of texts."""
     if isinstance(said, str):

@@ -42,7 +42,7 @@ from privbo_plugins.privacy.claim import SoFar
 from privbo_plugins.privacy.figures import together
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge
-from privbo_plugins.privacy.words import RECORD, of_unit, plural, texts_of
+from privbo_plugins.privacy.words import as_row, of_unit, plural, texts_of
 from privbo_plugins.scores.score import ScoreFacts, front, lack_of, sd_of
 from privbo_plugins.spaces import Space, same_point
 from privbo_plugins.status import status
@@ -497,11 +497,11 @@ class LossReader:
 def _whom(unit: Unit) -> tuple[str, Mapping[str, Any]]:
     """Names the neighbours that a unit has, and the limits and conditions of what is claimed."""
     word, dealt = unit.word, unit.records_in_blocks
-    rows = ", under the same id" if word != RECORD and dealt else ""
+    rows = ", under the same id" if dealt and word != as_row(word) else ""
     if unit.per_group is not None:
         rows = "'s rows, any number of them, under the same id"
     kinds = ["records_in_blocks" if dealt else "records_validated"]
-    kinds += ["records_of_units"] * (word != RECORD)
+    kinds += ["records_of_units"] * (word != as_row(word))
     those = f"{word}, of training or validation" if dealt else f"validation {word}"
     neighbours = f"replace-one (two data sets that differ in one {those}{rows})"
     return neighbours, texts_of("records", *kinds, unit=word)

@@ -26,7 +26,7 @@ from privbo_plugins.algorithms.po_gp_ucb.projection import (
     transform,
 )
 from privbo_plugins.convert import as_floats, as_rows
-from privbo_plugins.groups import PERSON, Groups, names_of, warn_of_persons
+from privbo_plugins.groups import PERSON, Groups, names_of, unit_of_rows
 from privbo_plugins.privacy.accountant import gdp_mu
 from privbo_plugins.privacy.ledger import Charge
 from privbo_plugins.privacy.local import LocalMechanism
@@ -74,11 +74,12 @@ class TableMechanism:
         self.X = checked_rows(given.X, given.columns, given.bounds)
         self.n, self.d = self.X.shape
         self.rows_per_group = given.rows_per_group or (None if given.groups is None else 1)
-        self.unit = given.unit or (ROW if self.rows_per_group is None else PERSON)
+        self.unit = given.unit or PERSON
+        if self.rows_per_group is None:
+            names = names_of(given.X)
+            self.unit = unit_of_rows(given.unit, names, "Curator(groups=ids)") or ROW
         self.name = given.mechanism
         self.groups = self._grouped(given.groups)
-        if given.groups is None and given.X is not None:
-            warn_of_persons(names_of(given.X), "Curator(groups=ids)")
         self.counts = None if self.groups is None else self.groups.first(self.rows_per_group or 1)
         self.epsilon, self.delta = float(given.epsilon), float(given.delta)
         self.mu = gdp_mu(self.epsilon, self.delta)  # refuses what lies outside

@@ -160,6 +160,8 @@ OF_LOSSES = [
          "sampler.report(study, '/')", released=1),
 ]  # fmt: skip
 
+_NO_GROUPS = "unit='patient' is a name, and groups no rows | k rows of one patient | groups"
+
 AT_ONCE = [
     ("equal choices", ValueError, "'x' lists | 1.0 and True are equal | as texts",
      "twice = optuna.distributions.CategoricalDistribution([1, True]); "
@@ -186,6 +188,12 @@ AT_ONCE = [
      "DPGIBOSampler(mu=1, search_space={'x': (0, 1)})"),
     ("names alone", ValueError, "search_space' must be | a list | FloatDistribution",
      "DPGIBOSampler(mu=1, search_space=['x'])"),
+    ("a name that groups no rows", PrivacyWarning, _NO_GROUPS,
+     "DPGIBOSampler(mu=1, unit='patient')"),
+    ("a name that groups no rows, wrapped", PrivacyWarning, _NO_GROUPS,
+     "private_objective(losses, mu=1, n_trials=6, unit='patient')"),
+    ("a name that groups no blocks", PrivacyWarning, _NO_GROUPS,
+     "DPGIBOSampler(mu=1, unit='patient', records_in_blocks=(10, 3, 0))"),
     ("private twice", ValueError, "private already | as it is",
      "begun()[0].private(begun()[0].private(losses))"),
     ("a vector made private", ValueError, "function of a trial | a ndarray",
@@ -221,6 +229,8 @@ OF_OTHERS = {
          "Curator(rows, **how | {'bounds': [(0, 1)]})"),
         ("a row too many", ValueError, "row must be | got 5 | from 0 to 4",
          "Curator(rows, **how, outcomes=np.ones(5)).evaluate(5)"),
+        ("a name that groups no rows", PrivacyWarning, _NO_GROUPS,
+         "Curator(rows, **how, unit='patient')"),
         ("no file", FileNotFoundError, "no file | rows.npz", "POGPUCBSampler('rows.npz')"),
         ("another name for rows", None, "asked for no row | suggest_int.'row', 0, 4 | parameter=",
          "study = optuna.create_study(sampler=POGPUCBSampler(Curator(rows, **how).release())); "
@@ -245,6 +255,8 @@ OF_OTHERS = {
          "PrivateSearch(SVC(), {'C': scipy.stats.uniform(9, -8)}, **how).fit(X, y)"),
         ("an incumbent outside", UtilityWarning, "C=20 | middle of all ranges | incumbent=",
          "PrivateSearch(SVC(C=20), space, **how).plan(n_records=9000)"),
+        ("a name that groups no rows", PrivacyWarning, _NO_GROUPS,
+         "PrivateSearch(SVC(), space, **how, unit='patient', loss='zero_one').fit(X, y)"),
         ("one choice for two", ValueError, "lists a choice twice",
          "PrivateSearch(SVC(), {'C': [1, 1]}, **how).fit(X, y)"),
     ],
@@ -255,6 +267,11 @@ OF_OTHERS = {
          "search.private(search.private(f))"),
         ("a class", ValueError, "takes a function | class | report_public",
          "search.private(tune.Trainable)"),
+        ("a name that groups no rows", PrivacyWarning, _NO_GROUPS,
+         "DPGIBOSearch(mu=1, metric='loss', mode='min', unit='patient')"),
+        ("a name that groups no rows, wrapped", PrivacyWarning, _NO_GROUPS,
+         "private_trainable(f, param_space={'x': tune.uniform(0, 1)}, mu=1, n_trials=2, "
+         "unit='patient')"),
         ("guarantee first", RuntimeError, "no search space yet | DPGIBOSearch | param_space=",
          "search.guarantee()"),
         ("a user's name for all to read", PrivacyWarning, "stores it | user_id= | lambda config",

@@ -117,7 +117,7 @@ def test_people_with_several_rows_are_protected_by_the_column_that_names_them(fo
     assert release(folder, "--run", "rows", out="rows.npz") == 0
     said = " ".join(capsys.readouterr().err.split())
     assert "'patient' reads like the id of a person" in said
-    assert "--groups COLUMN protects persons" in said
+    assert "--groups COLUMN protects persons whole" in said
     named = [*persons, "--rows-per-group", "2", "--unit", "patient", *RANDOMISED]
     assert release(folder, *named) == 0
     assert "in the rows of one patient (at most 2 count)" in capsys.readouterr().out

@@ -155,7 +155,8 @@ def test_a_run_goes_on_with_the_same_persons_alone(tmp_path, ids):
 def test_a_run_goes_on_with_the_same_cap_alone(tmp_path):
     url = f"sqlite:///{tmp_path}/curator.db"
     curator_of(rows_per_group=2, vault=url).release()
-    for more in ({"rows_per_group": 3}, {"groups": None}, {"unit": None, "rows_per_group": 2}):
+    rows, persons = {"unit": None, "groups": None}, {"unit": None, "rows_per_group": 2}
+    for more in ({"rows_per_group": 3}, rows, persons):
         with pytest.raises(Exception, match="with other settings"):
             curator_of(vault=url, **more)
 

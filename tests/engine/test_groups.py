@@ -3,6 +3,7 @@
 import math
 import pickle
 import re
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from privbo_plugins import losses
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
 from privbo_plugins.algorithms.registry import planned
 from privbo_plugins.algorithms.released_means import MeansConfig
-from privbo_plugins.errors import NotLossesError
+from privbo_plugins.errors import NotLossesError, PrivacyWarning
 from privbo_plugins.groups import Groups, Unit
 from privbo_plugins.privacy.mechanisms import gaussian_scale, mean_of_clipped_values
 from privbo_plugins.privacy.noise import InsecureNoise
@@ -364,6 +365,33 @@ def test_groups_are_no_part_of_a_pickled_sampler():
     assert b"patient-3b1f" not in blob
     assert b"patient-3b1f" not in repr(vars(pickle.loads(blob))).encode()
     assert pickle.loads(blob)._groups is None
+
+
+ROWS_OR_WHOLE = {
+    "rows": ({}, "patient row"),
+    "rows of another word": ({"unit": "visit row"}, "visit row"),
+    "rows in blocks": ({"records_in_blocks": (12, 3, 0)}, "patient row"),
+    "persons by groups": ({"groups": list("aab")}, "patient"),
+    "entries that have ids": ({"record_ids": list("abc")}, "patient"),
+    "whole persons in blocks": ({"records_in_blocks": (12, 3, 0, 1)}, "patient"),
+}
+
+
+@pytest.mark.parametrize("case", ROWS_OR_WHOLE)
+def test_no_claim_takes_rows_for_persons_where_nothing_groups_them(case):
+    """Whether ids repeat is private: that they were given decides."""
+    given, word = ROWS_OR_WHOLE[case]
+    settings, config = {"unit": "patient"} | given, MeansConfig(mu=1.0, n_trials=4)
+    warned = word == "patient row"
+    with pytest.warns(PrivacyWarning, match="groups no rows") if warned else nullcontext():
+        unit, _ = Unit.of(RecordSettings(**settings), config)
+    assert unit.word == word
+    claim = session(unit).guarantee()
+    said = f"{claim.details()} {claim.lasting} {claim.to_markdown()}"
+    rows = word.endswith("row")
+    assert (f"each {word} is protected for itself alone" in said) == rows
+    assert ("under the same id" in said or "under one id" in said) == (not rows)
+    assert not rows or not re.search(r"\b(patients?|visits?)\b(?!\s+rows?\b)", said)
 
 
 def test_where_each_row_is_an_entry_no_claim_speaks_of_several():

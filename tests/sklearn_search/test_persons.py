@@ -201,6 +201,20 @@ def test_a_table_that_names_persons_brings_a_warning_whatever_it_holds(name, whe
         make_search().fit(pd.DataFrame(X, columns=["age", "clients_seen", "idea"]), y)
 
 
+@pytest.mark.parametrize("protect", ["validation", "all"])
+def test_a_unit_that_groups_nothing_is_said_once_and_no_text_takes_rows_for_persons(protect):
+    search = make_search(protect=protect, unit="patient")
+    with pytest.warns(PrivacyWarning, match="unit='patient' is a name") as told:
+        search.fit(X, y)
+    assert sum(one.category is PrivacyWarning for one in told) == 1
+    said = search.guarantee_.details()
+    assert "each patient row is protected for itself alone" in said
+    assert not re.search(r"\bpatients?\b(?!\s+rows?\b)", said)
+    search = make_search(protect=protect, unit="patient").fit(X, y, groups=IDS)
+    assert search.guarantee_.unit == "patient"
+    assert "patients" in str(search.plan(n_records=100)) or protect == "all"
+
+
 def test_ids_in_another_order_than_the_rows_are_refused():
     pd = pytest.importorskip("pandas")
     table, ids = pd.DataFrame(X), pd.Series(IDS)
