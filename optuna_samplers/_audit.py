@@ -53,10 +53,10 @@ _OF_STUDIES = _forms(
     rf'privbo:duets {{"active_share": {_NUMBER}, "agents": \d+, "epoch": \d+, '
     rf'"epochs": \[({{{_EPOCH}}}(, )?)*\], "reals_down": {_NUMBER}, '
     rf'"reals_per_agent": {_NUMBER}, "reals_up": {_NUMBER}}}',
-    r'privbo:split {("by": \d+, )?"given": (true|false), "index": (true|false), '
-    r'("persons": true, )?"train": \d+, "valid": \d+}',
-    rf'privbo:split {{"all": \d+, "blocks": \d+, "by": \d+, '
-    rf'"inside": ({_NUMBER}|"[A-Za-z]{{1,40}}(\(\d+\))?")}}',
+    r'privbo:split {"given": (true|false), "index": (true|false), '
+    r'("persons": true, )?("random_state": \d+, )?"train": \d+, "valid": \d+}',
+    rf'privbo:split {{"all": \d+, "blocks": \d+, '
+    rf'"inside": ({_NUMBER}|"[A-Za-z]{{1,40}}(\(\d+\))?"), "random_state": \d+}}',
     f'{_study.GUARANTEE_ATTR} "[^\n]*"',
     f'{_study.EXPOSED_ATTR} "({re.escape(BESIDE)}|{re.escape(_space.CONSTANT_CHANGED)})"',
     rf'{_study.HEAD_ATTR}:{_SHORT_ID} \[\d+, "([0-9a-f]{{64}})?"\]',

@@ -212,7 +212,8 @@ class BlockTask(Task):
             inside = type(folds).__name__ if ours else "folds"
             inside += f"({n})" if isinstance(n, Integral) else ""
         return {
-            "all": self.n_protected, "blocks": self.n_blocks, "by": self.seed, "inside": inside
+            "all": self.n_protected, "blocks": self.n_blocks, "inside": inside,
+            "random_state": self.seed,
         }  # fmt: skip
 
     def training(self) -> Records:

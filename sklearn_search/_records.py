@@ -338,7 +338,7 @@ def held_out(
     X_train, y_train = _safe_split(estimator, X, y, train)
     X_valid, y_valid = _safe_split(estimator, X, y, valid, train)
     told_apart = {
-        "given": False, "train": sizes[0], "valid": sizes[1], "by": int(random_state)
+        "given": False, "train": sizes[0], "valid": sizes[1], "random_state": int(random_state)
     }  # fmt: skip
     own = _check_method_params(X, params, indices=train)
     labels = is_classifier(estimator)

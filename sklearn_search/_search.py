@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
+from itertools import chain
 from numbers import Real
 from pathlib import Path
 from traceback import clear_frames
@@ -70,8 +71,14 @@ _LAST_SHARE = 0.1
 """Of the squared budget, for a last score."""
 
 _MIXED = (
-    "this object has made {} runs, of {}: one that protects rows bounds nothing for persons, and "
-    "one of validation records nothing for those that trained, so no figure holds for all of them"
+    "no figure holds for all {} runs of this object, such as those of {} and of {}: one that "
+    "protects rows bounds nothing for persons, and one of validation records nothing for those "
+    "that trained"
+)
+
+_UNSEEN = (
+    "; one that trains in another of them has no figure, and whether each fit got the same "
+    "records in the same places is not compared"
 )
 
 _LASTING = "storage=, study_name=, vault= and load_if_exists=True"
@@ -279,7 +286,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         known = before.get(run, (0.0, 0.0))
         fits = before | {run: (max(known[0], mu), max(known[1], training), whom)}
         if run not in before and math.isfinite(mu):
-            for note in _together(fits, unit):
+            for note in chain(*_together(fits, unit)):
                 warn(f"fit spends anew: {note}.", PrivacyWarning)
             if others := self._other_runs({run, *before}):
                 warn(
@@ -295,8 +302,13 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         if "_found" in vars(self):
             known: Guarantee = self._found.guarantee
             own = of_unit(NOTE_ALL if known.in_blocks else NOTE, known.unit)
-            notes = (*_together(self._fits, known.unit), *known.notes, own)
-            self.guarantee_: Guarantee = dataclasses.replace(known, notes=notes)
+            why, notes = _together(self._fits, known.unit)
+            self.guarantee_: Guarantee = dataclasses.replace(
+                known,
+                protected=known.protected and not why,
+                reasons=(*known.reasons, *why),
+                notes=(*notes, *known.notes, own),
+            )
 
     @property
     def _lasts(self) -> bool:
@@ -579,17 +591,22 @@ class _ToldError(Exception):
         self.error = error
 
 
-def _together(fits: Mapping[str, tuple[float, float, str]], unit: str) -> tuple[str, ...]:
-    """Composes runs, for validation records and, where any run says it, for training records.
+def _together(
+    fits: Mapping[str, tuple[float, float, str]], unit: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Composes runs: why no figure holds for all of them, or else what holds.
 
-    A run that protects rows bounds nothing for persons, nor one of validation records for all.
+    For validation records and, where any run says it, for training records. A run that protects
+    rows bounds nothing for persons, nor one of validation records for all.
     """
     mus, trainings, whom = zip(*fits.values(), strict=True)
-    if len(set(whom)) > 1:
-        return (_MIXED.format(len(fits), " and ".join(sorted(set(whom)))),)
-    declared = any(map(math.isfinite, trainings))
-    own = unit if whom[0].startswith("all ") else f"validation {unit}"
-    return together(mus, own) + (together(trainings, f"training {unit}") if declared else ())
+    kinds = sorted(set(whom))
+    if len(kinds) > 1:
+        return (_MIXED.format(len(fits), kinds[0], kinds[-1]),), ()
+    if whom[0].startswith("all "):  # which no training costs more
+        return (), together(mus, unit)
+    own = together(trainings, f"training {unit}") if any(map(math.isfinite, trainings)) else ()
+    return (), (*(note + _UNSEEN for note in together(mus, f"validation {unit}")), *own)
 
 
 def _searched(given: Any, task: Task, begin: Callable[..., None]) -> tuple[Found, float]:
@@ -617,7 +634,8 @@ def _searched(given: Any, task: Task, begin: Callable[..., None]) -> tuple[Found
     whom = f"{given.protect} {plural(unit)}" + " by groups=" * (task.records.groups is not None)
     if given.protect != "all":  # what one run holds out, another may train on
         split = task.records.split
-        how = "given apart" if split["given"] else f"held out by random_state={split['by']}"
+        seed = split.get("random_state")
+        how = "given apart" if split["given"] else f"held out by random_state={seed}"
         whom += f" ({how}: {split['train']} train, {split['valid']} validate)"
     begun = partial(begin, mu=made.mu, training=training, unit=unit, whom=whom)
     try:
