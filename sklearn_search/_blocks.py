@@ -178,6 +178,8 @@ class BlockTask(Task):
             n_blocks = plan_blocks(n_records, mu, len(self.parameters.space))
         check_blocks(n_blocks, n_records)
         self.n_blocks = int(n_blocks)
+        if self.best is not None:
+            self.ends = value_range(self.bounds["loss_bound"])
         own = {"groups": self.records.groups, "unit": self.whose["unit"], "seed": self.seed}
         self.whose = Blocks(len, n_records, self.n_blocks, **own).settings()
         if own["groups"] is None and (index := index_of(self.records.X)) is not None:

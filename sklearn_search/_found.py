@@ -41,8 +41,9 @@ class Found(NamedTuple):
 
 
 def table_of(
-    found: Found, parameters: Parameters, *, best: float, sign: float, noise: float
-) -> dict[str, Any]:
+    found: Found, parameters: Parameters, *, best: float, sign: float, noise: float,
+    ends: tuple[float, float],
+) -> dict[str, Any]:  # fmt: skip
     """Columns for ``pandas.DataFrame``: releases, and the parameters that they are of.
 
     Args:
@@ -51,6 +52,7 @@ def table_of(
         best: Score of a loss of 0.
         sign: 1.0 where released values are maximised, else -1.
         noise: Standard deviation of a released value; NaN where none is planned.
+        ends: To which releases are clipped that noise has pushed beyond.
     """
     params = [parameters.decoded(values) for values, *_ in found.trials]
     columns: dict[str, Any] = {"params": params}
@@ -65,6 +67,7 @@ def table_of(
     names = list(next((scores for scores in told if scores), {}))
     if not names:
         spread = np.full(len(loss), noise)
+        release = np.clip(release, *ends) if noise else release
         return columns | _scored("score", best + sign * release, spread) | {"loss": loss}
     pairs = [[scores.get(name, (np.nan, np.nan)) for name in names] for scores in told]
     means, spreads = np.array(pairs, float).transpose(2, 1, 0)

@@ -162,15 +162,20 @@ def warn_of_rare_class(given: Any, estimator: Any, y: Any) -> None:
         warn(text, UtilityWarning)
 
 
-def warn_of_noise(loss: RecordLoss, y_range: Any, noise: float) -> None:
+def warn_of_noise(
+    loss: RecordLoss, y_range: Any, noise: float, most: float = math.inf,
+    blocks: tuple[int, int] | None = None,
+) -> None:  # fmt: skip
     """Warns where the noise of a released value hides losses that lie far below their bound.
 
     Args:
         loss: What is released.
         y_range: The target's public range, if it was given.
         noise: Standard deviation.
+        most: Noise of a block's score beyond which nothing is seen, the width of its range.
+        blocks: Their number and that of all records, where entries are scores of blocks.
     """
-    least, less = math.inf, "more validation records, a larger budget or fewer trials"
+    least, less = most / 2, "more validation records, a larger budget or fewer trials"
     if isinstance(loss.of, losses.ZeroOne):
         least = 0.5
     elif isinstance(loss.of, losses.Log):
@@ -178,7 +183,12 @@ def warn_of_noise(loss: RecordLoss, y_range: Any, noise: float) -> None:
     elif isinstance(loss.of, losses.RegressionLoss) and y_range is not None:
         least = loss.of.bound(0.0, (y_range[1] - y_range[0]) / 4)
         less = "loss='absolute', or y_spread= below the range"
-    if noise > least / 2:
+    if noise > (least / 2 if math.isinf(most) else most):
+        if blocks is not None:
+            K, n = blocks
+            wanted, less = math.ceil(2 * K * noise / least), less.replace("validation ", "")
+            if 2 * wanted <= n:
+                less = f"n_blocks={wanted} in place of {K}, if blocks of {n // wanted} do; {less}"
         text = (
             f"The noise of a released value has a standard deviation of {noise:.2g}, and a mere "
             f"guess loses some {least:.2g}: it hides which model is better. What helps: {less}."

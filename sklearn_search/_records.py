@@ -394,6 +394,7 @@ class Task:
         settings: scikit-learn's own, which threads and workers would not see.
         whose: Settings of a host that say whose each loss is.
         last: What is released once more, of the model that is handed out.
+        ends: Of the range of a block's score, to which noise beyond it is clipped.
     """
 
     estimator: Any
@@ -408,6 +409,7 @@ class Task:
     settings: Mapping[str, Any] = field(default_factory=get_config)
     whose: Mapping[str, Any] = field(default_factory=dict)
     last: RecordScores | None = None
+    ends: tuple[float, float] = (-math.inf, math.inf)
     _last_fit: tuple[Any, BaseException | None] | None = field(default=None, init=False)
 
     @property

@@ -451,8 +451,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         self._found = found
         self._claim()
         self.cv_results_ = table_of(
-            found, task.parameters, best=task.best_score, sign=task.sign, noise=noise
-        )
+            found, task.parameters, best=task.best_score, sign=task.sign, noise=noise,
+            ends=task.ends,
+        )  # fmt: skip
         setattr(self, "n_blocks_" if self.protect == "all" else "n_valid_", task.n_entries)
         self.__dict__.update(found.shown)
         if (place := place_of(found, task.parameters)) is not None:
@@ -656,7 +657,9 @@ def _planned(given: Any, task: Task, config: Any, n_records: Any) -> tuple[str, 
     unit, for_plan = Unit.of(RecordSettings(**task.whose), made, way="")
     plan = planned(for_plan, task.parameters.space, entries, unit)
     if isinstance(task.loss, RecordLoss):
-        warn_of_noise(task.loss, given.y_range, plan.value_noise)
+        blocks = (entries, n_records) if given.protect == "all" else None
+        most = task.ends[1] - task.ends[0]
+        warn_of_noise(task.loss, given.y_range, plan.value_noise, most, blocks)
     return unit.word, made, plan
 
 

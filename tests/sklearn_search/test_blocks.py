@@ -530,6 +530,22 @@ def test_a_plan_says_which_blocks_and_how_many_records_would_do():
     assert "K mu of some" in plan
 
 
+def test_noise_that_hides_a_score_names_the_blocks_and_shows_no_score_beyond_its_range():
+    search = make_search(n_blocks=None, scoring="roc_auc")
+    with pytest.warns(UtilityWarning, match=r"n_blocks=38 in place of 2, if blocks of 3 do; more"):
+        search.plan(n_records=N)
+    with pytest.warns(UtilityWarning, match=r"helps: more records, a larger budget"):
+        make_search(n_blocks=None, scoring="roc_auc", mu=0.1).plan(n_records=N)
+    with warnings.catch_warnings(action="error"):
+        make_search(n_blocks=20, scoring="roc_auc").plan(n_records=3000)
+    found = np.concatenate(
+        [search.fit(*classes(N)).cv_results_["mean_test_score"] for _ in range(3)]
+    )
+    assert found.min() == 0.0
+    assert found.max() == 1.0
+    assert search.cv_results_["std_test_score"][0] > 1
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [({"n_blocks": 61}, r"n_blocks must be an integer from 2 to n / 2 = 60.*got 61.*Take fewer"),
