@@ -82,7 +82,7 @@ class MeansObjective(Releasing, LossStudies):
 
         Args:
             study: The study.
-            score: Its name, or one of :mod:`privbo_plugins.scores`.
+            score: One of :mod:`privbo_plugins.scores`, or a name: of one of the run's, if any.
             predictions: :func:`privbo_plugins.scores.predictions` of the same validation records.
 
         Returns:
@@ -94,7 +94,9 @@ class MeansObjective(Releasing, LossStudies):
         """
         if not isinstance(study, Study):
             raise ValueError("The study comes first: release_score(study, score, predictions).")
-        return self._current(study).session.release_score(one_score(score), predictions)
+        session = self._current(study).session
+        made = one_score(score, getattr(session.config, "scores", None))
+        return session.release_score(made, predictions)
 
     def _check_objectives(self, study: Study) -> None:
         """Refuses a study with more objectives than the run has scores."""

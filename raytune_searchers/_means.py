@@ -304,7 +304,7 @@ class PrivateTrainable(LossesRun):
         """Releases one score of the model that was chosen, out of ``final_share``; or replays it.
 
         Args:
-            score: Its name, or one of :mod:`privbo_plugins.scores`.
+            score: One of :mod:`privbo_plugins.scores`, or a name: of one of the run's, if any.
             predictions: :func:`privbo_plugins.scores.predictions` of the same validation records.
 
         Returns:
@@ -314,7 +314,7 @@ class PrivateTrainable(LossesRun):
             ValueError: If nothing is kept for it, or these are other records.
             BudgetExceededError: If another score was released instead.
         """
-        made = one_score(score)
+        made = one_score(score, getattr(self._config, "scores", None))
         rows = rows_of([made], predictions)
         secret = cloudpickle.dumps(made), rows, index_of(predictions.y_true)
         channel = self._open()

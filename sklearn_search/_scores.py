@@ -121,9 +121,10 @@ def last_score(given: Any, estimator: Any, y: Any) -> RecordScores | None:
         return None
     if given.final_share == 0:
         raise ValueError("final_share=0 keeps nothing for final_score=: give 0.1, say.")
-    listed = given.scoring if isinstance(given.scoring, Mapping) else {}
-    name = getattr(given.final_score, "name", given.final_score)
-    one = listed[name] if name in listed else given.final_score
+    listed, names = _listed(given.scoring)
+    one = given.final_score
+    name = getattr(one, "name", one)
+    one = listed[names.index(one)] if one in names else one
     found = RecordScores([_called(name, one, given, estimator, y)])
     found.check(estimator)
     return found

@@ -638,13 +638,18 @@ def checked_scores(given: Any) -> tuple[ScoreFacts, ...] | None:
     return tuple(_placed(score, made) for score in made)
 
 
-def one_score(given: Any) -> Score:
+def one_score(given: Any, listed: Sequence[ScoreFacts] | None = None) -> Score:
     """A score by its name, or of one's own.
+
+    Args:
+        given: The score or the name.
+        listed: Those of the run, one of which a name means before a registered one.
 
     Raises:
         ValueError: If it is neither.
     """
-    (made,) = checked_scores([given]) or ()
+    same = [own for own in listed or () if own.name == given and isinstance(own, Score)]
+    (made,) = checked_scores(same or [given]) or ()
     if not isinstance(made, Score):
         raise ValueError("A last release needs a score, or the name of a registered one.")
     return made

@@ -240,6 +240,15 @@ def test_a_last_score_is_replayed_and_no_other_is_released(tmp_path):
         fitted(make_search(final_score="recall", **kept))
 
 
+def test_the_name_of_a_listed_score_means_that_one_with_its_labels():
+    y = np.where(Y == 1, "ill", "well")
+    for listed in (scores.f1(labels=("well", "ill")), {"f1": scores.f1(labels=("well", "ill"))}):
+        search = make_search(scoring=listed, final_score="f1", mu=np.inf, final_share=0.2)
+        search.fit(X[:200], y[:200], X_valid=X[200:], y_valid=y[200:])
+        told = f1_score(y[200:], search.predict(X[200:]), pos_label="ill")
+        assert search.final_score_.value == pytest.approx(told)
+
+
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
