@@ -54,6 +54,9 @@ _TELLING = 2.0
 _CLIPPED = 0.9
 """A mean of squared targets, or of errors, beyond which a range has clipped nearly all of them."""
 
+_AT_WORST = 0.05
+"""Distance from the worst number within which the means of a function of one's own are there."""
+
 _SURE = 4.0
 """Standard deviations of noise beyond which a doubt is shown: one release in 10^4 misleads."""
 
@@ -531,6 +534,11 @@ def _doubt(score: Score, m: Array, s: Array) -> str:
     sure = _SURE * sd
     if own.others and m[-1] > _SURE * s[-1]:
         return f"about {m[-1]:.0%} of the records have other labels, or groups, than it was given"
+    if (
+        isinstance(own, PerRecord)
+        and (np.abs(m - own.worst) <= np.minimum(_TELLING * s, _AT_WORST)).all()
+    ):
+        return "no record seems better than the worst: call its function on a made-up one"
     if isinstance(own, Pairs) and value < 0.5 - sure:
         return "negative records rank above positive ones: see the order of probabilities' columns"
     if of_range := _doubt_of_range(own, m, s, value):
@@ -545,7 +553,7 @@ def _doubt_of_range(own: Statistic, m: Array, s: Array, value: float) -> str:
     if isinstance(own, Moments):
         told = f"the target's range [{own.y_low:g}, {own.y_high:g}]"
         if m[2] > _CLIPPED + _SURE * s[2]:
-            return f"nearly all targets lie at the ends of {told}, or beyond: is it theirs?"
+            return f"nearly all targets lie at the ends of {told}, or beyond: it may be of others"
         if not math.isfinite(value):
             return f"targets vary less than the noise: {told} may be far too wide"
     if isinstance(own, Losses) and own.labels is None:

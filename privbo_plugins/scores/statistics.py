@@ -88,7 +88,7 @@ def predictions(
         predicted: Predicted labels, or numbers (n,).
         probabilities: Of each class (n, K), or of the positive one (n,).
         classes: The class of each column of probabilities, as ``classifier.classes_``; None where
-            they stand as the labels of the run's scores.
+            labels are 0, 1 and so on, in this order.
         decision: A number that ranks records (n,); by default the positive class's probability.
         group: The public group of each record (n,), for gaps between groups.
 
@@ -280,8 +280,7 @@ class Losses(UnitStatistic):
 
     def rows(self, told: Predictions) -> Array:
         """The losses of each record."""
-        named = self.labels if told.classes is None else told.classes
-        more = {} if self.labels is None else {"labels": [] if named is None else list(named)}
+        more = {} if self.labels is None else {"labels": _classes(told, self.labels)}
         own = [self.loss(told.y_true, told.part(self.takes), **more)]
         if self.baseline is not None:
             own.append(self.loss(told.y_true, np.full(len(own[0]), self.baseline)))
@@ -439,11 +438,27 @@ class Pairs(UnitStatistic):
 
 def _positive(told: Predictions, labels: Sequence[Any]) -> Array:
     """Probabilities of the positive class, shape (n,)."""
-    known = _flat("labels", as_labels(list(labels if told.classes is None else told.classes)))
+    known = _flat("labels", as_labels(_classes(told, labels)))
     P = _probabilities(told.part("probabilities"), known)
     (column,) = _columns(_flat("labels", as_labels([labels[1]])), known)
     fine = (P >= 0.0).all(axis=1) & (P <= 1.0).all(axis=1)
     return np.where(fine, P[:, column], np.nan)
+
+
+def _classes(told: Predictions, labels: Sequence[Any]) -> list[Any]:
+    """Lists the class of each column of probabilities.
+
+    Raises:
+        NotLossesError: If nothing says it: labels of 0, 1, ... alone have a usual order.
+    """
+    told.part("probabilities")
+    if told.classes is None and tuple(labels) != tuple(range(len(labels))):
+        raise NotLossesError(
+            f"Nothing says which column of probabilities= is of which of {tuple(labels)!r}: give "
+            "predictions(..., classes=model.classes_), which scikit-learn sorts, or the classes "
+            "in the order of the columns. Nothing was stored or charged."
+        )
+    return list(labels if told.classes is None else told.classes)
 
 
 def _check_classes(told: Predictions, labels: Sequence[Any]) -> None:

@@ -551,7 +551,7 @@ def test_predictions_that_a_host_was_given_are_not_quoted():
 @pytest.mark.parametrize(
     ("then", "now"),
     [(scores.f1(), scores.f1(positive=0)), (scores.f1(), scores.f1(labels=(1, 0))),
-     (scores.roc_auc(), scores.roc_auc(labels=("a", "b"))), (scores.r2(0, 3), scores.r2(1, 4)),
+     (scores.roc_auc(), scores.roc_auc(labels=(1, 0))), (scores.r2(0, 3), scores.r2(1, 4)),
      (scores.d2_pinball_score(0, 9), scores.d2_pinball_score(0, 9, alpha=0.9))],
     ids=["positive", "order", "labels", "range", "of a loss"],
 )  # fmt: skip
@@ -561,12 +561,13 @@ def test_a_run_goes_on_with_the_same_settings_of_its_scores_alone(then, now):
     vault, space = open_vault(), Space({"x": Float(0.0, 1.0)})
     more = {"mu": 1.0, "n_trials": 4, "final_share": 0.5}
     begun = Session.open(vault, "s", MeansConfig(scores=[then], **more), maximize=True)
-    begun.tell("0", {"x": 0.5}, space, told_of(0))
+    told = replace(told_of(0), classes=(0, 1))
+    begun.tell("0", {"x": 0.5}, space, told)
     with pytest.raises(ValueError, match=rf"other settings \(scores={name}, each with"):
         Session.open(vault, "s", MeansConfig(scores=[now], **more), maximize=True)
-    begun.release_score(then, told_of(0))
+    begun.release_score(then, told)
     with pytest.raises(BudgetExceededError, match="again with the same settings"):
-        begun.release_score(now, told_of(0))
+        begun.release_score(now, told)
 
 
 @pytest.mark.parametrize(
@@ -938,6 +939,20 @@ def test_a_range_that_is_not_that_of_the_targets_is_named(make):
         assert "target's range" in seen(make(*ends), told, 1.0), ends
 
 
+def raises(record):
+    raise KeyError(record.y_true)
+
+
+@pytest.mark.parametrize("greater", [True, False])
+def test_a_function_that_fails_for_every_record_is_seen_in_its_first_release(greater):
+    for function, fails in ((raises, True), (lambda _: "none", True), (lambda _: 0.3, False)):
+        own = scores.Score("own", PerRecord(function), first, greater_is_better=greater)
+        assert seen(own, told_of(0), 0.5) == fails * (
+            "own: no record seems better than the worst: call its function on a made-up one"
+        )
+        assert seen(own, told_of(0), 0.0).startswith("own: no record") == fails
+
+
 def test_a_doubt_warns_once(recwarn):
     run = Session.open(open_vault(), "s", MeansConfig(mu=1e3, n_trials=4, scores=["f1"]),
                        maximize=True)  # fmt: skip
@@ -1188,6 +1203,16 @@ def test_other_classes_than_a_score_s_labels_are_refused(name, known):
     if len(known) == 2:
         own = scores.SCORES[name](labels=known)
         assert rows_of([own], told).shape == (9, 2)
+
+
+@pytest.mark.parametrize("name", ["roc_auc", "neg_brier_score", "expected_calibration_error"])
+def test_columns_of_labels_without_a_usual_order_are_named(name):
+    """Those of ("well", "ill") stood as classes_ has them, and the area was 1 less than itself."""
+    own, P = scores.SCORES[name](labels=("well", "ill")), np.full((9, 2), 0.5)
+    told = scores.predictions(["ill"] * 9, probabilities=P)
+    with pytest.raises(NotLossesError, match=r"classes=model\.classes_.*Nothing was stored"):
+        rows_of([own], told)
+    assert rows_of([own], replace(told, classes=("ill", "well"))).shape[0] == 9
 
 
 def test_much_noise_of_a_score_is_said_once():
