@@ -63,6 +63,7 @@ class History:
         front: With several scores, which values none betters in all of them; None for those
             that lack a constraint.
         last: Scores of the chosen model, released last, likewise.
+        at_ends: By name, how many scores lie at an end of their range.
     """
 
     values: Sequence[tuple[str, int, float]]
@@ -80,6 +81,7 @@ class History:
     correlations: Mapping[str, Sequence[float]] = field(default_factory=dict)
     front: Sequence[bool | None] = ()
     last: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    at_ends: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def noises(self) -> list[float]:

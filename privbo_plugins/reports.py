@@ -59,6 +59,11 @@ _LISTED = 10
 
 _NOTHING_YET = "Nothing has been released yet."
 
+_AT_ENDS = (
+    "Shown at an end of the score's range: {}. What noise pushes beyond is clipped there, or "
+    "undefined and the worst: its standard deviation says how near the exact score is."
+)
+
 _BARE = "The table is a bare matrix: nothing is known of its origin."
 
 _NO_PART = (
@@ -140,6 +145,8 @@ def records_report(
         told = f"{name} {value:.4g}, with noise of standard deviation {sd:.2g}."
         worth.append(Section("The chosen model, released last", told))
     sections = [*_recommended(recommendation), *worth, *_published(pictures)]
+    if at := ", ".join(f"{n} of {name}" for name, n in history.at_ends.items() if n):
+        sections.append(Section("", _AT_ENDS.format(at)))
     return Report(title, guarantee, sections)
 
 

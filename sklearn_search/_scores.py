@@ -121,8 +121,7 @@ def last_score(given: Any, estimator: Any, y: Any) -> RecordScores | None:
         return None
     if given.final_share == 0:
         raise ValueError("final_share=0 keeps nothing for final_score=: give 0.1, say.")
-    listed, names = _listed(given.scoring)
-    one = given.final_score
+    (listed, names), one = _listed(given.scoring), given.final_score
     name = getattr(one, "name", one)
     one = listed[names.index(one)] if one in names else one
     found = RecordScores([_called(name, one, given, estimator, y)])

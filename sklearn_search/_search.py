@@ -184,7 +184,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
             all, with ``refit=True``.
         best_index_: The trial in ``cv_results_`` that has them. A search that ends before its plan
             may recommend what no trial has evaluated, and then has neither this nor the next.
-        best_score_: ``mean_test_score`` of that trial, a noisy draw as all of them.
+        best_score_: ``mean_test_score`` of that trial, a noisy draw as all of them: constraints
+            and an estimate from all releases choose, and another trial's draw may be better.
         guarantee_: What may be claimed, and what not.
         cv_results_: Columns, one entry a trial, for ``pandas.DataFrame``: ``params``, ``param_*``,
             ``mean_test_score`` (what was released of it, as scikit-learn signs it: accuracy, or

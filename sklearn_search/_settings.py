@@ -162,7 +162,7 @@ class PrivateSearchSettings(GIBOConfig):
     unit: str | None = again(RecordSettings, "unit", default=None)
     n_trials: int | None = setting(
         "The most trials, for planning; None for the plan's own number. Needed by "
-        '"released-means".',
+        '"released-means"; "dp-gibo" (``protect="all"``) needs 6 for one number, 13 for six.',
         default=None,
     )
     incumbent: str | Mapping[str, Any] | None = setting(  # type: ignore[assignment]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from privbo_plugins import losses
 from privbo_plugins.foreign import answer
-from privbo_plugins.scores.score import Score, ratio
+from privbo_plugins.scores.score import Score, _described, ratio
 from privbo_plugins.scores.statistics import Bins, Cells, GroupCells, Losses, Moments, Pairs
 from privbo_plugins.settings import POSITIVE
 
@@ -124,7 +124,8 @@ def _averaged(name: str, of_class: Callable[..., Numbers], labels: Labels) -> Sc
 
 def _of_one(name: str, of_class: Callable[..., Numbers], labels: Labels, positive: Any) -> Score:
     i = _place(labels, positive)
-    return _score(name, Cells(tuple(labels)), partial(of_class, i))
+    own = Cells(tuple(labels)), partial(of_class, i)
+    return _score(name, *own, positive=repr(_described(labels[i])))
 
 
 def precision(labels: Labels = _BINARY, positive: Any = None) -> Score:
@@ -350,8 +351,8 @@ def equal_opportunity_difference(groups: Labels, labels: Labels = _BINARY) -> Sc
 def _gaps(name: str, of: str, groups: Labels, labels: Labels) -> Score:
     if len({*groups}) < max(len(groups), 2):
         raise ValueError(f"groups must list two groups at least, each once; got {groups!r}.")
-    own = GroupCells(tuple(groups), _two(labels))
-    return _score(name, own, partial(_gap, of), greater_is_better=False)
+    own, more = GroupCells(tuple(groups), _two(labels)), {"greater_is_better": False}
+    return _score(name, own, partial(_gap, of), positive=repr(_described(labels[1])), **more)
 
 
 # By name ----------------------------------------------------------------------------------------

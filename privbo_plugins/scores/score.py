@@ -82,6 +82,7 @@ class ScoreFacts:
         k: Numbers that its statistic releases.
         place: Which of the run's statistics that is.
         setup: A digest of its settings, the positive class among them; of functions their names.
+        positive: The positive label, as Python writes it; empty where there is none to tell.
     """
 
     name: str
@@ -93,6 +94,7 @@ class ScoreFacts:
     k: int
     place: int = 0
     setup: str = ""
+    positive: str = ""
 
     @property
     def worst(self) -> float:
@@ -117,6 +119,7 @@ class Score(ScoreFacts):
         greater_is_better: Whether large values are good.
         vectorized: Whether ``combine`` takes m and s of shape (k, B) and makes B numbers, shape
             (B,). Columns are the means with s, then those around them with s of 0.
+        positive: The positive label, as Python writes it, for those who read of the run.
 
     Raises:
         ValueError: If the name, the range or a switch makes no sense, or ``combine`` gives no
@@ -133,6 +136,7 @@ class Score(ScoreFacts):
     def __init__(
         self, name: str, statistic: Statistic, combine: Combine, low: float = 0.0,
         high: float = 1.0, *, greater_is_better: bool = True, vectorized: bool = False,
+        positive: str = "",
     ) -> None:  # fmt: skip
         if not (isinstance(name, str) and 0 < len(name) <= 60 and name.isprintable()):
             raise ValueError("A score's name must be a text of 1 to 60 printable characters.")
@@ -152,7 +156,7 @@ class Score(ScoreFacts):
         setup = hashlib.sha256(repr(_described([statistic, combine])).encode()).hexdigest()[:12]
         super().__init__(
             name, float(low), float(high), greater_is_better, told, statistic.diameter,
-            statistic.k, setup=setup,
+            statistic.k, setup=setup, positive=positive,
         )  # fmt: skip
         object.__setattr__(self, "statistic", statistic)
         object.__setattr__(self, "combine", combine)
@@ -161,6 +165,11 @@ class Score(ScoreFacts):
     statistic: Statistic
     combine: Combine
     vectorized: bool
+
+    def __repr__(self) -> str:
+        of = [f"labels={known!r}"] if (known := getattr(self.statistic, "labels", None)) else []
+        of += [f"positive={self.positive}"] * bool(self.positive)
+        return f"Score({', '.join([repr(self.name), *of])})"
 
     @property
     def own_code(self) -> bool:
@@ -181,8 +190,10 @@ class Score(ScoreFacts):
             >>> scores.f1(positive=0).called("f1 of 0").name
             'f1 of 0'
         """
-        more = {"greater_is_better": self.greater_is_better, "vectorized": self.vectorized}
-        return Score(name, self.statistic, self.combine, self.low, self.high, **more)
+        return Score(
+            name, self.statistic, self.combine, self.low, self.high, positive=self.positive,
+            greater_is_better=self.greater_is_better, vectorized=self.vectorized,
+        )  # fmt: skip
 
     def estimate(self, m: Array, s: Array) -> Estimate:
         """The score of noisy means, clipped to its range, and its standard deviation.
@@ -534,10 +545,8 @@ def _doubt(score: Score, m: Array, s: Array) -> str:
     sure = _SURE * sd
     if own.others and m[-1] > _SURE * s[-1]:
         return f"about {m[-1]:.0%} of the records have other labels, or groups, than it was given"
-    if (
-        isinstance(own, PerRecord)
-        and (np.abs(m - own.worst) <= np.minimum(_TELLING * s, _AT_WORST)).all()
-    ):
+    far = np.abs(m - own.worst).max() if isinstance(own, PerRecord) else math.inf
+    if far <= min(_TELLING * s[0], _AT_WORST):
         return "no record seems better than the worst: call its function on a made-up one"
     if isinstance(own, Pairs) and value < 0.5 - sure:
         return "negative records rank above positive ones: see the order of probabilities' columns"

@@ -546,11 +546,16 @@ def scores_shown(
     chosen = scores[:n_objectives] if n_objectives > 1 else scores
     best = iter(front(chosen, told) if told else ())
     known = [release.meta.get(CORRELATIONS, {}) for release in values]
+    by_name = {one.name: [release.scores[one.name] for release in values] for one in scores}
     return {
         "figure": "score",
-        "scores": {one.name: [release.scores[one.name] for release in values] for one in scores},
+        "scores": by_name,
         "correlations": {
             one.name: [own.get(one.name, math.nan) for own in known] for one in scores[1:]
+        },
+        "at_ends": {
+            one.name: sum(value in (one.low, one.high) for value, _ in by_name[one.name])
+            for one in scores
         },
         "front": [next(best) if own else None for own in kept],
     }

@@ -31,6 +31,7 @@ from privbo_plugins.errors import (
     UtilityWarning,
 )
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
+from privbo_plugins.reports import records_report
 from privbo_plugins.scores.score import (
     Estimate,
     checked_rows,
@@ -413,6 +414,28 @@ def test_a_history_shows_scores_their_front_their_noise_and_what_was_released_la
     earlier = [replace(r, meta={"scores": r.scores}) for r in run.releases()[:3]]
     (unknown,) = scores_shown(run.config.scores, earlier, 1)["correlations"].values()
     assert np.isnan(unknown).all()
+    ends = [value in (0.0, 1.0) for value, _ in shown.scores["precision"]]
+    assert shown.at_ends == {"f1": 0, "precision": sum(ends)}
+
+
+def test_a_report_tells_the_positive_label_the_constraints_and_what_noise_has_clipped():
+    labels = "well", "ill"
+    listed = [scores.f1(labels=labels).called("hits"), scores.roc_auc(labels=labels)]
+    y = np.resize(labels, 60)
+    told = scores.predictions(y, predicted=y, decision=(y == "ill") * 1.0)
+    given = {"mu": 1.0, "n_trials": 20, "scores": listed[::-1], "constraints": {"hits": 0.25}}
+    run = Session.open(open_vault(), "s", MeansConfig(**given), maximize=True)
+    for i in range(20):
+        run.tell(str(i), {"x": i / 19}, Space({"x": Float(0.0, 1.0)}), told)
+    said = run.guarantee().details()
+    assert "hits ('ill' is positive)" in said
+    assert "constraints=hits 0.25, with probability 0.9" in said
+    ends = run.history().at_ends
+    assert ends["roc_auc"] > 0
+    page = records_report("A run", run.guarantee(), run.history(), None)
+    assert f"{ends['roc_auc']} of roc_auc" in page.to_html()
+    assert repr(listed[0]) == "Score('hits', labels=('well', 'ill'), positive='ill')"
+    assert repr(scores.r2(0, 1)) == "Score('r2')"
 
 
 @pytest.mark.parametrize(

@@ -215,7 +215,10 @@ def _released(scores: Sequence[ScoreFacts], noise: float | None = None) -> str:
         scores: Of the run.
         noise: Standard deviation over D of each; None where it is not known.
     """
-    names = ", ".join(score.name for score in scores)
+    names = ", ".join(
+        f"{score.name} ({score.positive} is positive)" if score.positive else score.name
+        for score in scores
+    )
     found = {
         score.place: score.releases
         + ("" if noise is None else f" with noise of sd {noise * score.diameter:.3g}")
@@ -231,6 +234,9 @@ def words(config: MeansConfig, plan: MeansPlan | None) -> Words:
     if config.scores is not None:
         known = None if plan is None else plan.released
         of, parameters["scores"] = "bounded vectors", known or _released(config.scores)
+    if config.constraints:
+        kept = ", ".join(f"{name} {wanted:g}" for name, wanted in config.constraints.items())
+        parameters["constraints"] = f"{kept}, with probability {config.feasible_with:g}"
     if config.final_share:
         parameters["final_share"] = config.final_share
     if plan is not None and plan.released is None:  # which says the noise of each mean
