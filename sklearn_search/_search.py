@@ -11,7 +11,7 @@ from importlib import import_module
 from itertools import chain
 from numbers import Real
 from pathlib import Path
-from traceback import clear_frames
+from traceback import clear_frames, walk_tb
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from sklearn.utils.metadata_routing import (
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from privbo_plugins import sanitize
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
 from privbo_plugins.algorithms.protocols import CentralPlan
 from privbo_plugins.algorithms.registry import entry, planned
@@ -272,10 +273,15 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         if _routing_enabled():
             params = process_routing(self, "fit", **params).estimator.fit
         check_fit_params(given.estimator, params)
+        read, failed = sanitize.call(
+            lambda: (names_of(X), self._records(given, X, y, groups, apart, params)), _not_read
+        )
+        if read is None:
+            raise failed or ValueError
+        names, records = read
         if groups is None:
-            row = unit_of_rows(given.unit, names_of(X), "fit(X, y, groups=ids)")
-            given = evolve(given, unit=row)
-        task = self._task(given, self._records(given, X, y, groups, apart, params))
+            given = evolve(given, unit=unit_of_rows(given.unit, names, "fit(X, y, groups=ids)"))
+        task = self._task(given, records)
         self._keep(*_searched(given, task, self._begin), task)
 
     def _begin(self, run: str, mu: float, training: float, unit: str, whom: str) -> None:
@@ -566,6 +572,21 @@ def _error_of(call: Callable[[], None]) -> BaseException | None:
         clear_frames(error.__traceback__)  # a host's own may hold the objective
         return error
     return None
+
+
+def _not_read(error: BaseException) -> Exception:
+    """Tells why records are refused, but for what a container's own code says."""
+    *_, (frame, _) = walk_tb(error.__traceback__)
+    ours = frame.f_globals.get("__name__", "").partition(".")[0] in _READERS
+    if ours and isinstance(error, ValueError | TypeError):
+        return type(error)(*error.args)
+    return ValueError(
+        "X, y or what fit gets beside them could not be read: a container's own code raised "
+        f"{sanitize.public_name(error)}. Give arrays, pandas tables or lists."
+    )
+
+
+_READERS = {"privbo_plugins", "sklearn_search", "sklearn"}
 
 
 def _of_others(error: BaseException) -> BaseException:

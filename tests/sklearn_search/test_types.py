@@ -26,6 +26,7 @@ from sklearn_search._records import Task, given_records, held_out
 from sklearn_search._space import Parameters
 from sklearn_search._types import as_in_training, of_training
 from tests.independence.odd import MAKERS, ODD, of_objects
+from tests.leaks.scanner import Scanner, exception_leaks
 from tests.sklearn_search.problems import halves
 
 N = 12
@@ -401,6 +402,28 @@ class Damaged(Numbered):
         if range(len(self))[place] == PLACE:
             raise ValueError("Jane Doe")
         return super().__getitem__(place)
+
+
+@pytest.mark.parametrize("part", ["X", "y", "X_valid", "y_valid", "sample_weight"])
+@pytest.mark.parametrize("kind", [ValueError, SystemExit, GeneratorExit, BaseException])
+def test_a_container_that_no_length_is_read_of_tells_nothing(kind, part):
+    class Shut:
+        def raises(self, *_):
+            raise kind("Jane Doe of ward seven")
+
+        __len__ = __getitem__ = __array__ = raises
+        shape = columns = index = property(raises)
+
+    X, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2
+    given = {"X": X, "y": y, part: Shut()}
+    if part.endswith("valid"):
+        given = {"X_valid": X + 9.0, "y_valid": y} | given
+    search = PrivateSearch(LogisticRegression(), {"C": [1.0, 10.0]}, mu=1, n_trials=3)
+    with pytest.raises((ValueError, SystemExit)) as caught:
+        search.fit(**given)
+    scanner = Scanner()
+    scanner.add_text("a patient", "Jane Doe of ward seven")
+    assert exception_leaks(caught.value, scanner) == []
 
 
 @pytest.mark.parametrize("part", ["X", "y"])
