@@ -103,17 +103,23 @@ class Statistic(abc.ABC):
     """Means of bounded vectors of records; frozen dataclasses, compared by their settings.
 
     Attributes:
-        n_columns: Numbers in a record's row.
         k: Numbers that are released.
-        diameter: D.
-        low: Least entry of v.
+        low: Least entry of v; the largest is 1.
         others: Whether the last mean is the share of records that have none of its labels.
     """
 
-    low, others = -1.0, False
-    n_columns: int
+    low, others = 0.0, False
     k: int
-    diameter: float
+
+    @property
+    def n_columns(self) -> int:
+        """Numbers in a record's row; as many as are released, unless a statistic says another."""
+        return self.k
+
+    @property
+    def diameter(self) -> float:
+        """D; that of all vectors with entries from ``low`` to 1, unless fewer can be."""
+        return (1.0 - self.low) * math.sqrt(self.k)
 
     @abc.abstractmethod
     def rows(self, told: Predictions) -> Array:
@@ -141,22 +147,6 @@ class Statistic(abc.ABC):
                     raise ValueError("vectors must make k numbers of each row.")
                 total.add(np.clip(v, self.low, 1.0))
         return total.result()
-
-
-class UnitStatistic(Statistic):
-    """Means of k numbers in [0, 1] a record, which are made of as many; D = sqrt(k)."""
-
-    low = 0.0
-
-    @property
-    def n_columns(self) -> int:  # type: ignore[override]
-        """As many."""
-        return self.k
-
-    @property
-    def diameter(self) -> float:  # type: ignore[override]
-        """Each lies in [0, 1]."""
-        return math.sqrt(self.k)
 
 
 def _class_of(column: Array, K: int, odd: Any) -> NDArray[np.intp]:
@@ -256,7 +246,7 @@ class GroupCells(Statistic):
 
 
 @dataclass(frozen=True)
-class Losses(UnitStatistic):
+class Losses(Statistic):
     """Mean of one bounded loss, and if there is a baseline that of its loss; D = sqrt(k).
 
     Attributes:
@@ -310,6 +300,7 @@ class Moments(Statistic):
     mean_error: bool = False
 
     n_columns = 2
+    low = -1.0
 
     def __post_init__(self) -> None:
         _check_range(self.y_low, self.y_high)
@@ -320,7 +311,7 @@ class Moments(Statistic):
         return 4 if self.mean_error else 3
 
     @property
-    def diameter(self) -> float:  # type: ignore[override]
+    def diameter(self) -> float:
         """See the class."""
         return math.sqrt(8.0 if self.mean_error else 5.0)
 
@@ -357,6 +348,7 @@ class Bins(Statistic):
     n_bins: int = 10
 
     n_columns = 2
+    low = -1.0
 
     @property
     def k(self) -> int:  # type: ignore[override]
@@ -364,7 +356,7 @@ class Bins(Statistic):
         return self.n_bins
 
     @property
-    def diameter(self) -> float:  # type: ignore[override]
+    def diameter(self) -> float:
         """See the class."""
         return max(math.sqrt(2.0), 1.0 + 1.0 / self.n_bins)
 
@@ -382,7 +374,7 @@ class Bins(Statistic):
 
 
 @dataclass(frozen=True)
-class Pairs(UnitStatistic):
+class Pairs(Statistic):
     """Ordered pairs of a positive and a negative record, U / n²; ties count half.
 
     Let one record be replaced. If it was positive, the pairs that it takes part in counted at most
@@ -485,7 +477,7 @@ def _labels_and(numbers: Array, told: Predictions, labels: Sequence[Any]) -> Arr
 
 
 @dataclass(frozen=True)
-class PerRecord(UnitStatistic):
+class PerRecord(Statistic):
     """Means of numbers in [0, 1] that a function of one's own makes; D = sqrt(k).
 
     It is called once for each record and sees no other one, so that none decides another's

@@ -53,7 +53,7 @@ from privbo_plugins.scores.statistics import (
     Moments,
     Pairs,
     PerRecord,
-    UnitStatistic,
+    Statistic,
 )
 from privbo_plugins.sessions.clipping_warning import warn_of_scores
 from privbo_plugins.sessions.reader import scores_shown
@@ -820,7 +820,7 @@ def test_the_worst_number_is_one_that_a_record_may_have(odd):
         PerRecord(len, worst=odd)
 
 
-class Beyond(UnitStatistic):
+class Beyond(Statistic):
     """Makes numbers beyond [0, 1], or another number of them, or of rows."""
 
     k = 2
@@ -833,7 +833,7 @@ class Beyond(UnitStatistic):
         return (9.0 * rows - 3.0)[self.shape]
 
 
-def test_numbers_of_a_unit_statistic_are_clipped_whatever_it_makes():
+def test_numbers_of_a_statistic_are_clipped_whatever_it_makes():
     rows = np.array([[0.0, 1.0], [0.0, 1.0]])
     assert Beyond().mean([rows]).tolist() == [0.0, 1.0]
     for other in (np.s_[:1], np.s_[:, :1], np.s_[[0, 0, 1]], np.s_[:, [0, 1, 1]]):
