@@ -207,7 +207,7 @@ def on_a_copy(search: Any, url: str) -> Iterator[None]:
             for rows in there.execute(sa.select(table)).mappings().partitions(5_000):
                 here.execute(sa.insert(table), [dict(row) for row in rows])
     engine.dispose()
-    kept = {name: getattr(search, name) for name in ("_channel", "host", "_head", "_last")}
+    kept = {name: getattr(search, name) for name in ("_channel", "host", "_known")}
     search._channel = search.joined(url)
     try:
         yield

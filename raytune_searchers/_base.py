@@ -27,7 +27,7 @@ from privbo_plugins.spaces import varying
 from privbo_plugins.status import status
 from raytune_searchers._audit import Row, stored_in, value_in
 from raytune_searchers._channel import Channel
-from raytune_searchers._run import ComparedRun, Reported
+from raytune_searchers._run import ComparedRun, Reported, detail
 from raytune_searchers._search import ON_TUNE, TuneSearch, config_at
 from raytune_searchers._settings import SearchSettings
 from raytune_searchers._space import TuneSpace, to_space
@@ -95,8 +95,9 @@ class LossesRun(ComparedRun, Reported):
 
     def _settings(self) -> RunSettings:
         space = self._ready()
-        return self._settings_as(
-            RunSettings,
+        return RunSettings(
+            run=self._run,
+            maximize=self._mode == "max",
             config=hosted(self._planned(space), space),
             seed=self._seed,
             metric=str(self._metric),
@@ -218,7 +219,7 @@ class LossesRun(ComparedRun, Reported):
 
     def history(self) -> History:
         """Returns what the run has published, for :mod:`privbo_plugins.plots`."""
-        return self._detail("history")  # type: ignore[no-any-return]
+        return detail(self._report(), "history")  # type: ignore[no-any-return]
 
     def status(self) -> dict[str, Any]:
         """Tells where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
@@ -289,7 +290,7 @@ class PrivateSearch(LossesRun, TuneSearch):
 
     def _begin(self) -> None:
         """As of every search, once there is a run: its plan needs the Tuner's num_samples."""
-        if self._live or self._last is not None:
+        if self._live or self._known.report is not None:
             super()._begin()
 
     def _planned(self, space: TuneSpace) -> CentralConfig:

@@ -14,7 +14,7 @@ itself. A trainable that a worker makes for itself (because it imported a module
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from raytune_searchers._run import ComparedRun
 from raytune_searchers._settings import RewardSearchSettings, TrainableSettings
 from raytune_searchers._trainable import Trainable
 from raytune_searchers.hosts.actors import in_worker
+from raytune_searchers.hosts.base import Host
 from raytune_searchers.hosts.rewards import LedgerHost, LedgerSettings
 
 FAILED_NOTE = (
@@ -46,7 +47,7 @@ FAILED_NOTE = (
 class RewardsRun(ComparedRun):
     """A run on one privatised number a trial, before the host of its users' ledger."""
 
-    _HOST = LedgerHost
+    _HOST: type[Host[Any]] | None = LedgerHost
     _PLAIN = PLAIN
 
     mechanism: LocalMechanism | None
@@ -57,8 +58,9 @@ class RewardsRun(ComparedRun):
     def _settings(self) -> LedgerSettings:
         if self.mechanism is None:
             return super()._settings()  # type: ignore[return-value]
-        return self._settings_as(
-            LedgerSettings,
+        return LedgerSettings(
+            run=self._run,
+            maximize=self._mode == "max",
             mechanism=self.mechanism,
             user_budget=self._user_budget,
             user_delta=self._user_delta,
@@ -75,6 +77,7 @@ class Ledger(RewardsRun):
     """
 
     _WRAP = "Give tune.Tuner the trainable that ldp_trainable returned, as it is."
+    _WARNS_AT_ONCE = False  # guarantee() tells
 
     def __init__(self, given: _Settings, mechanism: LocalMechanism) -> None:
         self.mechanism: LocalMechanism = mechanism
@@ -102,14 +105,11 @@ class Ledger(RewardsRun):
         """
         if not in_worker():
             self._channel = None  # it may have ended
-            self._see(self._call("head"))
+            self._known.see(self._call("head"))
 
-    def _warn_at_once(self, reasons: Sequence[str]) -> None:
-        """Nothing: :meth:`guarantee` tells."""
-
-    def _report(self) -> dict[str, Any]:
+    def _report(self, *, now: bool = True) -> dict[str, Any]:
         """The ledger's own: of one that is gone nothing is claimed."""
-        return self._report_now()
+        return super()._report(now=now)
 
     def guarantee(self, results: Iterable[Any] = ()) -> LocalGuarantee:
         """Claims what the ledger allows for all that the trainable has reported.

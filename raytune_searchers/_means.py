@@ -51,7 +51,6 @@ from raytune_searchers._search import who_suggested
 from raytune_searchers._settings import SearchSettings, TrainableSettings, TuneSettings
 from raytune_searchers._space import to_space
 from raytune_searchers._trainable import Trainable, copied, make_private
-from raytune_searchers.hosts.actors import furthest
 
 _OWN_SEARCH = (
     "{0} was given to TuneConfig as search_alg, beside private_trainable: both would keep a "
@@ -97,7 +96,7 @@ class _Settings(TrainableSettings, RecordSettings, MeansConfig):
     vault: str | Path | None = again(SearchSettings, "vault", default=None)
 
 
-_SEEN = ("_run", "_vault_id", "_head", "_exposed", "_passed", "_unaudited", "_last")
+_SEEN = ("_run", "_vault_id", "_known")
 """Whose run it is, and what a callback has seen of it."""
 
 
@@ -186,13 +185,8 @@ class PrivateTrainable(LossesRun):
         vaults = {self._vault_id, seen.get("_vault_id")} - {None}
         if seen.get("_run") != self._run or len(vaults) > 1:
             raise VaultError(_OTHER_LEDGER)
-        self._head = furthest(*sorted((self._head, tuple(seen["_head"]))))
+        self._known.learn(seen["_known"])
         self._vault_id = seen["_vault_id"] or self._vault_id
-        self._exposed |= seen["_exposed"]
-        self._passed |= seen["_passed"]
-        self._unaudited = self._unaudited or seen["_unaudited"]
-        told = [last for last in (self._last, seen["_last"]) if last is not None]
-        self._last = max(told, key=lambda last: last["head"][0], default=None)
 
     # Comparing ------------------------------------------------------------------------------
 
@@ -248,7 +242,7 @@ class PrivateTrainable(LossesRun):
 
     def end_trial(self, trial_id: str, result: dict[str, Any], *, error: bool = False) -> None:
         """Looks at the end of a trial, whose rows are not compared from now on."""
-        self._look_at_end(trial_id, result, error)
+        self._look_at_end(trial_id, result, error, self._end_trial)
         self._here.discard(trial_id)
         self._unless_broken(self._call, "unwatch", trial_id)
 

@@ -32,6 +32,7 @@ from privbo_plugins.users import NOT_PRIVATE
 from raytune_searchers._audit import Row, stored_in, value_in
 from raytune_searchers._evaluations import UserOf, wrap
 from raytune_searchers._local import FAILED_NOTE, RewardsRun
+from raytune_searchers._run import detail, warn_unprotected
 from raytune_searchers._search import ON_TUNE, TuneSearch, config_at
 from raytune_searchers._settings import RewardSearchSettings
 from raytune_searchers._space import TuneSpace
@@ -70,6 +71,8 @@ class RewardSearch(RewardsRun, TuneSearch):
         if mechanism is not None:
             check_user_budget(mechanism, given.user_budget, given.user_delta)
         seed = secrets.randbits(32) if given.seed is None else int(given.seed)
+        if mechanism is None:
+            self._HOST = None  # there is no ledger
         super().__init__(evolve(given, seed=seed))
         self.mechanism = mechanism
         self._algorithm, self._config = algorithm, config
@@ -104,7 +107,7 @@ class RewardSearch(RewardsRun, TuneSearch):
             VaultError: If a database does not answer, is gone, or shows less than it did.
         """
         found: list[Any] = self._shown_so_far()["evaluations"]
-        if found and self._has_host:
+        if found and self._HOST is not None:
             self._report()
         return found
 
@@ -117,10 +120,6 @@ class RewardSearch(RewardsRun, TuneSearch):
             algorithm.load_state_dict(self._scheduler)
             self._model = Scheduler(algorithm, self._lost)
         return self._model
-
-    @property
-    def _has_host(self) -> bool:
-        return self.mechanism is not None
 
     # Tune's hooks ---------------------------------------------------------------------------
 
@@ -143,12 +142,12 @@ class RewardSearch(RewardsRun, TuneSearch):
         begins = not self._suggesting
         suggestion = super().suggest(trial_id)
         if begins and self.mechanism is None:
-            self._warn_at_once([NOT_PRIVATE])
+            warn_unprotected([NOT_PRIVATE])
         return suggestion
 
     def _next(self, trial_id: str, space: TuneSpace) -> tuple[str, Array | None]:
         if self.mechanism is not None:
-            self._see(self._call("head"))  # trials look for the ledger, which may be set back
+            self._known.see(self._call("head"))  # trials look for a ledger that may be set back
         evaluation = self._evaluation(space)
         if evaluation is None:
             return "wait", None
@@ -309,7 +308,7 @@ class RewardSearch(RewardsRun, TuneSearch):
         """
         if self.mechanism is None:
             return reward_history(None, (), None)
-        published = set(self._detail("published").values())
+        published = set(detail(self._report(), "published").values())
         told = [(np.array(x), value) for x, *_, value in self._shown_so_far()["evaluations"]]
         space = None if self._space is None else self._space.space
         return reward_history(

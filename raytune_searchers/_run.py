@@ -7,11 +7,12 @@ always wins.
 from __future__ import annotations
 
 import abc
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import ray
 import ray.cloudpickle as cloudpickle
@@ -43,8 +44,6 @@ from raytune_searchers._space import TuneSpace
 from raytune_searchers.hosts.actors import anchor, check_lives, connect, furthest
 from raytune_searchers.hosts.base import Host, Settings, actor_name
 
-T = TypeVar("T")
-
 BY_CLIENT = (
     "This process is connected by Ray Client (ray://...), with which Tune runs in a process of "
     "the cluster: this search, which keeps the ledger and says what may be claimed, would not be "
@@ -64,6 +63,73 @@ _ENDED = "the vault has ended; this is what it showed at the search's last check
 _MORE_RELEASED = "the vault ended, and more had been released than its last report knew"
 
 
+@dataclass
+class Known:
+    """What a driver knows of a run without asking its host; all of it public.
+
+    Attributes:
+        head: How far the chain of releases was seen.
+        report: The last report, of the vault or its :attr:`ComparedRun._STATUS`.
+        closed: Whether a vault in memory was closed, so that this report tells all of it.
+        exposed: Why nothing may be claimed, as far as it was seen here.
+        passed: Trials of which something was shown while the vault failed.
+        unaudited: Whether something was shown that nothing has compared yet.
+        notes: What the vault was given to note, which may not have answered.
+    """
+
+    head: tuple[int, str] = (0, "")
+    report: dict[str, Any] | None = None
+    closed: bool = False
+    exposed: frozenset[str] = frozenset()
+    passed: frozenset[str] = frozenset()
+    unaudited: bool = False
+    notes: tuple[str, ...] = ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All of it; the ledger may go on, so the report says its cap."""
+        return vars(self) | {"report": self.lasting()}
+
+    def lasting(self) -> dict[str, Any] | None:
+        """The last report, of what may have been spent since."""
+        if self.report is None or self.closed:
+            return self.report
+        return {**self.report, "guarantee": self.report["guarantee"].at_most()}
+
+    def see(self, head: tuple[int, str]) -> None:
+        """Takes how far the chain of releases has come.
+
+        Raises:
+            VaultError: If it does not go on from what was seen.
+        """
+        self.head = furthest(self.head, head)
+
+    def learn(self, other: Known) -> None:
+        """Takes what was seen of the same run elsewhere.
+
+        Raises:
+            VaultError: If it was another chain of releases.
+        """
+        self.head = furthest(*sorted((self.head, other.head)))
+        self.exposed |= other.exposed
+        self.passed |= other.passed
+        self.unaudited = self.unaudited or other.unaudited
+        told = [report for report in (self.report, other.report) if report is not None]
+        self.report = max(told, key=lambda report: report["head"][0], default=None)
+
+    def claim(self, report: Mapping[str, Any]) -> Any:
+        """The guarantee of the last report of a vault that has ended, and what was seen since."""
+        guarantee = report["guarantee"]
+        note = _ENDED if self.closed else f"{_ENDED}, and the most that it may have spent"
+        reasons = sorted(self.exposed | set(guarantee.reasons))
+        if self.unaudited:
+            reasons.append("the vault ended before every result was compared with it")
+        if self.head[0] > report.get("head", self.head)[0]:
+            reasons.append(_MORE_RELEASED)
+        notes = tuple(dict.fromkeys((*guarantee.notes, *self.notes, note)))
+        kept = guarantee.protected and not reasons
+        return replace(guarantee, notes=notes, protected=kept, reasons=tuple(reasons))
+
+
 class ComparedRun:
     """A run whose ledger a host keeps: the way there, and what Tune shows compared with it.
 
@@ -77,13 +143,16 @@ class ComparedRun:
         VaultError: If the vault's database cannot be opened.
     """
 
-    _HOST: ClassVar[type[Host[Any]] | None] = None
+    _HOST: type[Host[Any]] | None = None
     """What the host holds; None where there is nothing that needs one."""
     _STATUS: ClassVar[str] = "status"
     """The host's operation that tells what each save keeps."""
     _ENDS_WITH_HOST: ClassVar[bool] = True
     """Whether trials have releases of their own, so that nothing is left to do where a vault in
     memory is gone."""
+
+    _WARNS_AT_ONCE: ClassVar[bool] = True
+    """Whether a driver hears of a run of which nothing can be claimed when it begins."""
 
     _PLAIN: ClassVar[str]
     """The reason given for a value that never passed through the host."""
@@ -106,33 +175,12 @@ class ComparedRun:
         self._handle = checked_handle(vault)
         self._run = checked_run(run_name, self._handle)
         self._vault_id = None if self._handle is None else identify(self._handle)
-        self._head: tuple[int, str] = (0, "")
-        """How far the chain of releases was seen."""
-        self._last: dict[str, Any] | None = None
-        """The last report, of the vault or its :attr:`_STATUS`."""
-        self._closed = False
-        """Whether a vault in memory was closed, so that its last report tells all of it."""
-        self._exposed: frozenset[str] = frozenset()
-        """Why nothing may be claimed, as far as it was seen here."""
-        self._passed: frozenset[str] = frozenset()
-        """Trials of which something was shown while the vault failed."""
-        self._unaudited = False
-        """Whether something was shown that nothing has compared yet."""
+        self._known = Known()
         self._attach(may_begin=True, noise=noise)
 
     def _settings(self) -> Settings:
-        """Returns the settings of the run that the host needs."""
+        """Returns the settings of the run that the host needs, but for what was seen of it."""
         raise ValueError("Without privacy there is no ledger.")
-
-    def _settings_as(self, cls: Callable[..., T], **own: Any) -> T:
-        """Makes settings of one kind, with what hosts of all runs must know."""
-        maximize, seen = self._mode == "max", self._head
-        return cls(run=self._run, vault_id=self._vault_id, seen=seen, maximize=maximize, **own)
-
-    @property
-    def _has_host(self) -> bool:
-        """Checks whether there is anything that needs one."""
-        return self._HOST is not None
 
     @property
     def _actor_name(self) -> str:
@@ -156,24 +204,18 @@ class ComparedRun:
         Raises:
             VaultError: If this process is connected by Ray Client.
         """
-        if self._has_host and ray.util.client.ray.is_connected():  # to whom Tuner would send it
-            raise VaultError(BY_CLIENT)
+        if self._HOST is not None and ray.util.client.ray.is_connected():
+            raise VaultError(BY_CLIENT)  # else Tuner would send it there
         classes = type(self).__mro__
         left_out = {n for c in classes for n in vars(c).get("_OF_THIS_PROCESS", "").split()}
         state = {n: v for n, v in self.__dict__.items() if n not in left_out}
-        return state | {"_last": self._lasting()}
+        return state | {"_known": copy.copy(self._known)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         before = self.__dict__.get("_anchor")  # keeps a vault in memory alive meanwhile
         self.__dict__.update(state)
         self._attach()
         del before
-
-    def _lasting(self) -> dict[str, Any] | None:
-        """The last report for what is stored: the ledger may go on, so it says its cap."""
-        if self._last is None or self._closed:
-            return self._last
-        return {**self._last, "guarantee": self._last["guarantee"].at_most()}
 
     def _keep(self, folder: Path | None) -> None:
         """Remembers where the run stands, for when its vault has ended.
@@ -188,34 +230,20 @@ class ComparedRun:
         channel = self._channel
         if channel is None:
             return
-        status = channel.call(self._STATUS, self._unaudited)
-        self._see(status["head"])
-        self._last = status
+        status = channel.call(self._STATUS, self._known.unaudited)
+        self._known.see(status["head"])
+        self._known.report = status
         if folder is None or self._handle is not None or not status.get("partial"):
             return
         done, (where, kept) = status["done"], self._kept
         kept = kept if where == folder else 0
         if done >= _GROWN * kept or (status.get("finished") and done > kept):
-            report = channel.call("report", self._unaudited)
+            report = channel.call("report", self._known.unaudited)
             details = {name: report[name] for name in _DETAILS if name in report}
             kept_now = {"details": details, "head": report["head"]}
-            path = folder / self._details_name
+            path = _details_in(folder, self._run)
             replace_file(path, lambda f: cloudpickle.dump(kept_now, f), private=False)
             self._kept = folder, done
-
-    @property
-    def _details_name(self) -> str:
-        return f"searcher-history-{self._run}.pkl"
-
-    def _kept_details(self) -> dict[str, Any]:
-        """Returns the details of the last :meth:`_keep`, and whether the status goes beyond it."""
-        last, (folder, _) = self._last or {}, self._kept
-        path = None if folder is None else folder / self._details_name
-        wanted = self._handle is None and last.get("partial")
-        if not wanted or path is None or not path.is_file():
-            return {}
-        found = cloudpickle.loads(path.read_bytes())
-        return {**found["details"], "partial": found["head"] != last["head"]}
 
     # The vault ------------------------------------------------------------------------------
 
@@ -231,15 +259,11 @@ class ComparedRun:
 
     def _connect(self) -> Channel:
         url = None if self._handle is None else private_url(self._handle)
-        channel, self._vault_id, reasons = connect(self._anchor, self._settings(), url)
-        self._warn_at_once(reasons)
+        settings = replace(self._settings(), vault_id=self._vault_id, seen=self._known.head)
+        channel, self._vault_id, reasons = connect(self._anchor, settings, url)
+        if self._WARNS_AT_ONCE and self._known.report is None:
+            warn_unprotected(reasons)
         return channel
-
-    def _warn_at_once(self, reasons: Sequence[str]) -> None:
-        """Warns of a run of which nothing can be claimed from the start."""
-        if reasons and self._last is None:
-            text = f"Nothing is protected: {'; '.join(reasons)}."
-            warn(text, PrivacyWarning)
 
     def _ready(self) -> TuneSpace:
         """The space, once everything is known that a run needs.
@@ -263,64 +287,33 @@ class ComparedRun:
 
     def _check_lives(self) -> None:
         """Ends the experiment in the driver, once, before its trials fail for it one by one."""
-        if self._ENDS_WITH_HOST and self._has_host and self._handle is None:
+        if self._ENDS_WITH_HOST and self._HOST is not None and self._handle is None:
             check_lives(self._anchor)
-
-    def _see(self, head: tuple[int, str]) -> None:
-        self._head = furthest(self._head, head)
 
     # What the user reads ---------------------------------------------------------------------
 
-    def _report(self) -> dict[str, Any]:
+    def _report(self, *, now: bool = False) -> dict[str, Any]:
         """The vault's public report, or the last one that was saved if a vault in memory ended.
+
+        Args:
+            now: Whether only what the vault says now will do.
 
         Raises:
             VaultError: If a database does not answer, is gone, or shows less than it did.
         """
         try:
-            return self._report_now()
+            for reason in self._known.exposed:  # the vault may have failed when it was first told
+                self._call("mark_unprotected", reason)
+            report: dict[str, Any] = self._call("report", self._known.unaudited)
+            self._known.see(report["head"])
         except VaultError:
-            last = self._lasting()
-            if last is None or self._handle is not None:
+            last = self._known.lasting()
+            if now or last is None or self._handle is not None:
                 raise
-            known = {**last, **self._kept_details()}
-            return {**known, "guarantee": self._as_far_as_known(known)}
-
-    def _report_now(self) -> dict[str, Any]:
-        for reason in self._exposed:  # the vault may have failed when it was first told
-            self._call("mark_unprotected", reason)
-        report: dict[str, Any] = self._call("report", self._unaudited)
-        self._see(report["head"])
-        self._last = report
+            known = {**last, **_kept_details(self._kept[0], self._run, last)}
+            return {**known, "guarantee": self._known.claim(known)}
+        self._known.report = report
         return report
-
-    def _as_far_as_known(self, report: Mapping[str, Any]) -> Any:
-        """The last saved guarantee of a vault that has ended, and what was seen since."""
-        guarantee = report["guarantee"]
-        note = _ENDED if self._closed else f"{_ENDED}, and the most that it may have spent"
-        reasons = sorted(self._exposed | set(guarantee.reasons))
-        if self._unaudited:
-            reasons.append("the vault ended before every result was compared with it")
-        if self._head[0] > report.get("head", self._head)[0]:
-            reasons.append(_MORE_RELEASED)
-        notes, kept = (*guarantee.notes, note), guarantee.protected and not reasons
-        return replace(guarantee, notes=notes, protected=kept, reasons=tuple(reasons))
-
-    def _detail(self, name: str) -> Any:
-        """A part of the report that grows with the run.
-
-        Raises:
-            VaultError: If the vault has ended, and with it this part.
-        """
-        report = self._report()
-        if name not in report:
-            raise VaultError(
-                "The vault in memory has ended, and of a run of more than "
-                f"{SHORT_RUN} trials the search's checkpoint keeps no single releases, which "
-                "history() and report() need; guarantee() and recommend() go without. A vault in "
-                "a database keeps them."
-            )
-        return report[name]
 
     def close(self) -> None:
         """Ends the vault's actor, if there is one.
@@ -329,11 +322,11 @@ class ComparedRun:
 
         The last report is kept, so that ``guarantee``, ``recommend`` and ``report`` still work.
         """
-        if not self._has_host:
+        if self._HOST is None:
             return
         with suppress(RuntimeError, ValueError):  # ended, never begun, or refused to this process
-            self._report_now()
-            self._closed = self._handle is None and self._channel is not None
+            self._report(now=True)
+            self._known.closed = self._handle is None and self._channel is not None
         self._anchor.end()
         self._channel = None
 
@@ -356,56 +349,68 @@ class ComparedRun:
     def _look(self, trial_id: str, row: Row) -> None:
         """Compares a row of a trial that goes on."""
         shown = self._read(trial_id, row)
-        if self._has_host and shown:
+        if self._HOST is not None and shown:
             self._unless_broken(self._audit, trial_id, row)
-        self._compare_config(shown, self._configs(trial_id))
-
-    def _end_trial(self, trial_id: str, result: Row, error: bool) -> object:
-        """Takes the end of a trial, and compares what the host knows of it."""
+        self._compare(shown, given=self._configs(trial_id))
 
     @paid_for()
-    def _look_at_end(self, trial_id: str, row: Row, error: bool) -> None:
-        """Compares the last row of a trial, before and while :meth:`_end_trial` takes it."""
+    def _look_at_end(
+        self, trial_id: str, row: Row, error: bool, take: Callable[[str, Row, bool], object]
+    ) -> None:
+        """Compares the last row of a trial, before and while its end is taken.
+
+        Args:
+            trial_id: Its id.
+            row: The row, flattened.
+            error: Whether it failed.
+            take: Takes the end, and compares what the host knows of the trial.
+        """
         shown, given = self._read(trial_id, row), self._configs(trial_id)
-        self._compare_config(shown, given)
-        self._unless_broken(self._end_trial, trial_id, row, error)
-        if error and self._has_host and self._ENDS_WITH_HOST:
+        self._compare(shown, given=given)
+        self._unless_broken(take, trial_id, row, error)
+        if self._HOST is None:
+            return
+        if error and self._ENDS_WITH_HOST:
             self._unless_broken(self._call, "check_kind")
-        if self._has_host and comparable(shown.config, given):
+        if comparable(shown.config, given):
             self._see_whole(trial_id)
 
     def _audit(self, trial_id: str, row: Row) -> TrialRecord:
         """Compares a row with what the host knows now."""
         shown = self._read(trial_id, row)
         record: TrialRecord = self._call("record", trial_id, tuple(shown.extras))
-        self._see(record.head)
+        self._known.see(record.head)
         self._compare(shown, record)
         return record
 
-    def _compare(self, shown: Shown, record: TrialRecord) -> None:
-        for reason in complaints(shown, record, plain=self._PLAIN, beside=self._BESIDE):
-            self._expose(reason, self._WRAP if reason == self._PLAIN else "")
+    def _compare(
+        self, shown: Shown, record: TrialRecord | None = None, given: Sequence[Row] = ()
+    ) -> None:
+        """Marks the run unprotected by what a row shows that is not as it should be.
 
-    def _compare_config(self, shown: Shown, given: Sequence[Row]) -> None:
-        """Notices what a function has written into its config, which Tune shows in every row."""
-        if self._has_host and altered(shown.config, given):
-            self._expose(ALTERED)
+        Args:
+            shown: What it shows.
+            record: What the host knows of the trial; None where it is not asked.
+            given: The configs that the trial was given: a function may have written into one, and
+                Tune shows it in every row.
+        """
+        reasons = [ALTERED] if self._HOST is not None and altered(shown.config, given) else []
+        if record is not None:
+            reasons += complaints(shown, record, plain=self._PLAIN, beside=self._BESIDE)
+        for reason in reasons:
+            known = reason in self._known.exposed
+            self._known.exposed |= {reason}  # the vault may be gone, or go
+            try:
+                self._call("mark_unprotected", reason)
+            except VaultError as error:
+                self._broken = VaultError(str(error))
+            if not known:
+                warn_unprotected([reason], self._WRAP if reason == self._PLAIN else "")
 
     def _see_whole(self, trial_id: str) -> None:
         """Has the vault remember that every row of a trial was compared, if so."""
-        if self._ENDS_WITH_HOST and trial_id not in self._passed:
+        if self._ENDS_WITH_HOST and trial_id not in self._known.passed:
             self._unless_broken(self._call, "mark_compared", trial_id)
-
-    def _expose(self, reason: str, fix: str = "") -> None:
-        known = reason in self._exposed
-        self._exposed |= {reason}  # remembered here too: the vault may be gone, or go
-        try:
-            self._call("mark_unprotected", reason)
-        except VaultError as error:
-            self._broken = VaultError(str(error))
-        if not known:
-            text = f"Nothing is protected: {reason}. {fix}".strip()
-            warn(text, PrivacyWarning)
 
     def _unless_broken(self, step: Callable[..., Any], *args: Any) -> None:
         """Carries a step out; if the vault fails or the fit must end, the next suggestion says so.
@@ -417,14 +422,15 @@ class ComparedRun:
         except (NotLossesError, VaultError) as error:
             self._broken = type(error)(str(error))
             if any(isinstance(a, Mapping) and self._read(str(args[0]), a) for a in args):
-                self._unaudited, self._passed = True, self._passed | {str(args[0])}
+                self._known.unaudited = True
+                self._known.passed |= {str(args[0])}
 
     def _checked_report(self, stored: Sequence[Stored]) -> dict[str, Any]:
         """The report after comparing what an experiment holds with it."""
         report = self._report()
         seen = [self._look_again(trial, report) for trial in stored]
-        if not all(seen) or (stored and not self._passed):
-            self._unaudited = not all(seen)
+        if not all(seen) or (stored and not self._known.passed):
+            self._known.unaudited = not all(seen)
         report = self._report()
         return {**report, "guarantee": replace(report["guarantee"], where="Ray Tune")}
 
@@ -434,15 +440,50 @@ class ComparedRun:
         forgotten = report.get("partial") and trial not in report.get("published", ())
         rows = [self._read(trial, row) for row in stored.rows]
         for shown in rows:
-            self._compare_config(shown, given)
-            if not forgotten:
-                self._compare(shown, stored_record(trial, report))
+            self._compare(shown, None if forgotten else stored_record(trial, report), given)
         if forgotten:  # the vault has ended, and kept less
             return not any(rows)
-        if stored.comparable(given) and trial in {*report.get("uncompared", ()), *self._passed}:
-            self._passed -= {trial}
+        open_ones = {*report.get("uncompared", ()), *self._known.passed}
+        if stored.comparable(given) and trial in open_ones:
+            self._known.passed -= {trial}
             self._see_whole(trial)
         return True
+
+
+def warn_unprotected(reasons: Sequence[str], fix: str = "") -> None:
+    """Warns that nothing can be claimed, if there are reasons."""
+    if reasons:
+        warn(f"Nothing is protected: {'; '.join(reasons)}. {fix}".strip(), PrivacyWarning)
+
+
+def detail(report: Mapping[str, Any], name: str) -> Any:
+    """A part of a report that grows with the run.
+
+    Raises:
+        VaultError: If the vault has ended, and with it this part.
+    """
+    if name not in report:
+        raise VaultError(
+            "The vault in memory has ended, and of a run of more than "
+            f"{SHORT_RUN} trials the search's checkpoint keeps no single releases, which "
+            "history() and report() need; guarantee() and recommend() go without. A vault in "
+            "a database keeps them."
+        )
+    return report[name]
+
+
+def _details_in(folder: Path, run: str) -> Path:
+    """The file beside a search's state that keeps these parts of a vault in memory."""
+    return folder / f"searcher-history-{run}.pkl"
+
+
+def _kept_details(folder: Path | None, run: str, last: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns these parts as they were kept last, and whether the last status goes beyond them."""
+    path = None if folder is None else _details_in(folder, run)
+    if path is None or not last.get("partial") or not path.is_file():
+        return {}
+    found = cloudpickle.loads(path.read_bytes())
+    return {**found["details"], "partial": found["head"] != last["head"]}
 
 
 class Reported(abc.ABC):

@@ -166,7 +166,7 @@ class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray 
     def _begin(self) -> None:
         """Has the host begin: trials that a restored experiment resumes ask for nothing."""
         known = None not in (self._metric, self._mode, self._space)
-        if known and self._has_host and ray.is_initialized():
+        if known and self._HOST is not None and ray.is_initialized():
             self._open()
 
     @classmethod
@@ -299,7 +299,7 @@ class TuneSearch(ComparedRun, Reported, Searcher):  # type: ignore[misc]  # Ray 
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
         """Looks at what is shown of a trial, and gives its slot back if it was never told."""
-        self._look_at_end(trial_id, dict(result or {}), error)
+        self._look_at_end(trial_id, dict(result or {}), error, self._end_trial)
 
     def _end_trial(self, trial_id: str, result: Row, error: bool) -> None:
         x = self._live.pop(trial_id, None)

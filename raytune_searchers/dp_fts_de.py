@@ -6,7 +6,6 @@ import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -317,8 +316,9 @@ class DPFTSDESearch(TuneSearch):
 
     def _settings(self) -> ServerSettings:
         space, names = self._ready(), self._roster.names
-        return self._settings_as(
-            ServerSettings,
+        return ServerSettings(
+            run=self._run,
+            maximize=self._mode == "max",
             config=self._config,
             agents=tuple(map(str, names)) if isinstance(names[0], str) else None,
             space=space.public,
@@ -329,9 +329,10 @@ class DPFTSDESearch(TuneSearch):
         """Asks where the rounds are; None if the server does not answer: agents go on alone."""
         try:
             status: Status = self._call("rounds")
-            self._see(status.head)
-            if self._last is None or self._last["head"] != status.head:
-                self._last = self._call("report", self._unaudited)
+            known = self._known
+            known.see(status.head)
+            if known.report is None or known.report["head"] != status.head:
+                known.report = self._call("report", known.unaudited)
         except VaultError as error:
             if not self._alone:
                 warn(f"The agents go on alone: {error}", UtilityWarning)
@@ -345,6 +346,7 @@ class DPFTSDESearch(TuneSearch):
         status, skipped = self._status(), dict(sorted(self._lost.given_up()))
         for members, why in self._hosts.refresh(status, skipped, self._of_agents):
             names = ", ".join(str(self._roster.names[agent]) for agent in members)
+            self._known.notes = (_LEFT_NOTE,)
             with suppress(VaultError):
                 self._call("note", _LEFT_NOTE)
                 for agent in members:
@@ -444,10 +446,6 @@ class DPFTSDESearch(TuneSearch):
         guarantee = self.guarantee(results)
         title = f"Federation report: {self._run}"
         return federation_report(title, guarantee, self.history())
-
-    def _as_far_as_known(self, report: Mapping[str, Any]) -> Any:
-        known = super()._as_far_as_known(report)
-        return replace(known, notes=(*known.notes, _LEFT_NOTE)) if self._out else known
 
     @property
     def left_out(self) -> list[Agent]:

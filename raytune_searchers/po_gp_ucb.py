@@ -34,6 +34,7 @@ from privbo_plugins.settings import Published, evolve, integer, named, setting, 
 from privbo_plugins.shown import altered, as_float
 from privbo_plugins.status import status
 from raytune_searchers._audit import Row, stored_in
+from raytune_searchers._run import warn_unprotected
 from raytune_searchers._search import TuneSearch, filled
 from raytune_searchers._settings import SearchSettings, TuneSettings
 from raytune_searchers._space import TuneSpace, domains_of
@@ -200,7 +201,7 @@ class POGPUCBSearch(Published, TuneSearch):
         self._asked = 0
         self._beside = False
         self._rows.check_points(self._points, repeats=self._repeats)
-        self._warn_at_once(self._rows.claim().reasons)
+        warn_unprotected(self._rows.claim().reasons)
 
     # State ----------------------------------------------------------------------------------
 

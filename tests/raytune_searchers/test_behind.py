@@ -59,7 +59,7 @@ def read(key, kind, folder, gone):
     """
     pattern = "state" if key == "any sampler" else "searcher-state-*.pkl"
     (state,) = folder.glob(pattern)
-    stored = [cloudpickle.loads(state.read_bytes())["_last"]["guarantee"]]
+    stored = [cloudpickle.loads(state.read_bytes())["_known"].report["guarantee"]]
     if key == "any sampler":
         return stored
     search = kind.from_experiment(folder)
