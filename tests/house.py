@@ -1,4 +1,4 @@
-"""Lint of the house's own rules: how much there is to read, and in what words.
+"""Lint of the house's own rules: how much there is to read, in what pieces and in what words.
 
 ``[tool.privbo.house]`` in pyproject.toml holds the most that each count may be. A count may rise
 only together with its line under "Size" in CHANGELOG.md, which says why; one that fell far below
@@ -19,6 +19,8 @@ from pathlib import Path
 PRODUCT = ("privbo_plugins", "optuna_samplers", "raytune_searchers", "sklearn_search")
 SLACK = 0.02
 """A limit is out of date where its count is lower by more than this share."""
+MOST = {"file": 500, "function": 45, "class": 25}
+"""The most lines of code of a file and of a function, and the most methods of a class."""
 
 RIDDLES = re.compile(r"\b(nobody|whoever|whatever)\b|\b(is|are|was|were) (told|said)\b", re.I)
 """Words that hide the actor: name the sampler, host, curator or agent instead."""
@@ -38,7 +40,7 @@ def counts(root):
         tree = ast.parse(source)
         nodes = list(ast.walk(tree))
         functions = [node for node in nodes if isinstance(node, _FUNCTION)]
-        found["product lines"] += code_lines(source, tree)
+        found["product lines"] += len(code_of(source, tree))
         found["files"] += 1
         found["classes"] += sum(isinstance(node, ast.ClassDef) for node in nodes)
         found["functions"] += len(functions)
@@ -47,19 +49,35 @@ def counts(root):
         found["docstrings without a verb"] += sum(word in NO_VERBS for word in begun)
     for path in _sources(root, ("tests",)):
         source = path.read_text(encoding="utf8")
-        found["test lines"] += code_lines(source, ast.parse(source))
+        found["test lines"] += len(code_of(source, ast.parse(source)))
     pages = (root / "docs").rglob("*.md")
     found["words of docs"] = sum(len(page.read_text(encoding="utf8").split()) for page in pages)
     return dict(found)
 
 
-def code_lines(source, tree):
+def too_large(path, tree, code):
+    """Yields what of a file is more than a reader keeps in mind."""
+    sizes = [("file", path.name, len(code))]
+    for node in ast.walk(tree):
+        if isinstance(node, _FUNCTION):
+            own = code.intersection(range(node.lineno, node.end_lineno + 1))
+            sizes.append(("function", node.name, len(own)))
+        elif isinstance(node, ast.ClassDef):
+            methods = sum(isinstance(one, _FUNCTION) for one in node.body)
+            sizes.append(("class", node.name, methods))
+    for kind, name, size in sizes:
+        if size > MOST[kind]:
+            what = "methods" if kind == "class" else "lines of code"
+            yield f"{path}: the {kind} {name} has {size} {what}, more than {MOST[kind]}."
+
+
+def code_of(source, tree):
     """Lines that hold code: no comments, docstrings or blanks."""
     code = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type not in {*_NO_CODE, tokenize.ENDMARKER}:
             code.update(range(token.start[0], token.end[0] + 1))
-    return len(code.difference(*map(_docstring_lines, ast.walk(tree))))
+    return code.difference(*map(_docstring_lines, ast.walk(tree)))
 
 
 def _docstring_lines(node):
@@ -104,6 +122,10 @@ def main():
             _replace(changes, f"- {name}: {limits[name]:,}", f"- {name}: {count:,}")
             limits[name] = count
     wrong = list(complaints(found, limits, changes.read_text(encoding="utf8")))
+    for path in _sources(root, PRODUCT):
+        source = path.read_text(encoding="utf8")
+        tree = ast.parse(source)
+        wrong += too_large(path.relative_to(root), tree, code_of(source, tree))
     print("; ".join(f"{name} {count:,}" for name, count in found.items()))
     print("\n".join(wrong), file=sys.stderr)
     return bool(wrong)

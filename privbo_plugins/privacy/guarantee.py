@@ -8,7 +8,7 @@ rounded, stand in ``words.toml``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -170,6 +170,14 @@ def _of_different(units: Sequence[str], unit: str, sizes: Sequence[int | None]) 
             f"runs under this label are on {', '.join(map(str, sizes))} {plural(unit)}: what is "
             f"claimed is for a {unit} that is in all of them"
         )
+    yield (
+        f"several runs on the same {plural(unit)}, of which the squares of mu are added: for "
+        f"a {unit} that each of them protects"
+    )
+
+
+def _each(texts: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(texts))
 
 
 def of_all(claims: Sequence[tuple[str, Guarantee]]) -> Guarantee:
@@ -192,22 +200,17 @@ def of_all(claims: Sequence[tuple[str, Guarantee]]) -> Guarantee:
     units = list(dict.fromkeys(claim.unit for claim in own))
     unit = units[0] if len(units) == 1 else RECORD
     sizes = sorted({claim.n_records for claim in own}, key=lambda n: (n is None, n or 0))
-    notes += _of_different(units, unit, sizes)
     trainings = tuple(training for claim in own for training in claim.trainings)
     if trainings and not all(claim.trainings for claim in own):
         trainings = ()
         notes.append("not all runs declared a cost of training, so none is claimed for them all")
+    notes += _of_different(units, unit, sizes)
     apart = [c for c in own if not c.in_blocks] or own  # they bound nothing for what trains
-    mechanism = "; ".join(dict.fromkeys(c.mechanism for c in own))
-    neighbours, population = (
-        "; ".join(dict.fromkeys(texts))
-        for texts in zip(*((c.neighbours, c.population) for c in apart), strict=True)
-    )
     return Guarantee(
         protected=not reasons,
-        mechanism=mechanism,
-        neighbours=neighbours,
-        population=population,
+        mechanism=_each(c.mechanism for c in own),
+        neighbours=_each(c.neighbours for c in apart),
+        population=_each(c.population for c in apart),
         n_records=sizes[0] if len(sizes) == 1 else None,
         mu=compose_mu(claim.mu for claim in own),
         mu_spent=compose_mu(claim.mu_spent for claim in own),
@@ -215,11 +218,7 @@ def of_all(claims: Sequence[tuple[str, Guarantee]]) -> Guarantee:
         parameters={f"mu of {name}": claim.mu for name, claim in claims},
         not_covered=tuple(dict.fromkeys(limit for c in own for limit in c.not_covered)),
         reasons=tuple(reasons),
-        notes=(
-            *notes,
-            f"several runs on the same {plural(unit)}, of which the squares of mu are added: for "
-            f"a {unit} that each of them protects",
-        ),
+        notes=tuple(notes),
         trainings=trainings,
         in_blocks=all(claim.in_blocks for claim in own),
         unit=unit,

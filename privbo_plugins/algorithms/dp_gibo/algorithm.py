@@ -227,17 +227,15 @@ class DPGIBO(CentralAlgorithm):
 
     def value_query(self, trial: str, role: str, step: int, x: Array) -> Query | None:
         """The clipped mean loss of one trial, if the plan has a release left for it."""
-        if self._plan.mu_value == 0 or not self._plans_value(role, step):
-            return None
-        return value_query(self, trial, {"role": role, "step": step, "x": np.asarray(x).tolist()})
-
-    def _plans_value(self, role: str, step: int) -> bool:
-        """Says if the plan has a release left for a value."""
         state, plan = self.state, self._plan
         if role == START:
-            return len(state.starts) < self._planned_starts
-        most = plan.n_last if role == FINAL else plan.batch_size
-        return step == state.step and len(state.step_values.get(str(step), [])) < most
+            due = len(state.starts) < self._planned_starts
+        else:
+            most = plan.n_last if role == FINAL else plan.batch_size
+            due = step == state.step and len(state.step_values.get(str(step), [])) < most
+        if plan.mu_value == 0 or not due:
+            return None
+        return value_query(self, trial, {"role": role, "step": step, "x": np.asarray(x).tolist()})
 
     def shown_value(self, release: Release | None, role: str, step: int, x: Array) -> float:
         """An estimate of the exact mean at x, given the releases so far and the trial's own.
