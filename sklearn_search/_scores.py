@@ -18,7 +18,7 @@ from privbo_plugins.convert import as_labels
 from privbo_plugins.scores import SCORES, Predictions, Score, predictions
 from privbo_plugins.scores import named as registered
 from privbo_plugins.scores.score import rows_of
-from privbo_plugins.scores.statistics import Bins, GroupCells, Losses, Pairs
+from privbo_plugins.scores.statistics import Bins, Losses, Pairs
 from sklearn_search._losses import SCORED
 from sklearn_search._types import as_in_training
 
@@ -243,8 +243,7 @@ class RecordScores:
         Raises:
             ValueError: If it does not.
         """
-        kinds = [type(score.statistic) for score in self.scores]
-        if GroupCells in kinds:
+        if any(getattr(score.statistic, "groups", ()) for score in self.scores):
             raise ValueError(
                 "A gap needs the group of each record, which a search is not given: tune by gaps "
                 "with private_objective (Optuna) or private_trainable (Ray Tune)."

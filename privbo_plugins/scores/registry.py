@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from privbo_plugins import losses
 from privbo_plugins.foreign import answer
 from privbo_plugins.scores.score import Score, _described, ratio
-from privbo_plugins.scores.statistics import Bins, Cells, GroupCells, Losses, Moments, Pairs
+from privbo_plugins.scores.statistics import Bins, Cells, Losses, Moments, Pairs
 from privbo_plugins.settings import POSITIVE
 
 Array = NDArray[np.float64]
@@ -351,7 +351,7 @@ def equal_opportunity_difference(groups: Labels, labels: Labels = _BINARY) -> Sc
 def _gaps(name: str, of: str, groups: Labels, labels: Labels) -> Score:
     if len({*groups}) < max(len(groups), 2):
         raise ValueError(f"groups must list two groups at least, each once; got {groups!r}.")
-    own, more = GroupCells(tuple(groups), _two(labels)), {"greater_is_better": False}
+    own, more = Cells(_two(labels), tuple(groups)), {"greater_is_better": False}
     return _score(name, own, partial(_gap, of), positive=repr(_described(labels[1])), **more)
 
 

@@ -168,81 +168,56 @@ def _indices(name: str, given: Any, known: Sequence[Any]) -> Array:
 
 @dataclass(frozen=True)
 class Cells(Statistic):
-    """Cells of the confusion matrix, K² shares of all records, and the rest; D = sqrt(2).
+    """Cells of the confusion matrix, shares of all records, and the rest; D = sqrt(2).
 
     Row by row: of true class i taken for class j, number i K + j; of two classes true negatives,
-    false positives, false negatives, true positives.
+    false positives, false negatives, true positives. Cells of a public group stand together.
 
-    A prediction that is no label counts as wrong. A record whose label is none of these counts in
-    no cell but the last, one that no model can predict as one of the first class taken for the
-    last class.
+    A prediction that is no label counts as wrong. A record whose label or group is none of these
+    counts in no cell but the last, one that no model can predict as one of the first class taken
+    for the last class.
 
     Attributes:
         labels: The classes, public.
+        groups: The groups whose cells stand apart, public; none if all records are one.
     """
 
     labels: tuple[Any, ...] = (0, 1)
+    groups: tuple[Any, ...] = ()
 
-    n_columns = 2
     diameter = math.sqrt(2.0)
     others = True
 
     @property
+    def n_columns(self) -> int:
+        """Places of the true and the predicted label, after that of a group."""
+        return 3 if self.groups else 2
+
+    @property
     def k(self) -> int:  # type: ignore[override]
-        """K², and one for other labels."""
-        return len(self.labels) ** 2 + 1
+        """K² a group, and one for other labels and groups."""
+        return max(len(self.groups), 1) * len(self.labels) ** 2 + 1
 
     def rows(self, told: Predictions) -> Array:
-        """Places of the true and of the predicted label."""
+        """Places of the group, the true and the predicted label."""
         _check_classes(told, self.labels)
         y = _indices("y_true", told.y_true, self.labels)
         p = _indices("predicted", told.part("predicted"), self.labels)
         _check_lengths(y, p)
-        return np.stack([y, p], axis=1)
-
-    def vectors(self, rows: Array) -> Array:
-        """One cell a record."""
-        K = len(self.labels)
-        true = _class_of(rows[:, 0], K, 0)
-        taken = _class_of(rows[:, 1], K, np.where(np.isnan(rows[:, 0]), K - 1, (true + 1) % K))
-        return _one_hot(np.where(rows[:, 0] == -1.0, K * K, true * K + taken), self.k)
-
-
-@dataclass(frozen=True)
-class GroupCells(Statistic):
-    """Of each public group: true and predicted positives and negatives; D = sqrt(2).
-
-    These are 4 G shares of all records, and one of those that have no such group or label.
-
-    Attributes:
-        groups: The groups, public.
-        labels: Both classes; the second is positive.
-    """
-
-    groups: tuple[Any, ...]
-    labels: tuple[Any, Any] = (0, 1)
-
-    n_columns = 3
-    diameter = math.sqrt(2.0)
-    others = True
-
-    @property
-    def k(self) -> int:  # type: ignore[override]
-        """4 G, and one."""
-        return 4 * len(self.groups) + 1
-
-    def rows(self, told: Predictions) -> Array:
-        """Places of group, true and predicted label."""
+        if not self.groups:
+            return np.stack([y, p], axis=1)
         group = _indices("group", told.part("group"), self.groups)
-        cells = Cells(self.labels).rows(told)
-        _check_lengths(cells, group, "group")
-        return np.column_stack([group, cells])
+        _check_lengths(y, group, "group")
+        return np.stack([group, y, p], axis=1)
 
     def vectors(self, rows: Array) -> Array:
         """One cell a record."""
-        group = _class_of(rows[:, 0], len(self.groups), -1)
-        cell = Cells(self.labels).vectors(rows[:, 1:]).argmax(axis=1)
-        return _one_hot(np.where((group < 0) | (cell == 4), self.k - 1, 4 * group + cell), self.k)
+        K, (y, p) = len(self.labels), rows[:, -2:].T
+        true = _class_of(y, K, 0)
+        taken = _class_of(p, K, np.where(np.isnan(y), K - 1, (true + 1) % K))
+        group = _class_of(rows[:, 0], len(self.groups), -1) if self.groups else 0
+        known = (y != -1.0) & (group != -1)
+        return _one_hot(np.where(known, (group * K + true) * K + taken, self.k - 1), self.k)
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,6 @@ from privbo_plugins.scores.score import (
 from privbo_plugins.scores.statistics import (
     Bins,
     Cells,
-    GroupCells,
     Losses,
     Moments,
     Pairs,
@@ -232,7 +231,7 @@ FIELDS = {
 """Rows that a record may have, ordinary and odd ones."""
 
 STATISTICS = [
-    Cells(), Cells((0, 1, 2)), GroupCells(("a", "b", "c")), Losses(losses.brier, 1.0),
+    Cells(), Cells((0, 1, 2)), Cells(groups=("a", "b", "c")), Losses(losses.brier, 1.0),
     Losses(losses.absolute, 5.0, baseline=0.5), Moments(*RANGE), Moments(*RANGE, mean_error=True),
     Moments(0.0, 1.0), Bins(), Bins(n_bins=2), Pairs(), Pairs(prevalence=0.2),
     scores.PerRecord(lambda t: t, 2), scores.PerRecord(lambda t: t, 2, worst=1.0),
@@ -257,7 +256,7 @@ def test_no_row_whatever_moves_the_means_by_more_than_the_sensitivity(statistic,
 
 
 ATTAINED = {
-    "Cells": 1.0, "GroupCells": 1.0, "Losses": 0.7, "Moments": 0.6, "Bins": 0.7, "Pairs": 0.5,
+    "Cells": 1.0, "Losses": 0.7, "Moments": 0.6, "Bins": 0.7, "Pairs": 0.5,
     "PerRecord": 1.0,
 }  # fmt: skip
 
