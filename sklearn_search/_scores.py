@@ -18,7 +18,6 @@ from privbo_plugins.convert import as_labels
 from privbo_plugins.scores import SCORES, Predictions, Score, predictions
 from privbo_plugins.scores import named as registered
 from privbo_plugins.scores.score import rows_of
-from privbo_plugins.scores.statistics import Bins, Losses, Pairs
 from sklearn_search._losses import SCORED
 from sklearn_search._types import as_in_training
 
@@ -214,12 +213,9 @@ class RecordScores:
 
     def __init__(self, scores: Sequence[Score]) -> None:
         self.scores = list(scores)
-        kinds = {type(score.statistic) for score in scores}
-        takes = {s.statistic.takes for s in scores if isinstance(s.statistic, Losses)}
-        self._probabilities = bool(kinds & {Bins, Pairs}) or "probabilities" in takes
+        self._takes = {score.statistic.takes for score in scores}
         known = (getattr(score.statistic, "labels", None) or (0, 1) for score in scores)
         self._labels_of_scores = max(known, key=len)
-        self._labels = not kinds <= {Bins, Pairs, Losses} or "predicted" in takes
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -254,8 +250,8 @@ class RecordScores:
                 f"The score {of_classes[0]!r} is of classes, and {type(estimator).__name__} "
                 "predicts numbers: take r2 or neg_mean_absolute_error, say."
             )
-        for method, needed in (("predict_proba", self._probabilities), ("predict", self._labels)):
-            if needed and not hasattr(estimator, method):
+        for part, method in (("probabilities", "predict_proba"), ("predicted", "predict")):
+            if part in self._takes and not hasattr(estimator, method):
                 raise ValueError(
                     f"The scores need {method}, which {type(estimator).__name__} has not as it is "
                     "set. Take other scores, or set the estimator up for it."
@@ -263,8 +259,8 @@ class RecordScores:
 
     def predicted(self, model: Any, X: Any) -> dict[str, Any]:
         """Returns what the scores take of the records, by name."""
-        found = {"predicted": model.predict(X)} if self._labels else {}
-        if not self._probabilities:
+        found = {"predicted": model.predict(X)} if "predicted" in self._takes else {}
+        if "probabilities" not in self._takes:
             return found
         given, labels = model.predict_proba(X), self._labels_of_scores
         places = {label: place for place, label in enumerate(model.classes_.tolist())}

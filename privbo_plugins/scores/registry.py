@@ -224,14 +224,14 @@ def _negated(bound: float, m: Array, s: Array) -> Numbers:  # noqa: ARG001
 
 def neg_brier_score(labels: Labels = _BINARY) -> Score:
     """Half the squared distance of probabilities from the label, negated."""
-    own = Losses(losses.brier, 1.0, "probabilities", _checked(labels))
+    own = Losses(losses.brier, 1.0, _checked(labels))
     return _score("neg_brier_score", own, partial(_negated, 1.0), -1.0, 0.0)
 
 
 def neg_log_loss(labels: Labels = _BINARY, floor: float = 1e-3) -> Score:
     """Log loss, negated; probabilities below ``floor`` count as it."""
     bound = losses.log.bound(floor)
-    own = Losses(losses.log, bound, "probabilities", _checked(labels))
+    own = Losses(losses.log, bound, _checked(labels))
     return _score("neg_log_loss", own, partial(_negated, bound), -bound, 0.0)
 
 

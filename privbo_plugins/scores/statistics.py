@@ -106,10 +106,12 @@ class Statistic(abc.ABC):
         k: Numbers that are released.
         low: Least entry of v; the largest is 1.
         others: Whether the last mean is the share of records that have none of its labels.
+        takes: The part of predictions that it is made of, beside ``y_true``.
     """
 
     low, others = 0.0, False
     k: int
+    takes: str = "predicted"
 
     @property
     def n_columns(self) -> int:
@@ -227,16 +229,19 @@ class Losses(Statistic):
     Attributes:
         loss: Of (y_true, prediction), one of :mod:`privbo_plugins.losses`.
         bound: Its largest value; larger ones count as it.
-        takes: Which predictions it takes.
         labels: The class of each column of probabilities; None for other losses.
         baseline: A constant, public prediction to compare with; None for none.
     """
 
     loss: Callable[..., Array]
     bound: float
-    takes: str = "predicted"
     labels: tuple[Any, ...] | None = None
     baseline: float | None = None
+
+    @property
+    def takes(self) -> str:  # type: ignore[override]
+        """Probabilities, where there are labels of their columns."""
+        return "predicted" if self.labels is None else "probabilities"
 
     @property
     def k(self) -> int:  # type: ignore[override]
@@ -322,6 +327,7 @@ class Bins(Statistic):
     labels: tuple[Any, Any] = (0, 1)
     n_bins: int = 10
 
+    takes = "probabilities"
     n_columns = 2
     low = -1.0
 
@@ -367,6 +373,7 @@ class Pairs(Statistic):
     labels: tuple[Any, Any] = (0, 1)
     prevalence: float | None = None
 
+    takes = "probabilities"
     n_columns = 2
 
     @property
@@ -376,10 +383,9 @@ class Pairs(Statistic):
 
     def rows(self, told: Predictions) -> Array:
         """Label and decision."""
-        given = told.decision
-        if given is None:
+        if told.decision is None:
             return _labels_and(_positive(told, self.labels), told, self.labels)
-        return _labels_and(_flat("decision", as_floats(given)), told, self.labels)
+        return _labels_and(_flat("decision", as_floats(told.decision)), told, self.labels)
 
     def mean(self, blocks: Iterable[Array]) -> Array:
         """Counts pairs of all records by sorting.
