@@ -42,10 +42,12 @@ def _square(m: Array) -> Array:
     return m[: K * K].reshape(K, K, *m.shape[1:])
 
 
-def _over(of: str, i: Classes, m: Array, s: Array) -> Numbers:
-    """Correct ones of class i over all that are (recall) or are taken for (precision) i."""
-    axis = 1 if of == "recall" else 0
+def _over(axis: int, i: Classes, m: Array, s: Array) -> Numbers:
+    """Correct ones of class i over its column (precision: axis 0) or its row (recall)."""
     return ratio(lambda at: _square(at)[i, i], lambda at: _square(at).sum(axis=axis)[i], m, s)
+
+
+_precision, _recall = partial(_over, 0), partial(_over, 1)
 
 
 def _f_beta(beta: float, i: Classes, m: Array, s: Array) -> Numbers:
@@ -67,26 +69,29 @@ def _dot(a: Array, b: Array) -> Numbers:
     return (a * b).sum(axis=0)
 
 
+def _chance(m: Array) -> Numbers:
+    """t·p, the share that is correct by chance; t and p the shares of true and predicted ones."""
+    return _dot(_square(m).sum(axis=1), _square(m).sum(axis=0))
+
+
+def _beyond_chance(m: Array) -> Numbers:
+    """The share c of correct ones less that, c - t·p."""
+    return np.trace(_square(m)) - _chance(m)
+
+
 def _matthews(m: Array, s: Array) -> Numbers:
-    """(c - t·p) / sqrt((1 - t·t)(1 - p·p)), t and p the shares of true and predicted classes."""
+    """(c - t·p) / sqrt((1 - t·t)(1 - p·p))."""
 
     def below(at: Array) -> Numbers:
         t, p = _square(at).sum(axis=1), _square(at).sum(axis=0)
         return (1.0 - _dot(t, t)) * (1.0 - _dot(p, p))
 
-    C = _square(m)
-    above = np.trace(C) - _dot(C.sum(axis=0), C.sum(axis=1))
-    return above * np.sqrt(ratio(lambda _: 1.0, below, m, s))
+    return _beyond_chance(m) * np.sqrt(ratio(lambda _: 1.0, below, m, s))
 
 
 def _kappa(m: Array, s: Array) -> Numbers:
     """(c - t·p) / (1 - t·p)."""
-
-    def chance(at: Array) -> Numbers:
-        C = _square(at)
-        return _dot(C.sum(axis=0), C.sum(axis=1))
-
-    return ratio(lambda at: np.trace(_square(at)) - chance(at), lambda at: 1.0 - chance(at), m, s)
+    return ratio(_beyond_chance, lambda at: 1.0 - _chance(at), m, s)
 
 
 def _cost(costs: Array, m: Array, s: Array) -> Numbers:  # noqa: ARG001
@@ -115,7 +120,7 @@ def accuracy(labels: Labels = _BINARY) -> Score:
 
 def balanced_accuracy(labels: Labels = _BINARY) -> Score:
     """Mean recall of the classes."""
-    return _averaged("balanced_accuracy", partial(_over, "recall"), labels)
+    return _averaged("balanced_accuracy", _recall, labels)
 
 
 def _averaged(name: str, of_class: Callable[..., Numbers], labels: Labels) -> Score:
@@ -130,12 +135,12 @@ def _of_one(name: str, of_class: Callable[..., Numbers], labels: Labels, positiv
 
 def precision(labels: Labels = _BINARY, positive: Any = None) -> Score:
     """Share of positives among those that are taken for positive; the last label by default."""
-    return _of_one("precision", partial(_over, "precision"), labels, positive)
+    return _of_one("precision", _precision, labels, positive)
 
 
 def recall(labels: Labels = _BINARY, positive: Any = None) -> Score:
     """Share of positives that are found."""
-    return _of_one("recall", partial(_over, "recall"), labels, positive)
+    return _of_one("recall", _recall, labels, positive)
 
 
 def f_beta(beta: float = 1.0, labels: Labels = _BINARY, positive: Any = None) -> Score:
@@ -150,12 +155,12 @@ f1 = partial(f_beta, 1.0)
 
 def precision_macro(labels: Labels = _BINARY) -> Score:
     """Mean precision of the classes."""
-    return _averaged("precision_macro", partial(_over, "precision"), labels)
+    return _averaged("precision_macro", _precision, labels)
 
 
 def recall_macro(labels: Labels = _BINARY) -> Score:
     """Mean recall of the classes."""
-    return _averaged("recall_macro", partial(_over, "recall"), labels)
+    return _averaged("recall_macro", _recall, labels)
 
 
 def f1_macro(labels: Labels = _BINARY) -> Score:
