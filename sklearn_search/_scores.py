@@ -159,9 +159,11 @@ def _made(name: str, given: Any, estimator: Any, y: Any) -> Score:
             "scoring= takes names, as 'f1', or scores of privbo_plugins, as scores.f1(...), got a "
             f"{type(name).__name__}: scikit-learn's own scorers see all records, without noise."
         )
-    make = SCORES.get(name)
-    known = inspect.signature(make).parameters if make is not None else {}
-    if make is not None and "labels" in known and is_classifier(estimator):
+    if name not in SCORES:
+        return registered(name)  # which says what is near
+    make = SCORES[name]
+    known = inspect.signature(make).parameters
+    if "labels" in known and is_classifier(estimator):
         if given.training_mu is not None:
             raise ValueError(
                 f"scoring={name!r} takes its classes from the records that train, which "
@@ -176,7 +178,7 @@ def _made(name: str, given: Any, estimator: Any, y: Any) -> Score:
             )
         needs = [one for one in known.values() if one.default is one.empty]
         return make(labels=classes) if len(classes) > 1 and not needs else registered(name)
-    if make is not None and "y_low" in known:
+    if "y_low" in known:
         if given.y_range is None:
             raise ValueError(
                 f"scoring={name!r} needs the range of the target, from public knowledge: "
