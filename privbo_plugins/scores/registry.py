@@ -149,8 +149,9 @@ def f_beta(beta: float = 1.0, labels: Labels = _BINARY, positive: Any = None) ->
     return _of_one(f"f{beta:g}", partial(_f_beta, beta), labels, positive)
 
 
-f1 = partial(f_beta, 1.0)
-"""Harmonic mean of precision and recall."""
+def f1(labels: Labels = _BINARY, positive: Any = None) -> Score:
+    """Harmonic mean of precision and recall."""
+    return f_beta(1.0, labels, positive)
 
 
 def precision_macro(labels: Labels = _BINARY) -> Score:
@@ -363,20 +364,15 @@ def _gaps(name: str, of: str, groups: Labels, labels: Labels) -> Score:
 # By name ----------------------------------------------------------------------------------------
 
 
-SCORES: Mapping[str, Callable[..., Score]] = {
-    "accuracy": accuracy, "balanced_accuracy": balanced_accuracy, "precision": precision,
-    "recall": recall, "f1": f1, "f_beta": f_beta, "precision_macro": precision_macro,
-    "recall_macro": recall_macro, "f1_macro": f1_macro, "matthews_corrcoef": matthews_corrcoef,
-    "cohen_kappa": cohen_kappa, "cost": cost, "roc_auc": roc_auc,
-    "neg_brier_score": neg_brier_score, "neg_log_loss": neg_log_loss,
-    "expected_calibration_error": expected_calibration_error, "r2": r2,
-    "explained_variance": explained_variance,
-    "neg_mean_absolute_error": neg_mean_absolute_error,
-    "neg_root_mean_squared_error": neg_root_mean_squared_error,
-    "d2_pinball_score": d2_pinball_score, "d2_absolute_error_score": d2_absolute_error_score,
-    "demographic_parity_difference": demographic_parity_difference,
-    "equal_opportunity_difference": equal_opportunity_difference,
-}  # fmt: skip
+_ALL: Sequence[Callable[..., Score]] = (
+    accuracy, balanced_accuracy, precision, recall, f1, f_beta, precision_macro, recall_macro,
+    f1_macro, matthews_corrcoef, cohen_kappa, cost, roc_auc, neg_brier_score, neg_log_loss,
+    expected_calibration_error, r2, explained_variance, neg_mean_absolute_error,
+    neg_root_mean_squared_error, d2_pinball_score, d2_absolute_error_score,
+    demographic_parity_difference, equal_opportunity_difference,
+)  # fmt: skip
+
+SCORES: Mapping[str, Callable[..., Score]] = {make.__name__: make for make in _ALL}
 """All registered scores; some need settings."""
 
 NEAR = {
