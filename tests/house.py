@@ -33,14 +33,16 @@ _DOCUMENTED = ast.Module | ast.ClassDef | _FUNCTION
 
 
 def counts(root):
-    """Everything that has a limit, by name, for the project in a folder."""
-    found = Counter()
+    """Everything that has a limit, by name, for the project in a folder, and what is too large."""
+    found, large = Counter(), []
     for path in _sources(root, PRODUCT):
         source = path.read_text(encoding="utf8")
         tree = ast.parse(source)
         nodes = list(ast.walk(tree))
         functions = [node for node in nodes if isinstance(node, _FUNCTION)]
-        found["product lines"] += len(code_of(source, tree))
+        code = code_of(source, tree)
+        large += too_large(path.relative_to(root), nodes, code)
+        found["product lines"] += len(code)
         found["files"] += 1
         found["classes"] += sum(isinstance(node, ast.ClassDef) for node in nodes)
         found["functions"] += len(functions)
@@ -52,13 +54,13 @@ def counts(root):
         found["test lines"] += len(code_of(source, ast.parse(source)))
     pages = (root / "docs").rglob("*.md")
     found["words of docs"] = sum(len(page.read_text(encoding="utf8").split()) for page in pages)
-    return dict(found)
+    return dict(found), large
 
 
-def too_large(path, tree, code):
+def too_large(path, nodes, code):
     """Yields what of a file is more than a reader keeps in mind."""
     sizes = [("file", path.name, len(code))]
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, _FUNCTION):
             own = code.intersection(range(node.lineno, node.end_lineno + 1))
             sizes.append(("function", node.name, len(own)))
@@ -115,17 +117,13 @@ def main():
     root = Path(__file__).parent.parent
     project, changes = root / "pyproject.toml", root / "CHANGELOG.md"
     limits = tomllib.loads(project.read_text())["tool"]["privbo"]["house"]
-    found = counts(root)
+    found, large = counts(root)
     for name, count in found.items() if writes else ():
         if count < limits[name]:
             _replace(project, f'"{name}" = {limits[name]}', f'"{name}" = {count}')
             _replace(changes, f"- {name}: {limits[name]:,}", f"- {name}: {count:,}")
             limits[name] = count
-    wrong = list(complaints(found, limits, changes.read_text(encoding="utf8")))
-    for path in _sources(root, PRODUCT):
-        source = path.read_text(encoding="utf8")
-        tree = ast.parse(source)
-        wrong += too_large(path.relative_to(root), tree, code_of(source, tree))
+    wrong = [*complaints(found, limits, changes.read_text(encoding="utf8")), *large]
     print("; ".join(f"{name} {count:,}" for name, count in found.items()))
     print("\n".join(wrong), file=sys.stderr)
     return bool(wrong)
