@@ -132,7 +132,7 @@ class Statistic(abc.ABC):
         """
 
     def vectors(self, rows: Array) -> Array:
-        """Makes v of any rows (n, n_columns): finite, shape (n, k), in [low, 1]."""
+        """Makes v of any rows (n, n_columns), shape (n, k); :meth:`mean` clips it to [low, 1]."""
         raise NotImplementedError
 
     def mean(self, blocks: Iterable[Array]) -> Array:
@@ -258,7 +258,7 @@ class Losses(Statistic):
 
     def vectors(self, rows: Array) -> Array:
         """Losses over their bound; what is no number is 1."""
-        return np.where(np.isfinite(rows), np.clip(rows / self.bound, 0.0, 1.0), 1.0)
+        return np.where(np.isfinite(rows), rows / self.bound, 1.0)
 
 
 @dataclass(frozen=True)
@@ -508,5 +508,5 @@ class PerRecord(Statistic):
         return found
 
     def vectors(self, rows: Array) -> Array:
-        """Numbers clipped to [0, 1]; what is none is the worst one."""
-        return np.where(np.isfinite(rows), np.clip(rows, 0.0, 1.0), self.worst)
+        """Numbers as they are; what is none is the worst one."""
+        return np.where(np.isfinite(rows), rows, self.worst)
