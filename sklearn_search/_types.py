@@ -39,7 +39,7 @@ def of_training(records: Any, *, labels: bool = False) -> Any:
     records = as_objects(records)
     numbers = _without_truths(records)
     kind = numbers.dtype.kind
-    if kind in ("biufc" if labels else "biuc") or (kind == "O" and are_numbers(numbers)):
+    if kind in ("biuf" if labels else "biu") or (kind in "Oc" and are_numbers(numbers)):
         floats = np.asarray(as_floats(numbers))
         return floats.astype(np.int64) if labels and are_whole(floats) else floats
     if not labels or kind != "O":
