@@ -28,6 +28,7 @@ from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.settings import evolve
 from privbo_plugins.spaces import Categorical, Float, Int, Space
 from tests import sixth
+from tests.crosses import crossed
 from tests.engine.helpers import answer
 
 registry.register(sixth.ENTRY)
@@ -401,6 +402,10 @@ ASKED = {
        for which, config in AGENTS.items() for where, space in SPACES.items()},
 }  # fmt: skip
 each_asked = pytest.mark.parametrize("make", ASKED.values(), ids=ASKED.keys())
+asked_both_ways = pytest.mark.parametrize(
+    ("system", "where", "maximize"),
+    crossed(((*name.rsplit(", ", 1), up) for name in ASKED for up in (True, False)), axes=2),
+)
 PLAIN = {name: ASKED[name] for name in ASKED if name.endswith(("mixed", "spread"))}
 each_plain = pytest.mark.parametrize("make", PLAIN.values(), ids=PLAIN.keys())
 both_directions = pytest.mark.parametrize("maximize", [True, False], ids=["max", "min"])
@@ -423,12 +428,11 @@ def test_every_algorithm_is_asked():
     assert asked | set(CENTRAL_ALGORITHMS) == set(ALGORITHMS)
 
 
-@each_asked
-@both_directions
-def test_evaluations_and_recommendations_are_points_that_hosts_evaluate(make, maximize):
+@asked_both_ways
+def test_evaluations_and_recommendations_are_points_that_hosts_evaluate(system, where, maximize):
     """Beyond the horizon of a run of agents too, or when each row has been evaluated."""
-    algorithm = make(maximize=maximize)
-    asked = [np.frombuffer(raw) for raw, _ in learn(algorithm, 30 if "duets" in str(make) else 6)]
+    algorithm = ASKED[f"{system}, {where}"](maximize=maximize)
+    asked = [np.frombuffer(raw) for raw, _ in learn(algorithm, 30 if "duets" in system else 6)]
     space = algorithm.space
     for x in [*asked, algorithm.recommendation()]:
         assert x.shape == (len(space),)
@@ -476,11 +480,9 @@ def test_asking_and_recommending_are_deterministic_and_learn_nothing(make):
     assert repr(asking.ask(99)) == repr(silent.ask(99))
 
 
-@each_asked
-@pytest.mark.parametrize(
-    ("evaluations", "maximize"), [(1, True), (8, False)], ids=["early", "later"]
-)
-def test_a_transcript_travels_in_json_and_goes_on_identically(make, evaluations, maximize):
+@asked_both_ways
+def test_a_transcript_travels_in_json_and_goes_on_identically(system, where, maximize):
+    make, evaluations = ASKED[f"{system}, {where}"], 1 if maximize else 8
     one, two = make(maximize=maximize), make(maximize=maximize)
     learn(one, evaluations)
     two.load_state_dict(json.loads(json.dumps(one.state_dict(), allow_nan=False)))

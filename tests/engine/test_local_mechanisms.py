@@ -31,6 +31,7 @@ from privbo_plugins.privacy.local import (
 )
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.privacy.reward_noise import RewardNoise, sub_weibull_radius
+from tests.crosses import crossed
 
 from .oracles import gaussian_delta, gaussian_mu
 
@@ -226,9 +227,9 @@ def carried_out(name, epsilon):
 # Distributions of the bounded mechanisms ----------------------------------------------------
 
 
-@pytest.mark.parametrize("bounds", RANGES, ids=str)
-@pytest.mark.parametrize("epsilon", EPSILONS)
-@pytest.mark.parametrize("name", BOUNDED)
+@pytest.mark.parametrize(
+    ("name", "epsilon", "bounds"), crossed(itertools.product(BOUNDED, EPSILONS, RANGES), axes=2)
+)
 def test_exact_distribution_of_a_bounded_mechanism(name, epsilon, bounds, few_cells):
     """One support, probabilities that add up, no bias, and epsilon for every pair of inputs."""
     mechanism = mechanism_of(name, epsilon, *bounds)
@@ -359,9 +360,10 @@ def published_worst(name, eps):
     return max(PUBLISHED[name](eps, u) for u in np.linspace(-1, 1, 101))
 
 
-@pytest.mark.parametrize("bounds", RANGES, ids=str)
-@pytest.mark.parametrize("epsilon", EPSILONS)
-@pytest.mark.parametrize("name", list(LOCAL_MECHANISMS))
+@pytest.mark.parametrize(
+    ("name", "epsilon", "bounds"),
+    crossed(itertools.product(LOCAL_MECHANISMS, EPSILONS, RANGES), axes=2),
+)
 def test_variances_are_the_published_ones(name, epsilon, bounds):
     mechanism = mechanism_of(name, epsilon, *bounds)
     half = (bounds[1] - bounds[0]) / 2

@@ -1,6 +1,7 @@
 """Types of records: those that train decide them, and one validation record none."""
 
 import io
+import itertools
 import math
 import operator
 import warnings
@@ -25,6 +26,7 @@ from sklearn_search._losses import to_loss
 from sklearn_search._records import Task, given_records, held_out
 from sklearn_search._space import Parameters
 from sklearn_search._types import as_in_training, of_training
+from tests.crosses import crossed
 from tests.independence.odd import MAKERS, ODD, of_objects
 from tests.leaks.scanner import Scanner, exception_leaks
 from tests.sklearn_search.problems import halves
@@ -67,9 +69,9 @@ def frame(records):
     return type(records).__name__, kinds, str(records.index), records.shape
 
 
-def seen_of(records):
+def seen_of(records, place=PLACE):
     """Everything but the odd record."""
-    others = [i for i in range(records.n_valid) if i != PLACE]
+    others = [i for i in range(records.n_valid) if i != place]
     training = {"X": records.X, "y": records.y, **records.fit_params}
     shown = {}
     for name, part in training.items():
@@ -164,21 +166,31 @@ def both(hold, entry, odd):
         raise
 
 
-@pytest.mark.parametrize("kind", ORDINARY)
-@pytest.mark.parametrize("holder", TABLES)
+DOORS = {"held out": PLACE, "given apart": int(VALID[PLACE])}
+"""Ways for a table to be validated, and where the odd record then stands."""
+
+
+@pytest.mark.parametrize(
+    ("door", "holder", "kind"), crossed(itertools.product(DOORS, TABLES, ORDINARY), axes=2)
+)
 @settings(max_examples=8, suppress_health_check=list(HealthCheck))
 @example(odd=MAKERS["half a character"])
 @given(odd=ODD)
-def test_one_validation_row_decides_no_type(holder, kind, odd):
+def test_one_validation_row_decides_no_type(door, holder, kind, odd):
     first, second = both(TABLES[holder], ORDINARY[kind], odd)
-    y = np.arange(N) / 3
-    one, other = (held_out(Ridge(), X, y, {}, **SPLIT) for X in (first, second))
-    assert seen_of(other) == seen_of(one)
+    X, y = TABLES[holder]([ORDINARY[kind](i) for i in range(N)]), np.arange(N) / 3
+    one, other = (
+        held_out(Ridge(), V, y, {}, **SPLIT) if door == "held out"
+        else given_records(Ridge(), X, y, V, y, {})
+        for V in (first, second)
+    )  # fmt: skip
+    assert seen_of(other, DOORS[door]) == seen_of(one, DOORS[door])
 
 
-@pytest.mark.parametrize("kind", sorted(FITTED))
-@pytest.mark.parametrize("holder", COLUMNS)
-@pytest.mark.parametrize("estimator", [Ridge(), LogisticRegression()], ids=["Ridge", "Logistic"])
+@pytest.mark.parametrize(
+    ("estimator", "holder", "kind"),
+    crossed(itertools.product([Ridge, LogisticRegression], COLUMNS, sorted(FITTED)), axes=2),
+)
 @settings(max_examples=8, suppress_health_check=list(HealthCheck))
 @example(odd=MAKERS["half a character"])
 @given(odd=ODD)
@@ -186,24 +198,9 @@ def test_one_target_and_one_weight_decide_no_type(estimator, holder, kind, odd):
     first, second = both(COLUMNS[holder], ORDINARY[kind], odd)
     X = np.arange(2 * N).reshape(N, 2) / 3
     one, other = (
-        held_out(estimator, X, y, {"sample_weight": y}, **SPLIT) for y in (first, second)
+        held_out(estimator(), X, y, {"sample_weight": y}, **SPLIT) for y in (first, second)
     )
     assert seen_of(other) == seen_of(one)
-
-
-@pytest.mark.parametrize("kind", ORDINARY)
-@pytest.mark.parametrize("holder", TABLES)
-@settings(max_examples=8, suppress_health_check=list(HealthCheck))
-@example(odd=MAKERS["half a character"])
-@given(odd=ODD)
-def test_one_row_of_a_validation_table_decides_no_type(holder, kind, odd):
-    first, second = both(TABLES[holder], ORDINARY[kind], odd)
-    entries, y = [ORDINARY[kind](i) for i in range(N)], np.arange(N) / 3
-    X = TABLES[holder](entries)
-    one, other = (given_records(Ridge(), X, y, V, y, {}) for V in (first, second))
-    others = [i for i in range(N) if i != VALID[PLACE]]
-    assert frame(other.X_valid) == frame(one.X_valid)
-    assert [cells(other.X_valid, i) for i in others] == [cells(one.X_valid, i) for i in others]
 
 
 # Searches ---------------------------------------------------------------------------------------
@@ -492,21 +489,21 @@ HOLDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("hold", HOLDS.values(), ids=HOLDS)
+NAMES = ("10", "02139"), ("0", "1"), ("ill", "well"), ("False", "True")
+UNITS = {"apart": {}, "blocks": {"protect": "all", "n_blocks": 6}}
+
+
 @pytest.mark.parametrize(
-    "names", [("10", "02139"), ("0", "1"), ("ill", "well"), ("False", "True")]
+    ("scored", "unit", "names", "holder"),
+    crossed(itertools.product([False, True], UNITS, NAMES, HOLDS), axes=2),
 )
-@pytest.mark.parametrize(
-    "blocks", [{}, {"protect": "all", "n_blocks": 6}], ids=["apart", "blocks"]
-)
-@pytest.mark.parametrize("scored", [False, True], ids=["loss", "score"])
-def test_the_last_model_and_its_score_take_labels_as_the_fits_did(scored, blocks, names, hold):
+def test_the_last_model_and_its_score_take_labels_as_the_fits_did(scored, unit, names, holder):
     X = np.random.default_rng(0).normal(size=(240, 2))
     labels = np.array(names)[(X[:, 0] > 0).astype(int)]
     settings = {"scoring": scores.f1(labels=names)} if scored else {"method": "released-means"}
-    settings |= {"mu": np.inf, "n_trials": 2} | blocks
+    settings |= {"mu": np.inf, "n_trials": 2} | UNITS[unit]
     search = PrivateSearch(LogisticRegression(), {"C": [1.0, 10.0]}, **settings)
-    given = hold(labels.tolist())
+    given = HOLDS[holder](labels.tolist())
     with warnings.catch_warnings(action="ignore"):
         told = search.fit(X, given).predict(X)
     read = {"False": 0, "True": 1}
