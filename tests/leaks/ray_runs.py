@@ -304,11 +304,20 @@ def keep(place, search, trainable, results):
     return {"trials": len(results), "errors": len(results.errors), "public": public}
 
 
-class Runs:
-    """Runs experiments and keeps what is left of them."""
+AGAIN = ("records outside", "records blocks", "records scores", "rewards plain")
+"""Experiments of soak: their secrets leave a trial as those of another experiment do."""
 
-    def __init__(self, root):
-        self.root = root
+
+class Runs:
+    """Runs experiments and keeps what is left of them.
+
+    Args:
+        root: Where everything is left that is scanned.
+        every: Whether those run that are named in :data:`AGAIN`.
+    """
+
+    def __init__(self, root, every):
+        self.root, self.every = root, every
         self.facts = {}
 
     def fit(
@@ -324,6 +333,8 @@ class Runs:
         **settings,
     ):
         """One trial at a time in one worker, which is begun anew only after a failure."""
+        if name in AGAIN and not self.every:
+            return
         settings = {"max_concurrent_trials": 1} | settings
         tuner = tune.Tuner(
             trainable,
@@ -400,8 +411,9 @@ class Runs:
         (place / "callback.pkl").write_bytes(
             cloudpickle.dumps((means.callback, means.callback.get_state()))
         )
-        every = {"records big": big, "records wild": wild, "records outside": outside}
-        for name, search in every.items():
+        made = {"records big": big, "records wild": wild, "records outside": outside}
+        for name in made.keys() & self.facts.keys():
+            search = made[name]
             (self.root / "objects" / f"{name} public.txt").write_text(
                 f"{search.history()} {report_of(search)}"
             )
@@ -490,13 +502,13 @@ _held = []
 """Lives while Ray is scanned: a host's arguments stay in its store as long as the host does."""
 
 
-def main(root):
-    """Runs all systems, one after another."""
+def main(root, every):
+    """Runs all systems, one after another; every experiment of theirs, or those of each run."""
     from raytune_searchers import ldp_trainable
     from tests.raytune_searchers.conftest import INIT
 
     warnings.simplefilter("ignore")
-    runs = Runs(Path(root))
+    runs = Runs(Path(root), every)
     # Wrapped before Ray runs: its ledger is begun when Tune pickles it.
     reward = functools.partial(mutating, "rewards", 1)
     plain = ldp_trainable(reward, epsilon=1.0, value_range=(0, 1), user_id=named)
