@@ -98,11 +98,8 @@ def test_blocks_of_all_records_run_on_ray_too_and_no_record_stays_in_its_store(t
     assert scanner.scan(files) == []
 
 
-@pytest.mark.parametrize(
-    "what",
-    ["constraints_and_a_last_score",
-     pytest.param("a_filter_that_makes_errors", marks=pytest.mark.soak)],  # on Optuna: each run
-)  # fmt: skip
+@pytest.mark.soak  # on Optuna, and through a searcher's hooks: each run
+@pytest.mark.parametrize("what", ["constraints_and_a_last_score", "a_filter_that_makes_errors"])
 def test_scores_on_ray_are_those_on_optuna(what, the_ray, monkeypatch):
     monkeypatch.setattr(test_scores, "BACKEND", "ray")
     (check,) = (one for name, one in vars(test_scores).items() if name.startswith(f"test_{what}"))
