@@ -7,6 +7,7 @@ import getpass
 import glob
 import json
 import logging
+import math
 import os
 import shutil
 import socket
@@ -122,14 +123,17 @@ def pytest_itemcollected(item):
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    """The longest pieces first: the run ends when the last piece does."""
+    """The longest pieces first: the run ends when the last piece does.
+
+    What has not been measured yet counts as long.
+    """
     costs = {}
     for place, seconds in _seconds().items():
         piece = TOGETHER.get(_short(Path(place)), place)
         costs[piece] = costs.get(piece, 0.0) + seconds
 
     def cost(item):
-        return -costs.get(TOGETHER.get(_short(item.path), _place(item)), 0.0)
+        return -costs.get(TOGETHER.get(_short(item.path), _place(item)), math.inf)
 
     items.sort(key=cost)
     for item in items:

@@ -21,10 +21,11 @@ HERE = Path(__file__).parents[1]
 TESTS = (
     "tests/raytune_searchers/test_closing.py", "tests/raytune_searchers/test_main_job.py",
     "tests/raytune_searchers/test_hosts.py", "tests/contracts/test_ray_adapter.py",
-    "tests/contracts/test_optuna_adapter.py", "tests/contracts/test_leaks_exceptions.py",
-    "tests/optuna_samplers/test_lifecycle.py",
+    "tests/contracts/test_leaks_exceptions.py", "tests/optuna_samplers/test_lifecycle.py",
+    *(f"tests/contracts/test_optuna_adapter.py::Test{name}Sampler"
+      for name in ("DPGIBO", "LDPGPUCB", "POGPUCB", "DPFTSDE")),
 )  # fmt: skip
-"""Adapters, main jobs, what is closed and what leaks."""
+"""Adapters, main jobs, what is closed and what leaks; of samplers one a kind of secret."""
 
 HOSTS = ("optuna", "ray")
 
