@@ -4,8 +4,6 @@ import importlib
 import itertools
 import re
 
-import pytest
-
 import optuna_samplers
 import privbo_plugins.federation
 import raytune_searchers
@@ -26,12 +24,12 @@ def test_the_page_is_what_the_program_writes():
     pages.check(capabilities.MODULE, capabilities.PAGE, capabilities.table())
 
 
-@pytest.mark.parametrize("proof", sorted(set(capabilities.proofs())))
-def test_a_named_test_is_there(proof):
-    file, _, word = proof.partition(": ")
-    text = (capabilities.ROOT / "tests" / file).read_text()
-    assert re.search(r"^def test_", text, re.MULTILINE)
-    assert word in text
+def test_each_named_test_is_there():
+    for proof in set(capabilities.proofs()):
+        file, _, word = proof.partition(": ")
+        text = (capabilities.ROOT / "tests" / file).read_text()
+        assert re.search(r"^def test_", text, re.MULTILINE), proof
+        assert word in text, proof
 
 
 def test_every_row_has_a_proof():

@@ -1,29 +1,6 @@
-"""Runs of :mod:`tests.drivers`, and runs on Optuna that many tests look into."""
-
-from pathlib import Path
+"""Runs of :mod:`tests.drivers`."""
 
 import pytest
-
-_LATEST = {}
-
-
-@pytest.fixture
-def left(system, kind, name, tmp_path_factory):
-    """What a run has left; it is run once, since the tests of a run stand side by side."""
-    from tests.leaks.evidence import Evidence
-    from tests.systems import SYSTEMS
-
-    key = system, kind, name
-    if key not in _LATEST:
-        _LATEST.clear()
-        storage, run = getattr(SYSTEMS[system], kind)[name]
-        evidence = Evidence(Path(tmp_path_factory.mktemp("run")), storage)
-        try:
-            run(evidence)
-        except Exception as error:  # its tests fail with it, and it is not run for each of them
-            evidence.failed = error
-        _LATEST[key] = evidence
-    return _LATEST[key]
 
 
 @pytest.fixture

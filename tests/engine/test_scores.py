@@ -3,7 +3,7 @@
 import copy
 import itertools
 import math
-import subprocess
+import os
 import sys
 import traceback
 import warnings
@@ -59,6 +59,7 @@ from privbo_plugins.sessions.reader import scores_shown
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.vault import open_vault
+from tests.worker import append, child, ended, lines
 
 from .helpers import Recorded
 
@@ -196,10 +197,9 @@ def test_every_registered_score_is_among_them():
 
 
 @pytest.mark.parametrize("name", OF_SCIKIT_LEARN)
-@pytest.mark.parametrize("seed", range(5))
-def test_exact_means_give_what_scikit_learn_gives(name, seed):
-    told = of(name, seed)
-    assert exact(MADE[name], told) == pytest.approx(OF_SCIKIT_LEARN[name](told), abs=1e-9)
+def test_exact_means_give_what_scikit_learn_gives(name):
+    for told in (of(name, seed) for seed in range(5)):
+        assert exact(MADE[name], told) == pytest.approx(OF_SCIKIT_LEARN[name](told), abs=1e-9)
 
 
 def test_settings_decide_which_label_is_positive_and_what_errors_cost():
@@ -459,19 +459,16 @@ def test_a_constraint_is_of_a_score_within_its_range_and_kept_with_half_a_chance
 
 
 @pytest.mark.parametrize("name", MADE)
-@pytest.mark.parametrize("odd", [None, math.nan, "n/a", [1, 2], 1e400, 7])
-@pytest.mark.parametrize("part", ["y_true", "predicted", "probabilities", "group"])
-def test_an_odd_record_changes_its_own_row_alone(name, odd, part):
+def test_an_odd_record_changes_its_own_row_alone(name):
     told, score = of(name, 2, 9), MADE[name]
-    if getattr(told, part) is None:
-        return
     listed = {f: list(v) for f, v in vars(told).items() if v is not None}
     before = rows_of([score], scores.predictions(**listed))
-    listed[part][4] = odd
-    after = rows_of([score], scores.predictions(**listed))
-    same = (before == after) | (np.isnan(before) & np.isnan(after))
-    assert after.shape == before.shape
-    assert np.delete(same, 4, axis=0).all()
+    for part, odd in itertools.product(listed, (None, math.nan, "n/a", [1, 2], 1e400, 7)):
+        with_odd = [*listed[part][:4], odd, *listed[part][5:]]
+        after = rows_of([score], scores.predictions(**(listed | {part: with_odd})))
+        same = (before == after) | (np.isnan(before) & np.isnan(after))
+        assert after.shape == before.shape, (part, odd)
+        assert np.delete(same, 4, axis=0).all(), (part, odd)
 
 
 OF_RECORDS = {
@@ -1038,40 +1035,29 @@ def test_what_is_no_number_after_the_draw_is_the_worst_value_and_paid_for(
     assert run.guarantee().mu_spent == pytest.approx(0.5)
 
 
-LEAVES = """
-import os, sys
-import numpy as np
-from privbo_plugins import scores
-from privbo_plugins.algorithms.released_means import MeansConfig
-from privbo_plugins.sessions.records import Session
-from privbo_plugins.spaces import Float, Space
-from privbo_plugins.store.vault import open_vault
+def tell_and_release(url, way, what, notes):
+    """One trial and a last score; the combination of one of them leaves, and notes what it got."""
 
-url, way, what = sys.argv[1:]
+    def armed(frame, *_):
+        if frame.f_code.co_name == "release" and "transaction.py" in frame.f_code.co_filename:
+            raise TimeoutError
 
-def armed(frame, *_):
-    if frame.f_code.co_name == "release" and "transaction.py" in frame.f_code.co_filename:
-        raise TimeoutError
+    def combine(m, s):
+        if now == what:
+            append(notes, float(m[0]))
+            exec(way, {"os": os, "sys": sys, "armed": armed})
+        return m[0]
 
-def combine(m, s):
-    if leaving:
-        print(m[0], flush=True)
-        exec(way)
-    return m[0]
+    now = None
+    own = scores.Score("own", PerRecord(lambda one: one.y_true), combine)
+    config = MeansConfig(scores=[own], mu=1.0, n_trials=4, final_share=0.5)
+    run = Session.open(open_vault(url), "s", config, maximize=True)
+    told, now = scores.predictions(np.arange(100) % 2), "trial"
+    run.tell("0", {"x": 0.5}, Space({"x": Float(0.0, 1.0)}), told)
+    now = "last"
+    run.release_score(own, told)
+    append(notes, run.guarantee().mu_spent)
 
-leaving = False
-
-own = scores.Score("own", scores.PerRecord(lambda one: one.y_true), combine)
-config = MeansConfig(scores=[own], mu=1.0, n_trials=4, final_share=0.5)
-run = Session.open(open_vault(url), "s", config, maximize=True)
-told = scores.predictions(np.arange(100) % 2)
-space = Space({"x": Float(0.0, 1.0)})
-leaving = what == "trial"
-run.tell("0", {"x": 0.5}, space, told)
-leaving = what == "last"
-run.release_score(own, told)
-print(run.guarantee().mu_spent)
-"""
 
 WAYS = [
     "os._exit(1)", "raise KeyboardInterrupt", "sys.setprofile(armed)",
@@ -1083,18 +1069,13 @@ WAYS = [
 @pytest.mark.parametrize("what", ["trial", "last"])
 def test_what_a_combination_does_to_its_process_takes_no_charge_back(way, what, tmp_path):
     """Whatever ends the attempt: the next one makes its score of the same draw."""
-
-    def attempt(way):
-        given = [sys.executable, "-c", LEAVES, f"sqlite:///{tmp_path}/vault.db", way, what]
-        return subprocess.run(given, capture_output=True, text=True, timeout=60, check=False)
-
-    left, again = attempt(way), attempt("pass")
-    assert left.returncode, left.stderr
-    assert not again.returncode, again.stderr
-    *seen, spent = again.stdout.split()
-    assert seen[:1] == left.stdout.split()[:1] or "recursion" in way  # which may strike later
-    assert len({*left.stdout.split(), *seen}) <= 3, "the means, and those around them"
-    assert float(spent) == pytest.approx((0.5 / 4 + 0.5) ** 0.5)
+    given, first, second = (f"sqlite:///{tmp_path}/vault.db", tmp_path / "1", tmp_path / "2")
+    assert ended(child(tell_and_release, given, way, what, first)) == 1
+    assert ended(child(tell_and_release, given, "pass", what, second)) == 0
+    left, (*seen, spent) = lines(first), lines(second)
+    assert seen[:1] == left[:1] or "recursion" in way  # which may strike later
+    assert len({*left, *seen}) <= 3, "the means, and those around them"
+    assert spent == pytest.approx((0.5 / 4 + 0.5) ** 0.5)
 
 
 def interrupted_once():

@@ -107,7 +107,6 @@ class Evidence:
         self.vault_folder.mkdir()
         self.vault = f"sqlite:///{self.vault_folder}/vault.db"
         self.secrets = []
-        self.failed = None
         self.expected = {sink: set() for sink in SINKS}
         self.never = ()
         self.withheld = set()
@@ -286,13 +285,7 @@ class Evidence:
             own.scanner.allow([*values, *np.abs(params)])
 
     def hits(self, sink, *, at_home=False):
-        """Of secrets that are not at home, or that are: "artefact | secret as encoding".
-
-        Raises:
-            AssertionError: If the run itself was found wrong.
-        """
-        if self.failed is not None:
-            raise self.failed
+        """Of secrets that are not at home, or that are: "artefact | secret as encoding"."""
         return [
             f"{name} | {hit}"
             for own in self.secrets
