@@ -85,8 +85,6 @@ class Ledger(RewardsRun):
         self._metric, self._mode = given.metric, given.mode
         self._param_space: dict[str, Any] = {}  # what a trial's config holds
         self._start(given.vault, given.run_name, given.noise)
-        if ray.is_initialized():
-            self.begin()
 
     def _attach(self, *, may_begin: bool = False, noise: NoiseSource | None = None) -> None:
         super()._attach(may_begin=may_begin and not in_worker(), noise=noise)
@@ -212,5 +210,7 @@ def ldp_trainable(given: _Settings) -> Any:
     private = wrap(
         given.trainable, ledger._actor_name, mechanism, given.user_id, given.user_budget
     )
+    if ray.is_initialized():
+        ledger.begin()
     private.guarantee = ledger.guarantee
     return private

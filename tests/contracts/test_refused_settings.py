@@ -194,9 +194,10 @@ def test_a_search_refuses_what_only_tune_has(system, settings, said):
     ("kind", "settings", "said"),
     [(kind, *case) for kind, (_, _, own) in WRAPPED.items() for case in [*OF_REWARDS, *own]],
 )
-def test_a_wrapper_of_rewards_refuses_a_setting_out_of_range(kind, settings, said):
+def test_a_wrapper_of_rewards_refuses_a_setting_out_of_range(kind, settings, said, local_hosts):
     wrap, function, _ = WRAPPED[kind]
     refused(lambda: wrap(function, **(GIVEN["LDPGPUCB"] | settings)), said)
+    assert local_hosts.alive == []
 
 
 @pytest.mark.parametrize(
