@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import itertools
 import pickle
 import sys
 import threading
@@ -24,6 +25,8 @@ from privbo_plugins.blocks import in_blocks
 from privbo_plugins.errors import UtilityWarning
 from sklearn_search import PrivateSearch
 from sklearn_search._blocks import BlockTask
+from tests.crosses import crossed
+from tests.independence.odd import of_objects
 from tests.independence.seen import differences, left_by
 from tests.leaks.scanner import Scanner, exception_leaks
 from tests.sklearn_search.problems import (
@@ -63,6 +66,12 @@ def vectors(search, X, y, **more):
     with mock.patch.object(BlockTask, "losses", heard):
         search.fit(X, y, **more)
     return np.array(found)
+
+
+def in_one_trial(X, y, *tuned, **settings):
+    """What the blocks of a first trial have lost."""
+    search = make_search(*tuned, method="released-means", n_trials=1, refit=False, **settings)
+    return vectors(search, X, y)[0]
 
 
 def by_hand(X, y, score, params, *, n_blocks=K, valid_size=0.5):
@@ -294,9 +303,7 @@ def test_no_cache_carries_draws_from_block_to_block(where, tmp_path):
     found = []
     for table in (X, other):
         for memory in (None, str(tmp_path / f"{len(found)}")):
-            model, space = made(memory)
-            search = make_search(model, space, mu=1e-6, refit=False, incumbent=None, loss="brier")
-            found.append(vectors(search, table, y)[0])
+            found.append(in_one_trial(table, y, *made(memory), loss="brier"))
     assert np.array_equal(found[0], found[1])
     assert np.array_equal(found[2], found[3])
     assert np.array_equal(np.delete(found[1], 0), np.delete(found[3], 0))
@@ -325,7 +332,7 @@ def of_record(place, odd=None):
 
 @functools.cache
 def ordinary_scores():
-    return vectors(make_search(refit=False, mu=1e-6), *of_record(0))[0].tolist()
+    return in_one_trial(*of_record(0)).tolist()
 
 
 @pytest.mark.parametrize("odd", [*ODD, *LOST], ids=str)
@@ -333,26 +340,29 @@ def test_an_odd_record_moves_the_score_of_its_own_block_alone(odd):
     own = in_blocks(len, N, K).places()[4]
     ((train, valid),) = ShuffleSplit(1, test_size=0.5, random_state=0).split(own)
     for place in (own[train[0]], own[valid[0]]):
-        found = vectors(make_search(refit=False, mu=1e-6), *of_record(place, odd))[0]
+        found = in_one_trial(*of_record(place, odd))
         assert np.delete(ordinary_scores(), 4).tolist() == np.delete(found, 4).tolist()
 
 
-@pytest.mark.parametrize("scoring", SCORES)
-@pytest.mark.parametrize("odd", ["n/k", b"n/k", 2 + 1j, None, 0.5, True, 10**30], ids=repr)
-@pytest.mark.parametrize("part", ["X", "y"])
+TYPED = "n/k", b"n/k", 2 + 1j, None, 0.5, True, 10**30
+
+
+@pytest.mark.parametrize(
+    ("part", "odd", "scoring"), crossed(itertools.product("Xy", TYPED, SCORES), axes=2)
+)
 def test_a_type_that_one_record_gives_an_array_moves_the_score_of_its_own_block_alone(
     part, odd, scoring
 ):
     X, y = classes(N)
-    search = make_search(refit=False, mu=1e-6, scoring=OF_LABELS.get(scoring, scoring), n_trials=6)
+    given = {"scoring": OF_LABELS.get(scoring, scoring)}
     place = in_blocks(len, N, K).places()[4][0]
     cells, labels = X.tolist(), y.tolist()
     if part == "X":
         cells[place][1] = odd
     else:
         labels[place] = odd
-    found = vectors(search, np.array(cells), np.array(labels))[0]
-    assert np.delete(vectors(search, X, y)[0], 4).tolist() == np.delete(found, 4).tolist()
+    found = in_one_trial(np.array(cells), np.array(labels), **given)
+    assert np.delete(in_one_trial(X, y, **given), 4).tolist() == np.delete(found, 4).tolist()
 
 
 class Adding:
@@ -428,9 +438,8 @@ def left_by_ordinary(place, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", [17, 18])
 @pytest.mark.parametrize(
-    "odd", ["maybe", None, *(pytest.param(o, marks=pytest.mark.soak) for o in ("no", 7))], ids=str
+    ("odd", "place"), crossed(itertools.product(["maybe", None, "no", 7], [17, 18]))
 )
 def test_nothing_but_releases_depends_on_a_record_of_training_or_validation(
     odd, place, one_folder
@@ -604,22 +613,23 @@ ODD_LABELS = ["n/a", None, float("nan"), 0.5, 7]
 def of_folds(cv, hold, *odd):
     """Scores of the blocks of one trial, of labels of which the first may be odd."""
     X, y = classes(N)
-    search = make_search(
-        cv=cv, scoring="accuracy", method="released-means", n_trials=1, refit=False
-    )
-    return vectors(search, X, hold([*odd, *y.tolist()[len(odd) :]]))[0]
+    labels = hold([*odd, *y.tolist()[len(odd) :]])
+    return in_one_trial(X, labels, cv=cv, scoring="accuracy")
 
 
-@pytest.mark.parametrize("cv", [3, StratifiedKFold(3)], ids=["3", "stratified"])
+FOLDS = 3, StratifiedKFold(3)
+HELD = {
+    "list": list, "series": pd.Series, "objects": of_objects, "index": pd.Index,
+    "nullable": lambda y: pd.Series(y, dtype=object).convert_dtypes().array,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "hold",
-    [list, pd.Series, lambda y: np.array(y, dtype=object), pd.Index,
-     lambda y: pd.Series(y, dtype=object).convert_dtypes().array],
-    ids=["list", "series", "objects", "index", "nullable"],
-)  # fmt: skip
-@pytest.mark.parametrize("odd", ODD_LABELS, ids=str)
-def test_one_odd_label_decides_the_folds_of_its_own_block_alone(cv, hold, odd):
+    ("cv", "holder", "odd"), crossed(itertools.product(FOLDS, HELD, ODD_LABELS), axes=2)
+)
+def test_one_odd_label_decides_the_folds_of_its_own_block_alone(cv, holder, odd):
     """Typed over all records, it made all labels objects, and a classifier's folds others."""
+    hold = HELD[holder]
     (own,) = (b for b, places in enumerate(in_blocks(len, N, K).places()) if 0 in places)
     first, other = of_folds(cv, hold), of_folds(cv, hold, odd)
     assert np.delete(first, own).tolist() == np.delete(other, own).tolist()
