@@ -21,9 +21,11 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from itertools import chain
 from statistics import NormalDist
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -174,7 +176,8 @@ class Score(ScoreFacts):
     @property
     def own_code(self) -> bool:
         """Checks whether a user's code may be called with what was drawn."""
-        return type(self) is not Score or not _is_known(self.combine)
+        ours = type(self) is Score and _is_ours(type(self.statistic))
+        return not (ours and _is_known(self.combine))
 
     def called(self, name: str) -> Score:
         """Makes the same score under another name, as where a run has two of one kind.
@@ -275,13 +278,17 @@ def _described(part: Any) -> Any:
 
 
 def _is_ours(maker: Any) -> bool:
-    return str(getattr(maker, "__module__", "")).startswith("privbo_plugins.")
+    """Checks whether this package holds the very class or function under its name."""
+    home: Any = getattr(maker, "__module__", None)
+    name: Any = getattr(maker, "__qualname__", None)
+    ours = type(home) is type(name) is str and home.startswith("privbo_plugins.")
+    return ours and getattr(sys.modules.get(home), name, None) is maker  # else it says so alone
 
 
 def _is_known(part: Any) -> bool:
     """Checks whether part of a combination is a function of this package, or plain data."""
     if type(part) is partial:
-        return all(map(_is_known, (part.func, *part.args, *part.keywords.values())))
+        return all(map(_is_known, (part.func, *part.args, *chain(*part.keywords.items()))))
     if type(part) is np.ndarray:
         return part.dtype.kind in "biuf"
     plain = part is None or type(part) in (bool, int, float, str)
@@ -415,7 +422,7 @@ def _asked(own: Statistic, act: Callable[[], Array]) -> Array:
     Raises:
         PrivacyError: In the engine's own words; NotLossesError for another outer shape.
     """
-    ours = type(own).__module__.startswith("privbo_plugins.")
+    ours = _is_ours(type(own))
     with unheard, np.errstate(all="ignore"):
         made, error = call(act, lambda raised: (ours and of_converting(raised)) or _failed(raised))
     if error is not None:

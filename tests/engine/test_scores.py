@@ -10,7 +10,8 @@ import warnings
 from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
-from functools import partial
+from functools import lru_cache, partial, singledispatch, wraps
+from types import FunctionType, MethodType
 
 import numpy as np
 import pandas as pd
@@ -32,6 +33,7 @@ from privbo_plugins.errors import (
 )
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
 from privbo_plugins.reports import records_report
+from privbo_plugins.scores import registry
 from privbo_plugins.scores.score import (
     Estimate,
     checked_rows,
@@ -1132,20 +1134,99 @@ class Alike:
     def __call__(self, m, s):
         return m[0]
 
+    method = __call__
+
 
 def leading(m):
     return m[0]
 
 
-@pytest.mark.parametrize(
-    ("kind", "combine"),
-    [(scores.Score, lambda m, _s: m[0]), (scores.Score, partial(scores.ratio, leading, leading)),
-     (scores.Score, Alike()),
-     (scores.Score, partial(partial(scores.ratio, leading), leading)),
-     (Derived, scores.accuracy((0, 1)).combine)],
-)  # fmt: skip
-def test_a_users_code_is_found_in_any_part_of_a_score(kind, combine):
-    assert kind("own", scores.accuracy((0, 1)).statistic, combine).own_code
+def forged(made):
+    """Names itself one of the package's own; a class does so for its objects."""
+    made.__module__, made.__qualname__ = scores.ratio.__module__, scores.ratio.__qualname__
+    return made
+
+
+class Named(str):
+    """A text with code of its own."""
+
+    __eq__ = str.__eq__
+    __hash__ = str.__hash__
+
+
+class Numbers(np.ndarray):
+    """An array with code of its own."""
+
+
+class Partial(partial):
+    """A partial with code of its own."""
+
+
+KNOWN = scores.accuracy((0, 1)).combine
+DRESSED = {
+    "a lambda": lambda m, s: m[0],
+    "wraps": wraps(scores.ratio)(lambda m, s: m[0]),
+    "another name": forged(lambda m, s: m[0]),
+    "an object": Alike(),
+    "a class of another name": forged(type("Own", (Alike,), {}))(),
+    "a bound method": Alike().method,
+    "a bound function": MethodType(lambda self, m, s: m[0], 1),
+    "a generic function": singledispatch(lambda m, s: m[0]),
+    "a cache": lru_cache(lambda m, s: m[0]),
+    "a ufunc": np.frompyfunc(lambda m, s: m, 2, 1),
+    "a code of several": np.vectorize(lambda m, s: m),
+    "another module": forged(FunctionType(leading.__code__, vars(sys.modules[forged.__module__]))),
+    "an argument": partial(scores.ratio, leading, leading),
+    "a wrapped argument": partial(scores.ratio, wraps(scores.ratio)(lambda m: m[0]), 1.0),
+    "a partial of one": partial(partial(scores.ratio, leading), leading),
+    "a keyword": partial(scores.ratio, top=leading),
+    "a keyword's name": partial(scores.ratio, **{Named("top"): 1.0}),
+    "a text": partial(KNOWN.func, Named("recall")),
+    "an array": partial(KNOWN.func, np.eye(2).view(Numbers)),
+    "objects": partial(KNOWN.func, np.array([Alike()], dtype=object)),
+    "a kind of partial": Partial(KNOWN.func, np.eye(2)),
+}
+
+
+@pytest.mark.parametrize("dress", DRESSED)
+def test_a_users_code_is_found_in_any_part_of_a_score(dress):
+    """Only what this package holds under its own name is known, and plain data."""
+    score = copy.copy(MADE["accuracy"])
+    assert not score.own_code
+    object.__setattr__(score, "combine", DRESSED[dress])
+    assert score.own_code
+
+
+@pytest.mark.parametrize("kind", [Beyond, forged(type("Own", (Beyond,), {}))])
+def test_a_users_statistic_or_kind_of_score_is_found(kind):
+    assert Derived("own", MADE["accuracy"].statistic, KNOWN).own_code
+    assert scores.Score("own", kind(), partial(registry._negated, 1.0)).own_code
+
+
+@pytest.mark.parametrize("dress", [lambda own: own, wraps(scores.ratio), forged])
+def test_a_users_code_sees_only_a_draw_that_is_committed(dress):
+    """However it ends the attempt, it never sees a second draw of the same charge."""
+    seen = set()
+
+    def combine(m, s):
+        if not np.allclose(m, 0.5):
+            seen.add(float(m[0]))
+            if ends:
+                raise KeyboardInterrupt
+        return m[0]
+
+    combine, ends = dress(combine), True
+    score = scores.Score("own", PerRecord(lambda one: one.y_true), combine)
+    run = Session.open(
+        open_vault(), "s", MeansConfig(scores=[score], mu=1.0, n_trials=4), maximize=True
+    )
+    given = "0", {"x": 0.5}, Space({"x": Float(0.0, 1.0)}), told_of(0)
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            run.tell(*given)
+    (drawn,), ends = seen, False
+    assert run.tell(*given).value == pytest.approx(min(max(drawn, 0.0), 1.0))
+    assert run.guarantee().mu_spent == pytest.approx(0.5)
 
 
 def test_registered_scores_are_released_in_one_transaction():
