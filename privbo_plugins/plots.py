@@ -50,7 +50,7 @@ class History:
         path: Where the releases have led in the unit cube, one point a step, shape (t, D); of
             DP-GIBO the centres theta_0 to theta_t.
         centres: The same, decoded to parameters.
-        spent: Cumulative mu after each release.
+        spent: Cumulative mu after each charge, which is one a release.
         budget: Declared total mu.
         places: Where the values were released, as points of a model, shape (m, p); None where a
             run has stored none.

@@ -400,8 +400,8 @@ class LossReader:
         with self._lock:
             self.refresh()
             releases, known = self.releases(), self._known()
-            mu = {(c.kind, c.key): c.mu for c in self.ledger()}
-            squares = np.cumsum([mu.get((r.kind, r.key), 0.0) ** 2 for r in releases])
+            # also of a draw that is not released: it is paid for
+            costs = [one.mu**2 for one in self.ledger() if one.population == VALIDATION]
             values = [r for r in releases if r.kind == "value" and not self.plain]
             space, path = known.space, known.algorithm.path
             more = scores_shown(getattr(self.config, "scores", None) or (), values, n_objectives)
@@ -417,7 +417,7 @@ class LossReader:
                 names=space.names,
                 path=np.array(path),
                 centres=[space.decode(x) for x in path],
-                spent=np.sqrt(squares).tolist(),
+                spent=np.sqrt(np.cumsum(costs)).tolist(),
                 budget=self.config.mu,
                 comparison=self.comparison(),
                 **more,

@@ -177,6 +177,8 @@ class Session(LossReader):
         with self._lock:
             while True:
                 with self._transaction() as tx:
+                    if self._complete(tx):
+                        continue
                     algorithm, row = self._known().algorithm, tx.trial(trial)
                     if row is not None and (row.state != "failed" or tx.drawn("value", trial)):
                         return Proposal(row.role, row.step, row.slot, row.x)
@@ -261,7 +263,8 @@ class Session(LossReader):
                 with self._transaction() as tx:
                     self._admit(tx, space, PRIVATE, len(y), constants)
                     self.labels.check(tx, len(y), index, len(rows))
-                    recorded = self._record(tx, trial, params, y, enqueued)
+                    if not self._complete(tx):
+                        recorded = self._record(tx, trial, params, y, enqueued)
             told, due = recorded
             if due:
                 self._settle()
@@ -444,6 +447,29 @@ class Session(LossReader):
                 keep = set(known.algorithm.remembered_after(queries[-1]))
                 # also those of a point that was evaluated twice and compared once
                 tx.drop_losses(sorted(held - keep) if held & keep else None)
+
+    def refresh(self) -> None:
+        """Reads what other workers have released, and releases what trials have drawn."""
+        with self._transaction() as tx:
+            self._complete(tx)
+
+    def _complete(self, tx: Transaction) -> bool:
+        """Releases what trials have drawn, also those whose attempts have ended: it is paid for.
+
+        No losses are needed. Do nothing else then before the transaction is over: the algorithm
+        observes the releases with its end.
+        """
+        known, scores = self._learnt, getattr(self.config, "scores", None) or ()
+        if known is None or not any(getattr(score, "own_code", False) for score in scores):
+            return False
+        trials = [key for kind, key in tx.standing() if kind == "value"]
+        for trial in trials:
+            meta = tx.drawn("value", trial)["meta"]
+            x = np.array(meta["x"])
+            query: Any = known.algorithm.value_query(trial, meta["role"], meta["step"], x)
+            self._release(tx, query, ())
+            tx.finish(trial, x, self._fresh[-1].value)
+        return bool(trials)
 
     def _release(self, tx: Transaction, query: Query, blocks: Iterable[Array]) -> Release | None:
         """Returns what a query releases; or what it released before.

@@ -17,7 +17,16 @@ import sqlalchemy as sa
 from sqlalchemy.pool import NullPool, StaticPool
 
 from privbo_plugins.errors import NO_HANDLE, VaultError
-from privbo_plugins.store.log import DAMAGED, EVALUATION, PAID, RELEASE, RUN, Compile, Compiled
+from privbo_plugins.store.log import (
+    DAMAGED,
+    DRAWN,
+    EVALUATION,
+    PAID,
+    RELEASE,
+    RUN,
+    Compile,
+    Compiled,
+)
 
 SCHEMA = 5
 """Number of the tables. A vault with another number is refused untouched: this version would leave
@@ -76,12 +85,12 @@ def _of_run(table: sa.FromClause) -> sa.ColumnElement[bool]:
     return table.c.run == sa.bindparam("run")
 
 
-def _uncompared(table: sa.Table, name: sa.ColumnElement[Any], fact: Any) -> sa.Select[Any]:
-    """Trials with a release of which no fact says that what they show was compared with it."""
+def _without(table: sa.Table, name: sa.ColumnElement[Any], fact: Any) -> sa.Select[Any]:
+    """Names of which a run has no fact of a kind."""
     facts = _events.alias("facts")
     noted = facts.c.run == table.c.run, facts.c.kind == sa.bindparam("kind")
-    compared = sa.exists().where(*noted, fact(facts.c.key) == name)
-    return sa.select(name).where(_of_run(table), ~compared)
+    known = sa.exists().where(*noted, fact(facts.c.key) == name)
+    return sa.select(name).where(_of_run(table), ~known)
 
 
 _begun = _events.alias("begun")
@@ -105,12 +114,13 @@ STATEMENTS: dict[str, Any] = {
     .where(_of_run(_events), _events.c.kind == RUN)
     .with_for_update(),
     "lock_vault": sa.select(_identity.c.one).with_for_update(),
-    "uncompared trials": _uncompared(_board, _board.c.trial, lambda key: key).where(
+    "uncompared trials": _without(_board, _board.c.trial, lambda key: key).where(
         _board.c.value.is_not(None)
     ),
-    "uncompared rewards": _uncompared(
+    "uncompared rewards": _without(
         _events, _events.c.key, lambda key: sa.literal(f"{EVALUATION}/").concat(key)
     ).where(_events.c.kind == RELEASE, _events.c.key.startswith(f"{EVALUATION}/")),
+    "standing": _without(_events, _events.c.key, lambda key: key).where(_events.c.kind == DRAWN),
     "charges_by_cost": sa.select(_events.c.payer, _events.c.payload, sa.func.count())
     .where(*_of_kind)
     .group_by(_events.c.payer, _events.c.payload),

@@ -212,6 +212,10 @@ class _Ledger(Log):
         said = self._said(DRAWN, f"{kind}/{key}")
         return None if said is None else _payload_of(kind, said)
 
+    def standing(self) -> list[tuple[str, str]]:
+        """Lists (kind, key) of what was drawn and is not released yet."""
+        return sorted(_key_of(key) for (key,) in self._fetch("standing", kind=RELEASE))
+
     def releases_after(self, seq: int) -> list[tuple[int, str, str, Any]]:
         """(number, kind, key, payload) of the run's releases after the log's first ``seq``."""
         rows = self._fetch("releases_after", kind=RELEASE, after=seq)

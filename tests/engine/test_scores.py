@@ -57,7 +57,7 @@ from privbo_plugins.scores.statistics import (
     Statistic,
 )
 from privbo_plugins.sessions.clipping_warning import warn_of_scores
-from privbo_plugins.sessions.reader import scores_shown
+from privbo_plugins.sessions.reader import LossReader, scores_shown
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.vault import open_vault
@@ -1227,6 +1227,76 @@ def test_a_users_code_sees_only_a_draw_that_is_committed(dress):
     (drawn,), ends = seen, False
     assert run.tell(*given).value == pytest.approx(min(max(drawn, 0.0), 1.0))
     assert run.guarantee().mu_spent == pytest.approx(0.5)
+
+
+class Stopping:
+    """A user's function that ends the attempts which ask it of a draw, while it is told to."""
+
+    stops = False
+
+    def __call__(self, m, s):
+        if self.stops and not np.allclose(m, 0.5):
+            raise KeyboardInterrupt
+        return m[0]
+
+
+def stopped(done, n_trials=3):
+    """A run whose trial after so many was drawn and has failed, and how to begin and tell it."""
+    stopping, vault, space = Stopping(), open_vault(), Space({"x": Float(0.0, 1.0)})
+    own = scores.Score("own", PerRecord(lambda one: one.y_true), stopping)
+    config = MeansConfig(scores=[own], mu=1.0, n_trials=n_trials, final_share=0.25)
+
+    def begin():
+        run = Session.open(vault, "s", config, maximize=True)
+        run.set_space(space)
+        return run, lambda trial, x: run.tell(str(trial), {"x": x}, space, told_of(0))
+
+    run, tell = begin()
+    for trial in range(done):
+        tell(trial, 0.1 * trial)
+    stopping.stops = True
+    with pytest.raises(KeyboardInterrupt):
+        tell(done, 0.9)
+    run.fail(str(done))
+    reader = LossReader(run.run, config, seed=0, maximize=True)
+    reader.set_space(space)
+    assert reader.history().spent[-1] == pytest.approx(run.guarantee().mu_spent)
+    stopping.stops = False
+    return run, tell, begin, own
+
+
+@pytest.mark.parametrize("joined", [False, True])
+@pytest.mark.parametrize("door", ["refresh", "ask", "tell"])
+@pytest.mark.parametrize("done", [0, 2])
+def test_what_an_ended_attempt_has_drawn_is_released_and_counts(done, door, joined):
+    run, tell, begin, own = stopped(done)
+    if joined:
+        run, tell = begin()
+    if door == "refresh":
+        run.refresh()
+    if door == "ask":
+        run.ask_planned("next")
+    for trial in range(done + 1, 3):
+        tell(trial, 0.1 * trial)
+    with pytest.raises(BudgetExceededError):
+        tell("beyond", 0.5)
+    assert run.finished
+    assert [*run.published()] == ["0", "1", "2"]
+    assert run.guarantee().mu_spent == pytest.approx(math.sqrt(0.75))
+    run.release_score(own, told_of(0))
+    assert run.history().spent[-1] == pytest.approx(run.guarantee().mu_spent) == 1.0
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_no_draw_is_published_under_other_parameters(asked):
+    """A trial that the host runs again, after it was drawn and failed, keeps its point."""
+    run, tell, *_ = stopped(1)
+    if asked:
+        assert run.ask_planned("1").x.tolist() == [0.9]
+    with pytest.raises(PrivacyError, match="at other parameters"):
+        tell("1", 0.2)
+    (*_, last) = run.releases()
+    assert (last.key, last.meta["x"], last.value) == ("1", [0.9], tell("1", 0.9).value)
 
 
 def test_registered_scores_are_released_in_one_transaction():
