@@ -113,7 +113,7 @@ class Score(ScoreFacts):
 
     Args:
         name: Under which it is shown.
-        statistic: What is released.
+        statistic: What is released; of a class of your own D is that of all of [low, 1]^k.
         combine: From means m and their noise s, shape (k,) each, to a number; NaN where it is not
             defined. See :func:`ratio`. It must keep and print nothing.
         low: Least value of the score; the estimate is clipped to [low, high].
@@ -124,8 +124,8 @@ class Score(ScoreFacts):
         positive: The positive label, as Python writes it, for those who read of the run.
 
     Raises:
-        ValueError: If the name, the range or a switch makes no sense, or ``combine`` gives no
-            number of k means of 0.5.
+        ValueError: If the name, the range, the statistic or a switch makes no sense, or
+            ``combine`` gives no number of k means of 0.5.
 
     Example:
         >>> from privbo_plugins.scores.statistics import PerRecord
@@ -149,6 +149,9 @@ class Score(ScoreFacts):
                 "statistic must be one of privbo_plugins.scores.statistics, such as Cells() or "
                 f"PerRecord(function), got a {type(statistic).__name__}."
             )
+        D = _diameter(statistic)
+        if not 0.0 < D < math.inf:
+            raise ValueError("A statistic needs k of 1 at least, and low below 1.")
         if not {type(greater_is_better), type(vectorized)} <= {bool}:  # asked after the draw, too
             raise ValueError("greater_is_better and vectorized of a score must be True or False.")
         if isinstance(statistic, PerRecord) and not greater_is_better:
@@ -157,8 +160,8 @@ class Score(ScoreFacts):
         told = f"{type(statistic).__name__.lower()}: {statistic.k} means"
         setup = hashlib.sha256(repr(_described([statistic, combine])).encode()).hexdigest()[:12]
         super().__init__(
-            name, float(low), float(high), greater_is_better, told, statistic.diameter,
-            statistic.k, setup=setup, positive=positive,
+            name, float(low), float(high), greater_is_better, told, D, statistic.k, setup=setup,
+            positive=positive,
         )  # fmt: skip
         object.__setattr__(self, "statistic", statistic)
         object.__setattr__(self, "combine", combine)
@@ -293,6 +296,22 @@ def _is_known(part: Any) -> bool:
         return part.dtype.kind in "biuf"
     plain = part is None or type(part) in (bool, int, float, str)
     return plain or (type(part) is FunctionType and _is_ours(part))
+
+
+def _diameter(own: Statistic) -> float:
+    """D; of a class of a user's own that of all vectors that clipping leaves, whatever it says.
+
+    Raises:
+        ValueError: If such a class has another mean, which clips no record.
+    """
+    if _is_ours(type(own)):
+        return own.diameter
+    if type(own).mean is not Statistic.mean:
+        raise ValueError(
+            "The mean of a statistic of your own must be Statistic's, which clips what each "
+            "record adds: write vectors(rows), or take PerRecord(function)."
+        )
+    return Statistic.diameter.fget(own)  # type: ignore[attr-defined,no-any-return]
 
 
 def _plain(made: Any, shape: tuple[int, ...]) -> Array:
@@ -468,7 +487,7 @@ def joined_means(
     ends = np.cumsum([statistic.n_columns for statistic in statistics])
     parts = np.split(rows, ends[:-1], axis=1)
     means = [
-        _asked(own, partial(own.mean, [part])) / scale
+        _asked(own, partial(type(own).mean, own, [part])) / scale
         for own, part, scale in zip(statistics, parts, scales, strict=True)
     ]
     return np.concatenate(means)
@@ -476,7 +495,7 @@ def joined_means(
 
 def scales_of(statistics: Sequence[Statistic], n: int) -> list[float]:
     """D_j / n of each statistic."""
-    return [statistic.diameter / n for statistic in statistics]
+    return [_diameter(statistic) / n for statistic in statistics]
 
 
 def estimates(

@@ -841,6 +841,36 @@ def test_numbers_of_a_statistic_are_clipped_whatever_it_makes():
             odd.mean([rows])
 
 
+@pytest.mark.parametrize("low", [0.0, -1.0, 0.5])
+@pytest.mark.parametrize("declared", [0.0, -1.0, math.nan, math.inf, 1e-320, 0.5, True, "1"])
+def test_clipping_alone_bounds_what_a_record_moves_of_a_users_statistic(declared, low):
+    """Whatever diameter it declares, and whatever numbers one record makes."""
+    own = type("Own", (Beyond,), {"diameter": declared, "low": low})()
+    listed = [scores.Score("own", own, first)]
+    parts, others = statistics_of(listed), np.linspace(0.0, 1.0, 6).reshape(3, 2)
+    means = [
+        joined_means([np.vstack([others, odd])], parts, scales_of(parts, 4))
+        for odd in itertools.product((*ODD, 1.0), repeat=2)
+    ]
+    moved = np.linalg.norm(np.array(means)[:, None] - means, axis=2).max()
+    assert 0.9 < moved <= SENSITIVITY_SLACK, "NaN would be neither"
+    assert listed[0].diameter == (1.0 - low) * math.sqrt(2)
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"mean": lambda self, blocks: np.concatenate([*blocks]).mean(axis=0)}, "must be Stat"),
+        ({"mean": Pairs.mean}, "must be Statistic's"),
+        ({"k": 0}, "k of 1 at least"),
+        *(({"low": low}, "low below 1") for low in (1.0, 2.0, math.nan, -math.inf)),
+    ],
+)
+def test_a_statistic_whose_records_no_clipping_bounds_is_refused(more, why):
+    with pytest.raises(ValueError, match=why):
+        scores.Score("own", type("Own", (Beyond,), more)(), first)
+
+
 # What the objects of records do, and what a score holds -----------------------------------------
 
 
