@@ -166,10 +166,15 @@ _Flag = Annotated[bool, Rule("True or False", lambda x: isinstance(x, bool))]
 
 
 def plain(value: Any) -> Any:
-    """Python's own number in place of NumPy's."""
-    if isinstance(value, Real) and not isinstance(value, int | float):
+    """Python's own number or text in place of any other, also in (low, high); no other entries.
+
+    What runs code of its own would see what is computed with it, as a draw before it is committed.
+    """
+    if isinstance(value, tuple | list) and is_range(value):
+        return (tuple if isinstance(value, tuple) else list)(map(plain, value))
+    if isinstance(value, Real) and not isinstance(value, bool):
         return int(value) if isinstance(value, Integral) else float(value)
-    return value
+    return str.__str__(value) if isinstance(value, str) else value
 
 
 # Declarations -------------------------------------------------------------------------------
@@ -188,7 +193,7 @@ def setting(
     Args:
         help: What it means: unit, range, and what None stands for.
         default: Its default; a setting without one must be given.
-        converter: Makes it what is kept; without one NumPy's numbers become Python's.
+        converter: Makes it what is kept; without one see :func:`plain`.
         kw_only: Whether it can be given by name only.
         repr: Whether the settings show it when they are printed.
     """

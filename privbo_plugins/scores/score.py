@@ -44,7 +44,7 @@ from privbo_plugins.scores.statistics import (
     Predictions,
     Statistic,
 )
-from privbo_plugins.settings import between
+from privbo_plugins.settings import between, plain
 
 Array = NDArray[np.float64]
 Combine = Callable[[Array, Array], Any]
@@ -160,8 +160,8 @@ class Score(ScoreFacts):
         told = f"{type(statistic).__name__.lower()}: {statistic.k} means"
         setup = hashlib.sha256(repr(_described([statistic, combine])).encode()).hexdigest()[:12]
         super().__init__(
-            name, float(low), float(high), greater_is_better, told, D, statistic.k, setup=setup,
-            positive=positive,
+            plain(name), float(low), float(high), greater_is_better, told, D, statistic.k,
+            setup=setup, positive=positive,
         )  # fmt: skip
         object.__setattr__(self, "statistic", statistic)
         object.__setattr__(self, "combine", combine)

@@ -8,17 +8,22 @@ import math
 import pkgutil
 import re
 import sys
+from fractions import Fraction
 
 import attrs
+import numpy as np
 import pytest
 
 import optuna_samplers
 import raytune_searchers
 import sklearn_search
 from optuna_samplers import FederatedServer
+from privbo_plugins import scores
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
 from privbo_plugins.algorithms.duets import DUETSConfig
 from privbo_plugins.algorithms.po_gp_ucb.modeler import RowsConfig
+from privbo_plugins.algorithms.registry import entries
+from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.privacy.local import DEFAULT_MECHANISM
 from privbo_plugins.sessions import rows as curators
@@ -278,3 +283,52 @@ def test_a_notebook_completes_present_settings(written, expected):
         "curators": curators,
     }  # fmt: skip
     assert [c.name for c in jedi.Interpreter(written, [names]).complete()] == expected
+
+
+class OwnFloat(float):
+    """A number whose code would see what is computed with it."""
+
+
+class OwnInt(int):
+    """Likewise."""
+
+
+class OwnText(str):
+    """Likewise, where it is compared."""
+
+
+OWN = {
+    "a float": (OwnFloat(0.5), 0.5), "an integer": (OwnInt(3), 3), "a truth": (True, True),
+    "a text": (OwnText("f1"), "f1"), "NumPy's float": (np.float64(0.5), 0.5),
+    "NumPy's integer": (np.int8(3), 3), "a fraction": (Fraction(1, 2), 0.5),
+    "a range": ((OwnFloat(0.5), OwnInt(3)), (0.5, 3)), "a list": ([OwnFloat(0), 1.0], [0.0, 1.0]),
+    "records": ([1.0, math.nan, "x"], [1.0, math.nan, "x"]), "nothing": (None, None),
+}  # fmt: skip
+
+
+MAPPED = "constraints", "incumbent"
+
+
+def kinds(value):
+    return (type(value), *map(kinds, value)) if isinstance(value, tuple | list) else type(value)
+
+
+@pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.name)
+def test_settings_keep_no_number_or_text_of_another_class(entry):
+    for name, field in fields_of(entry.load_config()).items():
+        if name in ("kernel_matrix", "features", "scores"):  # arrays, and objects of ours
+            continue
+        for given, kept in OWN.values():
+            made = field.converter({"f1": given} if name in MAPPED else given)
+            own = made["f1"] if name in MAPPED else made
+            assert (own, kinds(own)) == (kept, kinds(kept)), name
+
+
+def test_a_score_and_a_constraint_keep_no_number_or_text_of_another_class():
+    """A user's number saw a draw that was not committed."""
+    own = scores.Score(OwnText("own"), scores.Cells(), lambda m, s: m[0], OwnFloat(0.0))
+    limits = {OwnText("own"): OwnFloat(0.5)}
+    config = MeansConfig(mu=1, n_trials=1, scores=[own], constraints=limits)
+    ((name, limit),) = config.constraints.items()
+    assert [type(name), type(own.name)] == [str, str]
+    assert [type(limit), type(own.low)] == [float, float]

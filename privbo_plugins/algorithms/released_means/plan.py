@@ -46,7 +46,7 @@ _DROWNING = 0.1
 
 
 def _plain_values(given: Any) -> Any:
-    return {n: plain(v) for n, v in given.items()} if isinstance(given, Mapping) else given
+    return {plain(n): plain(v) for n, v in given.items()} if isinstance(given, Mapping) else given
 
 
 @settings
