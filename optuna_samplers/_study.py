@@ -19,6 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.files import LogHead
 from privbo_plugins.privacy.claim import PrivacyGuarantee
+from privbo_plugins.store.log import SPLIT
 from privbo_plugins.store.run import Run
 from privbo_plugins.store.vault import Vault
 
@@ -36,8 +37,8 @@ JOINED_ATTR = "privbo:federation"
 HEAD_ATTR, PLACE_ATTR = "privbo:head", "privbo:place"
 """Study attributes: the end of a run's chain of releases, and where its vault has lain."""
 
-SPLIT_ATTR = "privbo:split"
-"""Study attribute, and kind of marks: how a search for scikit-learn has told records apart."""
+SPLIT_ATTR = SPLIT
+"""Study attribute: how a search for scikit-learn has told records apart."""
 
 _OPTUNA_SEARCH = "ray.tune.search.optuna.optuna_search"
 _PROXY = "optuna.storages._grpc."

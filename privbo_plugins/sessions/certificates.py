@@ -27,7 +27,7 @@ from privbo_plugins.privacy.guarantee import Guarantee, PrivacyGuarantee, of_all
 from privbo_plugins.privacy.statement import Statement
 from privbo_plugins.sessions.rows import answers_of
 from privbo_plugins.sessions.stored import LABEL, StoredRun, runs_of
-from privbo_plugins.store.log import hashed
+from privbo_plugins.store.log import SPLIT, hashed
 from privbo_plugins.store.transaction import Transaction
 from privbo_plugins.store.vault import Vault
 
@@ -59,6 +59,11 @@ _NO_SUM = (
     "{!r} names runs of several kinds, or of a kind whose figures are not added here: {}. Only "
     "runs on per-record losses add up under a label; users' rewards are added up over the whole "
     "vault already. Ask for the others one by one, with --run."
+)
+
+_OTHER_SPLITS = (
+    "the runs have held out different records, and one of validation records bounds nothing for "
+    "those that trained, so no figure holds for all of them"
 )
 
 
@@ -252,7 +257,11 @@ def added(runs: Sequence[StoredRun], label: str | None) -> PrivacyGuarantee:
     if len(own) < len(runs):
         told = ", ".join(f"{run.name} ({run.kind})" for run in runs)
         raise ValueError(_NO_SUM.format(label, told))
-    return of_all(own)
+    total, held = of_all(own), zip(runs, own, strict=True)
+    splits = {run.marks(SPLIT) for run, (_, claim) in held if not claim.in_blocks} - {()}
+    if len(splits) < 2:
+        return total
+    return replace(total, protected=False, reasons=(*total.reasons, _OTHER_SPLITS))
 
 
 # Labels -----------------------------------------------------------------------------------------

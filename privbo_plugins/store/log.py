@@ -58,6 +58,9 @@ VAULT, HOST, RUN, FROZEN, CHARGE, PAID, DRAWN, RELEASE, ROWS, TOKEN = (
 UNPROTECTED, NOTE = "unprotected", "note"
 """Kinds of facts: why nothing may be claimed, and what a guarantee reports."""
 
+SPLIT = "privbo:split"
+"""Kind of facts: which of its records a search for scikit-learn has held out."""
+
 EVALUATION = "evaluation"
 """Kind of the releases of privatised rewards."""
 

@@ -28,6 +28,7 @@ from privbo_plugins.sessions.rows import NOT_PRIVATE, Curator
 from privbo_plugins.sessions.stored import StoredRun, run_named, runs_of
 from privbo_plugins.settings import evolve
 from privbo_plugins.spaces import Float, Space
+from privbo_plugins.store.log import SPLIT
 from privbo_plugins.store.vault import open_vault
 from tests.engine.test_cli import RANDOMISED, RUNS, SHORT, go_on, records, table
 
@@ -355,6 +356,27 @@ def test_a_certificate_of_a_label_with_one_run_notices_the_second(url):
     assert all(line.agrees for line in verified(alone, vault))
     differing = {line.what for line in verified(together, vault) if not line.agrees}
     assert {"runs", "mu"} <= differing
+
+
+@pytest.mark.parametrize(
+    ("splits", "reasons"),
+    [(("a", "b"), 1), (("a", "a"), 0), (("a", None), 0), ((None, None), 0), (("a", "b", "b"), 1)],
+)
+def test_runs_that_hold_out_other_records_have_no_figure_together(url, splits, reasons):
+    vault = open_vault(url)
+    for i, split in enumerate(splits):
+        Session.open(vault, f"optuna/{i}", SHORT, maximize=False)
+        run = run_named(vault, str(i))
+        give_label(run, "wards2026")
+        if split is not None:
+            with vault.transaction(run.run_id) as tx:
+                tx.mark(SPLIT, split)
+    told = issue(labelled(vault, "wards2026"), "wards2026")
+    claim = told.facts["guarantee"]
+    assert claim["protected"] is (not reasons)
+    assert len(claim["reasons"]) == reasons == ("held out different" in told.to_markdown())
+    jsonschema.validate(told.facts, schema())
+    assert all(run.guarantee.protected for run in runs_of(vault))
 
 
 def test_a_label_is_kept_for_good_and_must_be_a_short_name(url, printed, refused):
