@@ -62,7 +62,7 @@ from privbo_plugins.sessions.reader import (
 )
 from privbo_plugins.sessions.record_labels import RecordLabels
 from privbo_plugins.sessions.run_settings import differing
-from privbo_plugins.spaces import Space, same_point
+from privbo_plugins.spaces import Space
 from privbo_plugins.store.log import UNPROTECTED
 from privbo_plugins.store.release import Order, Outlet
 from privbo_plugins.store.run import ENTERED, Run, begin_or_join
@@ -180,7 +180,7 @@ class Session(LossReader):
                     if self._complete(tx):
                         continue
                     algorithm, row = self._known().algorithm, tx.trial(trial)
-                    if row is not None and (row.state != "failed" or tx.drawn("value", trial)):
+                    if row is not None and row.state != "failed":
                         return Proposal(row.role, row.step, row.slot, row.x)
                     rows, again = places.of_the_step(tx, algorithm), row is not None
                     if not places.complete(algorithm, rows):
@@ -485,8 +485,6 @@ class Session(LossReader):
         if query.ahead:
             if tx.head() != before:
                 return None
-            if "x" in query.meta and not same_point(query.meta["x"], payload["meta"]["x"]):
-                raise PrivacyError(ANOTHER_POINT)  # an earlier attempt drew there
             charged = replace(order, charge=lambda _: None)
             made = partial(_with_derived, query.derived, payload)
             payload = self._outlet.release(tx, charged, made)
