@@ -299,7 +299,7 @@ def _is_known(part: Any) -> bool:
 
 
 def _diameter(own: Statistic) -> float:
-    """D; of a class of a user's own that of all vectors that clipping leaves, whatever it says.
+    """D; of a class of a user's own that of all vectors that clipping leaves.
 
     Raises:
         ValueError: If such a class has another mean, which clips no record.

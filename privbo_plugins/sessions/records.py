@@ -52,6 +52,7 @@ from privbo_plugins.sessions.reader import (
     NO_NOISE,
     PLAIN,
     PRIVATE,
+    Learnt,
     LossReader,
     Published,
     most_trainings,
@@ -397,31 +398,17 @@ class Session(LossReader):
         now = FINAL if role == START and step >= 0 else role  # it may have moved to the end
         wanted = algorithm.wants_losses(now, step, None if enqueued is not None else release)
         if wanted:
-            self._hold(tx, trial, y, query if now == START else None)
+            tx.put_losses(trial, y)
+            _forget_starts(tx, algorithm, query if now == START else None)
         tx.finish(trial, x, value)
         own = release if release is not None and release.key == trial else None
         told = published_of(value, role, step, own)._replace(carried=release is None)
-        return told, (wanted or now == START) and self._due(tx, now)
+        return told, (wanted or now == START) and _may_be_complete(known, tx, now)
 
     def _check_length(self, rows: Array) -> None:
         n = self._known().n_records
         if len(rows) != n:
             raise ValueError(_OTHER_LENGTH.format(n, plural(self.unit.entry)))
-
-    def _due(self, tx: Transaction, role: str) -> bool:
-        """Checks if the step may be complete with a trial whose release is not observed yet."""
-        known = self._known()
-        if role == START:  # whose last trial may leave nothing to evaluate
-            last = len(known.values) + 1 >= known.algorithm.batch_capacity
-            return last and known.algorithm.wants_losses(role, START_STEP)
-        return places.complete(known.algorithm, places.of_the_step(tx, known.algorithm))
-
-    def _hold(self, tx: Transaction, trial: str, y: Array, of_start: Query | None) -> None:
-        """Keeps a trial's losses; those of the start that are needed no more go."""
-        tx.put_losses(trial, y)
-        if of_start is not None:
-            keep = self._known().algorithm.remembered_after(of_start)
-            tx.drop_losses(sorted(set(tx.held()).difference(keep)))
 
     # Releasing ------------------------------------------------------------------------------
 
@@ -624,6 +611,20 @@ _OTHER_LENGTH = (
     "order; this vector has another length. Return NaN for one that cannot be scored instead "
     "of dropping it. Nothing was stored or charged."
 )
+
+
+def _forget_starts(tx: Transaction, algorithm: Any, of_start: Query | None) -> None:
+    """Deletes losses of the start that are needed no more after its query; None: it is over."""
+    if of_start is not None:
+        tx.drop_losses(sorted(set(tx.held()).difference(algorithm.remembered_after(of_start))))
+
+
+def _may_be_complete(known: Learnt, tx: Transaction, role: str) -> bool:
+    """Checks if the step is complete with a trial whose release is not observed yet."""
+    if role == START:  # whose last trial may leave nothing to evaluate
+        last = len(known.values) + 1 >= known.algorithm.batch_capacity
+        return last and known.algorithm.wants_losses(role, START_STEP)
+    return places.complete(known.algorithm, places.of_the_step(tx, known.algorithm))
 
 
 def _rows_of(scores: Any, told: Any, index: str | None) -> tuple[Array, str | None]:
