@@ -59,10 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     typed = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        try:
-            return carried_out(lambda: _run(typed))
-        finally:
-            sys.stdout.flush()
+        return carried_out(lambda: _run(typed))
     except BrokenPipeError:  # as after `| head`; what is still buffered goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return UNHEARD

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 import click
 
-from privbo_plugins.cli.outcome import Answer, Group, as_json, of_setting, said, vault_at
+from privbo_plugins.cli.outcome import Answer, Group, as_json, of_setting, said, together, vault_at
 from privbo_plugins.errors import VaultError
 from privbo_plugins.sessions.settings import MECHANISMS, CuratorSettings
 
@@ -171,14 +171,15 @@ def read_outcomes(path: Path, name: str) -> Array:
 
 
 def _vault_options(*, required: bool) -> Callable[[Any], Any]:
-    vault = vault_at(
-        "ledger and answers: a file such as curator.db, a URL, or env:NAME; keep it where "
-        "only you can read it, and never throw it away: without it, nothing stops a second "
-        "release",
-        required=required,
+    return together(
+        vault_at(
+            "ledger and answers: a file such as curator.db, a URL, or env:NAME; keep it where "
+            "only you can read it, and never throw it away: without it, nothing stops a second "
+            "release",
+            required=required,
+        ),
+        click.option("--run", **of_setting(CuratorSettings, "run_name")),
     )
-    run = click.option("--run", **of_setting(CuratorSettings, "run_name"))
-    return lambda command: vault(run(command))
 
 
 def _taken(name: str, **more: Any) -> Callable[[Any], Any]:

@@ -26,12 +26,7 @@ import click
 
 from privbo_plugins.cli import health
 from privbo_plugins.cli.outcome import Answer, Group, of_setting, vault_at
-from privbo_plugins.cli.plan import (
-    federation_config,
-    federation_options,
-    space_of,
-    space_option,
-)
+from privbo_plugins.cli.plan import configured, federation_options, space_of, space_option
 from privbo_plugins.errors import FederationError
 from privbo_plugins.sessions.settings import FederatedServerSettings, RoundSettings
 
@@ -145,12 +140,13 @@ def serve(
 
     It serves until it is interrupted, which is its ordinary end.
     """
+    from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
     from privbo_plugins.federation import FederatedServer
     from privbo_plugins.federation.identity import place
 
     raise_file_limit()
     _check_folder(invitations)
-    config, own_space = federation_config(settings, options), space_of(space)
+    config, own_space = configured(FederationConfig, options, settings), space_of(space)
     server = FederatedServer(
         config, space=own_space, deadline=deadline, hold=hold, vault=vault, run_name=run
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import json
 import sys
 import warnings
@@ -161,6 +162,12 @@ def said(error: Exception) -> str:
 
 
 # Options in common ------------------------------------------------------------------------------
+
+
+def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Makes one decorator of several, which come in the order of a column of decorators."""
+    return lambda command: functools.reduce(lambda made, add: add(made), options[::-1], command)
+
 
 as_json = click.option("--json", "as_json", is_flag=True, help="for programs")
 

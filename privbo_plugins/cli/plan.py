@@ -6,16 +6,15 @@ Everything comes from public quantities. It prints the engine's own plans.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from privbo_plugins.cli.outcome import AT_LEAST_ONE, Answer, Group, as_json
+from privbo_plugins.cli.outcome import AT_LEAST_ONE, Answer, Group, as_json, together
 from privbo_plugins.settings import Stored, fields_of
 
 if TYPE_CHECKING:
-    from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
     from privbo_plugins.algorithms.protocols import NoisyPlan
     from privbo_plugins.spaces import Dimension, Space
 
@@ -120,12 +119,17 @@ space_option = click.option(
     help="parameters: name:low:high with :log or :int after it, or name=choice,choice",
 )  # fmt: skip
 
-_seconds_option = click.option(
-    "--seconds-per-trial", "seconds", type=float, help="then the plan says how long all take"
-)
-_workers_option = click.option(
-    "--workers", type=AT_LEAST_ONE, help="trials that run at once (of a federation: all agents)"
-)
+_presented = together(
+    click.option(
+        "--seconds-per-trial", "seconds", type=float, help="then the plan says how long all take"
+    ),
+    click.option(
+        "--workers", type=AT_LEAST_ONE,
+        help="trials that run at once (of a federation: all agents)",
+    ),
+    as_json,
+)  # fmt: skip
+"""How a plan is shown."""
 
 _set_option = click.option(
     "--set", "settings", multiple=True, type=setting, metavar="NAME=VALUE ...",
@@ -133,39 +137,21 @@ _set_option = click.option(
 )  # fmt: skip
 
 
-def federation_options(command: Callable[..., Any]) -> Any:
-    """Adds the public settings of a federation."""
-    for option in reversed((
-        click.option(
-            "--agents", "n_agents", type=AT_LEAST_ONE, required=True, help="agents on the roster"
-        ),
-        click.option("--epsilon", type=float, help="user-level budget of all rounds, or --set z"),
-        click.option("--delta", type=float, help="of the budget; 1e-5 if it is not given"),
-        click.option(
-            "--rounds", "n_rounds", type=AT_LEAST_ONE, help="rounds that release something"
-        ),
-        click.option(
-            "--trust", type=click.Choice(("server", "aggregate")),
-            help="trust of agents: the server sees their vectors (server, if it is not given), "
-            "or their noisy sum alone (aggregate)",
-        ),
-        _set_option,
-    )):  # fmt: skip
-        command = option(command)
-    return command
-
-
-def federation_config(
-    settings: Sequence[tuple[str, Any]], options: Mapping[str, Any]
-) -> FederationConfig:
-    """Makes a federation's settings of :func:`federation_options`.
-
-    Raises:
-        ValueError: For every setting outside its range.
-    """
-    from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
-
-    return configured(FederationConfig, options, settings)
+federation_options = together(
+    click.option(
+        "--agents", "n_agents", type=AT_LEAST_ONE, required=True, help="agents on the roster"
+    ),
+    click.option("--epsilon", type=float, help="user-level budget of all rounds, or --set z"),
+    click.option("--delta", type=float, help="of the budget; 1e-5 if it is not given"),
+    click.option("--rounds", "n_rounds", type=AT_LEAST_ONE, help="rounds that release something"),
+    click.option(
+        "--trust", type=click.Choice(("server", "aggregate")),
+        help="trust of agents: the server sees their vectors (server, if it is not given), "
+        "or their noisy sum alone (aggregate)",
+    ),
+    _set_option,
+)  # fmt: skip
+"""Public settings of a federation."""
 
 
 # Plans ------------------------------------------------------------------------------------------
@@ -183,10 +169,8 @@ def plan() -> None:
 @click.option("--records", type=AT_LEAST_ONE, required=True, help="validation records")
 @space_option
 @click.option("--trials", type=AT_LEAST_ONE, help="the most trials that may be run")
-@_seconds_option
-@_workers_option
 @_set_option
-@as_json
+@_presented
 def dp_gibo(
     records: int, space: Any, trials: int | None, settings: Any, seconds: float | None,
     workers: int | None, **budget: float | None,
@@ -213,9 +197,7 @@ def dp_gibo(
     help="what randomises a reward",
 )  # fmt: skip
 @click.option("--delta", type=float, help="for gaussian only")
-@_seconds_option
-@_workers_option
-@as_json
+@_presented
 def rewards(
     ends: tuple[float, float], trials: int, delta: float | None, seconds: float | None,
     workers: int | None, **given: Any,
@@ -233,16 +215,15 @@ def rewards(
 
 @plan.command()
 @federation_options
-@_seconds_option
-@_workers_option
-@as_json
+@_presented
 def federation(
     settings: Any, seconds: float | None, workers: int | None, **options: Any
 ) -> Answer:
     """Plan agents that learn from noisy sums."""
+    from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
     from privbo_plugins.algorithms.dp_fts_de.plan import make_federation_plan
 
-    config = federation_config(settings, options)
+    config = configured(FederationConfig, options, settings)
     return _told(make_federation_plan(config), seconds, workers or config.n_agents)
 
 

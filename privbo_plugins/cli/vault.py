@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from privbo_plugins.cli.outcome import DIFFERS, Answer, Command, as_json, said, vault_at
+from privbo_plugins.cli.outcome import DIFFERS, Answer, Command, as_json, said, together, vault_at
 from privbo_plugins.errors import TOGETHER, PrivacyError, VaultError
 
 if TYPE_CHECKING:
@@ -24,15 +24,22 @@ if TYPE_CHECKING:
 _LARGEST = 2**24
 """Bytes that a certificate may have."""
 
+_study_options = together(
+    click.option("--study", metavar="PATH", help="storage of its Optuna study, as --vault"),
+    click.option("--study-name", metavar="NAME", help="its name; the run's, if not given"),
+)
+"""Of an Optuna study that is compared with its run."""
+
 
 def _runs(help_of_run: str) -> Callable[[Any], Any]:
     """Makes the options that name runs of a vault."""
-    run = click.option("--run", help=f"name of the run; {help_of_run}. {TOGETHER}")
-    label = click.option(
-        "--data-label", metavar="LABEL",
-        help="or all runs on the data of this label together, of which the losses add up",
+    return together(
+        click.option("--run", help=f"name of the run; {help_of_run}. {TOGETHER}"),
+        click.option(
+            "--data-label", metavar="LABEL",
+            help="or all runs on the data of this label together, of which the losses add up",
+        ),
     )  # fmt: skip
-    return lambda command: run(label(command))
 
 
 def _named(vault: Vault, run: str | None, data_label: str | None) -> list[StoredRun]:
@@ -49,13 +56,6 @@ def _named(vault: Vault, run: str | None, data_label: str | None) -> list[Stored
     if run is not None:
         raise ValueError("--data-label takes all runs on the same data: leave --run out.")
     return labelled(vault, data_label)
-
-
-def _study_options(command: Any) -> Any:
-    """Adds the options of an Optuna study that is compared with its run."""
-    study = click.option("--study", metavar="PATH", help="storage of its Optuna study, as --vault")
-    name = click.option("--study-name", metavar="NAME", help="its name; the run's, if not given")
-    return study(name(command))
 
 
 @click.command(cls=Command)
