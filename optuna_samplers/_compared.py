@@ -25,7 +25,6 @@ from optuna_samplers._publish import note_of, shows_claim
 from optuna_samplers._rewards import RewardSampler
 from privbo_plugins.files import LogHead
 from privbo_plugins.privacy.claim import PrivacyGuarantee
-from privbo_plugins.privacy.local import stored_mechanism
 from privbo_plugins.sessions.stored import StoredRun
 from privbo_plugins.store.run import PLACE
 from privbo_plugins.store.vault import resolve_url
@@ -47,12 +46,17 @@ def compare_study(url: str, name: str, run: StoredRun) -> list[Found]:
             the vault keeps no values of this kind of run.
     """
     study = _opened(url, name)
-    released: dict[str, list[float]] = {key: [value] for key, value in run.published().items()}
     if run.kind == "records":
         n = len(study.directions)
         released = {key: told.values(n) for key, told in run.session.published().items()}
-    else:
+    elif run.kind == "rewards":
         _study.refuse_multi_objective(study, "A certificate's run")
+        released = {key: [value] for key, value in run.rewards.evaluations().items()}
+    else:
+        raise ValueError(
+            f"{run.name!r} is a run of kind {run.kind!r}, whose vault keeps no values of trials "
+            "to compare a study with. Leave --study out, and ask the host's own guarantee."
+        )
     claim = _claimed(study, run)
     return [
         _head(study, run),
@@ -148,8 +152,8 @@ def _beside(study: Study, run: StoredRun) -> Found:
         trials = [*map(_study.still, study.get_trials(deepcopy=False))]
         found = list(unexplained(run.session, run.session.published(), {}, trials))
     else:
-        stored = read_evaluations(study, stored_mechanism(run.settings))
-        other = [OTHER_RELEASE] if stored.contradicted_by(run.published()) else []
+        stored = read_evaluations(study, run.rewards.mechanism)
+        other = [OTHER_RELEASE] if stored.contradicted_by(run.rewards.evaluations()) else []
         found = [*stored.reasons, *other]
     if found:
         return "beside values", False, "; ".join(dict.fromkeys(found))
@@ -160,7 +164,7 @@ def _claimed(study: Study, run: StoredRun) -> PrivacyGuarantee:
     """Makes the claim of the ledger, with the notes on the study."""
     notes = attributes_note(study)
     if run.kind == "rewards":
-        notes = read_evaluations(study, stored_mechanism(run.settings)).notes
+        notes = read_evaluations(study, run.rewards.mechanism).notes
     return replace(run.guarantee, notes=(*run.guarantee.notes, *notes))
 
 

@@ -130,8 +130,7 @@ class StoredRun:
 
     def marks(self, kind: str) -> tuple[str, ...]:
         """Lists the facts of a kind that the vault holds of it."""
-        with self.vault.transaction(self.run_id) as tx:
-            return tx.marks(kind)
+        return self._run.marks(kind)
 
     def _mark(self, kind: str) -> str | None:
         return next(iter(self.marks(kind)), None)
@@ -141,25 +140,6 @@ class StoredRun:
         """Number of releases; of an agent's own trials, which are none, zero."""
         with self.vault.transaction(self.run_id) as tx:
             return tx.n_released()
-
-    def published(self) -> dict[str, float]:
-        """Reads what trials may show, by the vault's name of each trial.
-
-        Raises:
-            ValueError: If this kind of run keeps no values of trials.
-        """
-        if self.kind not in ("records", "rewards"):
-            raise ValueError(
-                f"{self.name!r} is a run of kind {self.kind!r}, whose vault keeps no values of "
-                "trials to compare a study with. Leave --study out, and ask the host's own "
-                "guarantee."
-            )
-        with self.vault.transaction(self.run_id) as tx:
-            if self.kind == "records":
-                return {row.trial: row.value for row in tx.trials() if row.value is not None}
-            return {
-                trial: value for trial, _, _, _, value in tx.evaluations() if value is not None
-            }
 
     @property
     def guarantee(self) -> PrivacyGuarantee:
@@ -220,6 +200,15 @@ class StoredRun:
             session.set_space(Space.from_dict(self.frozen["space"]))
         return session
 
+    @cached_property
+    def rewards(self) -> RewardSession:
+        """Reads a run of kind "rewards"."""
+        own = self.settings
+        limits = {name: own[name] for name in ("user_budget", "user_delta")}
+        return RewardSession(
+            stored_mechanism(own), self.vault, self.name, **limits, **asked_of(own)
+        )
+
     def _records(self) -> _Told:
         session = self.session
         entered = session.run.entered() or not self.name.startswith(_RAY)
@@ -242,16 +231,12 @@ class StoredRun:
         return [NEVER_COMPARED] * (self.name.startswith(_RAY) and bool(self._run.uncompared()))
 
     def _rewards(self) -> _Told:
-        mechanism = stored_mechanism(self.settings)
-        limits = {name: self.settings[name] for name in ("user_budget", "user_delta")}
-        ledger = RewardSession(
-            mechanism, self.vault, self.name, **limits, **asked_of(self.settings)
-        )
+        ledger = self.rewards
         released = list(ledger.evaluations().values())
         guarantee = ledger.guarantee(
             len(released), users_named=ledger.users_named, reasons=self._unseen
         )
-        history = reward_history(None, [(None, value) for value in released], mechanism)
+        history = reward_history(None, [(None, value) for value in released], ledger.mechanism)
         return guarantee, lambda title: reward_report(title, guarantee, history, _NO_PLACES)
 
     def _federation(self) -> _Told:
