@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -24,7 +24,7 @@ from privbo_plugins import __version__
 from privbo_plugins.errors import VaultError
 from privbo_plugins.files import LogHead
 from privbo_plugins.privacy.guarantee import Guarantee, PrivacyGuarantee, of_all
-from privbo_plugins.privacy.statement import Statement
+from privbo_plugins.privacy.statement import Statement, legible
 from privbo_plugins.sessions.rows import answers_of
 from privbo_plugins.sessions.stored import LABEL, StoredRun, runs_of
 from privbo_plugins.store.log import SPLIT, hashed
@@ -138,11 +138,10 @@ class Certificate:
         made, fields = cls(found), schema()["properties"]
         try:
             readable = found.keys() == fields.keys() and made.to_markdown() and _parts(found)
-            lines, head = found["ledger"]["lines"], found["ledger"]["head"]
-            fits = type(lines) is int and 0 <= lines < 2**63 and isinstance(head, str)
+            LogHead.of(found["ledger"]["lines"], found["ledger"]["head"], [])
         except (AttributeError, KeyError, TypeError, ValueError):
-            readable = fits = False
-        if not (readable and fits):
+            readable = False
+        if not readable:
             raise ValueError(
                 "This certificate has fields that none has, or lacks some: it must hold "
                 f"{', '.join(sorted(fields))}. Give the file as it was written."
@@ -369,7 +368,7 @@ def _issued(certificate: Certificate, own: Sequence[StoredRun]) -> Line:
     return Line("issued", False, found)
 
 
-def _chain(ledger: Mapping[str, Any], vault: Vault, own: Sequence[StoredRun]) -> Iterator[Line]:
+def _chain(ledger: Mapping[str, Any], vault: Vault, own: Sequence[StoredRun]) -> list[Line]:
     n, head = ledger["lines"], ledger["head"]
     with vault.transaction("") as tx:
         known = tx.holds(LogHead(n, head))
@@ -379,16 +378,15 @@ def _chain(ledger: Mapping[str, Any], vault: Vault, own: Sequence[StoredRun]) ->
             f"line {n} of the vault's chain is not {_short(head)}: the head was "
             "changed, or the vault was restored from an older backup or is another copy"
         )
-        yield Line("ledger", False, found)
-        return
-    yield Line("ledger", True, f"line {n} of the chain is the certificate's head")
+        return [Line("ledger", False, found)]
     found = "nothing has been released since"
     if since:
         found = (
             f"the ledger has gone on since: {since} more release{'s' * (since > 1)}; ask for a "
             "new certificate"
         )
-    yield Line("up to date", not since, found)
+    fits = f"line {n} of the chain is the certificate's head"
+    return [Line("ledger", True, fits), Line("up to date", not since, found)]
 
 
 def _since(tx: Transaction, n: int, own: Sequence[StoredRun]) -> int:
@@ -443,5 +441,5 @@ def _equal(told: Any, now: Any) -> bool:
 
 def _short(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    line = "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+    line = legible(text)
     return line if len(line) <= 100 else f"{line[:97]}..."
