@@ -54,7 +54,9 @@ C = TypeVar("C")
 S = TypeVar("S")
 T = TypeVar("T")
 
-_HELP = "help"
+HELP = "help"
+"""Key of a field's metadata: what the setting means."""
+
 _MARK = "{settings}"
 _WIDTH = 99
 
@@ -197,7 +199,7 @@ def setting(
         kw_only: Whether it can be given by name only.
         repr: Whether the settings show it when they are printed.
     """
-    metadata = {_HELP: " ".join(help.split())}
+    metadata = {HELP: " ".join(help.split())}
     return attrs.field(
         default=default, converter=converter, kw_only=kw_only, repr=repr, metadata=metadata
     )
@@ -213,7 +215,7 @@ def again(cls: type, name: str, *, default: Any, more: str = "") -> Any:
         more: What else it means here.
     """
     field = fields_of(cls)[name]
-    metadata = {_HELP: f"{field.metadata[_HELP]} {more}".strip()}
+    metadata = {HELP: f"{field.metadata[HELP]} {more}".strip()}
     return attrs.field(
         default=default, validator=field.validator, converter=field.converter, kw_only=True,
         metadata=metadata,
@@ -293,12 +295,6 @@ def _place(parameter: inspect.Parameter) -> tuple[int, int]:
 def fields_of(cls: Any) -> dict[str, Any]:
     """The fields of a settings class by name: ``default``, ``type``, ``kw_only``, ..."""
     return attrs.fields_dict(cls)
-
-
-def declaration(cls: type, name: str) -> tuple[str, Any]:
-    """Returns the meaning of a setting and its default; ``attrs.NOTHING`` if it has none."""
-    field = fields_of(cls)[name]
-    return field.metadata[_HELP], field.default
 
 
 def part(given: Any, cls: type[C], **more: Any) -> C:
@@ -516,7 +512,7 @@ def described(text: str, declared: type) -> str:
             section += ["", f"{margin}For experts:"]
         first = f"{margin}    {name}: "
         section += textwrap.wrap(
-            fields_of(declared)[name].metadata[_HELP], _WIDTH, initial_indent=first,
+            fields_of(declared)[name].metadata[HELP], _WIDTH, initial_indent=first,
             subsequent_indent=margin + " " * 8, break_long_words=False, break_on_hyphens=False,
         )  # fmt: skip
     return text.replace(lines[0], "\n".join(section))

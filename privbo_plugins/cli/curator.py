@@ -18,6 +18,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
@@ -178,14 +179,11 @@ def _vault_options(*, required: bool) -> Callable[[Any], Any]:
             "release",
             required=required,
         ),
-        click.option("--run", **of_setting(CuratorSettings, "run_name")),
+        of_setting(CuratorSettings, "run_name", "--run"),
     )
 
 
-def _taken(name: str, **more: Any) -> Callable[[Any], Any]:
-    """Makes the option of a curator's setting."""
-    return click.option(f"--{name.replace('_', '-')}", **of_setting(CuratorSettings, name) | more)
-
+_taken = partial(of_setting, CuratorSettings)
 
 _groups = click.option(
     "--groups", metavar="NAME",

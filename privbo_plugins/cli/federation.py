@@ -100,7 +100,7 @@ def federation() -> None:
 )  # fmt: skip
 @federation_options
 @vault_at("ledger and broadcasts: a file such as server.db, a database URL, or env:NAME")
-@click.option("--run", **of_setting(FederatedServerSettings, "run_name"))
+@of_setting(FederatedServerSettings, "run_name", "--run")
 @click.option(
     "--listen", type=address, metavar="HOST:PORT",
     help="where agents reach the server, over TLS; a free port of 127.0.0.1 if it is not given",
@@ -127,8 +127,8 @@ def federation() -> None:
     "--health", "health_at", type=address, metavar="HOST:PORT",
     help="where GET /health is answered with public facts; not encrypted",
 )  # fmt: skip
-@click.option("--deadline", type=float, metavar="SECONDS", **of_setting(RoundSettings, "deadline"))
-@click.option("--hold", is_flag=True, **of_setting(RoundSettings, "hold"))
+@of_setting(RoundSettings, "deadline", type=float, metavar="SECONDS")
+@of_setting(RoundSettings, "hold", is_flag=True)
 @space_option
 def serve(
     *, vault: str, run: str, listen: Address | None, reached: Address | None,

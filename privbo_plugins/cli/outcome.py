@@ -22,7 +22,7 @@ from privbo_plugins.errors import (
     VaultError,
 )
 from privbo_plugins.sanitize import own_error, public_name
-from privbo_plugins.settings import declaration
+from privbo_plugins.settings import HELP, fields_of
 
 FAILED, REFUSED, DIFFERS, INTERRUPTED, UNHEARD = 1, 2, 3, 130, 141
 """Exit codes beside 0."""
@@ -200,14 +200,17 @@ def vault_at(
     return click.option("--vault", required=required, metavar="PATH", help=text, callback=checked)
 
 
-def of_setting(declared: type, name: str) -> dict[str, Any]:
-    """Makes an option's help and default from the setting that it gives.
+def of_setting(declared: type, name: str, flag: str = "", **more: Any) -> Callable[[Any], Any]:
+    """Makes the option of a setting, with its help and its default.
 
     Args:
         declared: The class of the settings.
         name: Of the setting.
+        flag: Of the option; empty for the setting's name.
+        **more: What else click is given, or other help.
     """
-    meaning, default = declaration(declared, name)
-    text = meaning.strip().rstrip(".").replace("``", "")
-    shown = text[:1].lower() + text[1:]
-    return {"help": shown} | ({"required": True} if default is NOTHING else {"default": default})
+    field = fields_of(declared)[name]
+    text = field.metadata[HELP].rstrip(".").replace("``", "")
+    told = {"help": text[:1].lower() + text[1:]}
+    told |= {"required": True} if field.default is NOTHING else {"default": field.default}
+    return click.option(flag or f"--{name.replace('_', '-')}", **told | more)
