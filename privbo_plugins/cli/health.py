@@ -35,20 +35,15 @@ def told(address: tuple[str, int] | None, state: Callable[[], dict[str, Any]]) -
     if address is None:
         yield None
         return
-    server = _Server(address, state)
-    thread = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
-    thread.start()
-    try:
-        yield server.server_address[:2]
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with _Server(address, state) as server:
+        threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
+        try:
+            yield server.server_address[:2]
+        finally:
+            server.shutdown()  # returns once it serves no more
 
 
 class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
     def __init__(self, address: tuple[str, int], state: Callable[[], dict[str, Any]]) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.state = state
