@@ -168,12 +168,10 @@ _Flag = Annotated[bool, Rule("True or False", lambda x: isinstance(x, bool))]
 
 
 def plain(value: Any) -> Any:
-    """Python's own number or text in place of any other, also in (low, high); no other entries.
+    """Python's own number or text in place of any other; a list may hold records, and stays.
 
     What runs code of its own would see what is computed with it, as a draw before it is committed.
     """
-    if isinstance(value, tuple | list) and is_range(value):
-        return (tuple if isinstance(value, tuple) else list)(map(plain, value))
     if isinstance(value, Real) and not isinstance(value, bool):
         return int(value) if isinstance(value, Integral) else float(value)
     return str.__str__(value) if isinstance(value, str) else value
