@@ -34,6 +34,7 @@ from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.privacy.words import of_unit
 from privbo_plugins.reports import records_report
 from privbo_plugins.sanitize import call, sanitized
+from privbo_plugins.sessions.reader import OBJECTIVES
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.settings import setting, settings, takes
 from privbo_plugins.spaces import varying
@@ -117,6 +118,8 @@ class LossStudies(ReportedStudies[LossRun]):
         if remembered is None:
             _losses.remember(study, session)
         _study.guard(study, session.run)
+        if (n := len(study.directions)) > 1:
+            session.run.mark(OBJECTIVES, str(n))
         reasons = session.guarantee().reasons
         if reasons and remembered is None:
             text = f"Nothing is protected: {'; '.join(reasons)}."
@@ -254,7 +257,7 @@ class LossStudies(ReportedStudies[LossRun]):
 
     def history(self, study: Study) -> History:
         """Returns what the study has published, for :mod:`privbo_plugins.plots`."""
-        return self._state(study).session.history(len(study.directions))
+        return self._state(study).session.history()
 
     def status(self, study: Study) -> dict[str, Any]:
         """Tells where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""

@@ -2,7 +2,8 @@
 
 A page holds it as a small SVG, drawn by matplotlib (the ``viz`` extra). ``to_dict`` is the same
 picture as plotly's JSON, as optuna-dashboard takes it; plotly itself is not needed for that. The
-SVG holds numbers and the engine's own words; names of series stand beside it in HTML.
+SVG holds numbers, the engine's own words and names of axes; names of series stand beside it, in
+HTML.
 """
 
 from __future__ import annotations
@@ -22,6 +23,19 @@ from privbo_plugins.privacy.statement import legible
 
 POINTS, LINE, BOTH, DOTTED, BAND = "markers", "lines", "lines+markers", "dotted", "band"
 """How a series looks; of a band y is the upper edge and ``low`` the lower."""
+
+FAINT, HOLLOW, RING = "faint", "hollow", "ring"
+"""Points too, but pale, empty, or circles around points of another series."""
+
+_DOTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    FAINT: ({"alpha": 0.45}, {"opacity": 0.45}),
+    HOLLOW: ({"mfc": "none", "mew": 1}, {"symbol": "circle-open"}),
+    RING: ({"mfc": "none", "mew": 1.4, "ms": 9}, {"symbol": "circle-open", "size": 13}),
+}
+"""How matplotlib and plotly draw them."""
+
+_SIGNS = {LINE: "—", DOTTED: "┄", RING: "◯", HOLLOW: "○"}
+"""Of names in a legend, where it is not the marker."""
 
 COLOURS = ("#3b82c4", "#d9822b", "#2f9e6e", "#d0473f", "#8b6fc4", "#8c7a5b")
 """Of series that choose none; each is legible on white and on the dark page."""
@@ -63,7 +77,8 @@ class Series:
         error: Half the length of a bar through each point.
         across: Half the width of an ellipse around each point, in place of the bar; ``error`` is
             half its height.
-        correlation: Of the two, which tilts the ellipse; NaN for none.
+        correlation: Of the two, which tilts the ellipse; NaN for none. Faint and hollow points
+            have none.
         low: Lower edge of a band.
         texts: A text on each point, in the table beside the picture and on hovering.
         colour: Its colour; empty for the next one.
@@ -79,6 +94,11 @@ class Series:
     low: Sequence[float] = ()
     texts: Sequence[str] = ()
     colour: str = ""
+
+    @property
+    def outlined(self) -> bool:
+        """Tells whether ellipses are drawn around its points."""
+        return bool(self.across) and self.look in (POINTS, RING)
 
 
 @dataclass(frozen=True)
@@ -105,11 +125,12 @@ class Picture:
 
     def to_dict(self) -> dict[str, Any]:
         """Describes the figure in plotly's JSON: ``plotly.graph_objects.Figure(...)`` takes it."""
-        up: dict[str, Any] = {"title": {"text": self.y_label}}
+        up: dict[str, Any] = {"title": {"text": _plain(self.y_label)}}
         up |= {"type": "log"} if self.log else {}
         up |= {"rangemode": "tozero"} if self.from_zero else {}
         layout = {
-            "title": {"text": self.title}, "xaxis": {"title": {"text": self.x_label}}, "yaxis": up,
+            "title": {"text": _plain(self.title)},
+            "xaxis": {"title": {"text": _plain(self.x_label)}}, "yaxis": up,
         }  # fmt: skip
         traces = [
             trace for series, colour, *_ in self._styled() for trace in _traces(series, colour)
@@ -128,11 +149,11 @@ class Picture:
     def legend(self) -> list[tuple[str, str, str]]:
         """Lists (name, colour, sign) of the named series, where there are several."""
         named = [
-            (series.name, colour, {LINE: "—", DOTTED: "┄"}.get(series.look, sign))
+            (series.name, colour, _SIGNS.get(series.look, sign))
             for series, colour, _, sign in self._styled()
             if series.name
         ]
-        ellipses = [(_ELLIPSE, GREY, "○")] if any(s.across for s in self.series) else []
+        ellipses = [(_ELLIPSE, GREY, "⬭")] if any(s.outlined for s in self.series) else []
         return [*(named if len(named) > 1 else []), *ellipses]
 
     def numbers(self) -> tuple[list[str], list[tuple[Any, ...]]]:
@@ -166,7 +187,7 @@ class Picture:
         look, written = {**_LOOK, "svg.hashsalt": self.title}, io.StringIO()
         with matplotlib.rc_context(look), np.errstate(all="ignore"):
             figure = Figure(figsize=(6.4, 3.4), layout="constrained")
-            axes = figure.add_subplot(xlabel=self.x_label, ylabel=self.y_label)
+            axes = figure.add_subplot(xlabel=_fitting(self.x_label), ylabel=_fitting(self.y_label))
             for series, colour, marker, _ in self._styled():
                 _draw(axes, series, colour, marker)
             if self.log:
@@ -195,22 +216,29 @@ def _every(series: Series, step: int) -> Series:
     return replace(series, **cut)
 
 
+def _fitting(label: str) -> str:
+    """Shortens a name for an axis; one that the font may lack stands in the text alone."""
+    return label[:40] if label.isascii() else ""
+
+
 def _draw(axes: Any, series: Series, colour: str, marker: str) -> None:
     x, y = np.array(series.x, dtype=float), np.array(series.y, dtype=float)
     y[~np.isfinite(y)] = np.nan
     if series.look == BAND:
         axes.fill_between(x, np.array(series.low, dtype=float), y, color=colour, alpha=0.2, lw=0)
         return
-    style = {LINE: "-", BOTH: "-", DOTTED: ":", POINTS: ""}[series.look]
-    marker = marker if "markers" in series.look else ""
-    if series.across:
+    style = {LINE: "-", BOTH: "-", DOTTED: ":"}.get(series.look, "")
+    if series.look in _SIGNS:
+        marker = "o" if series.look in _DOTS else ""
+    if series.outlined:
         from matplotlib.lines import Line2D
 
         axes.margins(0.25)  # ends are those of the points, which wide ellipses would hide
         axes.add_artist(Line2D(*_ellipses(series), color=colour, linewidth=0.6))
+    dots = {"ms": 3.5, "mew": 0, **_DOTS.get(series.look, ({},))[0]}
     axes.errorbar(
         x, y, None if series.across else series.error or None, color=colour, linestyle=style,
-        linewidth=1.6, marker=marker, markersize=3.5, markeredgewidth=0, elinewidth=0.6,
+        linewidth=1.6, marker=marker, elinewidth=0.6, **dots,
     )  # fmt: skip
 
 
@@ -237,7 +265,7 @@ def _inlined(svg: str, title: str) -> str:
 def _traces(series: Series, colour: str) -> Iterator[dict[str, Any]]:
     """Yields a series as plotly has it, which takes texts for HTML, links included."""
     x, y, low = map(_finite, (series.x, series.y, series.low))
-    name = _plain(series.name)
+    name, dots = _plain(series.name), _DOTS.get(series.look)
     edge = {"type": "scatter", "x": x, "mode": "lines", "line": {"width": 0, "color": colour},
             "showlegend": False, "hoverinfo": "skip"}  # fmt: skip
     if series.look == BAND:
@@ -246,12 +274,15 @@ def _traces(series: Series, colour: str) -> Iterator[dict[str, Any]]:
         return
     trace: dict[str, Any] = {
         "type": "scatter", "x": x, "y": y, "name": name, "legendgroup": name,
-        "mode": LINE if series.look == DOTTED else series.look,
+        "mode": {DOTTED: LINE}.get(series.look, POINTS if dots else series.look),
         "line": {"color": colour, "dash": "dot" if series.look == DOTTED else "solid"},
     }  # fmt: skip
-    if series.across:
+    if dots:
+        trace["marker"] = dots[1]
+    if series.outlined:
         x, y = ([v and float(f"{v:.6g}") for v in _finite(of)] for of in _ellipses(series))
         yield edge | {"x": x, "y": y, "line": {"width": 1, "color": colour}, "legendgroup": name}
+    if series.across:
         noise = {"sd_x": series.across, "sd_y": series.error, "correlation": series.correlation}
         trace["meta"] = {told: _finite(of) for told, of in noise.items()}
     elif series.error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -23,9 +23,12 @@ from privbo_plugins.drawing import (
     BOTH,
     COLOURS,
     DOTTED,
+    FAINT,
     GREY,
+    HOLLOW,
     LINE,
     POINTS,
+    RING,
     Picture,
     Series,
 )
@@ -60,8 +63,11 @@ class History:
         scores: By name, estimate and standard deviation of each score of each value.
         correlations: By name, that of each further score's noise with the first's; NaN of values
             that were released without it.
-        front: With several scores, which values none betters in all of them; None for those
-            that lack a constraint.
+        undefined: By name, which values have no such score, and show the worst.
+        front: With several scores, which values none betters in all of those that are compared;
+            None for those that lack a constraint.
+        front_of: Names of the scores that are compared: a study's objectives, or all.
+        trials: Key of the trial of each value.
         last: Scores of the chosen model, released last, likewise.
         at_ends: By name, how many scores lie at an end of their range.
     """
@@ -79,7 +85,10 @@ class History:
     figure: str = "mean"
     scores: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
     correlations: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    undefined: Mapping[str, Sequence[bool]] = field(default_factory=dict)
     front: Sequence[bool | None] = ()
+    front_of: Sequence[str] = ()
+    trials: Sequence[str] = ()
     last: Mapping[str, Sequence[float]] = field(default_factory=dict)
     at_ends: Mapping[str, int] = field(default_factory=dict)
 
@@ -178,7 +187,7 @@ def _words() -> Mapping[str, Any]:
 
 def _picture(name: str, series: Sequence[Series], **words: str) -> Picture:
     """Puts series under the words of a picture, and words into how it is read."""
-    told = _words()[name]
+    told = {"x_label": "", "y_label": "", **_words()[name]}
     said = {part: told[part].format(**words) for part in ("title", "reading")}
     return Picture(**told | said, series=series)
 
@@ -199,18 +208,23 @@ def picture_of_values(history: History) -> Picture:
 def picture_of_scores(history: History, other: str) -> Picture:
     """Shows the first score of each trial and another, the front, what is recommended, noise."""
     (name, first), second, series = next(iter(history.scores.items())), history.scores[other], []
-    for kind, shown, colour in (
-        ("front", [front is True for front in history.front], COLOURS[0]),
-        ("other trials", [front is False for front in history.front], GREY),
-        ("lack a constraint", [front is None for front in history.front], COLOURS[3]),
-        ("recommended", history.recommended, COLOURS[2]),  # once more, on top
+    kinds = {True: "front", False: "other trials", None: "lack a constraint"}
+    lacking = zip(history.front, history.undefined[name], history.undefined[other], strict=True)
+    shown = ["a score is undefined" if a or b else kinds[own] for own, a, b in lacking]
+    for kind, look, colour in (
+        ("other trials", FAINT, GREY),
+        ("lack a constraint", FAINT, COLOURS[3]),
+        ("a score is undefined", HOLLOW, GREY),
+        ("front", POINTS, COLOURS[0]),
+        ("recommended", RING, COLOURS[2]),  # once more, around its point
     ):
-        told = zip(first, second, history.correlations[other], shown, strict=True)
-        if at := [(*one, *two, tilt) for one, two, tilt, own in told if own]:
-            x, wide, y, high, tilts = zip(*at, strict=True)
-            series.append(Series(kind, x, y, POINTS, high, wide, tilts, colour=colour))
-    place = 1 + [*history.scores].index(other)
-    return _picture("scores", series, along=name, up=other, place=str(place))
+        chosen = history.recommended if look == RING else [own == kind for own in shown]
+        told = zip(first, second, history.correlations[other], history.trials, chosen, strict=True)
+        if at := [(*one, *two, tilt, f"trial {key}") for one, two, tilt, key, own in told if own]:
+            x, wide, y, high, tilts, keys = zip(*at, strict=True)
+            series.append(Series(kind, x, y, look, high, wide, tilts, texts=keys, colour=colour))
+    words = {"along": name, "up": other, "compared": " and ".join(history.front_of)}
+    return replace(_picture("scores", series, **words), x_label=name, y_label=other)
 
 
 def picture_of_path(history: History) -> Picture:

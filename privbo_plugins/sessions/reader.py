@@ -60,6 +60,9 @@ _UNPLANNED_TRAININGS = 100
 RUNS_BESIDE = "runs beside"
 """Kind of marks: how many other runs the host's object has made in the vault, in six digits."""
 
+OBJECTIVES = "objectives"
+"""Kind of marks: how many objectives the host's study has, where it has several."""
+
 ENQUEUED = "enqueued"
 """Public fact of a release: its trial's place among those that the user had evaluated."""
 
@@ -391,20 +394,19 @@ class LossReader:
         """
         return None if self.plain else self._known().algorithm.comparison
 
-    def history(self, n_objectives: int = 1) -> History:
-        """Everything the run has released, for pictures; plain floats are no releases.
-
-        Args:
-            n_objectives: Of the host; the front of several is that of as many first scores.
-        """
+    def history(self) -> History:
+        """Everything the run has released, for pictures; plain floats are no releases."""
         with self._lock:
             self.refresh()
+            objectives = self.run.marks(OBJECTIVES)
             releases, known = self.releases(), self._known()
             # also of a draw that is not released: it is paid for
             costs = [one.mu**2 for one in self.ledger() if one.population == VALIDATION]
             values = [r for r in releases if r.kind == "value" and not self.plain]
             space, path = known.space, known.algorithm.path
-            more = scores_shown(getattr(self.config, "scores", None) or (), values, n_objectives)
+            scores = getattr(self.config, "scores", None) or ()
+            compared = scores[: int(objectives[-1])] if objectives else scores
+            more = scores_shown(scores, values, compared)
             last = [r.scores for r in releases if r.kind == LAST_SCORE]
             more["last"] = last[0] if last else {}
             if values and all("x" in release.meta for release in values):
@@ -536,15 +538,14 @@ def published_of(value: float, role: str, step: int, own: Release | None) -> Pub
 
 
 def scores_shown(
-    scores: Sequence[ScoreFacts], values: Sequence[Release], n_objectives: int
+    scores: Sequence[ScoreFacts], values: Sequence[Release], compared: Sequence[ScoreFacts]
 ) -> dict[str, Any]:
-    """Returns what a history shows of scores."""
+    """Returns what a history shows of scores, and the front of those that are compared."""
     if not scores:
         return {}
     kept = [max(release.lacks.values(), default=0.0) <= 0.0 for release in values]
     told = [release.scores for release, own in zip(values, kept, strict=True) if own]
-    chosen = scores[:n_objectives] if n_objectives > 1 else scores
-    best = iter(front(chosen, told) if told else ())
+    best = iter(front(compared, told) if told else ())
     known = [release.meta.get(CORRELATIONS, {}) for release in values]
     by_name = {one.name: [release.scores[one.name] for release in values] for one in scores}
     return {
@@ -557,7 +558,13 @@ def scores_shown(
             one.name: sum(value in (one.low, one.high) for value, _ in by_name[one.name])
             for one in scores
         },
+        "undefined": {
+            one.name: [tuple(own) == (one.worst, one.high - one.low) for own in by_name[one.name]]
+            for one in scores
+        },
         "front": [next(best) if own else None for own in kept],
+        "front_of": [one.name for one in compared],
+        "trials": [release.key for release in values],
     }
 
 

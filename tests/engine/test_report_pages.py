@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -66,6 +67,9 @@ def records(n, d, name):
         scores={f"{name} {own}": rng.random((n, 2)).tolist() for own in "ab"},
         correlations={f"{name} b": [math.nan, *rng.uniform(-1, 1, n - 1)] if n else []},
         front=[(True, False, None)[i % 3] for i in range(n)],
+        undefined={f"{name} {own}": [i % 7 == 0 for i in range(n)] for own in "ab"},
+        front_of=[name],
+        trials=[str(i) for i in range(n)],
         last={name: (0.5, 0.125)},
     )
     return records_report(name, told, history, dict.fromkeys(names, 1 / 3))
@@ -192,16 +196,28 @@ def test_each_score_stands_in_numbers_with_its_noise_and_what_is_recommended_is_
     history = History(
         [("start", 0, 0.5), ("start", 0, 0.25)], 0.1, ["x"], np.zeros((1, 1)), [{"x": 0.0}], [1.0],
         1.0, np.array([[0.25], [0.5]]), np.array([0.5]), scores=told, front=[True, False],
-        correlations={"b": [0.5, -0.25]},
+        correlations={"b": [0.5, -0.25]}, trials=["0", "3"], front_of=["a", "c"],
+        undefined={"a": [False, False], "b": [False, False]},
     )  # fmt: skip
-    page = page_of(picture_of_scores(history, "b"))
-    assert '<th scope="col">noise of first score (sd)</th>' in page
+    page = re.sub("</?data[^>]*>", "", page_of(picture_of_scores(history, "b")))
+    assert '<th scope="col">noise of a (sd)</th>' in page
+    assert "On the front of a and c none" in page
     assert '<th scope="col">correlation of both noises</th>' in page
     assert page.count("39 % of") == 3  # caption, its label, legend
-    cells = "<td>0.25</td><td>0.375</td><td>0.0625</td><td>0.015625</td><td>-0.25</td>"
+    noise = "<td>0.0625</td><td>0.01562</td><td>-0.25</td>"
+    cells = f"<td>0.25</td><td>0.375</td>{noise}<td>trial 3</td>"
     for name, row in (("other trials", cells), ("recommended", cells), ("front", "<td>0.5</td>")):
         assert f"<tr><td>{name}</td>{row}" in page
     assert "<td>0.5</td><td>0.125</td>" in page_of(picture_of_values(history))
+    drawn = picture_of_scores(history, "b").to_dict()["data"]
+    outlined = [one["legendgroup"] for one in drawn if one["mode"] == "lines"]
+    assert outlined == ["front", "recommended"]
+    assert {one["name"]: one["marker"] for one in drawn if "marker" in one} == {
+        "other trials": {"opacity": 0.45}, "recommended": {"symbol": "circle-open", "size": 13},
+    }  # fmt: skip
+    unknown = picture_of_scores(replace(history, undefined={"a": [False] * 2, "b": [1, 0]}), "b")
+    first = next(one for one in unknown.series if one.name == "a score is undefined")
+    assert (first.texts, first.outlined) == (("trial 0",), False)
 
 
 @pytest.mark.parametrize("tilt", [-1.0, -0.4, 0.0, 0.9, math.nan])
@@ -326,6 +342,8 @@ def test_texts_from_outside_are_no_links_in_figures_of_plotly(make):
     texts = [
         str(t) for f in figures for trace in f.data for t in (trace.name, *(trace.text or ()))
     ]
+    texts += [str(f.layout[k].title) for f in figures for k in ("xaxis", "yaxis")]
+    texts += [str(f.layout.title.text) for f in figures]
     assert texts
     assert not [text for text in texts if "<" in text]
 

@@ -403,6 +403,7 @@ def test_a_history_shows_scores_their_front_their_noise_and_what_was_released_la
     last = run.release_score(MADE["recall"], scores.predictions(y, predicted=y))
     shown = run.history()
     assert shown.front == [None, True, True]
+    assert shown.front_of == ["f1", "precision"]
     assert [*shown.scores] == ["f1", "precision"]
     assert shown.noises == [sd for _, sd in shown.scores["f1"]]
     assert [value for value, _ in shown.scores["f1"]] == [value for *_, value in shown.values]
@@ -413,7 +414,7 @@ def test_a_history_shows_scores_their_front_their_noise_and_what_was_released_la
         "precision": pytest.approx([one["precision"] for one in told], abs=1e-9)
     }
     earlier = [replace(r, meta={"scores": r.scores}) for r in run.releases()[:3]]
-    (unknown,) = scores_shown(run.config.scores, earlier, 1)["correlations"].values()
+    (unknown,) = scores_shown(run.config.scores, earlier, [])["correlations"].values()
     assert np.isnan(unknown).all()
     ends = [value in (0.0, 1.0) for value, _ in shown.scores["precision"]]
     assert shown.at_ends == {"f1": 0, "precision": sum(ends)}

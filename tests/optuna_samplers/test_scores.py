@@ -10,6 +10,8 @@ import pytest
 from optuna_samplers import private_objective
 from privbo_plugins import scores
 from privbo_plugins.errors import BudgetExceededError
+from privbo_plugins.sessions.stored import run_named
+from privbo_plugins.store.vault import open_vault
 
 pytestmark = pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
 
@@ -239,19 +241,22 @@ def several(sampler=None, n_trials=8, **more):
 @pytest.mark.parametrize("kind", [optuna.samplers.NSGAIISampler, optuna.samplers.TPESampler])
 def test_the_values_of_several_objectives_are_one_release(kind, tmp_path):
     alarms = scores.Score("alarms", scores.Cells(), lambda m, s: m[1])  # which F1 is against
-    private, study = several(kind(seed=0), scores=["f1", "roc_auc", alarms])
+    url = f"sqlite:///{tmp_path}/v.db"
+    private, study = several(kind(seed=0), scores=["f1", "roc_auc", alarms], vault=url)
     study.optimize(private)
     for trial in study.trials:
         shown = trial.user_attrs["privbo:scores"]
         assert trial.values == [shown["f1"][0], shown["roc_auc"][0]]
     shown = zip(study.trials, private.history(study).front, strict=True)
     assert [trial for trial, front in shown if front] == study.best_trials
+    stored = run_named(open_vault(url), None).session.history()  # as `privbo report` reads it
+    assert (stored.front_of, stored.front) == (["f1", "roc_auc"], private.history(study).front)
     claim = private.guarantee(study)
     assert claim.protected
     assert (claim.n_releases, round(claim.mu_spent, 9)) == (8, 1.0)
     assert set(private.recommend(study)) == {"x"}
     page = private.report(study, tmp_path / "report.html").read_text()
-    assert [page.count(f"<strong>Scores 1 and {place} of") for place in (2, 3, 4)] == [1, 1, 0]
+    assert [page.count(f"<strong>f1 and {other} of") for other in ("roc_auc", "alarms")] == [1, 1]
     private.publish(study)
     with pytest.raises(BudgetExceededError, match="budget of this study is spent"):
         private(study.ask())
