@@ -36,6 +36,9 @@ SCORED: Mapping[str, str] = {
 _RARE = 2.0
 """A class that would have to weigh more than this, to count like the others, is rare."""
 
+_FEWEST = 10
+"""Records, or persons, of a block below which no number of blocks is advised."""
+
 _OF_PROBABILITIES = (losses.Brier, losses.BoundedLog, losses.Log)
 _WITH_BOUNDS = (losses.BoundedLoss, losses.Log)
 
@@ -164,7 +167,7 @@ def warn_of_rare_class(given: Any, estimator: Any, y: Any) -> None:
 
 def warn_of_noise(
     loss: RecordLoss, y_range: Any, noise: float, most: float = math.inf,
-    blocks: tuple[int, int] | None = None,
+    blocks: tuple[int, int, Callable[[int], float]] | None = None,
 ) -> None:  # fmt: skip
     """Warns where the noise of a released value hides losses that lie far below their bound.
 
@@ -172,8 +175,9 @@ def warn_of_noise(
         loss: What is released.
         y_range: The target's public range, if it was given.
         noise: Standard deviation.
-        most: Noise of a block's score beyond which nothing is seen, the width of its range.
-        blocks: Their number and that of all records, where entries are scores of blocks.
+        most: Width of the range of a block's score.
+        blocks: Their number, that of all records, and the noise by a number of blocks, where
+            entries are scores of blocks.
     """
     least, less = most / 2, "more validation records, a larger budget or fewer trials"
     if isinstance(loss.of, losses.ZeroOne):
@@ -183,17 +187,30 @@ def warn_of_noise(
     elif isinstance(loss.of, losses.RegressionLoss) and y_range is not None:
         least = loss.of.bound(0.0, (y_range[1] - y_range[0]) / 4)
         less = "loss='absolute', or y_spread= below the range"
-    if noise > (least / 2 if math.isinf(most) else most):
+    if noise > least / 2:
         if blocks is not None:
-            K, n = blocks
-            wanted, less = math.ceil(2 * K * noise / least), less.replace("validation ", "")
-            if 2 * wanted <= n:
-                less = f"n_blocks={wanted} in place of {K}, if blocks of {n // wanted} do; {less}"
+            less = _with_less_noise(least / 2, *blocks)
         text = (
             f"The noise of a released value has a standard deviation of {noise:.2g}, and a mere "
             f"guess loses some {least:.2g}: it hides which model is better. What helps: {less}."
         )
         warn(text, UtilityWarning)
+
+
+def _with_less_noise(most: float, K: int, n: int, noise_of: Callable[[int], float]) -> str:
+    """Says how many blocks of n records have this much noise at most, or what else helps."""
+    wanted = K
+    while wanted * _FEWEST <= n and (noise := noise_of(wanted)) > most:
+        wanted = max(wanted + 1, math.ceil(min(wanted * noise / most, n)))
+    if wanted * _FEWEST <= n:
+        return (
+            f"n_blocks={wanted} in place of {K}, if blocks of {n // wanted} do; more records, a "
+            "larger budget or fewer trials"
+        )
+    return (
+        'a loss with protect="validation" (and groups= of persons), more records, a larger budget '
+        f"or fewer trials; for enough blocks of {_FEWEST} or more, {n} are too few"
+    )
 
 
 def _function(loss: Any, estimator: Any) -> Callable[..., Any]:

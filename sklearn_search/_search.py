@@ -32,7 +32,7 @@ from sklearn.utils.validation import check_is_fitted
 from privbo_plugins import sanitize
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
 from privbo_plugins.algorithms.protocols import CentralPlan
-from privbo_plugins.algorithms.registry import entry, planned
+from privbo_plugins.algorithms.registry import algorithm_of, entry, planned
 from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.errors import PrivacyWarning, paid_for, warn
 from privbo_plugins.foreign import no_attribute
@@ -679,7 +679,12 @@ def _planned(given: Any, task: Task, config: Any, n_records: Any) -> tuple[str, 
     unit, for_plan = Unit.of(RecordSettings(**task.whose), made, way="")
     plan = planned(for_plan, task.parameters.space, entries, unit)
     if isinstance(task.loss, RecordLoss):
-        blocks = (entries, n_records) if given.protect == "all" else None
+
+        def noise_of(n_blocks: int) -> float:
+            made = algorithm_of(for_plan).make_plan(for_plan, task.parameters.space, n_blocks)
+            return float(made.value_noise)
+
+        blocks = (entries, n_records, noise_of) if given.protect == "all" else None
         most = task.ends[1] - task.ends[0]
         warn_of_noise(task.loss, given.y_range, plan.value_noise, most, blocks)
     return unit.word, made, plan

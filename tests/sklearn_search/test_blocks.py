@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import itertools
 import pickle
+import re
 import sys
 import threading
 import warnings
@@ -541,18 +542,27 @@ def test_a_plan_says_which_blocks_and_how_many_records_would_do():
 
 def test_noise_that_hides_a_score_names_the_blocks_and_shows_no_score_beyond_its_range():
     search = make_search(n_blocks=None, scoring="roc_auc")
-    with pytest.warns(UtilityWarning, match=r"n_blocks=38 in place of 2, if blocks of 3 do; more"):
-        search.plan(n_records=N)
-    with pytest.warns(UtilityWarning, match=r"helps: more records, a larger budget"):
-        make_search(n_blocks=None, scoring="roc_auc", mu=0.1).plan(n_records=N)
-    with warnings.catch_warnings(action="error"):
-        make_search(n_blocks=20, scoring="roc_auc").plan(n_records=3000)
+    with pytest.warns(UtilityWarning, match=r"helps: a loss .*groups=.* 120 are too few"):
+        search.plan(n_records=N)  # in blocks of 3, that is
     found = np.concatenate(
         [search.fit(*classes(N)).cv_results_["mean_test_score"] for _ in range(3)]
     )
     assert found.min() == 0.0
     assert found.max() == 1.0
     assert search.cv_results_["std_test_score"][0] > 1
+
+
+@pytest.mark.parametrize(
+    "given", [{"scoring": "roc_auc"}, {"loss": "zero_one"}], ids=["score", "loss"]
+)
+@pytest.mark.parametrize("K", [5, 20])
+def test_the_blocks_that_are_advised_have_noise_that_hides_nothing(given, K):
+    """Also where fewer of them would plan another number of releases."""
+    with pytest.warns(UtilityWarning, match=rf"n_blocks=\d+ in place of {K}, if") as told:
+        make_search(n_blocks=K, n_trials=15, **given).plan(n_records=1100)
+    (advised,) = {int(n) for one in told for n in re.findall(r"n_blocks=(\d+)", str(one.message))}
+    with warnings.catch_warnings(action="error"):
+        make_search(n_blocks=advised, n_trials=15, **given).plan(n_records=1100)
 
 
 @pytest.mark.parametrize(
