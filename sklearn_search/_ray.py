@@ -32,8 +32,8 @@ _NOTE = (
 )
 
 _FAILED = (
-    "A trial failed: the estimator could not be fitted, or not score the validation records, or "
-    "its process died. What it said is withheld, because exception texts quote data and Ray "
+    "A trial failed: the estimator could not be fitted, or records could not be scored, or its "
+    "process died. What it said is withheld, because exception texts quote data and Ray "
     "stores them; fit a clone of the estimator by yourself to see it, or run the search with "
     "backend='optuna', which shows what happens while training."
 )

@@ -47,6 +47,14 @@ _OTHER_SHAPES = (
 )
 
 
+_FAILED_IN_TRAINING = (
+    "A trial failed while it scored records that trained, on which predictions, losses and scores "
+    "of your own are first tried: no validation record was scored in it, and nothing more was "
+    "released. What was raised is withheld, because exception texts quote data; to see it, fit "
+    "clone(estimator).set_params(...) and score training records by yourself."
+)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Records:
     """Records that train, and records that are scored and protected.
@@ -388,7 +396,8 @@ class Task:
         error_score: "raise", or the loss of every record for a fit that fails.
         withholds: Whether nothing may be told of what the estimator says while it is fitted.
         failure: What ends the search and may be told: what the estimator raised while it was
-            fitted, training records at most, or what a loss says of shapes.
+            fitted, training records at most, what a loss says of shapes, or that scoring failed
+            for records that trained.
         failed_fits: What the estimator said in trials of this process that count by
             ``error_score``; of training records at most.
         settings: scikit-learn's own, which threads and workers would not see.
@@ -464,13 +473,18 @@ class Task:
 
     def _scored(self, model: Any) -> Any:
         """One loss a validation record, and no word about them."""
+        tried = False
         with unheard, np.errstate(all="ignore"):
             try:
-                self._try(model)
+                for loss in (self.loss, self.last):
+                    self._try(model, loss)
+                tried = True
                 return self._told(model)
-            except NotLossesError:
-                if self.loss.speaks_of_shapes:
+            except Exception as error:
+                if isinstance(error, NotLossesError) and self.loss.speaks_of_shapes:
                     self.failure = NotLossesError(_OTHER_SHAPES)
+                elif not tried:
+                    self.failure = ObjectiveFailedError(_FAILED_IN_TRAINING)
                 raise
 
     def _told(self, model: Any) -> Any:
@@ -490,25 +504,32 @@ class Task:
             losses = self.loss.nothing(n) if losses is None else losses
         return losses if predicted is None else self.loss.known_alone(losses, predicted)
 
-    def _try(self, model: Any) -> None:
+    def _try(self, model: Any, loss: RecordLoss | RecordScores | None) -> None:
         """Scores eight records that trained, on which a model or loss fails that fails on all.
 
-        A refusal must not depend on a validation record, nor on any where all are protected.
+        A function of a score may be meant for few records, so it is tried on all that trained
+        before it is refused. A refusal must not depend on a validation record, nor on any where
+        all are protected.
 
         Raises:
-            Exception: What the model raises, or a loss of the user's.
+            Exception: What the model raises, or a loss or score of the user's.
         """
-        records, loss = self.records, self.loss
-        if self.withholds or records.y is None:
+        records = self.records
+        if self.withholds or records.y is None or loss is None:
             return
-        own = [_safe_indexing(part, slice(8)) for part in (records.X, records.y)]
 
         def scored(X: Any, y: Any) -> Any:
             told = loss(model, y, loss.predicted(model, X))
             return rows_of_scores(loss.scores, told) if isinstance(loss, RecordScores) else told
 
-        if each_alone(scored, own, _num_samples(own[1])) is None:
-            scored(*own)
+        for few in (slice(8), slice(None)):
+            own = [_safe_indexing(part, few) for part in (records.X, records.y)]
+            found = each_alone(scored, own, _num_samples(own[1]))
+            if found is None:
+                scored(*own)
+            if found is None or not (isinstance(loss, RecordScores) and loss.fails_in(found)):
+                return
+        raise ObjectiveFailedError(_FAILED_IN_TRAINING)
 
     def _predictions(self, model: Any) -> tuple[Any, NDArray[np.bool_] | None]:
         """Predictions of all validation records, and which records they are of (None: of all).

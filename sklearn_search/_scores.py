@@ -15,9 +15,9 @@ from sklearn.base import is_classifier, is_regressor
 from sklearn.metrics import get_scorer_names
 
 from privbo_plugins.convert import as_labels
-from privbo_plugins.scores import SCORES, Predictions, Score, predictions
+from privbo_plugins.scores import SCORES, PerRecord, Predictions, Score, predictions
 from privbo_plugins.scores import named as registered
-from privbo_plugins.scores.score import rows_of
+from privbo_plugins.scores.score import rows_of, statistics_of
 from sklearn_search._losses import SCORED
 from sklearn_search._types import as_in_training
 
@@ -275,6 +275,13 @@ class RecordScores:
     def __call__(self, model: Any, y: Any, prediction: Mapping[str, Any]) -> Predictions:  # noqa: ARG002
         """Predictions of the validation records."""
         return predictions(y, **prediction)
+
+    def fails_in(self, rows: NDArray[np.float64]) -> bool:
+        """Checks whether a function of the user's made nothing of any record, in ``rows_of``."""
+        statistics = statistics_of(self.scores)
+        ends = np.cumsum([own.n_columns for own in statistics])
+        parts = zip(statistics, np.split(rows, ends[:-1], axis=1), strict=True)
+        return any(isinstance(own, PerRecord) and not np.isfinite(p).any() for own, p in parts)
 
     def exact(self, model: Any, X: Any, y: Any) -> float:
         """Computes the first score of given records, without noise. It is not private."""

@@ -6,6 +6,7 @@ import warnings
 from functools import partial
 
 import numpy as np
+import optuna
 import pandas as pd
 import pytest
 from scipy.stats import loguniform
@@ -355,6 +356,44 @@ def test_a_record_that_cannot_be_predicted_counts_as_the_worst_in_every_score(na
     known = np.delete(np.arange(100), unknown)
     assert np.ptp(found) <= 1 / 100 + 1e-9
     assert found[0] <= len(known) / 100
+
+
+def _own(of):
+    return scores.Score("own", scores.PerRecord(of), lambda m, _s: m[0])
+
+
+def _raises(told):
+    return float(told.ytrue == told.predicted)  # no such part
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"scoring": ["f1", _own(_raises)], "refit": "f1"}, {"final_score": _own(_raises)}],
+    ids=["a score", "the last score"],
+)
+def test_a_function_of_ones_own_that_fails_for_all_is_refused_before_anything_is_spent(
+    given, tmp_path
+):
+    kept = lasting(tmp_path)
+    with pytest.raises(ObjectiveFailedError, match="scored records that trained"):
+        fitted(make_search(**{"scoring": "f1"} | given, **kept))
+    study = optuna.load_study(study_name="s", storage=kept["storage"])
+    assert {trial.state.name for trial in study.trials} <= {"FAIL", "WAITING"}
+
+
+def _of_positives(told):
+    return told.predicted / told.y_true if told.y_true else "none"
+
+
+@pytest.mark.parametrize(
+    ("of", "settings"), [(_of_positives, {}), (_raises, {"training_mu": 1.0})],
+    ids=["it is of a few", "training is protected"],
+)  # fmt: skip
+def test_a_function_of_ones_own_is_refused_by_all_that_trained_and_are_public(of, settings):
+    last = np.argsort(Y[:200], kind="stable")  # positives
+    search = make_search(scoring=_own(of), **settings)
+    search.fit(X[last], Y[last], X_valid=X[200:], y_valid=Y[200:])
+    assert search.guarantee_.mu_spent == pytest.approx(1.0)
 
 
 class Seeing:

@@ -1076,7 +1076,9 @@ class Talks(losses.ZeroOne):
 
 
 FAILING = {
-    "predicting": ({"estimator": Telling(chokes=True)}, ObjectiveFailedError, "while it scored"),
+    "predicting": (
+        {"estimator": Telling(chokes=True)}, ObjectiveFailedError, "scored records that trained"
+    ),
     # One record would decide the losses of all, which no noise covers.
     "predicting, with a score for failures": (
         {"estimator": Telling(chokes=True), "error_score": math.nan},
@@ -1089,10 +1091,10 @@ FAILING = {
         "has another shape",
     ),
     "a loss of the user's own": (
-        {"loss": talks, "loss_bound": 1.0}, ObjectiveFailedError, "while it scored"
+        {"loss": talks, "loss_bound": 1.0}, ObjectiveFailedError, "scored records that trained"
     ),
     "and one that inherits": (
-        {"loss": Talks(), "loss_bound": 1.0}, ObjectiveFailedError, "while it scored"
+        {"loss": Talks(), "loss_bound": 1.0}, ObjectiveFailedError, "scored records that trained"
     ),
     "a loss of all records": (
         {"loss": lambda y, p: 0.5, "loss_bound": 1.0},
