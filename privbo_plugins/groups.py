@@ -67,6 +67,12 @@ _OTHER_INDEX = (
 )
 
 
+_BESIDE_SCORES = (
+    "Where each {} has one row, ignore this: warnings.filterwarnings('ignore', "
+    "message='unit=|The table'). Else leave scores out, or tune by one score in blocks: in "
+    "PrivateSearch protect='all', n_blocks= and fit(groups=)."
+)
+
 _BY_IDS = "groups=ids, or record_ids= of what losses.by_group returns,"
 
 
@@ -144,7 +150,8 @@ class Unit(NamedTuple):
         if given.groups is None and (given.per_group, given.group_bound) == ("mean", None):
             word, whole = given.unit, dealt[3:] if dealt else given.record_ids is not None
             if way and not whole:
-                word = unit_of_rows(word, (), way)
+                scored = getattr(config, "scores", None) is not None
+                word = unit_of_rows(word, (), "" if scored else way)
             return cls(word or RECORD, records_in_blocks=dealt), config
         if given.groups is None or given.record_ids is not None:
             raise ValueError(
@@ -300,7 +307,7 @@ def unit_of_rows(unit: str | None, names: Sequence[Any], way: str) -> str | None
     Args:
         unit: What the user calls one of those who are protected; None for the default.
         names: Those of the table.
-        way: How all rows of one are protected there.
+        way: How all rows of one are protected there; empty beside scores, where none are.
 
     Returns:
         The unit; a row of it where it is no word for rows.
@@ -312,9 +319,11 @@ def unit_of_rows(unit: str | None, names: Sequence[Any], way: str) -> str | None
         told = f"unit={one!r} is a name, and groups no rows"
         if found is not None:
             told = f"The table's {found!r} reads like the id of a person"
+        instead = f"{way} protects {plural(one)} whole, also where each has one row."
+        instead = instead if way else _BESIDE_SCORES.format(one)
         warn(
             f"{told}: each row is protected for itself, and k rows of one {one} at k times mu. "
-            f"{way} protects {plural(one)} whole, also where each has one row.",
+            f"{instead}",
             PrivacyWarning,
         )
     return row

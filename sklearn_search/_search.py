@@ -71,11 +71,7 @@ _NO_LAST = (
 _LAST_SHARE = 0.1
 """Of the squared budget, for a last score."""
 
-_MIXED = (
-    "no figure holds for all {} runs of this object, such as those of {} and of {}: one that "
-    "protects rows bounds nothing for persons, and one of validation records nothing for those "
-    "that trained"
-)
+_MIXED = "no figure holds for all {} runs of this object, such as those of {} and of {}: {}"
 
 _UNSEEN = (
     "; one that trains in another of them has no figure, and whether each fit got the same "
@@ -280,7 +276,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
             raise failed or ValueError
         names, records = read
         if groups is None:
-            given = evolve(given, unit=unit_of_rows(given.unit, names, "fit(X, y, groups=ids)"))
+            scored = given.protect == "validation" and bool(scores_in(given))
+            way = "" if scored else "fit(X, y, groups=ids)"
+            given = evolve(given, unit=unit_of_rows(given.unit, names, way))
         task = self._task(given, records)
         self._keep(*_searched(given, task, self._begin), task)
 
@@ -625,7 +623,11 @@ def _together(
     mus, trainings, whom = zip(*fits.values(), strict=True)
     kinds = sorted(set(whom))
     if len(kinds) > 1:
-        return (_MIXED.format(len(fits), kinds[0], kinds[-1]),), ()
+        units = {kind.partition(" ")[2].partition(" (")[0] for kind in kinds}
+        why = ["one that protects rows bounds nothing for persons"] * (len(units) > 1)
+        if not all(kind.startswith("all ") for kind in kinds):
+            why.append("one of validation records bounds nothing for those that trained")
+        return (_MIXED.format(len(fits), kinds[0], kinds[-1], ", and ".join(why)),), ()
     if whom[0].startswith("all "):  # which no training costs more
         return (), together(mus, unit)
     own = together(trainings, f"training {unit}") if any(map(math.isfinite, trainings)) else ()

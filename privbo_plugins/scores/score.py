@@ -415,7 +415,13 @@ def rows_of(scores: Sequence[ScoreFacts], returned: Any) -> Array:
         )
     if any(issubclass(type(part), BlockScores) for part in vars(returned).values()):
         raise NotLossesError(_OF_BLOCKS)  # by its type: asking the object would run its code
-    rows = [_asked(own, partial(own.rows, returned)) for own in statistics_of(scores)]
+    rows = []
+    for own in statistics_of(scores):
+        try:
+            rows.append(_asked(own, partial(own.rows, returned)))
+        except NotLossesError as error:
+            names = [one.name for one in scores if isinstance(one, Score) and one.statistic == own]
+            raise NotLossesError(f"For {', '.join(names)}: {error}") from None
     known = returned.known
     n = len(rows[0])
     fine = known is None or (

@@ -443,10 +443,10 @@ def _check_classes(told: Predictions, labels: Sequence[Any]) -> None:
     known = None if told.classes is None else _flat("classes", as_labels(list(told.classes)))
     if known is not None and {*known.tolist()} != {*labels}:
         raise NotLossesError(
-            f"classes= of the predictions are other ones than labels={tuple(labels)!r} of a "
-            "score, where the last is the positive one unless positive= says another. They are "
+            f"classes= of the predictions are other ones than labels={tuple(labels)!r}. They are "
             "not named, as they come from records: compare them, and give both the same, as "
-            'scores.f1(labels=("well", "ill")). Nothing was stored or charged.'
+            'labels=("well", "ill"), whose last one is positive for scores that have a positive '
+            "label, unless positive= says another. Nothing was stored or charged."
         )
 
 

@@ -43,7 +43,7 @@ from privbo_plugins.groups import Groups, Unit
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge, check_budget
 from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.privacy.words import plural
+from privbo_plugins.privacy.words import ROW, as_row, plural
 from privbo_plugins.scores.score import Score, checked_rows, rows_of
 from privbo_plugins.sessions import places
 from privbo_plugins.sessions.clipping_warning import warn_at_an_end, warn_of_scores
@@ -645,6 +645,9 @@ def _in_blocks(y: Array) -> list[Array]:
     return [rows[start : start + BLOCK] for start in range(0, len(y), BLOCK)]
 
 
+_OF_BUDGETS = ("mu", "training_mu", "n_trials", "n_steps", "value_share", "final_share")
+
+
 def _check_same_settings(stored: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     then, now = (
         {
@@ -657,8 +660,13 @@ def _check_same_settings(stored: Mapping[str, Any], given: Mapping[str, Any]) ->
     )
     others = differing(then, now)
     if others:
+        if as_row(then["unit"]) != as_row(now["unit"]):  # as they are given
+            for one in (then, now):
+                one["unit"] = one["unit"].removesuffix(f" {ROW}")
+            others = differing(then, now) or others
+        budget = any(then.get(name) != now.get(name) for name in _OF_BUDGETS)
+        use = "A budget cannot change under way: use" if budget else "Use"
         raise ValueError(
-            f"This run was started with other settings ({others}). A budget cannot change under "
-            "way: use the same settings, or start a new study (on the same records its mu adds to "
-            "this one's: squares add up)."
+            f"This run was started with other settings ({others}). {use} the same settings, or "
+            "start a new study (on the same records its mu adds to this one's: squares add up)."
         )

@@ -29,10 +29,12 @@ def differing(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 
 def _shown(setting: Any) -> str:
-    """A setting in words; scores by their names, as their settings may hold much."""
+    """A setting in words; scores by name and positive label, as their settings may hold much."""
     if not (isinstance(setting, list) and all(isinstance(one, dict) for one in setting)):
         return repr(setting)
-    return f"{', '.join(str(one.get('name')) for one in setting)}, each with its own settings"
+    positive = [f" ({one['positive']} is positive)" * bool(one.get("positive")) for one in setting]
+    names = [f"{one.get('name')}{more}" for one, more in zip(setting, positive, strict=True)]
+    return f"{', '.join(names)}, each with its own settings"
 
 
 def asked_with(config: Mapping[str, Any] | None, space: Space | None) -> dict[str, Any]:

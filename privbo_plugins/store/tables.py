@@ -359,7 +359,8 @@ def _make_server_engine(url: sa.URL) -> sa.Engine:
     except (ImportError, sa.exc.NoSuchModuleError):
         raise VaultError(
             f"No driver for a vault on {url.drivername!r} is installed. SQLite and PostgreSQL are "
-            "supported; the latter needs pip install 'privbo-plugins[postgres]'."
+            "supported; for the latter write postgresql:// and pip install "
+            "'privbo-plugins[postgres]'."
         ) from None
 
 

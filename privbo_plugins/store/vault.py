@@ -53,6 +53,16 @@ _NO_DATABASE = (
     "here, the file was overwritten: put it back, because nothing is released without its ledger."
 )
 
+_NOT_OPENED = (
+    "The vault cannot be opened for writing ({}). Check that the database exists, is whole and "
+    "reachable, and that this user may write it."
+)
+
+_REFUSED = (
+    "The vault refused an operation ({}). Nothing of it was kept. See that its file or server is "
+    "where it was and can be written, and go on."
+)
+
 _PATH = re.compile(r"/.*|[^:]*[./\\][^:]*", re.DOTALL)
 """A text that is a path: URLs and handles have a colon, and "Memory" is meant to be no file."""
 
@@ -114,11 +124,7 @@ class Vault:
                 if attempt == 4 and own:
                     raise
                 if attempt == 4:
-                    raise VaultError(
-                        f"The vault cannot be opened for writing ({type(error).__name__}). Check "
-                        "that the database exists, is whole and reachable, and that this user may "
-                        "write it."
-                    ) from None
+                    raise VaultError(_NOT_OPENED.format(type(error).__name__)) from None
                 _pause(attempt)  # another process may be creating the tables
         raise VaultError("The vault cannot be opened.")
 
@@ -141,7 +147,7 @@ class Vault:
             self._sql.check_version(self._engine)
             known = self._sql.identity_seen_by(self._engine)
         except self._foreign_errors as error:
-            raise VaultError(self._explain(error)) from None
+            raise VaultError(self._explain(error, _NOT_OPENED)) from None
         if known is None:
             raise VaultError(_NO_STORE)
 
@@ -245,7 +251,7 @@ class Vault:
         except Exception:  # the connection is already gone, and with it the transaction
             connection.invalidate()
 
-    def _explain(self, error: BaseException) -> str:
+    def _explain(self, error: BaseException, said: str = _REFUSED) -> str:
         if isinstance(error, UnicodeDecodeError):  # whose text quotes what is damaged
             return DAMAGED
         if _is_no_database(error):
@@ -253,10 +259,7 @@ class Vault:
         # SQLite's own messages, which have a code, never quote values; those of drivers may: that
         # of Python's quotes a text that cannot be decoded. Only their type shows.
         text = str(error) if hasattr(error, "sqlite_errorname") else type(error).__name__
-        return (
-            f"The vault refused an operation ({text}). Nothing of it was kept. See that its file "
-            "or server is where it was and can be written, and go on."
-        )
+        return said.format(text)
 
     def place(self) -> str:
         """Returns where the vault lies: what tells two copies of it apart, and nothing more."""

@@ -394,6 +394,21 @@ def test_no_claim_takes_rows_for_persons_where_nothing_groups_them(case):
     assert not rows or not re.search(r"\b(patients?|visits?)\b(?!\s+rows?\b)", said)
 
 
+def test_beside_scores_no_text_names_groups_as_the_way_out():
+    config = MeansConfig(mu=1.0, n_trials=4, scores=["f1"])
+    said = "Where each patient has one row, ignore this: .*message='unit=.*blocks"
+    with pytest.warns(PrivacyWarning, match=said) as told:
+        Unit.of(RecordSettings(unit="patient"), config)
+    assert "groups=ids" not in str(told[0].message)
+
+
+def test_a_refused_resume_names_the_unit_as_given_and_a_budget_where_it_is_one():
+    vault = open_vault()
+    session(None, None, vault)
+    with pytest.raises(ValueError, match=r"unit='record' then and 'patient' now\)\. Use the same"):
+        session(Unit("patient row"), None, vault)
+
+
 def test_where_each_row_is_an_entry_no_claim_speaks_of_several():
     """A unit that has a name alone promises nothing for more rows than one."""
     run = session(Unit("patient"), None)

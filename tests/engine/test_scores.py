@@ -585,8 +585,11 @@ def test_a_run_goes_on_with_the_same_settings_of_its_scores_alone(then, now):
     begun = Session.open(vault, "s", MeansConfig(scores=[then], **more), maximize=True)
     told = replace(told_of(0), classes=(0, 1))
     begun.tell("0", {"x": 0.5}, space, told)
-    with pytest.raises(ValueError, match=rf"other settings \(scores={name}, each with"):
+    said = rf"\(scores={name}.*, each with its own settings then and {name}.* now\)\. Use the same"
+    with pytest.raises(ValueError, match=said) as refused:
         Session.open(vault, "s", MeansConfig(scores=[now], **more), maximize=True)
+    shown = [f"{one.positive} is positive" in str(refused.value) for one in (then, now)]
+    assert all(shown) or not then.positive
     begun.release_score(then, told)
     with pytest.raises(BudgetExceededError, match="again with the same settings"):
         begun.release_score(now, told)
@@ -1383,7 +1386,7 @@ def test_other_classes_than_a_score_s_labels_are_refused(name, known):
         np.resize(known, 9), predicted=np.resize(known, 9), classes=known,
         probabilities=np.full((9, len(known)), 1 / len(known)),
     )  # fmt: skip
-    with pytest.raises(NotLossesError, match=r"classes= .* other ones than labels=\(0, 1\)"):
+    with pytest.raises(NotLossesError, match=rf"For {name}: classes= .* than labels=\(0, 1\)"):
         rows_of([scores.named(name)], told)
     if len(known) == 2:
         own = scores.SCORES[name](labels=known)

@@ -847,3 +847,11 @@ def test_a_transaction_that_an_interruption_left_behind_bars_nobody(tmp_path):
     del left
     with vault.transaction("") as tx:
         assert tx is not None
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_dead_address_is_told_alike_by_whoever_opens_it(create, monkeypatch):
+    pytest.importorskip("psycopg")
+    monkeypatch.setattr(vault_module.time, "sleep", lambda _: None)
+    with pytest.raises(VaultError, match=r"cannot be opened for writing .*reachable"):
+        open_vault("postgresql://a:b@127.0.0.1:1/c", create=create)

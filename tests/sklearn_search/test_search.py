@@ -699,6 +699,8 @@ def test_fits_that_protect_different_units_or_records_have_no_figure_together(mo
     shown = " ".join(str(claim).split())
     assert shown.startswith("NOT PROTECTED.")
     assert claim.reasons[-1] in shown, "the reason is whole"
+    assert ("bounds nothing for persons" in shown) == ("groups" in more), "only what applies"
+    assert "of validation records bounds nothing for those that trained" in shown
     assert "at most together" not in shown
     for seed in range(2, 9):
         search.set_params(random_state=seed)
