@@ -98,7 +98,7 @@ _NAMED_OF_TRIALS = _forms(
     "fixed_params", "failed_trial", "retry_history", r"completed_rung_\d+", "grid_id",
     "search_space", r"(tpe|gp):relative_params:\d+", r"\w+:generation", "x_for_tell",
     r"(cma|sepcma|cmawm):optimizer:\d+", "mlflow_run_id",
-    rf"(privbo:|{_FILE}|constraints)(?s:.*)",
+    rf"(privbo:|{_FILE}|constraints:)(?s:.*)", "constraints",
 )  # fmt: skip
 """The same of a trial."""
 

@@ -42,6 +42,8 @@ def of_training(records: Any, *, labels: bool = False) -> Any:
     if kind in ("biuf" if labels else "biu") or (kind in "Oc" and are_numbers(numbers)):
         floats = np.asarray(as_floats(numbers))
         return floats.astype(np.int64) if labels and are_whole(floats) else floats
+    if not labels and kind == "O" and records.ndim == 2:
+        return np.stack([_own_cells(column) for column in records.T], axis=1)
     if not labels or kind != "O":
         return records
     texts = _texts(records)
@@ -119,13 +121,36 @@ def _fitting_cells(known: NDArray[Any], records: Any, missing: Any, texts_too: b
         return None if numbers is None else finite(numbers, known.dtype)
     if known.ndim == 2:
         rows = as_rows(records, known.shape[1], labels=True)
-        none = np.array(None, dtype=object)
-        return None if rows is None else np.where(rows == none, math.nan, rows)
+        pairs = None if rows is None else zip(known.T, rows.T, strict=True)
+        return None if pairs is None else np.stack([_fitting(*pair) for pair in pairs], axis=1)
     texts = as_labels(records) if isinstance(known.ravel()[0], str | bytes) else None
     if texts is None:
         return None
     kept = [text if isinstance(text, str | bytes) else missing for text in texts.tolist()]
     return np.array(kept, dtype=object)
+
+
+def _own_cells(column: NDArray[Any]) -> NDArray[Any]:
+    """A column of an array of texts or objects: numbers, or else texts if there are any."""
+    numbers = _without_truths(column)
+    return np.asarray(as_floats(numbers)) if are_numbers(numbers) else _beside_texts(column)
+
+
+def _beside_texts(column: NDArray[Any]) -> NDArray[Any]:
+    if not any(isinstance(cell, str) for cell in column):
+        return column
+    texts = _texts(column)
+    texts = np.where(texts == np.array(None, dtype=object), column, texts)
+    texts[texts == "nan"] = math.nan  # as NumPy writes what is missing
+    return texts
+
+
+def _fitting(known: NDArray[Any], column: NDArray[Any]) -> NDArray[Any]:
+    texts = any(isinstance(cell, str) for cell in known)
+    if not texts and are_numbers(known):
+        return finite(np.asarray(as_floats(_without_truths(column))), known.dtype)
+    column = _beside_texts(np.append(column.astype(object), ""))[:-1] if texts else column
+    return np.where(column == np.array(None, dtype=object), math.nan, column)
 
 
 def _width(rows: Any) -> int:

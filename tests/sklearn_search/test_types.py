@@ -402,7 +402,7 @@ class Damaged(Numbered):
 
 
 @pytest.mark.parametrize("part", ["X", "y", "X_valid", "y_valid", "sample_weight"])
-@pytest.mark.parametrize("kind", [ValueError, SystemExit, GeneratorExit, BaseException])
+@pytest.mark.parametrize("kind", [ValueError, SystemExit, GeneratorExit, BaseException, TypeError])
 def test_a_container_that_no_length_is_read_of_tells_nothing(kind, part):
     class Shut:
         def raises(self, *_):
@@ -411,8 +411,9 @@ def test_a_container_that_no_length_is_read_of_tells_nothing(kind, part):
         __len__ = __getitem__ = __array__ = raises
         shape = columns = index = property(raises)
 
+    whole = np.array({"a patient": "Jane Doe of ward seven"})  # one entry: a text of it is all
     X, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2
-    given = {"X": X, "y": y, part: Shut()}
+    given = {"X": X, "y": y, part: whole if kind is TypeError else Shut()}
     if part.endswith("valid"):
         given = {"X_valid": X + 9.0, "y_valid": y} | given
     search = PrivateSearch(LogisticRegression(), {"C": [1.0, 10.0]}, mu=1, n_trials=3)
@@ -561,8 +562,9 @@ def test_one_label_decides_no_type_of_an_array_that_numpy_types(kind, masked, od
 @pytest.mark.parametrize(
     "cells", [["lo", "hi"], [b"lo", b"hi"], [True, False], ["0", "1"], [0.5, 1.5]], ids=str
 )
-def test_one_cell_of_an_array_that_numpy_types_decides_no_type(cells, odd):
-    rows = [[cells[i % 2], cells[i // 2 % 2]] for i in range(N)]
+@pytest.mark.parametrize("beside", [None, [0.5, 1.5], [True, False], [3, math.nan]], ids=str)
+def test_one_cell_of_an_array_that_numpy_types_decides_no_type(beside, cells, odd):
+    rows = [[cells[i % 2], (beside or cells)[i // 2 % 2]] for i in range(N)]
     first = np.array(rows)
     rows[VALID[PLACE]][0] = odd
     y = np.arange(N) % 2
