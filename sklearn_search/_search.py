@@ -575,7 +575,9 @@ def _error_of(call: Callable[[], None]) -> BaseException | None:
 def _not_read(error: BaseException) -> Exception:
     """Tells why records are refused, but for what a container's own code says."""
     *_, (frame, _) = walk_tb(error.__traceback__)
-    ours = f"{frame.f_globals.get('__name__', '')}.".startswith(_READERS)
+    where = frame.f_globals.get("__name__", "")
+    quotes = where == "sklearn.utils.validation" and isinstance(error, TypeError)  # no length
+    ours = where.partition(".")[0] in _READERS and not quotes
     if ours and isinstance(error, ValueError | TypeError):
         return type(error)(*error.args)
     return ValueError(
@@ -584,8 +586,7 @@ def _not_read(error: BaseException) -> Exception:
     )
 
 
-_READERS = "privbo_plugins.", "sklearn_search.", "sklearn.model_selection."
-"""Of scikit-learn's modules one whose texts speak of numbers of records alone."""
+_READERS = {"privbo_plugins", "sklearn_search", "sklearn"}
 
 
 def _of_others(error: BaseException) -> BaseException:
