@@ -534,8 +534,11 @@ def correlations(
         n: Likewise.
         noise: Likewise.
     """
-    (first, *others), (means, *_) = scores, _means(scores, released, n, noise)
+    first, *others = scores
     alike = [first, *(other for other in others if other.statistic == first.statistic)]
+    if len(alike) == 1:
+        return dict.fromkeys((other.name for other in others), 0.0)
+    means, *_ = _means(scores, released, n, noise)
     values = np.array([score._values(*means) for score in alike])
     with np.errstate(all="ignore"):  # as for a deviation
         values[~np.isfinite(values).all(axis=1)] = math.nan
