@@ -256,6 +256,27 @@ def as_labels(given: Any) -> NDArray[Any] | None:
     return _silently(lambda: _labels(_unwrapped(given)))
 
 
+def numbers_in_texts(labels: NDArray[Any]) -> NDArray[Any]:
+    """Labels of :func:`as_labels` as they were before one text made texts of an array's numbers.
+
+    Example:
+        >>> numbers_in_texts(np.array([0, 1.5, True, "unknown"])).tolist()
+        [0, 1.5, 1, 'unknown']
+    """
+    if labels.dtype.kind not in "SU":
+        return labels
+    return np.asarray(np.frompyfunc(_number_in_text, 1, 1)(labels.astype(object)), dtype=object)
+
+
+def _number_in_text(text: str | bytes) -> Any:
+    plain = text if isinstance(text, str) else text.decode("utf8", "backslashreplace")
+    number: Any = _safely(int, _TRUTHS.get(plain, plain), None)
+    return _safely(float, plain, text) if number is None else number  # type: ignore[arg-type]
+
+
+_TRUTHS: Mapping[str, Any] = {"True": 1, "False": 0}
+
+
 def _silently(convert: Callable[[], T]) -> T | None:
     """Converts without a warning, which would tell that some record is odd; None if it fails."""
     with unheard, np.errstate(all="ignore"), forgiven:  # its text may quote the data
@@ -266,6 +287,8 @@ def _silently(convert: Callable[[], T]) -> T | None:
 def _labels(given: Any) -> NDArray[Any] | None:
     given = unmasked(given)
     if isinstance(given, np.ndarray):
+        if given.dtype.kind == "m":  # one span of time makes spans of all numbers
+            return given.astype(np.int64)
         typed = given.dtype.kind in "biufSU"
         return given if typed else np.asarray(np.frompyfunc(_label, 1, 1)(given), dtype=object)
     if not _is_sequence(given):

@@ -47,7 +47,7 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.convert import as_floats, as_labels, as_rows
+from privbo_plugins.convert import as_floats, as_labels, as_rows, numbers_in_texts
 from privbo_plugins.errors import NotLossesError
 from privbo_plugins.groups import PERSON, Groups, Unit
 from privbo_plugins.settings import is_finite, is_range
@@ -116,7 +116,6 @@ class ZeroOne(BoundedLoss):
         """
         y, p = _flat("y_true", as_labels(y_true)), _flat("prediction", as_labels(prediction))
         _check_lengths(y, p)
-        _check_kinds(y, "prediction", p)
         return _differences(y, p)
 
 
@@ -145,8 +144,8 @@ class Weighted(ZeroOne):
     def __call__(self, y_true: Any, prediction: Any) -> Array:
         """One loss a record, shape (n,), as of :class:`ZeroOne`."""
         wrong = super().__call__(y_true, prediction)
-        labels = _plain(_flat("y_true", as_labels(y_true)))
-        weights = [self.weights.get(label, math.nan) for label in labels]
+        labels = _spelled(_flat("y_true", as_labels(y_true)))
+        weights = [self.weights.get(a, self.weights.get(b, math.nan)) for a, b in labels]
         return np.asarray(wrong * np.array(weights, dtype=float))
 
 
@@ -598,22 +597,8 @@ def _check_lengths(y: NDArray[Any], other: NDArray[Any], name: str = "prediction
         )
 
 
-def _check_kinds(y: NDArray[Any], name: str, other: NDArray[Any]) -> None:
-    """Checks that no array of numbers is compared with one of texts: then nothing is ever equal.
-
-    Lists and arrays of objects have no type, and which kinds they hold a record may decide.
-    """
-    if y.dtype.kind != other.dtype.kind and {y.dtype.kind, other.dtype.kind} in _STRANGERS:
-        raise NotLossesError(
-            f"y_true and {name} must be labels of one kind; one holds numbers, the other strings. "
-            "Name each column's class with labels=classifier.classes_, or convert one of them."
-        )
-
-
 _EXACT: Mapping[str, type] = {"b": int, "i": int, "u": int, "U": str}
 """By kinds of arrays that NumPy compares with Python's own labels as Python does."""
-
-_STRANGERS = [{number, text} for number in "biuf" for text in "US"]
 
 
 def _classified(
@@ -634,8 +619,16 @@ def _classified(
 
 
 def _columns(y: NDArray[Any], known: NDArray[Any]) -> NDArray[np.intp]:
-    """The column of each true label, -1 for one that is none of them; shape (n,)."""
-    _check_kinds(y, "labels", known)
+    """The column of each true label, -1 for one that is none of them; shape (n,).
+
+    Raises:
+        NotLossesError: If an array of numbers has labels that are texts: none would ever be one.
+    """
+    if y.dtype.kind in "biuf" and known.dtype.kind in "US":
+        raise NotLossesError(
+            "y_true and labels must be of one kind; y_true holds numbers, labels strings. Name "
+            "each column's class with labels=classifier.classes_, or convert one of them."
+        )
     column = {label: place for place, label in enumerate(_plain(known)) if label is not None}
     exact = _EXACT.get(y.dtype.kind)
     if exact is not None and all(isinstance(label, exact) for label in column):
@@ -643,7 +636,8 @@ def _columns(y: NDArray[Any], known: NDArray[Any]) -> NDArray[np.intp]:
         for label, place in column.items():
             found[y == label] = place
         return found
-    return np.array([column.get(label, -1) for label in _plain(y)], dtype=np.intp)
+    places = [column.get(label, column.get(number, -1)) for label, number in _spelled(y)]
+    return np.array(places, dtype=np.intp)
 
 
 @np.errstate(all="ignore")  # a warning would tell that some record is odd
@@ -670,8 +664,15 @@ def _probabilities(prediction: Any, known: NDArray[Any] | None) -> Array:
 
 def _differences(a: NDArray[Any], b: NDArray[Any]) -> Array:
     """1 where labels differ, 0 where they are the same, NaN where one is missing; (n,)."""
-    pairs = zip(_plain(a), _plain(b), strict=True)
-    return np.array([math.nan if None in pair else pair[0] != pair[1] for pair in pairs], float)
+    pairs = zip(_spelled(a), _spelled(b), strict=True)
+    return np.array(
+        [math.nan if None in y + p else y[0] not in p and p[0] not in y for y, p in pairs], float
+    )
+
+
+def _spelled(labels: NDArray[Any]) -> list[tuple[Any, Any]]:
+    """Each label, and what it was before NumPy made texts of all for one of them."""
+    return list(zip(_plain(labels), _plain(numbers_in_texts(labels)), strict=True))
 
 
 def _plain(labels: NDArray[Any]) -> list[Any]:

@@ -44,6 +44,8 @@ def of_training(records: Any, *, labels: bool = False) -> Any:
         return floats.astype(np.int64) if labels and are_whole(floats) else floats
     if not labels and kind == "O" and records.ndim == 2:
         return np.stack([_own_cells(column) for column in records.T], axis=1)
+    if not labels and kind == "O":  # each is one text
+        return _beside_texts(records)
     if not labels or kind != "O":
         return records
     texts = _texts(records)
@@ -68,7 +70,8 @@ def as_in_training(known: Any, records: Any, missing: Any = None, *, labels: boo
     if not all(isinstance(given, np.ndarray | list | tuple) for given in arrays):
         return unmasked(records)
     cells = arrays[0] if isinstance(arrays[0], np.ndarray) else _cells(arrays[0])
-    texts = labels and isinstance(next(iter(cells.flat), None), str | bytes)
+    each = labels or cells.ndim == 1
+    texts = each and isinstance(next(iter(cells.flat), None), str | bytes)
     texts_too = texts or not are_numbers(cells)
     if isinstance(arrays[1], np.ndarray):
         own = as_objects(arrays[1])
@@ -80,9 +83,9 @@ def as_in_training(known: Any, records: Any, missing: Any = None, *, labels: boo
 def as_objects(array: NDArray[Any]) -> NDArray[Any]:
     """Returns cells as objects: texts, also in place of bytes, and None under a mask.
 
-    NumPy gives them a type by all of them; an array of spans of time may be one of numbers.
+    NumPy gives them a type by all of them.
     """
-    array = unmasked(array.astype(np.float64) if array.dtype.kind == "m" else array)
+    array = unmasked(array)
     if array.dtype.kind not in "OSU":
         return array
     return np.asarray(np.frompyfunc(_decoded, 1, 1)(array.astype(object)), dtype=object)
@@ -108,7 +111,7 @@ _TRUTHS = {"True": 1, "False": 0}
 
 def _texts(cells: NDArray[Any]) -> NDArray[Any]:
     """Labels as NumPy makes texts of them where one is a text; None of what is no label."""
-    truths = np.array([isinstance(cell, bool | np.bool_) for cell in cells.ravel().tolist()])
+    truths = np.array([type(cell) in (bool, np.bool_) for cell in cells.ravel().tolist()])
     plain = np.asarray(as_labels(cells), dtype=object).ravel()
     plain[truths] = plain[truths].astype(bool)
     told = [None if cell is None else str(cell) for cell in plain.tolist()]
@@ -139,10 +142,9 @@ def _own_cells(column: NDArray[Any]) -> NDArray[Any]:
 def _beside_texts(column: NDArray[Any]) -> NDArray[Any]:
     if not any(isinstance(cell, str) for cell in column):
         return column
-    texts = _texts(column)
-    texts = np.where(texts == np.array(None, dtype=object), column, texts)
-    texts[texts == "nan"] = math.nan  # as NumPy writes what is missing
-    return texts
+    texts = _texts(column)  # None and NaN are both missing, "nan" is as NumPy writes it
+    missing = np.array([text in (None, "nan") for text in texts.tolist()])
+    return np.where(missing, math.nan, texts)
 
 
 def _fitting(known: NDArray[Any], column: NDArray[Any]) -> NDArray[Any]:
@@ -174,7 +176,8 @@ def are_numbers(cells: NDArray[Any]) -> bool:
     numbers = as_floats(cells)
     if cells.dtype.kind in NUMBERS or numbers is None or np.isnan(numbers).all():
         return cells.dtype.kind in NUMBERS
-    return all(str(cell) in ("nan", "None", "<NA>") for cell in cells[np.isnan(numbers)])
+    missing = "nan", "(nan+0j)", "None", "<NA>"
+    return all(str(cell) in missing for cell in cells[np.isnan(numbers)])
 
 
 def are_whole(numbers: NDArray[Any]) -> bool:

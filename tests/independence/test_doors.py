@@ -20,7 +20,7 @@ import numpy as np
 import optuna
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
@@ -29,6 +29,7 @@ from optuna_samplers import DPGIBOSampler, private_objective
 from privbo_plugins import convert, losses
 from privbo_plugins.cli.curator import column, read_outcomes, read_table
 from privbo_plugins.scores import PerRecord, predictions
+from privbo_plugins.scores.score import checked_scores, rows_of
 from privbo_plugins.sessions.reader import Published
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.rows import Curator
@@ -358,6 +359,38 @@ def test_every_kind_of_odd_record_decides_its_own_entry_alone(name):
         for make in odd:
             held = form([first, make()])
             assert seen_of(lambda held=held: door.call(held), 1) == expected
+
+
+TYPED = {
+    **dict(_doors_of_losses()),
+    **{
+        name: Door(
+            ("scores.predictions", "y_true"), lambda i: i % 2,
+            lambda y, name=name: rows_of(
+                checked_scores([name]), predictions(y, np.arange(7) % 2, probabilities=np.ones(7))
+            ),
+        )
+        for name in ("f1", "roc_auc", "brier_score")
+    },
+}  # fmt: skip
+"""What takes an array that NumPy has given the type that all its entries have."""
+
+
+@pytest.mark.parametrize("name", TYPED)
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@given(odd=ODD)
+@example(odd=lambda: "unknown")
+@example(odd=lambda: np.timedelta64(3, "s"))
+def test_one_record_types_no_other_of_an_array(name, odd):
+    door = TYPED[name]
+    entries = [door.entry(i) for i in range(7)]
+    expected = seen_of(lambda: door.call(np.array(entries)), 6)
+    try:
+        typed = np.array([*entries[:6], odd()])
+    except BaseException:
+        typed = None
+    assume(typed is not None and typed.shape == np.shape(entries))
+    assert seen_of(lambda: door.call(typed), 6) == expected
 
 
 def _held(form, entries):

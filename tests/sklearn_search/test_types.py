@@ -549,7 +549,7 @@ CLASSES = {
 def test_one_label_decides_no_type_of_an_array_that_numpy_types(kind, masked, odd):
     def hold(entries):
         made = np.array(entries)
-        assume(made.shape == (N,))
+        assume(made.shape == (N,) and made.dtype.kind != "m")  # which is refused
         return np.ma.array(made, mask=np.arange(N) == VALID[0]) if masked else made
 
     first, second = both(hold, lambda i: CLASSES[kind][i % len(CLASSES[kind])], odd)
@@ -572,6 +572,29 @@ def test_one_cell_of_an_array_that_numpy_types_decides_no_type(beside, cells, od
         held_out(LogisticRegression(), X, y, {}, **SPLIT) for X in (first, np.array(rows))
     )
     assert seen_of(other) == seen_of(one)
+
+
+@pytest.mark.parametrize("odd", [None, 7, 1 + 2j, "x", math.nan, b"x"], ids=str)
+@pytest.mark.parametrize(
+    "hold", [np.array, lambda entries: pd.DataFrame({"a": entries}).to_numpy()]
+)
+@pytest.mark.parametrize(
+    "entries", [["lo", None, "hi"], [0.5, math.nan], [5, "a film"], [0.5, 1]], ids=str
+)
+def test_one_cell_of_an_array_decides_neither_what_is_missing_nor_what_is_text(entries, hold, odd):
+    cells = [entries[i % len(entries)] for i in range(N)]
+    first = hold(cells)
+    cells[VALID[PLACE]] = odd
+    one, other = (held_out(Ridge(), X, np.zeros(N), {}, **SPLIT) for X in (first, hold(cells)))
+    assert seen_of(other) == seen_of(one)
+
+
+@pytest.mark.parametrize("unit", ["h", "datetime64[h]"])
+def test_an_array_whose_unit_of_time_the_finest_record_decides_is_refused(unit):
+    times = np.arange(N).astype(unit if "date" in unit else f"timedelta64[{unit}]")
+    for X, y in ((times[:, None], np.zeros(N)), (np.zeros((N, 1)), times)):
+        with pytest.raises(ValueError, match="finest unit of any record"):
+            held_out(Ridge(), X, y, {}, **SPLIT)
 
 
 @pytest.mark.parametrize("odd", ["q", 1, None])
