@@ -10,7 +10,6 @@ import itertools
 import math
 import re
 import textwrap
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -32,8 +31,8 @@ _NAME = 80
 _FORM, _NOTES, _FOLDED = (WORDS["headings"][of] for of in ("conditions", "notes", "folded"))
 _SIGNED = WORDS["any"]["form"]
 
-_TURNS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
-"""Unicode's names of what lets a text be read in another order than it is written."""
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Characters that control, halves of characters, and what turns the order of reading."""
 
 Rows = Sequence[tuple[str, str]]
 Lists = Sequence[tuple[str, Sequence[str]]]
@@ -176,12 +175,7 @@ def legible(text: str) -> str:
 
 def _unsteered(text: str) -> str:
     """The same without control characters, half characters and turns of the writing direction."""
-    return "".join("\N{REPLACEMENT CHARACTER}" if _steers(c) else c for c in text)
-
-
-def _steers(c: str) -> bool:
-    steering = unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t"
-    return steering or unicodedata.bidirectional(c) in _TURNS
+    return _STEERING.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def as_html(text: str) -> str:

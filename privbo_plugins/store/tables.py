@@ -184,13 +184,15 @@ def prepare(engine: sa.Engine) -> None:
     Raises:
         OtherVersionError: If another version has written the vault; nothing is changed then.
     """
-    check_version(engine)
-    metadata.create_all(engine, [_identity])
-    metadata.create_all(engine)
+    there = check_version(engine)
+    with engine.begin() as connection:
+        for table in metadata.tables.values():  # the identity is the first
+            if table.name not in there:
+                table.create(connection, checkfirst=False)
 
 
-def check_version(engine: sa.Engine) -> None:
-    """Checks that no other version has written a vault.
+def check_version(engine: sa.Engine) -> list[str]:
+    """Checks that no other version has written a vault, and returns the tables that there are.
 
     Raises:
         OtherVersionError: If one has.
@@ -203,6 +205,7 @@ def check_version(engine: sa.Engine) -> None:
             check_schema(number)
     elif any(name.startswith(_PREFIX) for name in names):  # the identity is made first
         check_schema(0)
+    return names
 
 
 def check_schema(number: object) -> None:
