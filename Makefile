@@ -1,10 +1,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
-STAMP = $(VENV)/.compiled
+STAMP = $(VENV)/.dev
 # uv installs in seconds what takes pip minutes; pip does it where uv is not to be had, or reaches no index.
-# Byte code of what tests load is made afterwards, by all cores at once.
-UNUSED = /(tests?|rllib|serve|llm|plotly|statsmodels|mlflow|mypyc?|databricks|wandb|fontTools|debugpy|pip)/
+# No byte code is made: of twelve thousand files tests load six, each at its first use.
 UV = $(firstword $(shell command -v uv 2>/dev/null) $(BIN)/uv)
 PIP = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 install = if [ -x $(UV) ] && $(UV) pip install --quiet --python $(BIN)/python $(1); then true; else $(PIP) $(1); fi
@@ -29,10 +28,6 @@ $(VENV)/.%: pyproject.toml
 
 $(VENV)/.ray $(VENV)/.federation $(VENV)/.dev: $(VENV)/.demo
 
-$(STAMP): $(VENV)/.dev
-	$(BIN)/python -W ignore -m compileall -q -q -j 0 -x '$(UNUSED)' $(VENV)/lib || true
-	@touch $@
-
 demo: $(VENV)/.demo  ## tune a model privately and write a report
 	$(BIN)/python -m examples.demo
 
@@ -54,7 +49,7 @@ demo-distributed: $(VENV)/.demo  ## eight workers tune one model and send few nu
 test: $(STAMP)  ## every check: style, types, architecture, tests
 	$(MAKE) -j 2 lint tests
 
-# Collecting compiles the tests once; workers that begin together would do it each.
+# Collecting compiles once what tests import; workers that begin together would do it each.
 tests: $(STAMP)
 	$(BIN)/python -m pytest -q --collect-only >/dev/null || true
 	$(BIN)/python -m pytest -n 4
@@ -63,7 +58,7 @@ test-fast: $(STAMP)  ## the tests without the slow ones
 	$(BIN)/python -m pytest -n 3 -m "not slow and not soak"
 
 test-soak: $(STAMP)  ## what runs long: statistics at full size, and mutants that tests must catch
-	$(BIN)/python -m pytest -n 3 -m soak
+	$(BIN)/python -m pytest -n 3 -m "soak or hypothesis"
 	$(BIN)/python -m tests.mutants --jobs 2
 	$(call install,--editable '.[mutants]')
 	$(BIN)/python -m tests.mutants.generic
