@@ -18,6 +18,7 @@ import ast
 import bisect
 import io
 import json
+import multiprocessing
 import os
 import re
 import shlex
@@ -242,10 +243,23 @@ def _run(page, section, names):
             exec(compile(code, str(page), "exec"), names)
             continue
         for command in commands(block):
-            if command.startswith("make "):
-                check_command(shlex.split(command, comments=True))
+            words = shlex.split(command, comments=True)
+            if words[0] == "make":
+                check_command(words)
+            elif words[0] == "privbo" and "ray" not in sys.modules:  # which takes no fork
+                _forked(words[1:])
             else:
                 subprocess.run(["bash", "-c", command], check=True)
+
+
+def _forked(words):
+    """Runs `privbo` in a fork, which need not import again what the page has imported."""
+    from privbo_plugins.cli import main
+
+    typed = multiprocessing.get_context("fork").Process(target=lambda: sys.exit(main(words)))
+    typed.start()
+    typed.join()
+    assert typed.exitcode == 0, words
 
 
 if __name__ == "__main__":
