@@ -61,12 +61,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy: processes share t
 def pytest_configure(config):
     """Lays ``tmp_path`` into memory where there is room: no commit of SQLite waits for a disk.
 
-    Hypothesis draws the same examples in every run, and new ones in soak; it looks at no clock.
+    Hypothesis draws the same examples in every run, and more and new ones in soak; it looks at no
+    clock.
     """
+    always = "not soak" in config.option.markexpr
     hypothesis.settings.register_profile(
         "tests",
         deadline=None,
-        derandomize="not soak" in config.option.markexpr,
+        derandomize=always,
+        max_examples=50 if always else 200,
         suppress_health_check=[hypothesis.HealthCheck.too_slow],
     )
     hypothesis.settings.load_profile("tests")

@@ -14,7 +14,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("cryptography", reason="needs the federation extra")
@@ -513,7 +513,6 @@ def test_who_does_not_collude_adds_the_noise_of_a_trusted_server():
     assert config.epsilon_after(2, 15) == math.inf
 
 
-@settings(max_examples=50)
 @given(n_agents=st.integers(2, 60), data=st.data())
 def test_a_figure_is_finite_below_the_threshold_of_the_shares_alone(n_agents, data):
     """It grows with those who pool; of no rounds it is 0, or infinite: nothing is charged."""

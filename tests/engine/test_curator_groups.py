@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -44,7 +44,6 @@ exact_of_all = functools.cache(functools.partial(exact_of, X))
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 9])
-@settings(max_examples=50)
 @given(own=arrays(float, (4, 2), elements=ENTRIES))
 def test_whatever_a_persons_rows_hold_they_move_the_table_by_its_sensitivity_at_most(k, own):
     other = X.copy()

@@ -75,7 +75,6 @@ def binomial_delta(epsilon, k, at):
 # Randomised responses ---------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
 @given(
     epsilons=st.lists(st.sampled_from(EPSILONS), min_size=1, max_size=9),
     log_delta=st.floats(-9, -0.1),
@@ -147,7 +146,6 @@ def test_too_many_kinds_to_be_told_apart_are_still_bounded():
     assert found < math.fsum(k * event.epsilon for event, k in events.items())
 
 
-@settings(max_examples=60)
 @given(
     paid=st.lists(
         st.tuples(
@@ -316,7 +314,6 @@ def claim_of(config):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=60)
 @given(asked=ASKED)
 @example(asked=(4.0, 1e-5))
 @example(asked=(4.005, 1e-5))

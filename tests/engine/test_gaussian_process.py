@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -30,7 +30,6 @@ def test_weights_are_the_slope_of_scikit_learns_posterior_mean(kernel, theirs):
     assert_allclose(y @ gradient_weights(kernel, X, theta, S2), numeric, rtol=1e-5, atol=1e-5)
 
 
-@settings(max_examples=60)
 @given(seed=st.integers(0, 10**6))
 def test_repeated_points_without_noise_give_the_interpolant_of_the_distinct_ones(seed):
     """The minimum-norm interpolant does not know how often a point was repeated."""
@@ -42,7 +41,6 @@ def test_repeated_points_without_noise_give_the_interpolant_of_the_distinct_ones
     assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
-@settings(max_examples=60)
 @given(seed=st.integers(0, 10**6))
 def test_polynomial_kernel_is_exact_on_quadratics_beyond_its_rank(seed):
     """In d=3 the kernel has rank 10; 14 points make the Gram matrix singular."""

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.optimize import minimize_scalar
@@ -50,7 +50,6 @@ def each(metric, y, p, **settings):
 # Against scikit-learn --------------------------------------------------------------------------
 
 
-@settings(max_examples=50)
 @given(binary())
 def test_losses_of_two_classes_are_those_of_scikit_learn(data):
     y, p = data
@@ -64,7 +63,6 @@ def test_losses_of_two_classes_are_those_of_scikit_learn(data):
     assert losses.zero_one(y, label).tolist() == wrong.tolist()
 
 
-@settings(max_examples=50)
 @given(several())
 def test_losses_of_several_classes_are_those_of_scikit_learn(data):
     y, P = data
@@ -80,7 +78,6 @@ def test_losses_of_several_classes_are_those_of_scikit_learn(data):
         assert np.array_equal(loss(names[y].astype(object), P, labels=names), loss(y, P))
 
 
-@settings(max_examples=50)
 @given(targets(), st.floats(0.01, 0.99))
 def test_losses_of_regressions_are_those_of_scikit_learn(data, q):
     y, p = data
@@ -230,7 +227,6 @@ def test_labels_that_numpy_can_tell_apart_are_told_apart_in_lists():
 # Bounds ----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=50)
 @given(binary(), several())
 def test_bounded_losses_stay_within_their_bound(two, more):
     for y, p in (two, more):
@@ -244,7 +240,6 @@ def test_bounded_losses_stay_within_their_bound(two, more):
     assert losses.bounded_log([0, 1], worst).tolist() == [1.0, 1.0]
 
 
-@settings(max_examples=50)
 @given(binary())
 def test_an_error_weighs_as_much_as_its_true_label(data):
     y, p = data
@@ -261,7 +256,6 @@ def test_a_weight_is_a_positive_number(weight):
         losses.weighted({"well": 1.0, "ill": weight})
 
 
-@settings(max_examples=50)
 @given(REALS, st.floats(1e-3, 1e6), UNIT, UNIT, st.floats(0.01, 0.99))
 def test_no_target_and_prediction_in_the_range_lose_more_than_the_bound(low, width, a, b, q):
     high = low + width
@@ -273,7 +267,6 @@ def test_no_target_and_prediction_in_the_range_lose_more_than_the_bound(low, wid
         assert reached == pytest.approx(bound, rel=1e-9), "and the bound is reached"
 
 
-@settings(max_examples=50)
 @given(st.floats(1e-3, 1.0), st.floats(1.0, 1e3), st.floats(1e-3, 1e3))
 def test_settings_change_with_the_unit_of_the_target_as_the_loss_does(spread, width, unit):
     for loss, power in ((losses.squared, 2), (losses.absolute, 1), (losses.pinball(0.9), 1)):
@@ -323,7 +316,6 @@ def test_settings_outside_their_range_are_refused(bad):
 # The link --------------------------------------------------------------------------------------
 
 
-@settings(max_examples=50)
 @given(st.lists(st.floats(0.0, 1.0), min_size=2, max_size=20), st.floats(1e-6, 0.5))
 def test_bounded_log_grows_with_log_loss(p, e):
     y = np.ones(len(p), dtype=int)
@@ -336,7 +328,6 @@ def test_bounded_log_grows_with_log_loss(p, e):
     assert found == pytest.approx((-np.log(q) - least) / (most - least), abs=1e-9)
 
 
-@settings(max_examples=50)
 @given(st.floats(0.0, 1.0), st.sampled_from([1e-3, 2e-3, 0.05]))
 def test_the_minimiser_of_bounded_log_is_where_its_docstring_says(r, e):
     def mean(p):

@@ -295,7 +295,6 @@ def test_suggestions_lie_where_tune_could_sample(domain, u):
         assert all(dim.low - 1e-9 <= value <= dim.high + 1e-9 for value in drawn)
 
 
-@settings(max_examples=60)
 @given(domain=domains())
 def test_whatever_tune_samples_can_be_suggested(domain):
     try:
@@ -310,7 +309,6 @@ def test_whatever_tune_samples_can_be_suggested(domain):
         assert suggestion["a"] == pytest.approx(value, rel=1e-9, abs=1e-9)
 
 
-@settings(max_examples=60)
 @given(
     domain=domains(),
     choices=st.lists(

@@ -538,7 +538,7 @@ CLASSES = {
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("kind", CLASSES)
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
 @example(odd=lambda: "x")
 @example(odd=lambda: b"x")
 @example(odd=lambda: None)
