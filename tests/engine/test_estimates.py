@@ -75,7 +75,7 @@ def oracle(x, told, sigma, bounds, maximize):
     return low + width * min(max(worse, 0.0), 1.0)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(
     m=st.one_of(st.integers(1, 70), st.integers(180, 330)),
     d=st.integers(1, 3),

@@ -392,7 +392,7 @@ RUNS = [
 """Descent with each kind of release, and what is planned of descent, values and choices."""
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(sessions=st.integers(1, 3), script=actions, run=st.sampled_from(RUNS))
 @example(sessions=2, script=[(i, "tell", 7 * i) for i in range(40)], run=RUNS[-1])
 def test_the_budget_holds_whatever_happens(sessions, script, run):

@@ -72,7 +72,7 @@ def shown(search, who):
 @example(steps=["resumed", "refused", "resumed"])
 @example(steps=["new", "raises"])
 @example(steps=["new", "is interrupted", "resumed and interrupted", "resumed"])
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(steps=st.lists(st.sampled_from(list(STEPS)), min_size=2, max_size=5))
 def test_no_figure_of_several_fits_is_below_what_the_ledger_holds(tmp_path_factory, steps):
     X, y = classes(60)
