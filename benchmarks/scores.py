@@ -38,6 +38,7 @@ from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.scores import Predictions, Score
 from privbo_plugins.scores.score import (
     estimates,
+    evaluated,
     joined_means,
     rows_of,
     scales_of,
@@ -122,7 +123,7 @@ def released(
     shown = []
     for own in means:
         noisy = own + noise * rng.standard_normal(len(own))
-        found = estimates(listed, noisy.tolist(), n, noise)
+        found = estimates(listed, evaluated(listed, noisy.tolist(), n, noise))
         shown.append([found[score.name].value for score in listed])
     return np.array(shown)
 

@@ -211,17 +211,13 @@ class Score(ScoreFacts):
             m: Noisy means, shape (k,).
             s: Their noise, shape (k,).
         """
-        value, sd = self._unclipped(m, s)
-        most = self.high - self.low
+        return self._clipped(self._values(m, s))
+
+    def _clipped(self, values: Array) -> Estimate:
+        value, sd, most = float(values[0]), float(deviation(values[1:])), self.high - self.low
         if not math.isfinite(value):
             return Estimate(self.worst, most)
-        return Estimate(min(max(value, self.low), self.high), min(sd, most))
-
-    def _unclipped(self, m: Array, s: Array) -> Estimate:
-        """The number that ``combine`` makes, and its standard deviation; inf without one."""
-        values = self._values(m, s)
-        sd = float(deviation(values[1:]))
-        return Estimate(float(values[0]), sd if math.isfinite(sd) else math.inf)
+        return Estimate(min(max(value, self.low), self.high), sd if sd < most else most)
 
     def _values(self, m: Array, s: Array) -> Array:
         """Computes the number, then without noise that of the means and of those around them."""
@@ -504,10 +500,10 @@ def scales_of(statistics: Sequence[Statistic], n: int) -> list[float]:
     return [_diameter(statistic) / n for statistic in statistics]
 
 
-def estimates(
+def evaluated(
     scores: Sequence[Any], released: Sequence[float], n: int, noise: float
-) -> dict[str, Estimate]:
-    """All scores of a release, by name.
+) -> list[Array]:
+    """Evaluates all scores of a release once, at its means and at those around them.
 
     Args:
         scores: Of the run.
@@ -516,12 +512,15 @@ def estimates(
         noise: Standard deviation of each number released.
     """
     pairs = zip(scores, _means(scores, released, n, noise), strict=True)
-    return {score.name: score.estimate(m, s) for score, (m, s) in pairs}
+    return [score._values(m, s) for score, (m, s) in pairs]
 
 
-def correlations(
-    scores: Sequence[Any], released: Sequence[float], n: int, noise: float
-) -> dict[str, float]:
+def estimates(scores: Sequence[Any], values: Sequence[Array]) -> dict[str, Estimate]:
+    """All scores of a release, by name, from what :func:`evaluated` gives."""
+    return {score.name: score._clipped(own) for score, own in zip(scores, values, strict=True)}
+
+
+def correlations(scores: Sequence[Any], values: Sequence[Array]) -> dict[str, float]:
     """Correlates the noise of each further score with that of the first, by name.
 
     It is the correlation of the differences that their deviations rest on, both ways: near its
@@ -529,23 +528,21 @@ def correlations(
     is not defined or has no differences.
 
     Args:
-        scores: As for :func:`estimates`.
-        released: Likewise.
-        n: Likewise.
-        noise: Likewise.
+        scores: Of the run.
+        values: What :func:`evaluated` gives.
     """
     first, *others = scores
-    alike = [first, *(other for other in others if other.statistic == first.statistic)]
+    pairs = zip(scores, values, strict=True)
+    alike = {score.name: own for score, own in pairs if score.statistic == first.statistic}
     if len(alike) == 1:
         return dict.fromkeys((other.name for other in others), 0.0)
-    means, *_ = _means(scores, released, n, noise)
-    values = np.array([score._values(*means) for score in alike])
+    rows = np.array([*alike.values()])
     with np.errstate(all="ignore"):  # as for a deviation
-        values[~np.isfinite(values).all(axis=1)] = math.nan
-        steps = values[:, 2:] - values[:, 1:2]
+        rows[~np.isfinite(rows).all(axis=1)] = math.nan
+        steps = rows[:, 2:] - rows[:, 1:2]
         steps /= np.linalg.norm(steps, axis=1, keepdims=True)
         found = np.nan_to_num(np.clip(steps @ steps[0], -1.0, 1.0)).tolist()
-    known = dict(zip((score.name for score in alike), found, strict=True))
+    known = dict(zip(alike, found, strict=True))
     return {other.name: known.get(other.name, 0.0) for other in others}
 
 
@@ -565,7 +562,7 @@ def doubts(scores: Sequence[Any], released: Sequence[float], n: int, noise: floa
     """Lists settings that a release shows, beyond its noise, not to be those of the records.
 
     Args:
-        scores: As for :func:`estimates`.
+        scores: As for :func:`evaluated`.
         released: Likewise.
         n: Likewise.
         noise: Likewise.
@@ -576,8 +573,8 @@ def doubts(scores: Sequence[Any], released: Sequence[float], n: int, noise: floa
 
 def _doubt(score: Score, m: Array, s: Array) -> str:
     own, best = score.statistic, score.high if score.greater_is_better else score.low
-    value, sd = score._unclipped(m, s)
-    sure = _SURE * sd
+    values = score._values(m, s)
+    value, sure = float(values[0]), _SURE * float(deviation(values[1:]))
     if own.others and m[-1] > _SURE * s[-1]:
         return f"about {m[-1]:.0%} of the records have other labels, or groups, than it was given"
     far = np.abs(m - own.worst).max() if isinstance(own, PerRecord) else math.inf

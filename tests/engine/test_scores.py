@@ -40,6 +40,7 @@ from privbo_plugins.scores.score import (
     correlations,
     doubts,
     estimates,
+    evaluated,
     front,
     joined_means,
     lacking,
@@ -109,7 +110,7 @@ def exact(score, told):
     blocks = [rows[:17], rows[17:]]
     statistics = statistics_of([score])
     released = joined_means(blocks, statistics, scales_of(statistics, len(rows)))
-    return estimates([score], released, len(rows), 0.0)[score.name].value
+    return estimates([score], evaluated([score], released, len(rows), 0.0))[score.name].value
 
 
 def rates(told, of):
@@ -408,12 +409,13 @@ def test_a_history_shows_scores_their_front_their_noise_and_what_was_released_la
     assert shown.noises == [sd for _, sd in shown.scores["f1"]]
     assert [value for value, _ in shown.scores["f1"]] == [value for *_, value in shown.values]
     assert shown.last == {"recall": list(last)}
+    listed, first = run.config.scores, run.releases()[:3]
     noise = math.sqrt(9 / 0.9) / 20  # of one of nine trials' means; all else is what was released
-    told = [correlations(run.config.scores, r.values, 4000, noise) for r in run.releases()[:3]]
+    told = [correlations(listed, evaluated(listed, r.values, 4000, noise)) for r in first]
     assert shown.correlations == {
         "precision": pytest.approx([one["precision"] for one in told], abs=1e-9)
     }
-    earlier = [replace(r, meta={"scores": r.scores}) for r in run.releases()[:3]]
+    earlier = [replace(r, meta={"scores": r.scores}) for r in first]
     (unknown,) = scores_shown(run.config.scores, earlier, [])["correlations"].values()
     assert np.isnan(unknown).all()
     ends = [value in (0.0, 1.0) for value, _ in shown.scores["precision"]]
@@ -647,13 +649,9 @@ def test_the_standard_deviation_is_that_of_noise(name):
     score, told, n = MADE[name], of(name, 5, 4000), 4000
     rows, statistics = rows_of([score], told), statistics_of([score])
     released, noise = joined_means([rows], statistics, scales_of(statistics, n)), 3.0
-    rng = np.random.default_rng(1)
-    values, sds = zip(*(
-        estimates([score], released + noise * rng.standard_normal(len(released)), n, noise)[
-            score.name
-        ]
-        for _ in range(1000)
-    ), strict=True)  # fmt: skip
+    draws = released + noise * np.random.default_rng(1).standard_normal((1000, len(released)))
+    around = (evaluated([score], drawn, n, noise) for drawn in draws)
+    values, sds = zip(*(estimates([score], own)[score.name] for own in around), strict=True)
     assert 0.85 < np.mean(sds) / np.std(values) < (1.8 if name in GAPS else 1.15)
 
 
@@ -677,8 +675,9 @@ def test_scores_go_together_as_their_noise_does(names):
     statistics = statistics_of(listed)
     released = joined_means([rows_of(listed, told)], statistics, scales_of(statistics, 4000))
     values, first = noisy_scores(listed, released, 1.0, 40_000), listed[0].name
-    sd = {name: one.sd for name, one in estimates(listed, released, 4000, 1.0).items()}
-    found = correlations(listed, released, 4000, 1.0)
+    around = evaluated(listed, released, 4000, 1.0)
+    sd = {name: one.sd for name, one in estimates(listed, around).items()}
+    found = correlations(listed, around)
     assert [*found] == [own.name for own in listed[1:]]
     for other, drawn in zip(listed[1:], values[1:], strict=True):
         covariance = np.cov(values[0], drawn)[0, 1] / (sd[first] * sd[other.name])
@@ -704,11 +703,12 @@ def test_what_is_the_same_goes_together_and_what_is_undefined_with_nothing():
         scores.Score("apart", PerRecord(len, 2), lambda m, s: m[0] + 2 * m[1]),
     ]
     for released, noise in (([20.0] * 4, 1.0), ([20.0] * 4, 0.0), ([1e-9] * 4, 1.0)):
-        found = correlations(listed, released, 100, noise)
+        found = correlations(listed, evaluated(listed, released, 100, noise))
         once = {"same": 1.0, "less": -1.0} if noise else {}
         assert found == pytest.approx(dict.fromkeys(found, 0.0) | once, abs=1e-7)
     again = [own("a", listed[4].combine), own("b", listed[4].combine), listed[0]]
-    assert correlations(again, [20.0] * 2, 100, 1.0) == pytest.approx({"b": 1.0, "sum": 0.0})
+    found = correlations(again, evaluated(again, [20.0] * 2, 100, 1.0))
+    assert found == pytest.approx({"b": 1.0, "sum": 0.0})
 
 
 SHARED = PerRecord(lambda told: told.probabilities, 2)

@@ -44,6 +44,7 @@ from privbo_plugins.scores.score import (
     correlations,
     doubts,
     estimates,
+    evaluated,
     joined_means,
     lacking,
     scales_of,
@@ -173,10 +174,10 @@ class ReleasedMeans(CentralAlgorithm):
         wanted = self.config.constraints or {} if kind == "value" else {}
 
         def derived(released: Array) -> dict[str, Any]:
-            told = listed, released.tolist(), n, noise
-            found = estimates(*told)
+            values = evaluated(listed, released.tolist(), n, noise)
+            found = estimates(listed, values)
             lacks = lacking(listed, wanted, feasible_with, found)
-            return {SCORES: found, LACKS: lacks, CORRELATIONS: correlations(*told)}
+            return {SCORES: found, LACKS: lacks, CORRELATIONS: correlations(listed, values)}
 
         return Query(
             kind=kind,
