@@ -278,7 +278,7 @@ def _without_ledger(mechanism: LocalMechanism, found: StoredEvaluations) -> Loca
     if found.users_named:
         found.notes.append(_NO_LEDGER)
     claim = local_guarantee(mechanism, found.n, found.repeats, **found.told())
-    return claim.at_most() if found.n else claim
+    return claim.at_most() if found.n and found.users_named else claim
 
 
 @settings(eq=False)

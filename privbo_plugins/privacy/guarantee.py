@@ -293,9 +293,7 @@ class LocalGuarantee(PrivacyGuarantee):
         return percent(self._lasting_chance)
 
     def at_most(self) -> Self:
-        """The same where it is not known how often a named user was asked."""
-        if not self.users_named:
-            return self
+        """The same where it is not known how often a user was asked, who may be named later."""
         return replace(self, most_evaluations=math.inf, epsilon_most=math.inf, composed=())
 
     def _spending(self) -> Spending:

@@ -145,6 +145,22 @@ def test_nothing_is_claimed_of_more_releases_than_the_last_report_knew(tmp_path,
     assert any("more had been released" in why for why in guarantee.reasons) == (since > 0)
 
 
+def test_a_checkpoint_from_before_the_first_named_user_says_no_less_than_the_ledger(
+    local_hosts, tmp_path
+):
+    search = LDPGPUCBSearch(
+        epsilon=1.0, value_range=(0, 1), metric="reward", mode="max", search_space=LINE
+    )
+    evaluation(search, search.private(reward), 1)
+    search.save_to_dir(str(tmp_path), "s")
+    evaluation(search, search.private(reward, user_id=lambda config: "Jane"), 3, name="named")
+    assert search.guarantee().epsilon == 3.0
+    local_hosts.end_driver()
+    restored = LDPGPUCBSearch.from_experiment(tmp_path).guarantee()
+    assert restored.epsilon == math.inf
+    assert restored.epsilon_evaluation == 1.0
+
+
 @pytest.mark.soak
 def test_a_killed_driver_goes_on_elsewhere(killed, tmp_path):
     path = killed(dies_at_the_last)
