@@ -88,19 +88,21 @@ _NAMED = 5
 _FILE = "artifacts:"
 """What Optuna calls a file that was uploaded to a study or a trial, up to its id."""
 
+_LIST = rf"\[({_FINITE}(, )?)*\]"
+
 _NAMED_OF_STUDIES = _forms(
-    "study:metric_names", "qmc:[0-9a-f]{64}", r"\w+:parent:\d+",
-    _study.JOINED_ATTR, rf"({_FILE}|dashboard:)(?s:.*)",
+    r'study:metric_names \[("([^"\\]|\\.)*"(, )?)*\]', f"qmc:[0-9a-f]{{64}} {_COUNT}",
+    rf"\w+:parent:\d+ {_LIST}", f"{_study.JOINED_ATTR} true", rf"({_FILE}|dashboard:)(?s:.*)",
 )  # fmt: skip
 """System attributes that Optuna and its samplers give a study, and what is looked at itself."""
 
 _NAMED_OF_TRIALS = _forms(
-    "fixed_params", "failed_trial", "retry_history", r"completed_rung_\d+", "grid_id",
-    "search_space", r"(tpe|gp):relative_params:\d+", r"\w+:generation", "x_for_tell",
-    r"(cma|sepcma|cmawm):optimizer:\d+", "mlflow_run_id",
-    rf"(privbo:|{_FILE}|constraints:)(?s:.*)", "constraints",
+    r"(fixed_params|search_space) \{.*\}", rf"(failed_trial|grid_id|\w+:generation) {_COUNT}",
+    rf"(retry_history|x_for_tell) {_LIST}", rf"completed_rung_\d+ {_NUMBER}",
+    r'(tpe|gp):relative_params:\d+ ".*"', r'(cma|sepcma|cmawm):optimizer:\d+ "[0-9a-f]*"',
+    f"mlflow_run_id {_ID}", rf"(privbo:|{_FILE}|constraints[: ])(?s:.*)",
 )  # fmt: skip
-"""The same of a trial."""
+"""The same of a trial; :func:`_beside` looks at values of parameters, and at reports."""
 
 
 # What this package writes -----------------------------------------------------------------------
@@ -130,10 +132,9 @@ def attributes_note(study: Study) -> list[str]:
     """Notes a study's files, and the names of attributes that somebody else wrote."""
     system = study._storage.get_study_system_attrs(study._study_id)
     trials = study.get_trials(deepcopy=False)
-    of_others = shown_by_others(study) | {*_enqueued_beside(trials)}
-    of_others |= {name for name in system if not _NAMED_OF_STUDIES.fullmatch(name)}
-    of_trials = {name for trial in trials for name in [*trial.system_attrs]}
-    of_others |= {name for name in of_trials if not _NAMED_OF_TRIALS.fullmatch(name)}
+    of_others = shown_by_others(study) | {*_beside(trials)}
+    of_others |= _unlike(system, _NAMED_OF_STUDIES)
+    of_others = of_others.union(*(_unlike(t.system_attrs, _NAMED_OF_TRIALS) for t in trials))
     shown = study.user_attrs.items()
     others = sorted(of_others | {name for name, value in shown if not _is_own(study, name, value)})
     n_files = sum(name.startswith(_FILE) for name in system)
@@ -149,14 +150,38 @@ def attributes_note(study: Study) -> list[str]:
     return notes
 
 
-def _enqueued_beside(trials: Sequence[FrozenTrial]) -> Iterator[str]:
-    """Names parameters of enqueued trials that the study has not, or that are out of range."""
+def _unlike(attrs: Mapping[str, Any], forms: re.Pattern[str]) -> set[str]:
+    """Names the attributes that have none of these forms."""
+    return {name for name, value in [*attrs.items()] if not written(name, value, forms)}
+
+
+def _beside(trials: Sequence[FrozenTrial]) -> Iterator[str]:
+    """Names values that Optuna keeps of no parameter, or out of its range, or of no report."""
     space = {name: one for t in trials for name, one in [*t.distributions.items()]}
-    for trial in trials if space else ():
-        fixed = trial.system_attrs.get("fixed_params")
-        for name, value in fixed.items() if isinstance(fixed, dict) else ():
-            if name not in space or not _space.contains(space[name], value):
-                yield f"fixed_params({name})"
+    reported = {value for trial in trials for value in [*trial.intermediate_values.values()]}
+    for trial in trials:
+        attrs = dict(trial.system_attrs)
+        rungs = {name: v for name, v in attrs.items() if name.startswith("completed_rung_")}
+        yield from (
+            n for n, v in rungs.items() if isinstance(v, int | float) and v not in reported
+        )
+        for attr in ("fixed_params", "search_space", "relative_params"):
+            held = _drawn(attrs) if attr == "relative_params" else attrs.get(attr)
+            for name, value in held.items() if space and isinstance(held, dict) else ():
+                values = value if attr == "search_space" and isinstance(value, list) else [value]
+                if name not in space or not all(_space.contains(space[name], v) for v in values):
+                    yield f"{attr}({name})"
+
+
+def _drawn(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Reads the parameters that a sampler shares, as JSON in parts, or a text under its name."""
+    parts = sorted((n for n in attrs if ":relative_params:" in n), key=lambda n: (len(n), n))
+    text = "".join(str(attrs[name]) for name in parts) or "{}"
+    try:
+        held = json.loads(text)
+    except ValueError:
+        held = None
+    return held if isinstance(held, dict) else {parts[0]: text}
 
 
 def _is_own(study: Study, name: str, value: object) -> bool:

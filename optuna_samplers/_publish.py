@@ -215,8 +215,9 @@ class _Board:
             stem, end = picture[1], _META
         else:
             return False
-        counted = name.endswith("note_ver") and isinstance(self._known[name], int)
-        return (counted or name in self._parts(stem)) and _is_ours(self.read(stem), end)
+        parts, text = self._parts(stem), self.read(stem)
+        counted = bool(parts) and name.endswith("note_ver") and type(self._known[name]) is int
+        return (counted or name in parts) and bool(note or text) and _is_ours(text, end)
 
     def write_picture(self, picture: Picture) -> None:
         """Writes a picture, if it has changed, as ``privbo-`` and its headline's first words."""

@@ -530,6 +530,41 @@ def test_system_attributes_that_nobody_known_writes_are_named(of):
     assert _only_note(owner, study).endswith(f": {', '.join(sorted([*of_study, *held]))}")
 
 
+OF_OPTUNA = dict.fromkeys(
+    "grid_id failed_trial NSGAIISampler:generation x_for_tell".split(), "Jane"
+)
+OF_OPTUNA |= {
+    "retry_history": ["Jane"], "search_space": ["Jane"], "mlflow_run_id": "Jane",
+    "completed_rung_0": SECRET, "gp:relative_params:0": "Jane", "cma:optimizer:0": "Jane",
+}  # fmt: skip
+OF_DASHBOARD = {"note_ver": 7, "7:note_ver": True, "plot_data:privbo-Jane:0": ""}
+OF_STUDIES = {"study:metric_names": SECRET, "NSGAIISampler:parent:1": "Jane"}
+OF_STUDIES |= {f"dashboard:{name}": value for name, value in OF_DASHBOARD.items()}
+
+
+@pytest.mark.parametrize("name", [*OF_OPTUNA, *OF_STUDIES])
+def test_what_optuna_would_not_write_under_its_own_names_is_named(name):
+    owner, study = STUDIES["any sampler, local"]()
+    if name in OF_STUDIES:
+        storage_of(study).set_study_system_attr(study._study_id, name, OF_STUDIES[name])
+    else:
+        _added(TrialState.WAITING, system_attrs={name: OF_OPTUNA[name]})(study)
+    assert name in _only_note(owner, study)
+
+
+def test_values_of_no_parameter_under_optunas_names_are_named():
+    owner, study = STUDIES["any sampler, local"]()
+    known = next(iter(study.trials[0].params))
+    held = {"search_space": {"Jane": [0.5], known: [SECRET + 99]}}
+    held |= {
+        "tpe:relative_params:0": f'{{"{known}": ',
+        "tpe:relative_params:1": f"{SECRET + 99}}}",
+    }
+    _added(TrialState.WAITING, system_attrs=held)(study)
+    named = f"relative_params({known}), search_space(Jane), search_space({known})"
+    assert _only_note(owner, study).endswith(f"not covered: {named}")
+
+
 @pytest.mark.parametrize("state", [TrialState.WAITING, TrialState.FAIL], ids=["waits", "failed"])
 @EVERY_SYSTEM
 def test_what_is_enqueued_beside_the_space_is_named(make, state):
@@ -541,7 +576,7 @@ def test_what_is_enqueued_beside_the_space_is_named(make, state):
     for params in ({"z": SECRET}, {known: 99 + SECRET}, {known: [SECRET]}, [SECRET]):
         study.add_trial(create_trial(state=state, system_attrs={"fixed_params": params}))
     note = _only_note(hosted.owner(private), study)
-    assert note.endswith(f"not covered: fixed_params({known}), fixed_params(z)")
+    assert note.endswith(f": fixed_params, fixed_params({known}), fixed_params(z)")
 
 
 @EVERY_SYSTEM
