@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from privbo_plugins.convert import as_floats, as_labels, objects_of
 from privbo_plugins.sanitize import forgiven
-from sklearn_search._types import NUMBERS, are_numbers, are_whole, finite
+from sklearn_search._types import NUMBERS, are_numbers, are_whole, as_read, finite
 
 
 def own_columns(records: Any) -> Any:
@@ -55,8 +55,10 @@ def _own(column: Any) -> Any:
     column = column.cat.remove_unused_categories()
     told = [_told(name) for name in column.cat.categories.tolist()]
     names = _retyped(pd.Series(told), texts=False).tolist()
-    ordered, column = column.cat.ordered, column.cat.rename_categories(names)
-    return (column if ordered else column.cat.reorder_categories(_sorted(names))).array
+    kept, ordered = list(dict.fromkeys(names)), column.cat.ordered  # large ones may be one float
+    place_of = {name: place for place, name in enumerate(kept if ordered else _sorted(kept))}
+    codes = [place_of[names[code]] if code >= 0 else -1 for code in column.cat.codes]
+    return pd.Categorical.from_codes(codes, list(place_of), ordered=ordered)
 
 
 def _sorted(names: list[Any]) -> list[Any]:
@@ -83,8 +85,6 @@ def _retyped(column: Any, *, texts: bool) -> Any:
     column = _in_one_unit((_truths(column) if texts else column).infer_objects())
     if column.isna().all():  # only records that are scored could say of what type it is
         return pd.Series(np.full(len(column), math.nan))
-    if column.dtype.kind == "c" and not np.nan_to_num(np.imag(column)).any():
-        column = pd.Series(np.real(column))
     cells = np.asarray(column, dtype=object)
     read = texts or not any(isinstance(cell, str) for cell in cells)
     if column.dtype.kind in "Oc" and read and are_numbers(cells):
@@ -92,8 +92,7 @@ def _retyped(column: Any, *, texts: bool) -> Any:
     own = isinstance(column.dtype, np.dtype) and column.dtype != np.float32
     if not own or column.dtype.kind not in "iuf":
         return column
-    whole = are_whole(column.to_numpy())
-    return column.astype(np.int64 if whole else np.float64) if whole or texts else column
+    return column.astype(np.int64 if are_whole(column.to_numpy()) else np.float64)
 
 
 _TRUTHS = {text: text.lower() == "true" for text in "True TRUE true False FALSE false".split()}
@@ -120,16 +119,17 @@ def _plain(column: Any) -> Any:
         cells = np.array(objects_of(column))  # which may be the column's own
         cells[pd.isna(cells)] = None
         column = pd.Series(cells, dtype=object)
-    if column.dtype.kind == "O":
+    if column.dtype.kind in "Oc":
         column = pd.Series([_told(cell) for cell in np.asarray(column)], dtype=object)
     return _in_one_unit(column)
 
 
 def _told(cell: Any) -> Any:
-    """An interval as text, and a text as one that can be encoded, as columns of texts want it.
+    """A cell as read; an interval as text, and a text as one that can be encoded.
 
     Ends of intervals are floats: whether they are whole, all of them decide.
     """
+    cell = as_read(cell)
     if type(cell) is pd.Interval:
         ends = cell.left, cell.right
         if all(isinstance(end, Real) for end in ends):

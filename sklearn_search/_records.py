@@ -227,12 +227,6 @@ def rows_of(X: Any, y: Any, persons: bool) -> Any:
                 f"A table of {type(given).__module__.split('.')[0]} has its types of all records, "
                 "so that one decides them: give X.to_pandas(), whose columns are typed anew."
             )
-        if isinstance(given, np.ndarray) and given.dtype.kind in "mM":
-            raise ValueError(
-                "An array of dates or spans of time counts them in the finest unit of any record, "
-                "so that one decides the numbers of all: give numbers, as X / np.timedelta64(1, "
-                "'s'), or a pandas table."
-            )
     with suppress(ValueError) if persons else nullcontext():
         return [_cuttable(part) for part in indexable(X, y)]
     raise ValueError(

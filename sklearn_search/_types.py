@@ -9,12 +9,14 @@ that does not fit is missing. The index of a pandas table reaches no model.
 from __future__ import annotations
 
 import math
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.convert import as_floats, as_labels, as_rows, unmasked
+from privbo_plugins.sanitize import forgiven
 
 NUMBERS = "biuf"
 """Kinds of types of numbers."""
@@ -38,15 +40,15 @@ def of_training(records: Any, *, labels: bool = False) -> Any:
         return records
     records = as_objects(records)
     numbers = _without_truths(records)
-    kind = numbers.dtype.kind
-    if kind in ("biuf" if labels else "biu") or (kind in "Oc" and are_numbers(numbers)):
+    declared = numbers.dtype == np.float32 and not labels
+    if not declared and are_numbers(numbers):
         floats = np.asarray(as_floats(numbers))
         return floats.astype(np.int64) if labels and are_whole(floats) else floats
-    if not labels and kind == "O" and records.ndim == 2:
-        return np.stack([_own_cells(column) for column in records.T], axis=1)
-    if not labels and kind == "O":  # each is one text
-        return _beside_texts(records)
-    if not labels or kind != "O":
+    if not labels and records.dtype == object:
+        columns = records.T if records.ndim == 2 else [records]
+        typed = [_own_cells(column) for column in columns]
+        return np.stack(typed, axis=1) if records.ndim == 2 else typed[0]
+    if records.dtype != object:
         return records
     texts = _texts(records)
     return texts if None in texts.ravel().tolist() else texts.astype(str)
@@ -70,7 +72,7 @@ def as_in_training(known: Any, records: Any, missing: Any = None, *, labels: boo
     if not all(isinstance(given, np.ndarray | list | tuple) for given in arrays):
         return unmasked(records)
     cells = arrays[0] if isinstance(arrays[0], np.ndarray) else _cells(arrays[0])
-    each = labels or cells.ndim == 1
+    each = labels or cells.ndim == 1  # is a text
     texts = each and isinstance(next(iter(cells.flat), None), str | bytes)
     texts_too = texts or not are_numbers(cells)
     if isinstance(arrays[1], np.ndarray):
@@ -81,18 +83,38 @@ def as_in_training(known: Any, records: Any, missing: Any = None, *, labels: boo
 
 
 def as_objects(array: NDArray[Any]) -> NDArray[Any]:
-    """Returns cells as objects: texts, also in place of bytes, and None under a mask.
+    """Returns cells as objects that say the same in an array of any type, None under a mask.
 
-    NumPy gives them a type by all of them.
+    NumPy gives them a type by all of them, and times the finest unit of all.
     """
     array = unmasked(array)
-    if array.dtype.kind not in "OSU":
+    if array.dtype.kind in NUMBERS:
         return array
-    return np.asarray(np.frompyfunc(_decoded, 1, 1)(array.astype(object)), dtype=object)
+    cells = array.ravel() if array.dtype.kind in "mM" else array.ravel().tolist()
+    told = (_in_seconds(as_read(cell)) for cell in cells)
+    return np.fromiter(told, dtype=object, count=len(cells)).reshape(array.shape)
 
 
-def _decoded(cell: Any) -> Any:
-    return cell.decode("utf8", "backslashreplace") if type(cell) is bytes else cell
+def as_read(cell: Any) -> Any:
+    """A text in place of bytes, and a number in place of a complex one that is real."""
+    if type(cell) is bytes:
+        cell = cell.decode("utf8", "backslashreplace")
+    if type(cell) is str and cell.endswith("j)"):  # as NumPy writes it beside a text
+        with forgiven:
+            cell = complex(cell)
+    known = issubclass(type(cell), complex | np.complexfloating)
+    return float(cell.real) if known and (cell.imag == 0 or np.isnan(cell)) else cell
+
+
+def _in_seconds(cell: Any) -> Any:
+    """A date, since 1970, or a span of time as a number; what is not a time is missing."""
+    span = issubclass(type(cell), np.timedelta64 | timedelta)
+    if not span and not issubclass(type(cell), np.datetime64 | date):
+        return cell
+    with forgiven:  # what its own code says may quote it
+        time = np.timedelta64(cell, "us") if span else np.datetime64(cell, "us")
+        return math.nan if np.isnat(time) else float(time.astype(np.int64)) / 1e6
+    return math.nan
 
 
 def _without_truths(cells: NDArray[Any]) -> NDArray[Any]:
@@ -114,7 +136,7 @@ def _texts(cells: NDArray[Any]) -> NDArray[Any]:
     truths = np.array([type(cell) in (bool, np.bool_) for cell in cells.ravel().tolist()])
     plain = np.asarray(as_labels(cells), dtype=object).ravel()
     plain[truths] = plain[truths].astype(bool)
-    told = [None if cell is None else str(cell) for cell in plain.tolist()]
+    told = [None if cell in (None, "nan") else str(cell) for cell in plain.tolist()]
     return np.array(told, dtype=object).reshape(cells.shape)
 
 
@@ -142,8 +164,10 @@ def _own_cells(column: NDArray[Any]) -> NDArray[Any]:
 def _beside_texts(column: NDArray[Any]) -> NDArray[Any]:
     if not any(isinstance(cell, str) for cell in column):
         return column
-    texts = _texts(column)  # None and NaN are both missing, "nan" is as NumPy writes it
-    missing = np.array([text in (None, "nan") for text in texts.tolist()])
+    texts = _texts(column)
+    texts = np.where(texts == np.array(None, dtype=object), column, texts)
+    # "nan" is what NumPy writes
+    missing = [cell == "nan" if type(cell) is str else _is_missing(cell) for cell in texts]
     return np.where(missing, math.nan, texts)
 
 
@@ -176,8 +200,13 @@ def are_numbers(cells: NDArray[Any]) -> bool:
     numbers = as_floats(cells)
     if cells.dtype.kind in NUMBERS or numbers is None or np.isnan(numbers).all():
         return cells.dtype.kind in NUMBERS
-    missing = "nan", "(nan+0j)", "None", "<NA>"
-    return all(str(cell) in missing for cell in cells[np.isnan(numbers)])
+    return all(map(_is_missing, cells[np.isnan(numbers)]))
+
+
+def _is_missing(cell: Any) -> bool:
+    with forgiven:  # what its own code says may quote it
+        return str(cell) in ("nan", "None", "<NA>", "NaT")
+    return False
 
 
 def are_whole(numbers: NDArray[Any]) -> bool:
