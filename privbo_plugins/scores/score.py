@@ -152,6 +152,8 @@ class Score(ScoreFacts):
         D = _diameter(statistic)
         if not 0.0 < D < math.inf:
             raise ValueError("A statistic needs k of 1 at least, and low below 1.")
+        if not _is_ours(type(statistic)):  # it fails for a record unheard
+            _asked(statistic, partial(statistic.checked, np.zeros((1, statistic.n_columns))))
         if not {type(greater_is_better), type(vectorized)} <= {bool}:  # asked after the draw, too
             raise ValueError("greater_is_better and vectorized of a score must be True or False.")
         if isinstance(statistic, PerRecord) and not greater_is_better:

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.convert import as_floats, as_labels, as_records
+from privbo_plugins.convert import as_floats, as_labels, as_records, each_alone
 from privbo_plugins.errors import NotLossesError
 from privbo_plugins.losses import (
     _check_lengths,
@@ -132,7 +132,10 @@ class Statistic(abc.ABC):
         """
 
     def vectors(self, rows: Array) -> Array:
-        """Makes v of any rows (n, n_columns), shape (n, k); :meth:`mean` clips it to [low, 1]."""
+        """Makes v of any rows (n, n_columns), shape (n, k); :meth:`mean` clips it to [low, 1].
+
+        A record that it fails for counts as 1 in each mean.
+        """
         raise NotImplementedError
 
     def mean(self, blocks: Iterable[Array]) -> Array:
@@ -144,11 +147,21 @@ class Statistic(abc.ABC):
         total = BoundedMean(1.0)
         for rows in blocks:
             with np.errstate(all="ignore"):  # a warning would tell that some record is odd
-                v = np.asarray(self.vectors(rows))
-                if v.shape != (len(rows), self.k):  # which D is not of
-                    raise ValueError("vectors must make k numbers of each row.")
+                v = each_alone(self.checked, [rows], len(rows))
+                v = np.full((len(rows), self.k), math.nan) if v is None else v
                 total.add(np.clip(v, self.low, 1.0))
         return total.result()
+
+    def checked(self, rows: Array) -> Array:
+        """As :meth:`vectors`, which may change what it is given.
+
+        Raises:
+            ValueError: If it does not make k numbers of each row; D is of no others.
+        """
+        v = np.asarray(self.vectors(rows.copy()), dtype=np.float64)
+        if v.shape != (len(rows), self.k):
+            raise ValueError("vectors must make k numbers of each row.")
+        return v
 
 
 def _class_of(column: Array, K: int, odd: Any) -> NDArray[np.intp]:

@@ -537,9 +537,8 @@ class Quoting(Cells):
 def test_what_a_statistic_of_one_s_own_raises_is_withheld(where, kind, monkeypatch):
     monkeypatch.setattr(Quoting, "where", where)
     monkeypatch.setattr(Quoting, "kind", kind)
-    own, told = scores.Score("own", Quoting(), lambda m, s: m[0]), told_of(0)
     with pytest.raises(PrivacyError, match=r"A statistic of the scores raised \w+") as it:
-        joined_means([rows_of([own], told)], statistics_of([own]), [1.0])
+        rows_of([scores.Score("own", Quoting(), lambda m, s: m[0])], told_of(0))
     assert "Jane" not in "".join(traceback.format_exception(it.value))
 
 
@@ -838,11 +837,33 @@ class Beyond(Statistic):
 def test_numbers_of_a_statistic_are_clipped_whatever_it_makes():
     rows = np.array([[0.0, 1.0], [0.0, 1.0]])
     assert Beyond().mean([rows]).tolist() == [0.0, 1.0]
-    for other in (np.s_[:1], np.s_[:, :1], np.s_[[0, 0, 1]], np.s_[:, [0, 1, 1]]):
+    for other in (np.s_[:, :1], np.s_[[0, 0, 1]], np.s_[:, [0, 1, 1]]):
         odd = Beyond()
         odd.shape = other
-        with pytest.raises(ValueError, match="k numbers of each row"):
-            odd.mean([rows])
+        assert odd.mean([rows]).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("made", [np.s_[:, :1], np.s_[:, [0, 1, 1]]], ids=["fewer", "more"])
+def test_a_statistic_of_another_number_of_means_is_refused_before_any_record(made):
+    with pytest.raises(PrivacyError, match="A statistic of the scores raised ValueError"):
+        scores.Score("own", type("Own", (Beyond,), {"shape": made})(), first)
+
+
+@pytest.mark.parametrize("kind", [ValueError, SystemExit, NotLossesError, Warning])
+def test_a_record_that_a_statistic_fails_for_moves_its_own_vector_alone(kind):
+    class Fails(Beyond):
+        def vectors(self, rows):
+            rows -= 0.1  # of a copy
+            if (rows > 5.0).any():
+                raise kind("Jane Doe")
+            return rows
+
+    statistic = scores.Score("own", Fails(), first).statistic
+    rows = np.linspace(0.1, 1.0, 10).reshape(5, 2)
+    alone, odd = Fails().mean([rows]) * 5, rows.copy()
+    odd[2] = 9.0
+    assert np.allclose(statistic.mean([odd]) * 5, alone - rows[2] + 0.1 + 1.0)
+    assert statistic.mean([np.full((5, 2), 9.0)]).tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("low", [0.0, -1.0, 0.5])
