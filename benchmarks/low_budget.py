@@ -2,8 +2,8 @@
 
 Each run is made twice, planned by the present rules of descent and by the first ones (25 steps of
 d + 1 trials, B = 1, length-scale .35), on the same instance with the same seed: ten instances of
-each regression problem that chose nothing, two seeds on each, and ten seeds (five at 64
-parameters) on the instances of
+each regression problem that chose nothing and fourteen harder ones, two seeds on each, and ten
+seeds (five at 64 parameters) on the instances of
 :mod:`benchmarks.quality`. The algorithm is the engine's own, but no host, vault or ledger stands
 around it, and numpy draws the noise, so these runs protect nothing. Kernel matrices are in single
 precision while a run goes on, and the classifier's parameters on a grid of 81 by 81; the
@@ -11,7 +11,8 @@ recommendation is judged as it is.
 
     python -m benchmarks.low_budget [--only fresh-15 ...] [--kept runs.jsonl]
 
-Takes about 20 minutes on one core. ``--kept`` keeps finished runs, which are not made again.
+Takes about 22 minutes on one core with ``OMP_NUM_THREADS=1``. ``--kept`` keeps finished runs,
+which are not made again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import json
 import platform
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,8 @@ class Part:
         seeds: Runs on each.
         bars: Largest median excess wanted, by mu; as a share of the first rules' if ``halved``.
         halved: Whether bars are shares.
+        tails: A share of the runs and the largest excess wanted in it, by mu; where given, no run
+            may end worse than the middle of the ranges by more than .01 either.
     """
 
     make: Callable[[int], Problem]
@@ -71,13 +74,33 @@ class Part:
     seeds: int
     bars: dict[float, float]
     halved: bool = False
+    tails: dict[float, tuple[float, float]] = field(default_factory=dict)
 
 
 FRESH = tuple(range(101, 111))
 """Instances on which nothing was chosen; exploratory runs used 11 to 16, and 2 and 3."""
 
+HARDER = (
+    (2, 0.05, 300), (3, 0.15, 300), (5, 0.1, 300), (5, 0.05, 200), (7, 0.05, 300),
+    (4, 0.1, 200), (6, 0.1, 250),
+)  # fmt: skip
+"""Relevant inputs, noise of the targets and training records of harder instances."""
+
+_TAILS = {0.3: (1.0, 0.01), 0.1: (0.9, 0.03)}
+
+_HARM = 0.01
+"""Loss on the middle of the ranges from which a run counts as worse."""
+
+
+def harder(instance: int) -> ArdKernelRidge:
+    """An instance of 15 length-scales with other data than those that defaults were chosen on."""
+    relevant, noise, n_train = HARDER[instance % len(HARDER)]
+    return gp_ard(instance, n_train, relevant=relevant, noise=noise)
+
+
 PARTS = {
-    "fresh-15": Part(gp_ard, FRESH, 2, {1.0: 0.001, 0.3: 0.004, 0.1: 0.015}),
+    "fresh-15": Part(gp_ard, FRESH, 2, {1.0: 0.001, 0.3: 0.002, 0.1: 0.015}, tails=_TAILS),
+    "hard-15": Part(harder, tuple(range(203, 217)), 2, {0.3: 0.002, 0.1: 0.015}, tails=_TAILS),
     "quality-svc": Part(lambda _: SvcDigits(), (0,), 10, dict.fromkeys(MUS, 1.0), halved=True),
     "quality-15": Part(gp_ard, (1,), 10, dict.fromkeys(MUS, 1.0), halved=True),
     "fresh-64": Part(digits_ard, FRESH, 2, {0.3: 0.5, 0.1: 0.5}, halved=True),
@@ -137,8 +160,11 @@ def run(task: Task) -> Row:
     planned: dict[str, Any] = PLANNINGS[own["planning"]]
     config = GIBOConfig(mu=own["mu"], n_starts=16, **planned)  # descent anyway
     u, n_trials = simulated(problem, config, own["seed"])
-    excess = problem.true_mean(problem.decode(u)) - problem.optimum()
-    return {"part": part, **own, "excess": excess, "trials": n_trials}
+    excess, middle = (
+        problem.true_mean(problem.decode(x)) - problem.optimum()
+        for x in (u, np.full(problem.d, 0.5))
+    )
+    return {"part": part, **own, "excess": excess, "middle": middle, "trials": n_trials}
 
 
 def tasks(part: str) -> list[Task]:
@@ -168,6 +194,10 @@ def _cell(rows: list[Row]) -> dict[str, Any]:
     )
     own, difference = PARTS[part], second - first
     bar = own.bars[mu] * (float(np.median(first)) if own.halved else 1.0)
+    share, most = own.tails.get(mu, (1.0, np.inf))
+    middle = np.array([r["middle"] for r in rows if r["planning"] == max(PLANNINGS)])
+    worse = int((second > middle + _HARM).sum())
+    met = np.median(second) <= bar and np.quantile(second, share) <= most
     return {
         "part": part,
         "mu": mu,
@@ -181,8 +211,10 @@ def _cell(rows: list[Row]) -> dict[str, Any]:
         "worst": float(second.max()),
         "difference": float(difference.mean()),
         "se_difference": float(difference.std(ddof=1) / np.sqrt(len(difference))),
+        "nine_in_ten": float(np.quantile(second, 0.9)),
+        "worse_than_middle": worse,
         "bar": bar,
-        "met": bool(np.median(second) <= bar),
+        "met": bool(met and (worse == 0 or not own.tails)),
     }
 
 
@@ -196,12 +228,13 @@ def table(cells: list[dict[str, Any]]) -> str:
     """The summary as text."""
     lines = [
         f"{'part':<13}{'mu':>5}{'runs':>6}{'trials':>8}  {'first rules':>16}  {'now':>16}"
-        f"  {'paired difference':>18}{'bar':>8}"
+        f"{'9 in 10':>9}{'worst':>8}{'harmed':>8}  {'paired difference':>18}{'bar':>8}"
     ]
     lines += [
         f"{c['part']:<13}{c['mu']:>5g}{c['runs']:>6}{c['trials']:>8}"
         f"  {c['median_before']:>7.4f} +- {c['se_before']:.4f}"
         f"  {c['median']:>6.4f} +- {c['se']:.4f}"
+        f"{c['nine_in_ten']:>9.4f}{c['worst']:>8.4f}{c['worse_than_middle']:>8}"
         f"  {c['difference']:>8.4f} +- {c['se_difference']:.4f}{c['bar']:>8.4f}"
         f" {'met' if c['met'] else 'missed'}"
         for c in cells

@@ -237,33 +237,43 @@ class ArdKernelRidge(Problem):
         return self._optimum
 
 
-def gp_ard(seed: int = 0, n_train: int = 300, n_records: int = 700) -> ArdKernelRidge:
+def gp_ard(
+    seed: int = 0,
+    n_train: int = 300,
+    n_records: int = 700,
+    *,
+    relevant: int = 5,
+    noise: float = 0.05,
+) -> ArdKernelRidge:
     """A draw from a 15-dimensional Gaussian process; tune its 15 log length-scales.
 
-    Inputs are uniform on [0, 1.5], five of them matter and the rest hardly do, and the targets
-    carry noise of standard deviation .05 on a signal of standard deviation 1.
+    Inputs are uniform on [0, 1.5], some of them matter and the rest hardly do, and the targets
+    carry noise on a signal of standard deviation 1.
 
     Args:
         seed: Seed of the data.
         n_train: Training records.
         n_records: Validation records.
+        relevant: Inputs that matter.
+        noise: Standard deviation of the targets' noise.
     """
     rng = np.random.default_rng(seed)
     d = 15
     total = n_train + n_records
-    log_lengths = rng.permutation(np.concatenate([np.linspace(-0.4, 0.2, 5), np.full(d - 5, 2.0)]))
+    lengths = [np.linspace(-0.4, 0.2, relevant), np.full(d - relevant, 2.0)]
+    log_lengths = rng.permutation(np.concatenate(lengths))
     inputs = rng.uniform(0.0, 1.5, (total, d))
     scaled = inputs * np.exp(-log_lengths)
     square = (scaled * scaled).sum(1)
     K = np.exp(np.minimum(scaled @ scaled.T - 0.5 * (square[:, None] + square[None, :]), 0.0))
     K[np.diag_indices_from(K)] += 1e-8
     signal = np.linalg.cholesky(K) @ rng.standard_normal(total)
-    targets = (signal + 0.05 * rng.standard_normal(total))[:, None]
+    targets = (signal + noise * rng.standard_normal(total))[:, None]
     return ArdKernelRidge(
         "gp-ard-15",
         (inputs[:n_train], targets[:n_train]),
         (inputs[n_train:], targets[n_train:]),
-        ridge=0.05**2,
+        ridge=noise**2,
         seed=seed,
     )
 
