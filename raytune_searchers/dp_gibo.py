@@ -19,7 +19,7 @@ class DPGIBOSearch(Published, PrivateSearch):
     The trainable returns one value per validation record; what Tune stores and shows of it is
     mu-GDP for these records (replace-one). Source: Sopa et al., *Scalable Differentially Private
     Bayesian Optimization*, Algorithm 1. ``recommend`` gives theta_T, not the best noisy trial.
-    With one or two numeric parameters and little noise on values it searches by these instead
+    With up to four numeric parameters and little noise on values it searches by these instead
     (docs/dp-gibo.md); ``n_starts=16`` plans descent.
     ``paper(mu)`` makes it as published: random start, no start points, no released values (what
     is shown is zeros), no centring, B = 3, T = 25, AdaGrad on coordinates.

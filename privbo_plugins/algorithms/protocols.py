@@ -164,8 +164,18 @@ class Comparison:
         of = "the middle of the ranges" if self.middle else "the incumbent"
         most = f"; one record's difference counts at most {self.clip:.2g}, so 0-1 losses gain more"
         sure = f"standard deviation {self.sd:.2g}{most if math.isfinite(self.clip) else ''}"
-        if self.left:
+        if self.left and self.lead > 0:
             return f"The recommendation is {self.lead:.2g} better than {of} ({sure})."
+        if self.left:
+            return (
+                f"No release says clearly that {of} is better than the recommendation (whose "
+                f"estimated gain is {self.lead:.2g}, {sure})."
+            )
+        if self.middle:
+            return (
+                f"{of.capitalize()} is recommended, {-self.lead:.2g} better than another point "
+                f"({sure})."
+            )
         return (
             f"No release says clearly that another point is better than {of}, so it is "
             f"recommended (estimated gain of another one {self.lead:.2g}, {sure})."

@@ -357,7 +357,7 @@ class DPGIBO(CentralAlgorithm):
         elif release.kind == "gradient":
             self._observe_gradient(release)
         elif release.kind == COMPARISON:
-            self._finalists.observe(release, self._first)
+            self._finalists.observe(release, self._first, middle=self.incumbent is None)
         elif release.kind == "norm":
             # Andrew et al. 2021, eq. 2: geometric updates towards a quantile.
             excess = _NORM_RATE * (release.values[0] - _NORM_QUANTILE)
@@ -437,15 +437,14 @@ class DPGIBO(CentralAlgorithm):
     def recommendation(self) -> Array:
         """Theta of the latest release, shape (D,); the best start so far before the first step.
 
-        In the end the incumbent, unless another finalist is clearly better. Before, an incumbent
-        that was given stays as well, unless the released values, if there are any, call that
-        point clearly better.
+        An incumbent that was given stays, unless another finalist is clearly better in the end,
+        or before it the released values, if there are any, call that point clearly better.
 
         Raises:
             ValueError: If nothing has been released yet.
         """
         if self.state.gains:
-            best = self._finalists.best(self._first)
+            best = self._finalists.best(self._first, middle=self.incumbent is None)
             return self.space.snap(np.array(self.state.finalists[best]))
         if self.state.theta is None and not self.state.starts:
             raise ValueError("There is nothing to recommend yet: nothing has been released.")

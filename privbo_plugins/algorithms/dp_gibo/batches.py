@@ -80,8 +80,8 @@ class GIBOState:
         rule: State of the step rule.
         starts: (x, value) of the start points that count.
         step_values: Step (as text) to its released values, in order of release.
-        finalists: Points that are compared in the end: the incumbent, theta, a better one.
-        gains: Released means by which each is better than the one before it.
+        finalists: Points that are compared in the end: the incumbent, theta, and others.
+        gains: Released means by which theta is better than the incumbent, and others than theta.
         remembered: (trial, x) of remembered points, oldest first; in a search by values, of those
             that may be compared in the end.
         values: (x, value) of all value releases, in order.

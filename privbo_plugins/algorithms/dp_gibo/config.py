@@ -81,9 +81,8 @@ class GIBOConfig(LossSettings):
 
     n_steps: Count | None = setting(
         "Gradient steps T; None for as many as 25 (d + 1) trials, or those that ``n_trials`` "
-        "allows, are enough for, or for a search by released values instead, where at most two "
-        "numeric parameters vary (four beside categorical ones), values have little noise and no "
-        "setting speaks of descent.",
+        "allows, are enough for, or for a search by released values instead, where at most four "
+        "numeric parameters vary, values have little noise and no setting speaks of descent.",
         default=None,
     )
     n_trials: _AtLeastTwo | None = setting(
@@ -120,8 +119,8 @@ class GIBOConfig(LossSettings):
     )
     value_share: Share = setting(
         "Share of mu² spent on the values that dashboards show, after the 7 % that the "
-        "comparison with the incumbent costs. A search by values spends all of it there, and one "
-        "that selects choices before descent a half. With 0 nothing is compared.",
+        "comparison with the incumbent costs. A search by values spends all but 15 % there, and "
+        "one that selects choices before descent a half. With 0 nothing is compared.",
         default=0.075,
     )
     kernel: _Kernel = setting('"rbf", "matern52" or "polynomial2".', default="rbf")

@@ -1,18 +1,19 @@
-"""The end of a run: the incumbent, the end of descent and a better point, compared at once.
+"""The end of a run: the incumbent, its end and others that may be better, compared at once.
 
 Notation:
 
     =======  ==========================================================  ========
     symbol   meaning                                                     shape
     =======  ==========================================================  ========
-    theta    end of descent                                              (D,)
+    theta    end of descent, or the best point by values                 (D,)
     y        losses of a finalist's trial                                (n,)
     B_c      clip of one record's difference of two losses               scalar
     =======  ==========================================================  ========
 
-One release: the mean of (y(incumbent) - y(theta), y(theta) - y(better)), clipped to length B_c.
-The recommendation moves on from one finalist to the next only if that gain lies clearly above
-zero.
+One release: the mean of (y(incumbent) - y(theta), y(theta) - y(x), ...) for all other finalists
+x, clipped to length B_c. The x with the largest gain takes theta's place if that gain lies clearly
+above zero. An incumbent is left for it if the sum of both gains does. The middle, where no
+incumbent was named, stays if that sum lies clearly below zero.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ _HARMLESS = 0.01
 def mean_of_clipped_differences(
     blocks: Iterable[Array], clipped: Mapping[str, float] | None, sign: float, B: float
 ) -> Array:
-    """Mean of (y_1 - y_2, y_2 - y_3, ...), each clipped to B / sqrt(k - 1), shape (k - 1,).
+    """Mean of (y_1 - y_2, y_2 - y_3, y_2 - y_4, ...), rows clipped to length B, shape (k - 1,).
 
-    A row is then at most B long: replace-one L2 sensitivity 2B/n. Each difference is clipped by
-    itself, so that a large one takes nothing from another's weight.
+    Replace-one L2 sensitivity 2B/n. Each difference is clipped to B before, so that a large one
+    takes little from another's weight.
 
     Args:
         blocks: Blocks of k trials' losses, shape (n_block, k) each.
@@ -61,9 +62,9 @@ def mean_of_clipped_differences(
 
 def _differences(Y: Array, sign: float, B: float) -> Array:
     with np.errstate(all="ignore"):  # no message may depend on a record
-        D = sign * (Y[:, :-1] - Y[:, 1:])
-        most = B / math.sqrt(max(D.shape[1], 1))
-        return np.clip(D, -most, most)
+        D = sign * (Y[:, 1:2] - np.delete(Y, 1, axis=1))
+        D[:, 0] *= -1.0
+        return np.clip(D, -B, B)
 
 
 class Finalists:
@@ -99,12 +100,16 @@ class Finalists:
         if self._plan.n_last == LAST:
             better = search.better(self._state.centre.tolist(), self._state.values)
             points.append(np.array(better))
-        if self._plan.n_last == 0 and np.allclose(points[0], points[1]):  # one trial for both
-            del points[0]
+        if self._plan.n_last == 0:  # a search by values: what was evaluated before
+            if np.allclose(points[0], points[1]):  # one trial for both
+                del points[0]
+            else:
+                others = [np.array(x) for _, x in self._state.remembered]
+                points += [x for x in others if not any(np.allclose(x, p) for p in points[:2])]
         self._state.finalists = [self._space.snap(x).tolist() for x in points]
 
     def query(self, trials: Sequence[str], X: Sequence[Array]) -> Query:
-        """Asks what each finalist gains on the one before it, where the host evaluated them."""
+        """Asks what theta gains on the first, and the others on it, where the host tried them."""
         points = self._state.finalists
         finalists, left = np.array(points * 2 if len(points) == 1 else points), [*range(len(X))]
         nearest: list[int] = []
@@ -129,24 +134,34 @@ class Finalists:
             meta={"step": self._state.step, "points": [X[i].tolist() for i in nearest]},
         )
 
-    def observe(self, release: Release, first: Array) -> None:
+    def observe(self, release: Release, first: Array, *, middle: bool) -> None:
         """Learns the gains, and where they were measured."""
         state = self._state
         state.gains = list(release.values)
         state.finalists = [list(x) for x in release.meta["points"]]
-        best = self.best(first)
+        best = self.best(first, middle=middle)
         if best != 1:
             state.path.append(state.finalists[best])
 
-    def best(self, first: Array) -> int:
-        """Index of the recommended one: the last that clearly gains on those before it."""
-        plan, gains = self._plan, self._state.gains
-        sure = SURE * plan.comparison_noise
-        harmless = _HARMLESS * plan.comparison_clip / (self._high - self._low)
-        best = len(gains) if gains and gains[-1] > sure else 1
-        lead = math.fsum(gains[:best])
-        left = lead > max(math.sqrt(best) * sure - harmless, 0.0)
-        return best if left or not self._evaluated(first) else 0
+    def best(self, first: Array, *, middle: bool) -> int:
+        """Index of the recommended one: 1 for theta, 0 for the incumbent, or the middle.
+
+        Args:
+            first: The incumbent, or the middle, shape (D,).
+            middle: Whether it is the middle, which stays only if it is clearly better.
+        """
+        sd = self._plan.comparison_noise
+        best = 1 + int(np.argmax([SURE * sd, *self._state.gains[1:]]))
+        gains = self._gains_of(best)
+        sure = SURE * sd * math.sqrt(len(gains))
+        harmless = _HARMLESS * self._plan.comparison_clip / (self._high - self._low)
+        margin = -sure if middle else max(sure - harmless, 0.0)
+        return best if math.fsum(gains) > margin or not self._evaluated(first) else 0
+
+    def _gains_of(self, best: int) -> list[float]:
+        """The gains whose sum is that of a finalist on the first."""
+        gains = self._state.gains
+        return [gains[0], *gains[best - 1 : best]] if best > 1 else gains[:1]
 
     def comparison(self, first: Array, *, middle: bool) -> Comparison | None:
         """The released gain on the incumbent; None if no finalist is the incumbent.
@@ -157,11 +172,11 @@ class Finalists:
         """
         if not self._evaluated(first):
             return None
-        best = self.best(first)
-        shown = max(best, 1)
+        best = self.best(first, middle=middle)
+        gains = self._gains_of(max(best, 1))
         return Comparison(
-            self._state.finalists[0], math.fsum(self._state.gains[:shown]),
-            self._plan.comparison_noise * math.sqrt(shown), best > 0,
+            self._state.finalists[0], math.fsum(gains),
+            self._plan.comparison_noise * math.sqrt(len(gains)), best > 0,
             self._plan.comparison_clip, middle=middle,
         )  # fmt: skip
 

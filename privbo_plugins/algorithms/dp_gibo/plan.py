@@ -98,10 +98,7 @@ them near each other."""
 _WAY = 2.0
 """Largest length of the planned way of steps that keep the direction, unit-cube units."""
 
-_SEARCHED_TO = 2
-"""Parameters up to which a search by values is planned."""
-
-_PRECISE = 0.012
+_PRECISE = 0.0126
 """Largest noise of a value, in widths of the range of values, for a search by values."""
 
 _TELLING = 0.75
@@ -117,8 +114,9 @@ _NOT_COMPARED = (
     "not measured with choices (docs/dp-gibo.md has DP-GIBO beside TPE without privacy)"
 )
 
-_COMPARED = 0.07
-"""Share of mu² for the comparison with the incumbent."""
+_COMPARED, _COMPARED_SEARCH = 0.07, 0.15
+"""Shares of mu² for the comparison in the end: after descent, and after a search by values, which
+compares more points."""
 
 _COMPARISON_CLIP = 0.1
 """B_c / C."""
@@ -356,7 +354,7 @@ def reads_values(config: GIBOConfig, space: Space) -> bool:
 
     Without privacy there is descent, which then is GIBO.
     """
-    if space.d == len(space) > _SEARCHED_TO:
+    if space.d == len(space) > choices.FEW:
         return False
     of_descent = {n: f for n, f in fields_of(GIBOConfig).items() if n not in _FOR_EITHER}
     given = any(getattr(config, name) != field.default for name, field in of_descent.items())
@@ -380,7 +378,7 @@ def plan_search(config: GIBOConfig, space: Space, n_records: int, K: int, steps:
         return _usual_starts(config, 0) - K
     mixed = d < len(space)
     all_of_it = not mixed or d <= choices.FEW
-    share = (1.0 - _COMPARED) * (1.0 if all_of_it else choices.HALF)
+    share = 1.0 - _COMPARED_SEARCH if all_of_it else (1.0 - _COMPARED) * choices.HALF
     mu = config.mu * math.sqrt(share / trials)
     precise = gaussian_scale(1.0 / n_records, mu) <= (choices.PRECISE if mixed else _PRECISE)
     if not precise:
@@ -508,7 +506,7 @@ def _shares(config: GIBOConfig, T: int, M: int, S: int) -> dict[str, Any]:
 
     The comparison is paid first, the others share the rest; squares of all add up to the budget's.
     """
-    compared = _COMPARED if M else 0.0
+    compared = (_COMPARED if T > 0 else _COMPARED_SEARCH) if M else 0.0
     norm_share = NORM_SHARE if config.adaptive and T > 0 else 0.0
     value_share = (choices.HALF if S else config.value_share) if T > 0 else 1.0
     shares = {
