@@ -39,7 +39,8 @@ class FederatedProblem:
 
 
 @cache
-def _fields() -> list[tuple[Array, Array]]:
+def landmine_fields() -> list[tuple[Array, Array]]:
+    """Features (n, 9) and labels (n,) of each field."""
     from scipy.io import loadmat
 
     stored = loadmat(LANDMINE)
@@ -62,7 +63,8 @@ def landmine(seed: int, *, log: bool) -> FederatedProblem:
     from sklearn.model_selection import train_test_split
 
     splits = [
-        train_test_split(x, y, test_size=0.5, stratify=y, random_state=seed) for x, y in _fields()
+        train_test_split(x, y, test_size=0.5, stratify=y, random_state=seed)
+        for x, y in landmine_fields()
     ]
     space = Space({"C": Float(1e-4, 10.0, log=log), "gamma": Float(0.01, 10.0, log=log)})
     known: dict[tuple[int, bytes], float] = {}

@@ -11,7 +11,9 @@ as a fraction of the regret of a uniform choice, with its standard error over th
   covariance taken at its word, once as it is by default (width that falls, covariance weighed by
   evidence), on these problems and on two more kinds of arms that were left aside until the default
   was fixed;
-- ``boxes``: the same on boxes of two and four parameters;
+- ``floor``: the default on six kinds of arms on which nothing was chosen, beside oracles that know
+  how f came about;
+- ``boxes``: the same as ``trust`` on boxes of two and four parameters;
 - ``samplers``: Optuna samplers behind ``ldp_objective``;
 - ``cost``: CPU time of an evaluation.
 
@@ -38,11 +40,15 @@ from typing import Any
 
 import numpy as np
 import optuna
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from benchmarks.reward_problems import (
+    DATA,
+    FRESH,
     PROBLEMS,
     BoxProblem,
+    KnownPrior,
     RewardProblem,
     available,
     box,
@@ -55,6 +61,7 @@ from optuna_samplers import LDPGPUCBSampler, ldp_objective
 from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.algorithms.ldp_gp_ucb.ucb import RewardUCB
 from privbo_plugins.algorithms.registry import REWARD, classes, entry
+from privbo_plugins.models.reward_posterior import ArmsPosterior
 from privbo_plugins.privacy.local import LocalMechanism, make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.spaces import Float, Int, Space
@@ -69,6 +76,7 @@ REFERENCE = {
 }  # fmt: skip
 """Cumulative regret of the reference code on the stocks, without privacy."""
 
+Array = NDArray[np.float64]
 Row = dict[str, Any]
 
 
@@ -166,6 +174,67 @@ def evaluation_in_box(
         regret += problem.best - float(problem.f(turn.x[None])[0])
     return regret
 
+
+def run_floor(name: str, rule: str, epsilon: float, T: int, seed: int) -> Row:
+    """The default with the covariance that it is given, or an oracle with the true prior."""
+    known = FRESH[name](seed)
+    problem = known.problem
+    made = make_mechanism(epsilon, value_range=problem.value_range)
+    if rule == "default":
+        config = UCBConfig(
+            low=made.low, high=made.high, n_trials=T, kernel_matrix=problem.K, noise=made.noise
+        )
+        algorithm = entry("gp-ucb").load_algorithm()(config, space_of(problem), seed=seed)
+        regret = evaluation(algorithm, problem, made, T)
+    else:
+        regret = evaluation_by_oracle(known, ORACLES[rule], made, T, seed)
+    return {"regret": regret, "fraction": regret / (T * problem.uniform)}
+
+
+def evaluation_by_oracle(
+    known: KnownPrior, rule: Oracle, mechanism: LocalMechanism, T: int, seed: int
+) -> float:
+    """Cumulative regret of T evaluations whose posterior has the prior that f was drawn from."""
+    problem, regret = known.problem, 0.0
+    rng, noise = np.random.default_rng([seed, 11]), InsecureNoise(seed)
+    model = ArmsPosterior(known.covariance, mechanism.total_variance)
+    for t in range(T):
+        arm = int(np.argmax(rule(model, known.mean + model.mu, T - t, rng)))
+        reward = mechanism.randomize(problem.draw(arm, rng), noise, mechanism.low)
+        model.tell(np.array([float(arm)]), reward - float(known.mean[arm]))
+        regret += float(problem.f.max() - problem.f[arm])
+    return regret
+
+
+def _shrinking(model: ArmsPosterior, mean: Array, left: int, _: np.random.Generator) -> Array:
+    """beta² = ln(1 + left sigma² / lam): nothing is explored that can no longer be used."""
+    variance = np.maximum(np.diag(model.C), 0.0)
+    return np.asarray(mean + np.sqrt(variance * np.log1p(left * variance / model.lam)))
+
+
+def _sampled(
+    model: ArmsPosterior, mean: Array, _: int, rng: np.random.Generator, *, part: float = 1.0
+) -> Array:
+    """Thompson sampling; ``part`` narrows the posterior."""
+    root = np.linalg.cholesky(model.C + 1e-6 * model.C.max() * np.eye(len(mean)))
+    return np.asarray(mean + part * root @ rng.standard_normal(len(mean)))
+
+
+def _eliminating(model: ArmsPosterior, mean: Array, *_: Any) -> Array:
+    """The least known of all arms whose interval reaches the highest lower end."""
+    sigma = np.sqrt(np.maximum(np.diag(model.C), 0.0))
+    return np.where(mean + 0.6 * sigma >= (mean - 0.6 * sigma).max(), sigma, -1.0)
+
+
+Oracle = Callable[[ArmsPosterior, Array, int, np.random.Generator], Array]
+
+ORACLES: dict[str, Oracle] = {
+    "width that shrinks": _shrinking,
+    "Thompson": _sampled,
+    "Thompson, narrowed": functools.partial(_sampled, part=0.6),
+    "elimination": _eliminating,
+}
+"""Scores of all arms, of which the best is evaluated."""
 
 ASIDE: dict[str, Callable[[int], RewardProblem]] = {"unrelated": unrelated, "grouped": grouped}
 """Arms on which nothing was chosen."""
@@ -309,6 +378,13 @@ def trust() -> Iterable[dict[str, Any]]:
             yield _trust(name, trusting, epsilon, T, seed)
 
 
+def floor() -> Iterable[dict[str, Any]]:
+    """On seeds that chose nothing."""
+    names = [name for name in FRESH if name not in DATA or DATA[name].exists()]
+    for name, seed, rule in product(names, range(5000, 5040), ("default", *ORACLES)):
+        yield {"name": name, "rule": rule, "epsilon": 1.0, "T": 3000, "seed": seed}
+
+
 def boxes() -> Iterable[dict[str, Any]]:
     """The same where an evaluation takes longer."""
     for name, seed, trusting in product(BOXES, range(5000, 5006), (True, False)):
@@ -337,6 +413,7 @@ PARTS: dict[str, tuple[Callable[[], Iterable[dict[str, Any]]], Callable[..., Row
     "mechanisms": (mechanisms, run_private),
     "trust": (trust, run_trust),
     "boxes": (boxes, run_trust),
+    "floor": (floor, run_floor),
     "samplers": (samplers, run_sampler),
     "cost": (cost, run_cost),
 }
@@ -420,8 +497,9 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
-    if "stocks" not in available():
-        print("The stocks data set is not there: its problems are left out.")
+    for path in DATA.values():
+        if not path.exists():
+            print(f"{path.name} is not there: its problems are left out.")
     path = RESULTS / "local_rewards.json"
     results = json.loads(path.read_text()) if path.exists() else {}
     for part in given.parts:
