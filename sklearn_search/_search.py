@@ -299,17 +299,25 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
                     f"several protect, squares of mu add up. To go on with one, give {_LASTING}.",
                     PrivacyWarning,
                 )
-        self._fits = fits
+        self._fits, self._begun = fits, run
         self._claim()
 
     def _claim(self) -> None:
-        """Says in the guarantee of the last search what all runs so far amount to."""
+        """Adds all runs so far, each with its most, to what the last search claims."""
         if "_found" in vars(self):
             known: Guarantee = self._found.guarantee
+            others = [of for run, of in self._fits.items() if run != self._run]
+            mus = [mu for mu, *_ in others]
+            trained = [(training, 1, 1) for _, training, _ in others if known.trainings]
+            asked = {"epsilon", "delta"} if others else set()  # of one run, not of their sum
             own = of_unit(NOTE_ALL if known.in_blocks else NOTE, known.unit)
             why, notes = _together(self._fits, known.unit)
             self.guarantee_: Guarantee = dataclasses.replace(
                 known,
+                mu=compose_mu([known.mu, *mus]),
+                mu_spent=compose_mu([known.mu_spent, *mus]),
+                trainings=(*known.trainings, *trained),
+                parameters={n: v for n, v in known.parameters.items() if n not in asked},
                 protected=known.protected and not why,
                 reasons=(*known.reasons, *why),
                 notes=(*notes, *known.notes, own),
@@ -453,7 +461,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         for name in filter(_of_fit, list(vars(self))):
             delattr(self, name)  # of an earlier fit
         self.best_params_ = task.parameters.decoded(found.values)
-        self._found = found
+        self._found, self._run = found, self._begun
         self._claim()
         self.cv_results_ = table_of(
             found, task.parameters, best=task.best_score, sign=task.sign, noise=noise,

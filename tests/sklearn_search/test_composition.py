@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import uniform
 
 from privbo_plugins.errors import PrivacyWarning
+from privbo_plugins.privacy.figures import not_below
 from tests.inside import LEDGER
 from tests.optuna_samplers.runs import rows
 from tests.sklearn_search.problems import Ends, classes, lasting, make_search, whole_budget
@@ -67,6 +68,12 @@ def shown(search, who):
     return mu * math.sqrt(most)
 
 
+def headline(search, who):
+    """And what it claims before all notes."""
+    claim = search.guarantee_
+    return min(claim.mu, claim.mu_spent) if who == "record" else claim.training_most
+
+
 @pytest.mark.slow
 @example(steps=["new", "new"])  # both unnamed in storage
 @example(steps=["resumed", "refused", "resumed"])
@@ -90,6 +97,7 @@ def test_no_figure_of_several_fits_is_below_what_the_ledger_holds(tmp_path_facto
             for who, payer in (("record", "validation"), ("training record", "training")):
                 own, _ = spent(folder, payer)
                 assert shown(search, who) >= own * (1 - 1e-12) > 0
+                assert headline(search, who) >= own * (1 - 1e-12)
                 assert shown(search, who) >= last[who], "no later fit lowers it"
                 last[who] = shown(search, who)
 
@@ -108,14 +116,20 @@ def test_a_run_that_goes_on_is_counted_once(tmp_path):
     assert whole_budget(search) == pytest.approx(1.0)
 
 
-def test_two_fits_of_one_name_in_memory_are_two_runs():
+@pytest.mark.parametrize("budget", [{"mu": 1.0}, {"mu": None, "epsilon": 4.38, "delta": 1e-5}])
+def test_two_fits_of_one_name_in_memory_are_two_runs(budget):
     X, y = classes(60)
     Ends.left = 0
-    search = make_search(Ends(), {"a": uniform(0, 1)}, study_name="a", load_if_exists=True)
+    same = {"study_name": "a", "load_if_exists": True}
+    search = make_search(Ends(), {"a": uniform(0, 1)}, **same, **budget)
     search.fit(X, y)
-    with pytest.warns(PrivacyWarning, match=r"made 2 runs.* 1\.415-GDP at most together"):
+    with pytest.warns(PrivacyWarning, match=r"made 2 runs.* 1\.4\d+-GDP at most together"):
         search.fit(X, y)
-    assert "1.415-GDP" in str(search.guarantee_.notes)
+    claim, one = search.guarantee_, search._found.guarantee
+    assert claim.mu == claim.mu_spent == pytest.approx(one.mu * math.sqrt(2))
+    assert f"{not_below(claim.mu, 4)}-GDP" in str(claim.notes)
+    assert f"mu = {not_below(claim.mu, 4)} in all" in " ".join(str(claim).split())
+    assert "as asked for" not in str(claim)
 
 
 @pytest.mark.parametrize("lasts", [True, False], ids=["a stored study", "in memory"])
