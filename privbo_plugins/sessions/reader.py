@@ -461,6 +461,7 @@ class LossReader:
             reasons = [*tx.marks(UNPROTECTED), *reasons]
             notes, failed = list(tx.marks(NOTE)), max(failed, tx.count(state="failed"))
             frozen, beside = tx.frozen(), tx.marks(RUNS_BESIDE)
+            notes += [SoFar(_WAITS)] * ((LAST_SCORE, LAST_SCORE) in tx.standing())
         unit, dealt = self.unit.word, self.unit.records_in_blocks
         notes += together([self.config.mu] * (1 + int(beside[-1]) if beside else 0), unit)
         if math.isinf(self.config.mu) and not reasons:
@@ -509,6 +510,7 @@ def _whom(unit: Unit) -> tuple[str, Mapping[str, Any]]:
     return neighbours, texts_of("records", *kinds, unit=word)
 
 
+_WAITS = "a last score was charged and drawn, and waits: release_score() of the same shows it"
 _FAILED = "{} trial(s) failed or were pruned; whether a trial does so is not covered"
 
 

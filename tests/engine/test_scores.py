@@ -58,7 +58,7 @@ from privbo_plugins.scores.statistics import (
     Statistic,
 )
 from privbo_plugins.sessions.clipping_warning import warn_of_scores
-from privbo_plugins.sessions.reader import LossReader, scores_shown
+from privbo_plugins.sessions.reader import _WAITS, LossReader, scores_shown
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.vault import open_vault
@@ -1340,6 +1340,22 @@ def test_what_an_ended_attempt_has_drawn_is_released_and_counts(done, door, join
     assert run.guarantee().mu_spent == pytest.approx(math.sqrt(0.75))
     run.release_score(own, told_of(0))
     assert run.history().spent[-1] == pytest.approx(run.guarantee().mu_spent) == 1.0
+
+
+def test_a_last_score_that_was_drawn_and_not_released_counts_and_is_said():
+    run, _, begin, own = stopped(0)
+    run.refresh()
+    own.combine.stops = True
+    with pytest.raises(KeyboardInterrupt):
+        run.release_score(own, told_of(0))
+    own.combine.stops, claims = False, []
+    for at, waits in ((run, True), (begin()[0], True), (run, False)):
+        if not waits:
+            run.release_score(own, told_of(0))
+        claims.append(at.guarantee())
+        assert (_WAITS in claims[-1].notes) == waits
+        assert at.history().spent[-1] == pytest.approx(claims[-1].mu_spent)
+    assert [claim.mu_spent for claim in claims] == pytest.approx([math.sqrt(0.5)] * 3)
 
 
 @pytest.mark.parametrize("asked", [False, True])
