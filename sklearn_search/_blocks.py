@@ -15,7 +15,7 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from sklearn import config_context
+from sklearn import config_context, model_selection
 from sklearn.base import is_classifier
 from sklearn.metrics import get_scorer, get_scorer_names
 from sklearn.model_selection import GroupKFold, GroupShuffleSplit, ShuffleSplit, check_cv
@@ -210,9 +210,10 @@ class BlockTask(Task):
         inside, folds = self.valid_size, self.splits
         if folds is not None:  # not its text, which is stored and may show what it was made of
             n = folds if isinstance(folds, Integral) else getattr(folds, "n_splits", None)
-            ours = type(folds).__module__.startswith("sklearn.")
-            inside = type(folds).__name__ if ours else "folds"
-            inside += f"({n})" if isinstance(n, Integral) else ""
+            kind = type(folds)
+            known = vars(model_selection).get(kind.__name__) is kind
+            inside = kind.__name__ if known else "folds"
+            inside += f"({int(n)})" if isinstance(n, Integral) else ""
         return {
             "all": self.n_protected, "blocks": self.n_blocks, "inside": inside,
             "random_state": self.seed,

@@ -495,9 +495,11 @@ class Task:
             return self.loss.nothing(n)
         try:
             losses = self.loss(model, y, prediction)
-        except (NotLossesError, KeyboardInterrupt):
+        except KeyboardInterrupt:
             raise
-        except BaseException:  # of a loss of the user's
+        except BaseException as error:  # of a loss of the user's, whatever kind that is
+            if isinstance(error, NotLossesError) and self.loss.speaks_of_shapes:
+                raise
             losses = each_alone(
                 lambda y, told: as_losses(self.loss(model, y, told)), [y, prediction], n
             )

@@ -499,10 +499,17 @@ class Folds(ShuffleSplit):
     __str__ = __repr__
 
 
+class Jane(Folds):
+    """Folds that say that they are scikit-learn's."""
+
+    __module__ = "sklearn.model_selection._split"
+
+
 @pytest.mark.parametrize(
     ("cv", "told"),
-    [(3, "folds(3)"), (StratifiedKFold(3), "StratifiedKFold(3)"), (Folds(2), "folds(2)")],
-)
+    [(3, "folds(3)"), (StratifiedKFold(3), "StratifiedKFold(3)"), (Folds(2), "folds(2)"),
+     (Jane(2), "folds(2)")],
+)  # fmt: skip
 def test_of_folds_a_study_holds_their_kind_and_number(cv, told):
     search = make_search(cv=cv).fit(*classes(N))
     assert search.study_.user_attrs["privbo:split"]["inside"] == told

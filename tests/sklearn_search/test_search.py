@@ -1098,6 +1098,11 @@ FAILING = {
     "and one that inherits": (
         {"loss": Talks(), "loss_bound": 1.0}, ObjectiveFailedError, "scored records that trained"
     ),
+    "and one that says it is the package's": (
+        {"loss": type("ZeroOne", (Talks,), {"__module__": losses.__name__})(), "loss_bound": 1.0},
+        ObjectiveFailedError,
+        "scored records that trained",
+    ),
     "a loss of all records": (
         {"loss": lambda y, p: 0.5, "loss_bound": 1.0},
         NotLossesError,

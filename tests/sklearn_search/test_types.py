@@ -20,6 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 from privbo_plugins import losses, scores
+from privbo_plugins.errors import NotLossesError
 from sklearn_search import PrivateSearch
 from sklearn_search._columns import fitting_columns, own_columns
 from sklearn_search._losses import to_loss
@@ -372,9 +373,12 @@ def test_a_record_that_cannot_be_predicted_decides_nothing_of_the_others(hold, u
 
 
 @pytest.mark.parametrize("hold", [list, tuple, deque, Numbered, of_cells])
+@pytest.mark.parametrize("kind", [ValueError, NotLossesError])
 @pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
-def test_a_label_that_a_loss_of_ones_own_fails_for_ends_no_fit(hold):
+def test_a_label_that_a_loss_of_ones_own_fails_for_ends_no_fit(kind, hold):
     def own(y, predicted):
+        if any(label != label for label in y):  # which "x" became
+            raise kind
         return np.array([abs(float(label) - p) / 9 for label, p in zip(y, predicted, strict=True)])
 
     X, y = np.random.default_rng(0).normal(size=(60, 2)), [0.5] * 60
