@@ -140,8 +140,10 @@ class PrivacyGuarantee(abc.ABC):
         """Notes, those on figures included; ``lasting`` for those that stay true."""
         n, of = getattr(self, self._MEMBERS, None), self._MEMBERS.removeprefix("n_")
         of = plural(self.unit) if of == plural(RECORD) else of
-        alone = [texts_of(unit=self.unit)["alone"]] * self.unit.endswith(" row") * self.protected
-        notes = [*alone, *filter(None, [large_delta(self.deltas[0], n, of)]), *self.notes]
+        texts = texts_of(unit=self.unit)
+        alone = texts["alone"] + texts["by_groups"] * ("scores" not in self.parameters)
+        rows = self.unit.endswith(" row") and self.protected
+        notes = [*[alone] * rows, *filter(None, [large_delta(self.deltas[0], n, of)]), *self.notes]
         if not lasting:
             return notes
         kept = [note for note in notes if not isinstance(note, SoFar)]

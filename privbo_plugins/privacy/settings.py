@@ -35,7 +35,7 @@ Word = Annotated[
         "hyphens",
         lambda word: (
             isinstance(word, str)
-            and bool(re.fullmatch(r"[^\W\d_]([^\W\d_]|[ -]){0,39}", word))
+            and bool(re.fullmatch(r"[^\W\d_]([^\W\d_]|[ -]){0,39}( row)?", word))
             and not re.search("[^sui]s$", word)
         ),
     ),

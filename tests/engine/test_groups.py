@@ -19,7 +19,7 @@ from privbo_plugins.groups import Groups, Unit
 from privbo_plugins.privacy.mechanisms import gaussian_scale, mean_of_clipped_values
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.privacy.settings import RecordSettings
-from privbo_plugins.privacy.words import plural
+from privbo_plugins.privacy.words import as_row, plural
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.vault import open_vault
@@ -274,7 +274,7 @@ def test_a_plan_names_its_entries_and_a_unit_is_one_of_them():
     for word in ("patients", "records"):
         with pytest.raises(ValueError, match="in the singular"):
             RecordSettings(unit=word)
-    for word in ("boss", "campus", "hospital visit"):
+    for word in ("boss", "campus", "hospital visit", as_row("p" * 40)):
         assert RecordSettings(unit=word).unit == word
 
 
@@ -398,8 +398,11 @@ def test_beside_scores_no_text_names_groups_as_the_way_out():
     config = MeansConfig(mu=1.0, n_trials=4, scores=["f1"])
     said = "Where each patient has one row, ignore this: .*message='unit=.*blocks"
     with pytest.warns(PrivacyWarning, match=said) as told:
-        Unit.of(RecordSettings(unit="patient"), config)
+        unit, _ = Unit.of(RecordSettings(unit="patient"), config)
+    claim = Session.open(open_vault(), "run", config, maximize=True, unit=unit).guarantee()
     assert "groups=ids" not in str(told[0].message)
+    assert "groups=" not in f"{claim.details()} {claim.lasting}"
+    assert "patient row is protected for itself alone" in claim.details()
 
 
 def test_a_refused_resume_names_the_unit_as_given_and_a_budget_where_it_is_one():
