@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from optuna.distributions import BaseDistribution
@@ -161,10 +162,8 @@ def _beside(trials: Sequence[FrozenTrial]) -> Iterator[str]:
     reported = {value for trial in trials for value in [*trial.intermediate_values.values()]}
     for trial in trials:
         attrs = dict(trial.system_attrs)
-        rungs = {name: v for name, v in attrs.items() if name.startswith("completed_rung_")}
-        yield from (
-            n for n, v in rungs.items() if isinstance(v, int | float) and v not in reported
-        )
+        rungs = [(n, v) for n, v in attrs.items() if n.startswith("completed_rung_")]
+        yield from (n for n, v in rungs if isinstance(v, int | float) and v not in reported)
         for attr in ("fixed_params", "search_space", "relative_params"):
             held = _drawn(attrs) if attr == "relative_params" else attrs.get(attr)
             for name, value in held.items() if space and isinstance(held, dict) else ():
@@ -177,11 +176,9 @@ def _drawn(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Reads the parameters that a sampler shares, as JSON in parts, or a text under its name."""
     parts = sorted((n for n in attrs if ":relative_params:" in n), key=lambda n: (len(n), n))
     text = "".join(str(attrs[name]) for name in parts) or "{}"
-    try:
-        held = json.loads(text)
-    except ValueError:
-        held = None
-    return held if isinstance(held, dict) else {parts[0]: text}
+    with suppress(TypeError, ValueError):
+        return dict(json.loads(text))
+    return {parts[0]: text}
 
 
 def _is_own(study: Study, name: str, value: object) -> bool:

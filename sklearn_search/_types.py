@@ -39,17 +39,16 @@ def of_training(records: Any, *, labels: bool = False) -> Any:
     if not isinstance(records, np.ndarray) or not records.size:
         return records
     records = as_objects(records)
+    if records.dtype.kind == "V" or (records.dtype == np.float32 and not labels):  # declared
+        return records
     numbers = _without_truths(records)
-    declared = numbers.dtype == np.float32 and not labels
-    if not declared and are_numbers(numbers):
+    if are_numbers(numbers):
         floats = np.asarray(as_floats(numbers))
         return floats.astype(np.int64) if labels and are_whole(floats) else floats
-    if not labels and records.dtype == object:
+    if not labels:
         columns = records.T if records.ndim == 2 else [records]
         typed = [_own_cells(column) for column in columns]
         return np.stack(typed, axis=1) if records.ndim == 2 else typed[0]
-    if records.dtype != object:
-        return records
     texts = _texts(records)
     return texts if None in texts.ravel().tolist() else texts.astype(str)
 
@@ -88,7 +87,7 @@ def as_objects(array: NDArray[Any]) -> NDArray[Any]:
     NumPy gives them a type by all of them, and times the finest unit of all.
     """
     array = unmasked(array)
-    if array.dtype.kind in NUMBERS:
+    if array.dtype.kind in f"{NUMBERS}V":
         return array
     cells = array.ravel() if array.dtype.kind in "mM" else array.ravel().tolist()
     told = (_in_seconds(as_read(cell)) for cell in cells)

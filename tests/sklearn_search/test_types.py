@@ -599,6 +599,13 @@ def test_units_and_kinds_that_numpy_finds_for_all_of_an_array_are_none_of_each(h
     assert seen_of(other) == seen_of(one)
 
 
+@pytest.mark.parametrize("labels", [False, True])
+def test_fields_of_an_array_stay_as_they_are(labels):
+    known = np.array([(True, 2.0), (False, 3.5)] * 3, dtype=[("event", "?"), ("time", "f8")])
+    assert of_training(known, labels=labels) is known
+    assert as_in_training(known, known[:2].copy(), labels=labels).tolist() == known[:2].tolist()
+
+
 def bytes_of_arrow(entries):
     """All of them are bytes where one is."""
     arrow = pytest.importorskip("pyarrow")
