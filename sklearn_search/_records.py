@@ -497,7 +497,7 @@ class Task:
             losses = self.loss(model, y, prediction)
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # of a loss of the user's, whatever kind that is
+        except BaseException as error:  # any kind, of a loss of the user's
             if isinstance(error, NotLossesError) and self.loss.speaks_of_shapes:
                 raise
             losses = each_alone(
