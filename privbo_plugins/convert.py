@@ -256,25 +256,27 @@ def as_labels(given: Any) -> NDArray[Any] | None:
     return _silently(lambda: _labels(_unwrapped(given)))
 
 
-def numbers_in_texts(labels: NDArray[Any]) -> NDArray[Any]:
-    """Labels of :func:`as_labels` as they were before one text made texts of an array's numbers.
+def as_said(label: Any) -> Any:
+    """Reads a label of :func:`as_labels` as what it says, as a number or as NumPy writes it.
+
+    One odd label makes texts of all labels in an array. So a number, and the text that NumPy
+    writes of it, are one label, and so are a text and its bytes; None is missing.
 
     Example:
-        >>> numbers_in_texts(np.array([0, 1.5, True, "unknown"])).tolist()
-        [0, 1.5, 1, 'unknown']
+        >>> [as_said(label) for label in np.array([0, 1.5, True, "01"]).tolist()]
+        [0, 1.5, 1, '01']
     """
-    if labels.dtype.kind not in "SU":
-        return labels
-    return np.asarray(np.frompyfunc(_number_in_text, 1, 1)(labels.astype(object)), dtype=object)
+    text = label.decode("utf8", "backslashreplace") if isinstance(label, bytes) else label
+    if not isinstance(text, str):
+        return text
+    for kind in (int, float):
+        number: float = _safely(kind, text, math.nan)
+        if math.isfinite(number) and str(number) == text:
+            return number
+    return _WRITTEN.get(text, text)
 
 
-def _number_in_text(text: str | bytes) -> Any:
-    plain = text if isinstance(text, str) else text.decode("utf8", "backslashreplace")
-    number: Any = _safely(int, _TRUTHS.get(plain, plain), None)
-    return _safely(float, plain, text) if number is None else number  # type: ignore[arg-type]
-
-
-_TRUTHS: Mapping[str, Any] = {"True": 1, "False": 0}
+_WRITTEN: Mapping[str, Any] = {"True": 1, "False": 0, "nan": None}
 
 
 def _silently(convert: Callable[[], T]) -> T | None:

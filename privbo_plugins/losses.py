@@ -47,7 +47,7 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.convert import as_floats, as_labels, as_rows, numbers_in_texts
+from privbo_plugins.convert import as_floats, as_labels, as_rows, as_said
 from privbo_plugins.errors import NotLossesError
 from privbo_plugins.groups import PERSON, Groups, Unit
 from privbo_plugins.settings import is_finite, is_range
@@ -109,7 +109,7 @@ class ZeroOne(BoundedLoss):
 
         Args:
             y_true: True labels (n,), numbers or strings.
-            prediction: Predicted labels (n,), of the same kind.
+            prediction: Predicted labels (n,).
 
         Raises:
             NotLossesError: For another outer shape; a ValueError that quotes no value.
@@ -144,8 +144,9 @@ class Weighted(ZeroOne):
     def __call__(self, y_true: Any, prediction: Any) -> Array:
         """One loss a record, shape (n,), as of :class:`ZeroOne`."""
         wrong = super().__call__(y_true, prediction)
-        labels = _spelled(_flat("y_true", as_labels(y_true)))
-        weights = [self.weights.get(a, self.weights.get(b, math.nan)) for a, b in labels]
+        known = {as_said(label): weight for label, weight in self.weights.items()}
+        labels = _said(_flat("y_true", as_labels(y_true)))
+        weights = [known.get(label, math.nan) for label in labels]
         return np.asarray(wrong * np.array(weights, dtype=float))
 
 
@@ -619,25 +620,15 @@ def _classified(
 
 
 def _columns(y: NDArray[Any], known: NDArray[Any]) -> NDArray[np.intp]:
-    """The column of each true label, -1 for one that is none of them; shape (n,).
-
-    Raises:
-        NotLossesError: If an array of numbers has labels that are texts: none would ever be one.
-    """
-    if y.dtype.kind in "biuf" and known.dtype.kind in "US":
-        raise NotLossesError(
-            "y_true and labels must be of one kind; y_true holds numbers, labels strings. Name "
-            "each column's class with labels=classifier.classes_, or convert one of them."
-        )
-    column = {label: place for place, label in enumerate(_plain(known)) if label is not None}
+    """The column of each true label, -1 for one that is none of them; shape (n,)."""
+    column = {label: place for place, label in enumerate(_said(known)) if label is not None}
     exact = _EXACT.get(y.dtype.kind)
     if exact is not None and all(isinstance(label, exact) for label in column):
         found = np.full(len(y), -1, dtype=np.intp)  # ten times as fast as entry by entry
         for label, place in column.items():
             found[y == label] = place
         return found
-    places = [column.get(label, column.get(number, -1)) for label, number in _spelled(y)]
-    return np.array(places, dtype=np.intp)
+    return np.array([column.get(label, -1) for label in _said(y)], dtype=np.intp)
 
 
 @np.errstate(all="ignore")  # a warning would tell that some record is odd
@@ -664,15 +655,15 @@ def _probabilities(prediction: Any, known: NDArray[Any] | None) -> Array:
 
 def _differences(a: NDArray[Any], b: NDArray[Any]) -> Array:
     """1 where labels differ, 0 where they are the same, NaN where one is missing; (n,)."""
-    pairs = zip(_spelled(a), _spelled(b), strict=True)
-    return np.array(
-        [math.nan if None in y + p else y[0] not in p and p[0] not in y for y, p in pairs], float
-    )
+    pairs = zip(_said(a), _said(b), strict=True)
+    return np.array([math.nan if None in pair else pair[0] != pair[1] for pair in pairs], float)
 
 
-def _spelled(labels: NDArray[Any]) -> list[tuple[Any, Any]]:
-    """Each label, and what it was before NumPy made texts of all for one of them."""
-    return list(zip(_plain(labels), _plain(numbers_in_texts(labels)), strict=True))
+def _said(labels: NDArray[Any]) -> list[Any]:
+    """Reads labels as what they say; None where one is missing."""
+    plain = _plain(labels)
+    said = {label: as_said(label) for label in set(plain)}  # each once: most are alike
+    return [said[label] for label in plain]
 
 
 def _plain(labels: NDArray[Any]) -> list[Any]:

@@ -90,7 +90,8 @@ def as_objects(array: NDArray[Any]) -> NDArray[Any]:
     if array.dtype.kind in f"{NUMBERS}V":
         return array
     cells = array.ravel() if array.dtype.kind in "mM" else array.ravel().tolist()
-    told = (_in_seconds(as_read(cell)) for cell in cells)
+    truths = bool, np.bool_  # texts, as beside a text
+    told = (str(c) if type(c) in truths else _in_seconds(as_read(c)) for c in cells)
     return np.fromiter(told, dtype=object, count=len(cells)).reshape(array.shape)
 
 

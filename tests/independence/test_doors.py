@@ -364,6 +364,19 @@ def test_every_kind_of_odd_record_decides_its_own_entry_alone(name):
 TYPED = {
     **dict(_doors_of_losses()),
     **{
+        f"{name}: named": Door(("losses", "y_true"), lambda i: i % 2, call)
+        for name, call in {
+            "in a list": lambda y: losses.brier(y, np.eye(2)[np.arange(7) % 2], labels=["0", "1"]),
+            "as texts": lambda y: losses.zero_one(y, np.array(["0", "1", "1"] * 2 + ["0"])),
+            "as fractions": lambda y: losses.zero_one(y, [0.0, 1.0, True] * 2 + [1]),
+            "weighed": lambda y: losses.weighted({"0": 1, "1": 2})(y, y),
+        }.items()
+    },
+    "bytes": Door(
+        ("losses", "y_true"), lambda i: [b"no", b"yes"][i % 2],
+        lambda y: losses.zero_one(y, [b"no", b"yes", b"no"] * 2 + [b"yes"]),
+    ),
+    **{
         name: Door(
             ("scores.predictions", "y_true"), lambda i: i % 2,
             lambda y, name=name: rows_of(

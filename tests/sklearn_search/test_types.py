@@ -583,6 +583,7 @@ ENTRIES = {
     "spans": [HOUR, 2 * HOUR], "days": [DAY, DAY + 1, np.datetime64("NaT")],
     "complex numbers": [1 + 0j, 2 + 0j, complex("nan")], "long doubles": [np.longdouble("0.1"), 7],
     "documents and numbers": ["good", 5, "bad"], "missing texts": ["a", None, "b"],
+    "truths and texts": [True, "a", False], "truths": [True, False],
 }  # fmt: skip
 SPAN, SECOND = np.timedelta64(360000, "s"), np.datetime64("2020-01-05T00:00:01")
 
