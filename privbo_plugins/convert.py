@@ -276,7 +276,7 @@ def as_said(label: Any) -> Any:
     return _WRITTEN.get(text, text)
 
 
-_WRITTEN: Mapping[str, Any] = {"True": 1, "False": 0, "nan": None}
+_WRITTEN: Mapping[str, Any] = {"True": 1, "False": 0}
 
 
 def _silently(convert: Callable[[], T]) -> T | None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.convert import as_floats, as_labels, as_rows, unmasked
+from privbo_plugins.convert import as_floats, as_labels, as_rows, as_said, unmasked
 from privbo_plugins.sanitize import forgiven
 
 NUMBERS = "biuf"
@@ -49,8 +49,7 @@ def of_training(records: Any, *, labels: bool = False) -> Any:
         columns = records.T if records.ndim == 2 else [records]
         typed = [_own_cells(column) for column in columns]
         return np.stack(typed, axis=1) if records.ndim == 2 else typed[0]
-    texts = _texts(records)
-    return texts if None in texts.ravel().tolist() else texts.astype(str)
+    return _texts(records).astype(str)
 
 
 def as_in_training(known: Any, records: Any, missing: Any = None, *, labels: bool = False) -> Any:
@@ -72,7 +71,7 @@ def as_in_training(known: Any, records: Any, missing: Any = None, *, labels: boo
         return unmasked(records)
     cells = arrays[0] if isinstance(arrays[0], np.ndarray) else _cells(arrays[0])
     each = labels or cells.ndim == 1  # is a text
-    texts = each and isinstance(next(iter(cells.flat), None), str | bytes)
+    texts = each and any(isinstance(cell, str | bytes) for cell in cells.flat)
     texts_too = texts or not are_numbers(cells)
     if isinstance(arrays[1], np.ndarray):
         own = as_objects(arrays[1])
@@ -132,12 +131,19 @@ _TRUTHS = {"True": 1, "False": 0}
 
 
 def _texts(cells: NDArray[Any]) -> NDArray[Any]:
-    """Labels as NumPy makes texts of them where one is a text; None of what is no label."""
+    """Labels as texts, as NumPy makes them of all where one is a text; "nan" of what is none."""
     truths = np.array([type(cell) in (bool, np.bool_) for cell in cells.ravel().tolist()])
     plain = np.asarray(as_labels(cells), dtype=object).ravel()
     plain[truths] = plain[truths].astype(bool)
-    told = [None if cell in (None, "nan") else str(cell) for cell in plain.tolist()]
+    told = [_written(cell) for cell in plain.tolist()]
     return np.array(told, dtype=object).reshape(cells.shape)
+
+
+def _written(cell: Any) -> str:
+    """A label as a text; a whole number is one, whether a missing one has made floats of all."""
+    number = cell if cell in _TRUTHS else as_said(cell)
+    whole = isinstance(number, float) and number.is_integer()
+    return "nan" if number is None else str(int(number) if whole else number)
 
 
 def _fitting_cells(known: NDArray[Any], records: Any, missing: Any, texts_too: bool) -> Any:
@@ -148,10 +154,15 @@ def _fitting_cells(known: NDArray[Any], records: Any, missing: Any, texts_too: b
         rows = as_rows(records, known.shape[1], labels=True)
         pairs = None if rows is None else zip(known.T, rows.T, strict=True)
         return None if pairs is None else np.stack([_fitting(*pair) for pair in pairs], axis=1)
-    texts = as_labels(records) if isinstance(known.ravel()[0], str | bytes) else None
+    any_text = any(isinstance(cell, str | bytes) for cell in known)
+    texts = as_labels(records) if any_text else None
     if texts is None:
         return None
-    kept = [text if isinstance(text, str | bytes) else missing for text in texts.tolist()]
+    none = "nan" if missing is not None else None  # a document; a label may be called so
+    kept = [
+        text if isinstance(text, str | bytes) and text != none else missing
+        for text in texts.tolist()
+    ]
     return np.array(kept, dtype=object)
 
 
@@ -165,10 +176,7 @@ def _beside_texts(column: NDArray[Any]) -> NDArray[Any]:
     if not any(isinstance(cell, str) for cell in column):
         return column
     texts = _texts(column)
-    texts = np.where(texts == np.array(None, dtype=object), column, texts)
-    # "nan" is what NumPy writes
-    missing = [cell == "nan" if type(cell) is str else _is_missing(cell) for cell in texts]
-    return np.where(missing, math.nan, texts)
+    return np.where(texts == "nan", math.nan, texts)
 
 
 def _fitting(known: NDArray[Any], column: NDArray[Any]) -> NDArray[Any]:

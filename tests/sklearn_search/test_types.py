@@ -584,6 +584,7 @@ ENTRIES = {
     "complex numbers": [1 + 0j, 2 + 0j, complex("nan")], "long doubles": [np.longdouble("0.1"), 7],
     "documents and numbers": ["good", 5, "bad"], "missing texts": ["a", None, "b"],
     "truths and texts": [True, "a", False], "truths": [True, False],
+    "texts nan": ["nan", "b", "c"], "fractions and texts": [1.0, "a"], "a text": [1, 2, "a"],
 }  # fmt: skip
 SPAN, SECOND = np.timedelta64(360000, "s"), np.datetime64("2020-01-05T00:00:01")
 
@@ -605,6 +606,20 @@ def test_fields_of_an_array_stay_as_they_are(labels):
     known = np.array([(True, 2.0), (False, 3.5)] * 3, dtype=[("event", "?"), ("time", "f8")])
     assert of_training(known, labels=labels) is known
     assert as_in_training(known, known[:2].copy(), labels=labels).tolist() == known[:2].tolist()
+
+
+@pytest.mark.parametrize("odd", [None, math.nan, 0.5, "x"], ids=str)
+def test_one_label_given_apart_is_no_other_text_of_those_that_are_whole_numbers(odd):
+    X, y, V = (
+        np.arange(2 * N).reshape(N, 2) / 3,
+        np.array([0, 1, "unknown"] * (N // 3)),
+        [0, 1] * 6,
+    )
+    one, other = (
+        given_records(LogisticRegression(), X, y, X + 1, np.array([*V[:PLACE], label, *V[4:]]), {})
+        for label in (V[PLACE], odd)
+    )
+    assert seen_of(other) == seen_of(one)
 
 
 def bytes_of_arrow(entries):
