@@ -29,6 +29,9 @@ def of_training(records: Any, *, labels: bool = False) -> Any:
         records: A table, a series, an array, or anything else, which stays as it is.
         labels: Whether they are classes: whole numbers stay whole, and what is in an array is
             numbers or texts.
+
+    Raises:
+        ValueError: If an array holds complex numbers.
     """
     if hasattr(records, "iloc"):
         from sklearn_search._columns import own_columns
@@ -46,6 +49,9 @@ def of_training(records: Any, *, labels: bool = False) -> Any:
         floats = np.asarray(as_floats(numbers))
         return floats.astype(np.int64) if labels and are_whole(floats) else floats
     if not labels:
+        kinds = {type(cell) for cell in records.flat}
+        if complex in kinds and str not in kinds:
+            raise ValueError("Complex data not supported: give real and imaginary parts apart.")
         columns = records.T if records.ndim == 2 else [records]
         typed = [_own_cells(column) for column in columns]
         return np.stack(typed, axis=1) if records.ndim == 2 else typed[0]
