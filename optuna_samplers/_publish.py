@@ -216,7 +216,8 @@ class _Board:
         else:
             return False
         parts, text = self._parts(stem), self.read(stem)
-        counted = bool(parts) and name.endswith("note_ver") and type(self._known[name]) is int
+        version = self._known[name] if name.endswith("note_ver") else None
+        counted = type(version) is int and (bool(parts) or version == 1)  # which is written first
         return (counted or name in parts) and bool(note or text) and _is_ours(text, end)
 
     def write_picture(self, picture: Picture) -> None:

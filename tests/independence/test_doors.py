@@ -276,6 +276,10 @@ DOORS = {
     "as_floats": Door(("convert.as_floats", "returned"), _number, convert.as_floats),
     "as_labels, numbers": Door(("convert.as_labels", "given"), int, convert.as_labels),
     "as_labels, texts": Door(("convert.as_labels", "given"), str, convert.as_labels),
+    "as_said": Door(
+        ("convert.as_said", "label"), str,
+        lambda e: [convert.as_said(label) for label in convert.as_labels(e).tolist()],
+    ),
     "unmasked": Door(
         ("convert.unmasked", "given"), int,
         lambda e: convert.as_labels(convert.unmasked(np.ma.array(of_objects(e), mask=False))),
@@ -436,7 +440,7 @@ def test_one_line_of_a_curators_file_decides_its_own_entries_alone(reader, cell,
 # Nothing is forgotten ---------------------------------------------------------------------------
 
 PER_RECORD = set(
-    "X X_valid y y_valid params y_true prediction record_ids groups groups_valid ids outcomes "
+    "X X_valid y y_valid params y_true prediction record_ids groups groups_valid ids label outcomes "
     "values returned given parts losses loader objective objectives trainable make_curator".split()
 )
 """Parameters that bring per-record data, or functions that return them."""
