@@ -440,8 +440,9 @@ def test_one_line_of_a_curators_file_decides_its_own_entries_alone(reader, cell,
 # Nothing is forgotten ---------------------------------------------------------------------------
 
 PER_RECORD = set(
-    "X X_valid y y_valid params y_true prediction record_ids groups groups_valid ids label outcomes "
-    "values returned given parts losses loader objective objectives trainable make_curator".split()
+    "X X_valid y y_valid params y_true prediction record_ids groups groups_valid ids label "
+    "outcomes values returned given parts losses loader objective objectives trainable "
+    "make_curator".split()
 )
 """Parameters that bring per-record data, or functions that return them."""
 
