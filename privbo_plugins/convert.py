@@ -273,10 +273,11 @@ def as_said(label: Any) -> Any:
         number: float = _safely(kind, text, math.nan)
         if math.isfinite(number) and str(number) == text:
             return number
-    return _WRITTEN.get(text, text)
+    return TRUTHS.get(text, text)
 
 
-_WRITTEN: Mapping[str, Any] = {"True": 1, "False": 0}
+TRUTHS: Mapping[str, Any] = {"True": 1, "False": 0}
+"""What NumPy writes of truths beside a text."""
 
 
 def _silently(convert: Callable[[], T]) -> T | None:

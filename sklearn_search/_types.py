@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.convert import as_floats, as_labels, as_rows, as_said, unmasked
+from privbo_plugins.convert import TRUTHS, as_floats, as_labels, as_rows, as_said, unmasked
 from privbo_plugins.sanitize import forgiven
 
 NUMBERS = "biuf"
@@ -29,9 +29,6 @@ def of_training(records: Any, *, labels: bool = False) -> Any:
         records: A table, a series, an array, or anything else, which stays as it is.
         labels: Whether they are classes: whole numbers stay whole, and what is in an array is
             numbers or texts.
-
-    Raises:
-        ValueError: If an array holds complex numbers.
     """
     if hasattr(records, "iloc"):
         from sklearn_search._columns import own_columns
@@ -50,8 +47,8 @@ def of_training(records: Any, *, labels: bool = False) -> Any:
         return floats.astype(np.int64) if labels and are_whole(floats) else floats
     if not labels:
         kinds = {type(cell) for cell in records.flat}
-        if complex in kinds and str not in kinds:
-            raise ValueError("Complex data not supported: give real and imaginary parts apart.")
+        if complex in kinds and str not in kinds:  # as given: an estimator says that it takes none
+            return np.array([_complex(cell) for cell in records.flat]).reshape(records.shape)
         columns = records.T if records.ndim == 2 else [records]
         typed = [_own_cells(column) for column in columns]
         return np.stack(typed, axis=1) if records.ndim == 2 else typed[0]
@@ -107,8 +104,16 @@ def as_read(cell: Any) -> Any:
     if type(cell) is str and cell.endswith("j)"):  # as NumPy writes it beside a text
         with forgiven:
             cell = complex(cell)
-    known = issubclass(type(cell), complex | np.complexfloating)
-    return float(cell.real) if known and (cell.imag == 0 or np.isnan(cell)) else cell
+    if issubclass(type(cell), complex | np.complexfloating):
+        cell = _complex(cell)
+        return cell.real if cell.imag == 0 or np.isnan(cell) else cell
+    return cell
+
+
+def _complex(cell: Any) -> complex:
+    with forgiven:  # what its own code says may quote it
+        return complex(cell)
+    return complex(math.nan)
 
 
 def _in_seconds(cell: Any) -> Any:
@@ -130,10 +135,7 @@ def _without_truths(cells: NDArray[Any]) -> NDArray[Any]:
 
 
 def _without_truth(cell: Any) -> Any:
-    return _TRUTHS.get(cell, cell) if type(cell) is str else cell
-
-
-_TRUTHS = {"True": 1, "False": 0}
+    return TRUTHS.get(cell, cell) if type(cell) is str else cell
 
 
 def _texts(cells: NDArray[Any]) -> NDArray[Any]:
@@ -147,7 +149,7 @@ def _texts(cells: NDArray[Any]) -> NDArray[Any]:
 
 def _written(cell: Any) -> str:
     """A label as a text; a whole number is one, whether a missing one has made floats of all."""
-    number = cell if cell in _TRUTHS else as_said(cell)
+    number = cell if cell in TRUTHS else as_said(cell)
     whole = isinstance(number, float) and number.is_integer()
     return "nan" if number is None else str(int(number) if whole else number)
 

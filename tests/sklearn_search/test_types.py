@@ -622,6 +622,21 @@ def test_one_label_given_apart_is_no_other_text_of_those_that_are_whole_numbers(
     assert seen_of(other) == seen_of(one)
 
 
+class Refusing(complex):
+    def __complex__(self):
+        raise SystemExit("Jane Doe")
+
+
+def test_a_complex_record_refuses_nothing_before_a_model_is_fitted():
+    """Where training records are protected, too, one of them would decide whether it is."""
+    X = np.array([[1 + 2j], [Refusing(1)], [None]], dtype=object)
+    known = of_training(X)
+    assert known.dtype == complex
+    assert known[0, 0] == 1 + 2j
+    assert np.isnan(known[1:]).all()
+    assert np.isnan(as_in_training(np.array([[0.5]]), X)).all()
+
+
 def bytes_of_arrow(entries):
     """All of them are bytes where one is."""
     arrow = pytest.importorskip("pyarrow")
